@@ -1,0 +1,38 @@
+//! The contract between operator and mediator: four files and the link's two messages.
+//!
+//! The operator's compiler writes these types, the mediator reads them, and nothing
+//! else is shared between the two. Here are shapes only: no digest, no file access, no
+//! policy. `fixtures/` holds complete directories that both sides are tested against.
+//!
+//! Invariants: a reader ignores fields that it does not know, so a field that *restricts*
+//! always comes with a name in `requires`, which an older reader must refuse; tool
+//! schemas are the bytes that were written ([`RawJson`]), never a re-serialized tree; no
+//! type prints a secret ([`SecretText`]).
+
+mod agent;
+mod feeds;
+mod link;
+pub mod names;
+mod providers;
+mod raw;
+mod secret;
+mod tools;
+
+pub use agent::{
+    AgentFile, Context, Digests, Identity, LinkConfig, Mode, Models, RunnerToken, Streaming,
+    UnknownModel,
+};
+pub use feeds::{Feed, FeedAuth, FeedsFile};
+pub use link::{AgentPresence, Floor, LinkDown, LinkUp, Loaded, Usage, Want, Withheld};
+pub use providers::{
+    Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,
+};
+pub use raw::RawJson;
+pub use secret::SecretText;
+pub use tools::{
+    Auth, BodyKind, Execution, GrantRef, HttpMethod, Policy, ServiceSettings, Tier, Tool,
+    ToolExtension, ToolsExtension, ToolsFile, Transport,
+};
+
+/// The only version of each file that this release writes and reads.
+pub const VERSION: u32 = 1;

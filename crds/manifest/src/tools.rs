@@ -1,0 +1,233 @@
+//! `tools.json`: version 1 of the compiled tool manifest (ADR-020), with what Toolcrib
+//! adds under one key, `x-toolcrib`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{RawJson, SecretText, providers::Tls};
+
+/// The granted tools and the turn's budgets. `tools: []` means pass-through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolsFile {
+    pub version: u32,
+    pub tools: Vec<Tool>,
+    #[serde(default)]
+    pub policy: Policy,
+    #[serde(
+        rename = "x-toolcrib",
+        default,
+        skip_serializing_if = "ToolsExtension::is_empty"
+    )]
+    pub extension: ToolsExtension,
+}
+
+/// Per-service settings that the seeds' format has no place for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolsExtension {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, ServiceSettings>,
+}
+
+impl ToolsExtension {
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSettings {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+}
+
+/// One granted tool, under its canonical name `<surface>.<tool>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tool {
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    /// JSON Schema of the arguments, in the bytes the descriptor normalized to.
+    #[serde(rename = "inputSchema")]
+    pub input_schema: RawJson,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<RawJson>,
+    pub execution: Execution,
+    #[serde(rename = "x-toolcrib", default)]
+    pub extension: ToolExtension,
+}
+
+/// What Toolcrib adds to an entry of the seeds' format.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolExtension {
+    /// Restrictions a reader must know, else this tool is withheld.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// As text: a tier that the reader does not know withholds the tool instead of
+    /// breaking the file. Missing: System.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<GrantRef>,
+    /// Covers schema, execution but `auth`, and tier, in a versioned form (`v1:<hex>`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry_digest: Option<String>,
+    /// The surface is another namespace's: `claw_id` towards it is `name.namespace`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
+}
+
+/// The object that gave the tool. `ToolDefaults` are named by their own name, `default`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GrantRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// How much harm a call can do; ordered, the highest wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Tier {
+    ReadOnly,
+    Workspace,
+    System,
+    Elevated,
+}
+
+impl Tier {
+    pub const ALL: [Tier; 4] = [
+        Tier::ReadOnly,
+        Tier::Workspace,
+        Tier::System,
+        Tier::Elevated,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::ReadOnly => "ReadOnly",
+            Tier::Workspace => "Workspace",
+            Tier::System => "System",
+            Tier::Elevated => "Elevated",
+        }
+    }
+
+    /// `None`: a tier of a later release.
+    pub fn parse(text: &str) -> Option<Tier> {
+        Tier::ALL.into_iter().find(|tier| tier.name() == text)
+    }
+
+    pub(crate) fn elevated() -> Tier {
+        Tier::Elevated
+    }
+}
+
+/// How a call is carried out. The model never sees any of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Execution {
+    pub transport: Transport,
+    /// The surface's name (as the agent knows it).
+    pub service: String,
+    /// `http(s)://<service>.<namespace>.svc:<port>` or the surface's url; `path` is joined
+    /// after this url's own path.
+    pub base_url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<HttpMethod>,
+    /// Template with `{placeholders}`; for MCP the server's path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<BodyKind>,
+    /// Wraps the body: `{"<body_key>": {arguments}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_key: Option<String>,
+    /// MCP: the server's bare tool name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    Http,
+    Mcp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum HttpMethod {
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BodyKind {
+    Json,
+}
+
+/// How the mediator authenticates to the service. Exactly one of the secret and `file`
+/// is set; `file` is a path under the config directory whose content is the secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Auth {
+    Bearer {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<SecretText>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+    },
+    Header {
+        header: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<SecretText>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+    },
+    Basic {
+        username: SecretText,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        password: Option<SecretText>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+    },
+    Oauth {
+        token_url: String,
+        client_id: SecretText,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        client_secret: Option<SecretText>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resource: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        scopes: Vec<String>,
+    },
+}
+
+/// A turn's budgets, each at least 1. Missing fields take these defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    pub max_rounds: u32,
+    pub timeout_per_tool_ms: u64,
+    pub total_timeout_ms: u64,
+    pub max_tool_result_bytes: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max_rounds: 8,
+            timeout_per_tool_ms: 30_000,
+            total_timeout_ms: 120_000,
+            max_tool_result_bytes: 16_384,
+        }
+    }
+}

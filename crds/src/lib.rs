@@ -1,0 +1,1 @@
+//! The toolcrib.dev API kinds.

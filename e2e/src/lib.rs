@@ -1,0 +1,1 @@
+//! Local cluster, scripted model, demo services, end-to-end tests.

@@ -1,0 +1,1 @@
+//! Pure: objects in, per-agent manifests and diagnostics out; pod injection.

@@ -1,0 +1,1 @@
+//! Pure: the model APIs' wire formats, lossless edits, SSE.

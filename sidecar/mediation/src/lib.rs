@@ -1,0 +1,1 @@
+//! Pure: a turn as a state machine; ownership, limits, trace.

@@ -1,0 +1,1 @@
+//! The mediator: routes, model client, tool executors, history.
