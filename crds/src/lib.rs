@@ -1,1 +1,47 @@
-//! The toolcrib.dev API kinds.
+//! The toolcrib.dev API kinds, one per file.
+//!
+//! Here are shapes, their documentation (it becomes `kubectl explain`) and the rules that
+//! one object can check about itself (CEL, bounds). Not here: what objects mean together
+//! (`toolcrib-compile`), names of compiled objects (`toolcrib_compile::names`).
+//!
+//! Invariants: the API grows by additive fields only; no field that a [`ToolDefaults`] may
+//! set has an OpenAPI default (Agent beats ToolDefaults beats built-in, field by field);
+//! every list, map and text has a bound, which is also what keeps the rules within the API
+//! server's cost budget; an inline descriptor stays the bytes it came in.
+
+mod agent;
+mod authority;
+mod conditions;
+mod definitions;
+mod duration;
+mod model_provider;
+mod policy;
+mod reference;
+mod surface;
+mod tool_defaults;
+mod tool_grant;
+
+pub use agent::{
+    Agent, AgentSpec, AgentStatus, AgentSurface, CredentialKind, DefaultsUse, EgressPeer,
+    EgressPort, EgressProtocol, EgressRule, GrantName, Identity, IpBlock, PodsStatus, Runner,
+    ToolStatus, UsageStatus, WithheldStatus,
+};
+pub use authority::{FeedRule, SurfaceName, ToolRule};
+pub use conditions::{ConditionStatus, ConditionType, ReasonName, StateReason, condition, set};
+pub use definitions::{GROUP, VERSION, definitions};
+pub use duration::{DurationError, DurationText};
+pub use model_provider::{
+    ApiKey, Dialect, ModelProvider, ModelProviderSpec, ModelProviderStatus, ProviderAuth,
+    ProviderEndpoint,
+};
+pub use policy::{Context, Egress, Mode, Models, Policy, Streaming, Tier, UnknownModel};
+pub use reference::{CaSource, ConfigMapKey, SecretKey, TlsSpec};
+pub use surface::{
+    AgentCredential, AgentName, AuthType, Consumers, CredentialConsent, DescriptorSource, Fallback,
+    Mcp, NamespaceConsent, NamespacesFrom, Scheme, ServiceTarget, Surface, SurfaceAuth,
+    SurfaceSpec, SurfaceStatus,
+};
+pub use tool_defaults::{ToolDefaults, ToolDefaultsSpec, ToolDefaultsStatus};
+pub use tool_grant::{ToolGrant, ToolGrantSpec, ToolGrantStatus};
+
+pub use toolcrib_manifest::RawJson;

@@ -1,0 +1,48 @@
+//! What ToolGrant and ToolDefaults share: which tools and feeds of which surfaces.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Names a Surface.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SurfaceName {
+    /// Name of the Surface.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Its namespace; the same namespace when left out. Another namespace's surface needs
+    /// that surface's consent (`spec.consumers`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+}
+
+/// Tools of one surface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolRule {
+    /// The surface whose tools are named.
+    pub surface: SurfaceName,
+    /// Names of tools as the descriptor spells them, or `["*"]` for all of them.
+    #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 128)))]
+    #[x_kube(validation = Rule::new("!('*' in self) || size(self) == 1").message("\"*\" means all tools and stands alone"))]
+    pub allow: Vec<String>,
+    /// Pins the descriptor: another descriptor withholds these tools until the pin is
+    /// renewed. `kubectl get surface NAME -o jsonpath={.status.descriptorDigest}` shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 71), regex(pattern = "^sha256:[0-9a-f]{64}$"))]
+    pub descriptor_digest: Option<String>,
+}
+
+/// Feeds of one surface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FeedRule {
+    /// The surface whose feeds are named.
+    pub surface: SurfaceName,
+    /// Names of feeds as the descriptor spells them, or `["*"]` for all of them.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 128)))]
+    #[x_kube(validation = Rule::new("!('*' in self) || size(self) == 1").message("\"*\" means all feeds and stands alone"))]
+    pub allow: Vec<String>,
+}

@@ -1,0 +1,193 @@
+//! Condition types and the reasons that are not diagnostics.
+//!
+//! A condition that is not as it should be carries a diagnostic's code as its reason
+//! (`toolcrib_compile::Code`); the reasons here are for the other cases. Times are
+//! arguments: nothing here reads a clock.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Every condition type of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionType {
+    /// The object's own spec can be served.
+    Accepted,
+    /// What the object refers to is there.
+    Resolved,
+    /// The agent's objects are written.
+    Compiled,
+    /// The agent's pods say that they have loaded them.
+    InForce,
+    /// Compiled, and no pod has been stale for long.
+    Ready,
+}
+
+impl ConditionType {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "Accepted",
+            Self::Resolved => "Resolved",
+            Self::Compiled => "Compiled",
+            Self::InForce => "InForce",
+            Self::Ready => "Ready",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+impl ConditionStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// Reasons that are no diagnostics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateReason {
+    /// Nothing is wrong with the spec.
+    Accepted,
+    /// Everything that is referred to is there.
+    Resolved,
+    /// The objects are written.
+    Compiled,
+    /// They could not be written; the operator tries again.
+    ApplyFailed,
+    /// An object of a compiled name belongs to somebody else.
+    Conflict,
+    /// Every running pod has loaded what is compiled.
+    InForce,
+    /// Some pod has not loaded it yet.
+    Pending,
+    /// Some pod has not loaded it for over two minutes.
+    Stale,
+    /// Some pod could not load it.
+    ManifestRejected,
+    /// The pods have said nothing.
+    NoReport,
+    /// No pod of the agent runs.
+    NoPods,
+    /// Something that Ready depends on is not as it should be.
+    NotCompiled,
+    /// Ready.
+    Ready,
+}
+
+impl StateReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "Accepted",
+            Self::Resolved => "Resolved",
+            Self::Compiled => "Compiled",
+            Self::ApplyFailed => "ApplyFailed",
+            Self::Conflict => "Conflict",
+            Self::InForce => "InForce",
+            Self::Pending => "Pending",
+            Self::Stale => "Stale",
+            Self::ManifestRejected => "ManifestRejected",
+            Self::NoReport => "NoReport",
+            Self::NoPods => "NoPods",
+            Self::NotCompiled => "NotCompiled",
+            Self::Ready => "Ready",
+        }
+    }
+}
+
+/// A reason's name. It comes from a closed enum: from [`StateReason`], or from the enum of
+/// diagnostic codes, which implements `From` for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonName(pub &'static str);
+
+impl From<StateReason> for ReasonName {
+    fn from(reason: StateReason) -> Self {
+        Self(reason.as_str())
+    }
+}
+
+/// The longest message that is written; the API server's own bound is 32768.
+const MAX_MESSAGE: usize = 4096;
+
+/// One condition as of `now`. A message that is too long is cut, visibly.
+pub fn condition(
+    type_: ConditionType,
+    status: ConditionStatus,
+    reason: impl Into<ReasonName>,
+    message: impl Into<String>,
+    observed_generation: Option<i64>,
+    now: Time,
+) -> Condition {
+    Condition {
+        type_: type_.as_str().to_string(),
+        status: status.as_str().to_string(),
+        reason: reason.into().0.to_string(),
+        message: cut(message.into()),
+        observed_generation,
+        last_transition_time: now,
+    }
+}
+
+/// Puts a condition in its place. The time of the last transition moves only when the
+/// status does, so that an unchanged state is an unchanged object.
+pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
+    match conditions.iter_mut().find(|old| old.type_ == new.type_) {
+        Some(old) => {
+            if old.status == new.status {
+                new.last_transition_time = old.last_transition_time.clone();
+            }
+            *old = new;
+        }
+        None => conditions.push(new),
+    }
+}
+
+fn cut(mut message: String) -> String {
+    const MARK: &str = " …";
+    if message.len() > MAX_MESSAGE {
+        let end = message.floor_char_boundary(MAX_MESSAGE - MARK.len());
+        message.truncate(end);
+        message.push_str(MARK);
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    fn at(second: i64, status: ConditionStatus) -> Condition {
+        let now = Time(Timestamp::from_second(second).unwrap());
+        condition(
+            ConditionType::Ready,
+            status,
+            StateReason::Ready,
+            "",
+            Some(7),
+            now,
+        )
+    }
+
+    #[test]
+    fn transition_time_moves_with_the_status_only() {
+        let mut conditions = vec![at(1, ConditionStatus::True)];
+        set(&mut conditions, at(2, ConditionStatus::True));
+        assert_eq!(conditions, [at(1, ConditionStatus::True)]);
+        set(&mut conditions, at(3, ConditionStatus::False));
+        assert_eq!(conditions, [at(3, ConditionStatus::False)]);
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let message = cut("é".repeat(5_000));
+        assert!(message.len() <= MAX_MESSAGE && message.ends_with(" …"));
+    }
+}

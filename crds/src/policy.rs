@@ -1,0 +1,184 @@
+//! What both an Agent and the namespace's ToolDefaults may set.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolcrib_manifest as manifest;
+
+use crate::DurationText;
+
+/// How the agent gets its tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum Mode {
+    /// The mediator presents the tools to the model and executes the calls.
+    Mediated,
+    /// The runner calls tools over MCP itself; not served by this release.
+    Native,
+}
+
+/// How much harm a call can do, from least to most.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum Tier {
+    /// Only looks.
+    ReadOnly,
+    /// Changes what is the agent's own.
+    Workspace,
+    /// Changes other systems.
+    System,
+    /// Destructive, or needs a confirmation.
+    Elevated,
+}
+
+/// Whether text reaches the runner while the model still writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum Streaming {
+    /// The final reply is streamed once it is known.
+    Buffered,
+    /// Text is streamed as it comes.
+    Live,
+}
+
+/// Where the document that describes the tools goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum Context {
+    /// Into the runner's file system.
+    Mount,
+    /// Into the model's prompt.
+    Prompt,
+    /// Nowhere.
+    None,
+}
+
+/// Which network destinations the agent's pods may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum Egress {
+    /// No NetworkPolicy is written.
+    Unrestricted,
+    /// A NetworkPolicy allows what the agent's surfaces and providers need, and
+    /// `extraEgress`.
+    Declared,
+}
+
+/// What an unprefixed model name that matches no allowed ref means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum UnknownModel {
+    /// It is served with the default model.
+    Default,
+    /// It is refused.
+    Refuse,
+}
+
+/// Which models the agent may ask for. Refs are `provider/model`, where the provider is a
+/// ModelProvider of the namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Models {
+    /// Serves requests that name no model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub default: Option<String>,
+    /// The only refs that may be asked for. Empty: every model of the namespace's providers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
+    pub allowed: Vec<String>,
+    /// Tried in order when a model failed; never when one was refused. They need not be
+    /// in `allowed`, and must speak the default's dialect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 256)))]
+    pub fallbacks: Vec<String>,
+    /// What an unprefixed name that matches no allowed ref means. Built-in: Refuse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<UnknownModel>,
+}
+
+/// Budgets of one turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Policy {
+    /// How many replies of the model may have their tool calls answered. Built-in: 8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_rounds: Option<u32>,
+    /// Deadline of one tool call. Built-in: 30s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_timeout: Option<DurationText>,
+    /// Deadline of the whole turn. Built-in: 120s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_timeout: Option<DurationText>,
+    /// Longer results are cut, visibly. Built-in: 16384.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16_777_216))]
+    pub max_tool_result_bytes: Option<u32>,
+    /// Whether text reaches the runner while the model still writes it. Built-in: Buffered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streaming: Option<Streaming>,
+    /// Tools above this tier are withheld. Built-in: Elevated, which withholds none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tier: Option<Tier>,
+}
+
+impl From<Mode> for manifest::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Mediated => Self::Mediated,
+            Mode::Native => Self::Native,
+        }
+    }
+}
+
+impl From<Tier> for manifest::Tier {
+    fn from(tier: Tier) -> Self {
+        match tier {
+            Tier::ReadOnly => Self::ReadOnly,
+            Tier::Workspace => Self::Workspace,
+            Tier::System => Self::System,
+            Tier::Elevated => Self::Elevated,
+        }
+    }
+}
+
+impl From<manifest::Tier> for Tier {
+    fn from(tier: manifest::Tier) -> Self {
+        match tier {
+            manifest::Tier::ReadOnly => Self::ReadOnly,
+            manifest::Tier::Workspace => Self::Workspace,
+            manifest::Tier::System => Self::System,
+            manifest::Tier::Elevated => Self::Elevated,
+        }
+    }
+}
+
+impl From<Streaming> for manifest::Streaming {
+    fn from(streaming: Streaming) -> Self {
+        match streaming {
+            Streaming::Buffered => Self::Buffered,
+            Streaming::Live => Self::Live,
+        }
+    }
+}
+
+impl From<Context> for manifest::Context {
+    fn from(context: Context) -> Self {
+        match context {
+            Context::Mount => Self::Mount,
+            Context::Prompt => Self::Prompt,
+            Context::None => Self::None,
+        }
+    }
+}
+
+impl From<UnknownModel> for manifest::UnknownModel {
+    fn from(unknown: UnknownModel) -> Self {
+        match unknown {
+            UnknownModel::Default => Self::Default,
+            UnknownModel::Refuse => Self::Refuse,
+        }
+    }
+}

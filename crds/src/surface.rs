@@ -1,0 +1,281 @@
+//! Surface: what a service offers, and how to reach it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::{CustomResource, KubeSchema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use toolcrib_manifest::RawJson;
+
+use crate::{ConfigMapKey, SecretKey, Tier, TlsSpec};
+
+/// A service that offers tools, feeds, a skill or endpoints, and how to reach it.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "toolcrib.dev",
+    version = "v1alpha1",
+    kind = "Surface",
+    namespaced,
+    status = "SurfaceStatus",
+    derive = "PartialEq",
+    shortname = "surf",
+    category = "toolcrib",
+    doc = "What a service offers to agents, and how to reach it.",
+    printcolumn(name = "Tools", type_ = "integer", json_path = ".status.toolCount"),
+    printcolumn(name = "Consumers", type_ = "integer", json_path = ".status.consumerCount"),
+    printcolumn(
+        name = "Accepted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].status"
+    ),
+    printcolumn(
+        name = "Resolved",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Resolved\")].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1),
+    validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63").message("the name must be a DNS label: lower-case letters, digits and '-', at most 63, no dots"),
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.service) != has(self.url)").message("exactly one of service and url must be set"))]
+#[x_kube(validation = Rule::new("!(has(self.descriptor) && has(self.descriptorFrom))").message("at most one of descriptor and descriptorFrom may be set"))]
+pub struct SurfaceSpec {
+    /// The Service that serves the tools, in the surface's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceTarget>,
+    /// The address of a server outside the cluster's Services. Loopback, link-local,
+    /// metadata and API server addresses are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = "^https?://[^\\s]+$"))]
+    pub url: Option<String>,
+    /// How the server's certificate is checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSpec>,
+    /// How the mediator authenticates to the service. Agents never hold this credential.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<SurfaceAuth>,
+    /// The service's descriptor (`claw.describe`), inline. Unknown keys are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub descriptor: Option<RawJson>,
+    /// Where the descriptor is, when it is not inline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub descriptor_from: Option<DescriptorSource>,
+    /// The service's MCP endpoint: tools without `http` are called over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<Mcp>,
+    /// Tool name → tier; overrides what the tool's annotations say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 256))]
+    pub tiers: BTreeMap<String, Tier>,
+    /// Who besides this namespace may use the surface. Left out: nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consumers: Option<Consumers>,
+}
+
+/// A port of a Service in the surface's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceTarget {
+    /// Name of the Service. ExternalName Services are refused.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Port of the Service.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: u16,
+    /// Left out: http.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<Scheme>,
+}
+
+/// How the service speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+/// How the mediator authenticates to the service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'Header') == has(self.headerName)").message("headerName belongs to type Header, which needs it"))]
+#[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'OAuth') == has(self.tokenUrl)").message("tokenUrl belongs to type OAuth, which needs it"))]
+#[x_kube(validation = Rule::new("(has(self.type) && self.type == 'OAuth') || !(has(self.resource) || has(self.scopes))").message("resource and scopes belong to type OAuth"))]
+#[x_kube(validation = Rule::new("has(self.secretKeyRef) || has(self.perAgent)").message("secretKeyRef or perAgent must be set"))]
+pub struct SurfaceAuth {
+    /// Left out: the descriptor's `auth.type`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<AuthType>,
+    /// The header that carries the token, with type Header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 128),
+        regex(pattern = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+    )]
+    pub header_name: Option<String>,
+    /// The credential of every agent that has none of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<SecretKey>,
+    /// The token endpoint, with type OAuth. The Secret's keys are `client_id` and
+    /// `client_secret`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = "^https?://[^\\s]+$"))]
+    pub token_url: Option<String>,
+    /// The resource that tokens are asked for, with type OAuth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048))]
+    pub resource: Option<String>,
+    /// The scopes that tokens are asked for, with type OAuth.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
+    pub scopes: Vec<String>,
+    /// Credentials of single agents; they take precedence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub per_agent: Vec<AgentCredential>,
+    /// What an agent without a credential of its own gets: Allow (left out) gives it
+    /// `secretKeyRef`, Deny gives it no tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Fallback>,
+}
+
+/// How a credential is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum AuthType {
+    /// `Authorization: Bearer …`.
+    Bearer,
+    /// A header of its own (`headerName`).
+    Header,
+    /// HTTP Basic; the Secret's keys are `username` and `password`.
+    Basic,
+    /// OAuth client credentials; the Secret's keys are `client_id` and `client_secret`.
+    OAuth,
+}
+
+/// What an agent without a credential of its own gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum Fallback {
+    Allow,
+    Deny,
+}
+
+/// One agent's own credential.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCredential {
+    /// Whose credential it is.
+    pub agent: AgentName,
+    /// Where it is.
+    pub secret_key_ref: SecretKey,
+}
+
+/// Names an Agent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentName {
+    /// Name of the Agent.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Its namespace; the surface's own when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+}
+
+/// Where a descriptor is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DescriptorSource {
+    /// The ConfigMap's key that holds the descriptor as JSON. Skill files are other keys
+    /// of the same ConfigMap.
+    pub config_map_key_ref: ConfigMapKey,
+}
+
+/// An MCP endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Mcp {
+    /// Path of the endpoint on the service; overrides the descriptor's `mcp`.
+    #[schemars(length(min = 1, max = 1024), regex(pattern = "^/[^\\s?#]*$"))]
+    pub path: String,
+}
+
+/// Who besides the surface's namespace may use it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Consumers {
+    /// Which namespaces' agents may call the surface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<NamespaceConsent>,
+    /// What foreign agents get of the surface's credentials. Left out: None.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<CredentialConsent>,
+}
+
+/// A choice of namespaces.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("(self.from == 'Selector') == has(self.selector)").message("selector belongs to from: Selector, which needs it"))]
+pub struct NamespaceConsent {
+    /// Same (this namespace only), All, or Selector.
+    pub from: NamespacesFrom,
+    /// Selects namespaces by label, with `from: Selector`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum NamespacesFrom {
+    /// Only the surface's own namespace.
+    Same,
+    /// Every namespace.
+    All,
+    /// Namespaces that the selector matches.
+    Selector,
+}
+
+/// Consent to call is not consent to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum CredentialConsent {
+    /// A foreign agent brings its own credential.
+    None,
+    /// A foreign agent gets the one that `perAgent` names for it.
+    PerAgent,
+    /// A foreign agent gets the surface's own as well.
+    Share,
+}
+
+/// What the operator found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SurfaceStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many tools the descriptor offers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_count: Option<u32>,
+    /// Digest of the resolved descriptor, for pins in grants (`sha256:…`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub descriptor_digest: Option<String>,
+    /// How many agents have this surface in their spec and its consent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consumer_count: Option<u32>,
+    /// `Accepted`, `Resolved`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Any object, kept whole: without the marker the API server would prune every key.
+fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}

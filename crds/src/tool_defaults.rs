@@ -1,0 +1,81 @@
+//! ToolDefaults: what the agents of a namespace have unless they say otherwise.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Context, Egress, FeedRule, Mode, Models, Policy, ToolRule};
+
+/// One per namespace, named `default`.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "toolcrib.dev",
+    version = "v1alpha1",
+    kind = "ToolDefaults",
+    plural = "tooldefaults",
+    namespaced,
+    status = "ToolDefaultsStatus",
+    derive = "PartialEq",
+    category = "toolcrib",
+    doc = "What the agents of a namespace have unless they say otherwise. One per namespace, named default.",
+    printcolumn(name = "Matched", type_ = "integer", json_path = ".status.matchedAgents"),
+    printcolumn(name = "Tools", type_ = "integer", json_path = ".status.toolCount"),
+    printcolumn(
+        name = "Accepted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].status"
+    ),
+    printcolumn(
+        name = "Resolved",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Resolved\")].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1),
+    validation = Rule::new("self.metadata.name == 'default'").message("a namespace has one ToolDefaults, and its name is default"),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolDefaultsSpec {
+    /// Tools that every agent with `toolDefaults: Include` is granted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tools: Vec<ToolRule>,
+    /// Feeds that every agent with `toolDefaults: Include` is granted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub feeds: Vec<FeedRule>,
+    /// Budgets of one turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// Mediated (built-in) or Native.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Which models agents may ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub models: Option<Models>,
+    /// Unrestricted (built-in) or Declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Egress>,
+    /// Where the document that describes the tools goes. Built-in: Mount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<Context>,
+}
+
+/// Whether what the defaults name exists.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolDefaultsStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many agents include these defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matched_agents: Option<u32>,
+    /// How many existing tools the defaults name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_count: Option<u32>,
+    /// `Accepted`, `Resolved`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
