@@ -1,6 +1,6 @@
 //! Surface: what a service offers, and how to reach it.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
@@ -57,7 +57,7 @@ pub struct SurfaceSpec {
     pub auth: Option<SurfaceAuth>,
     /// The service's descriptor (`claw.describe`), inline. Unknown keys are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
+    #[schemars(with = "Option<AnyObject>")]
     pub descriptor: Option<RawJson>,
     /// Where the descriptor is, when it is not inline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -275,7 +275,43 @@ pub struct SurfaceStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Any object, kept whole: without the marker the API server would prune every key.
-fn any_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+/// The schema of an object that is kept whole: without the marker the API server would
+/// prune every key.
+struct AnyObject;
+
+impl JsonSchema for AnyObject {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "AnyObject".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_keeps_its_bytes() {
+        let deep = format!("{}1{}", "[".repeat(300), "]".repeat(300));
+        let descriptor =
+            format!(r#"{{"zeta":1.50,"unknown":{deep},"big":12345678901234567890123}}"#);
+        let text = format!(
+            r#"{{"apiVersion":"toolcrib.dev/v1alpha1","kind":"Surface","metadata":{{"name":"kelp"}},"spec":{{"url":"https://kelp.example","descriptor":{descriptor}}}}}"#
+        );
+        let surface: Surface = serde_json::from_str(&text).unwrap();
+        let kept = surface.spec.descriptor.as_ref().map(RawJson::get);
+        assert_eq!(kept, Some(descriptor.as_str()));
+        assert!(
+            serde_json::to_string(&surface)
+                .unwrap()
+                .contains(&descriptor)
+        );
+    }
 }
