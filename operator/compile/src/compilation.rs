@@ -1,0 +1,218 @@
+//! What a compilation gives: the four files with references in place of secrets, the
+//! objects that carry them, and what there is to say about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_manifest::{AgentFile, FeedsFile, ProvidersFile, Tier, ToolsFile};
+
+use crate::names;
+use crate::{Code, Diagnostic, ObjectRef, SecretKeyRef};
+
+/// One agent, compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compilation {
+    pub agent: ObjectRef,
+    /// The four files. Every secret in them is a [`SecretKeyRef::placeholder`]; `tokens` is
+    /// empty, `files` is missing and `digest` names the manifest only: `materialize` fills
+    /// them.
+    pub files: Files,
+    /// Data of the context ConfigMap.
+    pub context: BTreeMap<String, String>,
+    /// Digest of [`crate::comparable`] of the files.
+    pub manifest_digest: String,
+    /// Every reference in the files, and where its value may go.
+    pub sources: BTreeMap<SecretKeyRef, Source>,
+    pub tools: Vec<ToolSummary>,
+    pub withheld: Vec<Withheld>,
+    /// Sorted. All that concerns this agent: findings on the agent, its grants, and the
+    /// surfaces and providers it uses.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Why the Agent is not accepted as it stands, if it is not.
+    pub refusal: Option<Diagnostic>,
+}
+
+/// The four files as types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    pub agent: AgentFile,
+    pub tools: ToolsFile,
+    pub providers: ProvidersFile,
+    pub feeds: FeedsFile,
+}
+
+/// One Secret key that the files refer to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Hosts that the value is sent to.
+    pub hosts: BTreeSet<String>,
+    pub state: SourceState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceState {
+    /// The Secret is there, labelled, and names all `hosts`.
+    Known {
+        uid: String,
+        resource_version: String,
+    },
+    /// It could not be read: only a value that was compiled before, for the same reference
+    /// and the same hosts, may stand in.
+    Unknown,
+}
+
+/// One granted tool, for status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolSummary {
+    /// `<surface>.<tool>`.
+    pub name: String,
+    pub tier: Tier,
+    pub read_only: bool,
+    /// The first object, in name order, that gives it.
+    pub grant: GrantSource,
+    pub credential: CredentialKind,
+    pub entry_digest: String,
+}
+
+/// An object that gives authority.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GrantSource {
+    pub kind: crate::Kind,
+    pub key: ObjectRef,
+}
+
+/// Whose credential a call carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CredentialKind {
+    /// The agent's own.
+    PerAgent,
+    /// The surface's.
+    Surface,
+    None,
+}
+
+impl CredentialKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            CredentialKind::PerAgent => "PerAgent",
+            CredentialKind::Surface => "Surface",
+            CredentialKind::None => "None",
+        }
+    }
+}
+
+/// Something that was asked for and is not given.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Withheld {
+    /// `<surface>.<tool>`, `<surface>.*` for a whole surface, `feed <surface>/<feed>`.
+    pub what: String,
+    pub code: Code,
+    pub message: String,
+}
+
+/// An object to be written for the agent. Data is text; a Secret's holds references.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    pub role: Role,
+    pub key: ObjectRef,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Empty for [`Role::Identity`], whose content is made once, by the controller.
+    pub data: BTreeMap<String, String>,
+}
+
+/// What an object is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Secret with the four files.
+    Mediator,
+    /// Secret with the runner's token.
+    Identity,
+    /// ConfigMap with `tools.json` without credentials.
+    Manifest,
+    /// ConfigMap that the runner mounts.
+    Context,
+}
+
+impl Role {
+    pub const ALL: [Role; 4] = [
+        Role::Mediator,
+        Role::Identity,
+        Role::Manifest,
+        Role::Context,
+    ];
+
+    /// `Secret` or `ConfigMap`.
+    pub fn kind(self) -> crate::Kind {
+        match self {
+            Role::Mediator | Role::Identity => crate::Kind::Secret,
+            Role::Manifest | Role::Context => crate::Kind::ConfigMap,
+        }
+    }
+
+    pub fn object_name(self, agent: &str) -> String {
+        match self {
+            Role::Mediator => names::mediator_secret(agent),
+            Role::Identity => names::identity_secret(agent),
+            Role::Manifest => names::manifest_config_map(agent),
+            Role::Context => names::context_config_map(agent),
+        }
+    }
+}
+
+impl Compilation {
+    /// The keys to read before [`crate::materialize`]. References that compile refused
+    /// (not labelled, another host) are not among them.
+    pub fn references(&self) -> BTreeSet<SecretKeyRef> {
+        self.sources.keys().cloned().collect()
+    }
+
+    /// The objects, with references in place of secrets; as the CLI prints them.
+    pub fn objects(&self) -> Vec<Object> {
+        Role::ALL
+            .into_iter()
+            .map(|role| Object {
+                role,
+                key: ObjectRef::new(
+                    self.agent.namespace.clone(),
+                    role.object_name(&self.agent.name),
+                ),
+                labels: self.labels(),
+                annotations: self.annotations(role),
+                data: self.data(role),
+            })
+            .collect()
+    }
+
+    /// Labels of every object. The Agent's own are never copied: GitOps tools would adopt
+    /// our objects.
+    fn labels(&self) -> BTreeMap<String, String> {
+        [
+            (names::MANAGED_BY_LABEL, names::FIELD_MANAGER),
+            (names::COMPILED_FOR_LABEL, self.agent.name.as_str()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+    }
+
+    fn annotations(&self, role: Role) -> BTreeMap<String, String> {
+        match role {
+            Role::Mediator | Role::Manifest => BTreeMap::from([(
+                names::MANIFEST_DIGEST_ANNOTATION.to_owned(),
+                self.manifest_digest.clone(),
+            )]),
+            Role::Identity | Role::Context => BTreeMap::new(),
+        }
+    }
+
+    fn data(&self, role: Role) -> BTreeMap<String, String> {
+        match role {
+            Role::Mediator => crate::digest::render(&self.files),
+            Role::Identity => BTreeMap::new(),
+            Role::Manifest => BTreeMap::from([(
+                names::TOOLS_FILE.to_owned(),
+                crate::digest::published(&self.files.tools),
+            )]),
+            Role::Context => self.context.clone(),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Bytes and digests: how the files are written, what two compilations are compared by,
+//! and what a tool's entry digest covers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use toolcrib_manifest::{RawJson, Tool, ToolsFile};
+
+use crate::compilation::Files;
+use crate::names;
+use crate::normalize;
+
+/// Lower-case hex SHA-256.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+/// Canonical JSON: sorted keys, no needless space, numbers and schemas as they came.
+pub fn canonical(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).expect("types of the contract have string keys");
+    normalize::sorted(&text).expect("what was just written is JSON within the depth bound")
+}
+
+/// The four files' text, by file name.
+pub fn render(files: &Files) -> BTreeMap<String, String> {
+    [
+        (names::AGENT_FILE, canonical(&files.agent)),
+        (names::TOOLS_FILE, canonical(&files.tools)),
+        (names::PROVIDERS_FILE, canonical(&files.providers)),
+        (names::FEEDS_FILE, canonical(&files.feeds)),
+    ]
+    .map(|(name, text)| (name.to_owned(), text))
+    .into()
+}
+
+/// `tools.json` without credentials, for those who may not read Secrets.
+pub fn published(tools: &ToolsFile) -> String {
+    let mut tools = tools.clone();
+    for tool in &mut tools.tools {
+        tool.execution.auth = None;
+    }
+    canonical(&tools)
+}
+
+/// What the manifest digest is taken of, and what "offline equals online" compares: the
+/// canonical files with references in place of secrets, without `digest`, `files`,
+/// `tokens` and `link`.
+pub fn comparable(files: &Files) -> String {
+    let mut files = files.clone();
+    files.agent.digest = None;
+    files.agent.files = None;
+    files.agent.tokens.clear();
+    files.agent.link = None;
+    canonical(&render(&files))
+}
+
+/// Hex SHA-256 of [`comparable`].
+pub fn manifest_digest(files: &Files) -> String {
+    sha256(comparable(files).as_bytes())
+}
+
+/// Digest of what a call of this tool means: schema, execution but `auth`, and tier. A
+/// change of it during a turn withdraws the tool; a rotated credential does not.
+pub fn entry_digest(tool: &Tool) -> String {
+    #[derive(Serialize)]
+    struct Entry<'a> {
+        schema: &'a RawJson,
+        execution: toolcrib_manifest::Execution,
+        tier: &'a Option<String>,
+    }
+    let mut execution = tool.execution.clone();
+    execution.auth = None;
+    let entry = canonical(&Entry {
+        schema: &tool.input_schema,
+        execution,
+        tier: &tool.extension.tier,
+    });
+    format!("v1:{}", sha256(entry.as_bytes()))
+}

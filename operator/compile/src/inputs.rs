@@ -1,0 +1,336 @@
+//! All that a compilation depends on, as one value.
+//!
+//! Secret *values* are not part of it: a Secret is known here by its label, its hosts and
+//! the names of its keys. Whether something is not there and whether it could not be read
+//! are different answers ([`Presence`]), because a cache that is half filled after a
+//! restart must not look like a revocation. Inputs of a cluster can be built only with a
+//! [`Synced`] witness.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_manifest::LinkConfig;
+
+use crate::names;
+use crate::{Kind, ObjectRef};
+
+/// What is known of something that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Presence<T> {
+    Present(T),
+    /// It is certain that it is not there.
+    Absent,
+    /// It could not be read; why, in words for the user.
+    Unknown(String),
+}
+
+/// A Service, as far as an address needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    pub ports: BTreeSet<u16>,
+    pub external_name: bool,
+}
+
+/// A Secret without its values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecretFacts {
+    /// Carries [`names::CREDENTIAL_LABEL`].
+    pub labelled: bool,
+    /// From [`names::HOSTS_ANNOTATION`], trimmed, lower case.
+    pub hosts: BTreeSet<String>,
+    /// `None`: only its metadata was read so far; every key is taken to be there.
+    pub keys: Option<BTreeSet<String>>,
+    pub uid: String,
+    pub resource_version: String,
+}
+
+impl SecretFacts {
+    /// From an object's metadata: the same reading of label and annotation everywhere.
+    pub fn from_metadata(
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+        uid: &str,
+        resource_version: &str,
+        keys: Option<BTreeSet<String>>,
+    ) -> Self {
+        Self {
+            labelled: labels.get(names::CREDENTIAL_LABEL).map(String::as_str) == Some(names::TRUE),
+            hosts: annotations
+                .get(names::HOSTS_ANNOTATION)
+                .map(|hosts| {
+                    hosts
+                        .split([',', ' ', '\n'])
+                        .map(str::trim)
+                        .filter(|host| !host.is_empty())
+                        .map(str::to_ascii_lowercase)
+                        .collect()
+                })
+                .unwrap_or_default(),
+            keys,
+            uid: uid.to_owned(),
+            resource_version: resource_version.to_owned(),
+        }
+    }
+}
+
+/// What the operator is configured with, the same for every agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `None`: compiled files name no link.
+    pub link: Option<LinkConfig>,
+    /// Hosts of the API server and of the operator itself, which no surface may have.
+    pub refused_hosts: BTreeSet<String>,
+}
+
+/// Proof that every store whose absence means something was filled before `Inputs` is
+/// built from them: an empty store after a restart must not revoke the fleet.
+#[derive(Clone, Copy, Debug)]
+pub struct Synced(());
+
+impl Synced {
+    /// Kinds whose stores must be filled. Secrets and ConfigMaps are not among them:
+    /// theirs are per namespace, and an unsynced one makes its references Unknown.
+    pub const KINDS: [Kind; 6] = [
+        Kind::Surface,
+        Kind::Agent,
+        Kind::ToolGrant,
+        Kind::ToolDefaults,
+        Kind::ModelProvider,
+        Kind::Service,
+    ];
+
+    /// The witness, or the kinds that are still missing.
+    pub fn check(filled: &BTreeSet<Kind>) -> Result<Self, Vec<Kind>> {
+        let missing: Vec<Kind> = Self::KINDS
+            .into_iter()
+            .filter(|kind| !filled.contains(kind))
+            .collect();
+        if missing.is_empty() {
+            Ok(Self(()))
+        } else {
+            Err(missing)
+        }
+    }
+}
+
+/// What a Secret, ConfigMap or Namespace that nobody mentioned is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unlisted {
+    /// Offline: the files are all there is.
+    Absent,
+    /// Online: nobody has looked yet.
+    Unknown,
+}
+
+/// Everything that compile reads. Cheap to clone: objects are shared.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    pub(crate) settings: Settings,
+    pub(crate) surfaces: BTreeMap<ObjectRef, Arc<Surface>>,
+    pub(crate) agents: BTreeMap<ObjectRef, Arc<Agent>>,
+    pub(crate) grants: BTreeMap<ObjectRef, Arc<ToolGrant>>,
+    pub(crate) defaults: BTreeMap<ObjectRef, Arc<ToolDefaults>>,
+    pub(crate) providers: BTreeMap<ObjectRef, Arc<ModelProvider>>,
+    services: BTreeMap<ObjectRef, ServiceFacts>,
+    secrets: BTreeMap<ObjectRef, Presence<SecretFacts>>,
+    config_maps: BTreeMap<ObjectRef, Presence<BTreeMap<String, String>>>,
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    undecodable: BTreeMap<(Kind, ObjectRef), String>,
+    unlisted: Unlisted,
+}
+
+impl Inputs {
+    /// Inputs of a cluster. What is not set afterwards of Secrets, ConfigMaps and
+    /// Namespaces is Unknown; of all other kinds it does not exist.
+    pub fn online(_: Synced, settings: Settings) -> Self {
+        Self::empty(settings, Unlisted::Unknown)
+    }
+
+    /// Inputs from files: what is not in them does not exist.
+    pub fn offline(settings: Settings) -> Self {
+        Self::empty(settings, Unlisted::Absent)
+    }
+
+    fn empty(settings: Settings, unlisted: Unlisted) -> Self {
+        Self {
+            settings,
+            surfaces: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            defaults: BTreeMap::new(),
+            providers: BTreeMap::new(),
+            services: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            config_maps: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            undecodable: BTreeMap::new(),
+            unlisted,
+        }
+    }
+
+    pub fn set_surface(&mut self, object: Arc<Surface>) {
+        self.surfaces.insert(key(&*object), object);
+    }
+
+    pub fn set_agent(&mut self, object: Arc<Agent>) {
+        self.agents.insert(key(&*object), object);
+    }
+
+    pub fn set_grant(&mut self, object: Arc<ToolGrant>) {
+        self.grants.insert(key(&*object), object);
+    }
+
+    pub fn set_defaults(&mut self, object: Arc<ToolDefaults>) {
+        self.defaults.insert(key(&*object), object);
+    }
+
+    pub fn set_provider(&mut self, object: Arc<ModelProvider>) {
+        self.providers.insert(key(&*object), object);
+    }
+
+    pub fn set_service(&mut self, service: ObjectRef, facts: ServiceFacts) {
+        self.services.insert(service, facts);
+    }
+
+    pub fn set_secret(&mut self, secret: ObjectRef, facts: Presence<SecretFacts>) {
+        self.secrets.insert(secret, facts);
+    }
+
+    /// `data` as text; keys whose bytes are not UTF-8 are left out.
+    pub fn set_config_map(
+        &mut self,
+        config_map: ObjectRef,
+        data: Presence<BTreeMap<String, String>>,
+    ) {
+        self.config_maps.insert(config_map, data);
+    }
+
+    pub fn set_namespace(&mut self, name: String, labels: BTreeMap<String, String>) {
+        self.namespaces.insert(name, labels);
+    }
+
+    /// An object that exists and cannot be read as its kind: it gives nothing, and whoever
+    /// names it hears why.
+    pub fn set_undecodable(&mut self, kind: Kind, object: ObjectRef, reason: String) {
+        self.undecodable.insert((kind, object), reason);
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub fn agents(&self) -> impl Iterator<Item = (&ObjectRef, &Agent)> {
+        self.agents.iter().map(|(key, agent)| (key, &**agent))
+    }
+
+    pub fn surfaces(&self) -> impl Iterator<Item = (&ObjectRef, &Surface)> {
+        self.surfaces.iter().map(|(key, surface)| (key, &**surface))
+    }
+
+    pub fn grants(&self) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
+        self.grants.iter().map(|(key, grant)| (key, &**grant))
+    }
+
+    pub fn defaults(&self) -> impl Iterator<Item = (&ObjectRef, &ToolDefaults)> {
+        self.defaults
+            .iter()
+            .map(|(key, defaults)| (key, &**defaults))
+    }
+
+    pub fn providers(&self) -> impl Iterator<Item = (&ObjectRef, &ModelProvider)> {
+        self.providers
+            .iter()
+            .map(|(key, provider)| (key, &**provider))
+    }
+
+    pub fn undecodable(&self) -> impl Iterator<Item = (Kind, &ObjectRef, &str)> {
+        self.undecodable
+            .iter()
+            .map(|((kind, object), reason)| (*kind, object, reason.as_str()))
+    }
+
+    pub(crate) fn undecodable_reason(&self, kind: Kind, object: &ObjectRef) -> Option<&str> {
+        self.undecodable
+            .get(&(kind, object.clone()))
+            .map(String::as_str)
+    }
+
+    pub(crate) fn service(&self, service: &ObjectRef) -> Option<&ServiceFacts> {
+        self.services.get(service)
+    }
+
+    pub(crate) fn secret(&self, secret: &ObjectRef) -> Presence<&SecretFacts> {
+        look_up(&self.secrets, secret, self.unlisted, "Secret")
+    }
+
+    pub(crate) fn config_map(&self, config_map: &ObjectRef) -> Presence<&BTreeMap<String, String>> {
+        look_up(&self.config_maps, config_map, self.unlisted, "ConfigMap")
+    }
+
+    /// Labels of a namespace, with the one that every namespace carries. `None`: nobody
+    /// knows them, so no selector matches.
+    pub(crate) fn namespace_labels(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        let mut labels = match (self.namespaces.get(name), self.unlisted) {
+            (Some(labels), _) => labels.clone(),
+            (None, Unlisted::Absent) => BTreeMap::new(),
+            (None, Unlisted::Unknown) => return None,
+        };
+        labels.insert(names::NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
+        Some(labels)
+    }
+
+    pub(crate) fn grants_in(
+        &self,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
+        in_namespace(&self.grants, namespace)
+    }
+
+    pub(crate) fn providers_in(
+        &self,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&ObjectRef, &ModelProvider)> {
+        in_namespace(&self.providers, namespace)
+    }
+
+    pub(crate) fn defaults_of(&self, namespace: &str) -> Option<(&ObjectRef, &ToolDefaults)> {
+        self.defaults
+            .get_key_value(&ObjectRef::new(namespace, names::TOOL_DEFAULTS))
+            .map(|(key, defaults)| (key, &**defaults))
+    }
+}
+
+fn key(object: &impl ResourceExt) -> ObjectRef {
+    ObjectRef::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+fn look_up<'a, T>(
+    map: &'a BTreeMap<ObjectRef, Presence<T>>,
+    key: &ObjectRef,
+    unlisted: Unlisted,
+    kind: &str,
+) -> Presence<&'a T> {
+    match (map.get(key), unlisted) {
+        (Some(Presence::Present(found)), _) => Presence::Present(found),
+        (Some(Presence::Absent), _) | (None, Unlisted::Absent) => Presence::Absent,
+        (Some(Presence::Unknown(why)), _) => Presence::Unknown(why.clone()),
+        (None, Unlisted::Unknown) => Presence::Unknown(format!("{kind} was not read yet")),
+    }
+}
+
+/// The entries of one namespace: a range, so that other namespaces cost nothing.
+fn in_namespace<'a, T>(
+    map: &'a BTreeMap<ObjectRef, Arc<T>>,
+    namespace: &str,
+) -> impl Iterator<Item = (&'a ObjectRef, &'a T)> {
+    let namespace = namespace.to_owned();
+    map.range((
+        Bound::Included(ObjectRef::new(namespace.clone(), "")),
+        Bound::Unbounded,
+    ))
+    .take_while(move |(key, _)| key.namespace == namespace)
+    .map(|(key, object)| (key, &**object))
+}

@@ -1,0 +1,368 @@
+//! Objects from YAML text: the offline counterpart of the controller's snapshot.
+//!
+//! Pure: the caller reads the files. Values of Secrets are handed back beside the
+//! [`Inputs`], never in them. What the API server would prune is pruned here too, with a
+//! warning. Documents of kinds that compile does not read are handed back as they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use kube::ResourceExt;
+use serde::Deserialize as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_manifest::SecretText;
+
+use crate::names::GROUP;
+use crate::{
+    Code, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Presence, SecretFacts, SecretKeyRef,
+    ServiceFacts, Settings, Subject,
+};
+
+/// What a set of YAML texts holds.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub inputs: Inputs,
+    /// The values of all Secrets among the documents.
+    pub secrets: BTreeMap<SecretKeyRef, SecretText>,
+    /// Where each object stands.
+    pub origins: BTreeMap<Subject, Origin>,
+    /// Documents of other kinds: Deployments, Pods, …
+    pub others: Vec<OtherDocument>,
+    /// Findings about objects: fields that are not known, objects that do not read.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Texts that are no objects at all.
+    pub errors: Vec<DocumentError>,
+}
+
+/// A document's place: the path as it was given, and its number in the file, from 1.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    pub path: String,
+    pub document: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct OtherDocument {
+    pub origin: Origin,
+    pub value: Value,
+}
+
+/// A document that could not be read as an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentError {
+    pub origin: Origin,
+    pub message: String,
+}
+
+/// Reads texts `(path, YAML)`. Never fails as a whole: what does not read is in `errors`
+/// or `diagnostics`, and gives nothing.
+pub fn load(documents: impl IntoIterator<Item = (String, String)>, settings: Settings) -> Loaded {
+    let mut loader = Loader {
+        loaded: Loaded {
+            inputs: Inputs::offline(settings),
+            secrets: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            others: Vec::new(),
+            diagnostics: Vec::new(),
+            errors: Vec::new(),
+        },
+        found: Diagnostics::default(),
+    };
+    for (path, text) in documents {
+        loader.file(&path, &text);
+    }
+    let mut loaded = loader.loaded;
+    loaded.diagnostics = loader.found.into_sorted();
+    loaded
+}
+
+struct Loader {
+    loaded: Loaded,
+    found: Diagnostics,
+}
+
+impl Loader {
+    fn file(&mut self, path: &str, text: &str) {
+        for (index, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
+            let origin = Origin {
+                path: path.to_owned(),
+                document: index + 1,
+            };
+            match parse(document) {
+                Ok(Value::Null) => {}
+                Ok(value) => self.document(&origin, value),
+                Err(message) => {
+                    self.loaded.errors.push(DocumentError { origin, message });
+                    // After a syntax error the parser's place in the text is lost.
+                    return;
+                }
+            }
+        }
+    }
+
+    fn document(&mut self, origin: &Origin, value: Value) {
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
+        let (Some(api_version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
+            self.loaded.errors.push(DocumentError {
+                origin: origin.clone(),
+                message: "has no apiVersion and kind: every document must be an object".to_owned(),
+            });
+            return;
+        };
+        if let (true, Some(items)) = (
+            kind.ends_with("List"),
+            value.get("items").and_then(Value::as_array),
+        ) {
+            for item in items.clone() {
+                self.document(origin, item);
+            }
+            return;
+        }
+        let Some(kind) = known(api_version, kind) else {
+            let is_ours = api_version.split('/').next() == Some(GROUP);
+            if is_ours {
+                self.loaded.errors.push(DocumentError {
+                    origin: origin.clone(),
+                    message: format!(
+                        "is a {kind} of {api_version}, which this release does not know"
+                    ),
+                });
+            } else {
+                self.loaded.others.push(OtherDocument {
+                    origin: origin.clone(),
+                    value,
+                });
+            }
+            return;
+        };
+        let Some(name) = text("/metadata/name") else {
+            self.loaded.errors.push(DocumentError {
+                origin: origin.clone(),
+                message: format!("is a {} without metadata.name", kind.name()),
+            });
+            return;
+        };
+        let namespace = match kind {
+            Kind::Namespace => "",
+            _ => text("/metadata/namespace").unwrap_or("default"),
+        };
+        let subject = Subject::new(kind, &ObjectRef::new(namespace, name));
+        if let Some(first) = self.loaded.origins.get(&subject) {
+            self.found.add(
+                &subject,
+                "metadata.name",
+                Code::Duplicate,
+                format!(
+                    "is declared in {} and again in {}: keep one",
+                    first.path, origin.path
+                ),
+            );
+        }
+        self.loaded.origins.insert(subject.clone(), origin.clone());
+        if let Err(reason) = self.object(&subject, value) {
+            self.found.add(
+                &subject,
+                "",
+                Code::Undecodable,
+                format!("does not read as a {}: {reason}", kind.name()),
+            );
+            self.loaded
+                .inputs
+                .set_undecodable(kind, subject.key.clone(), reason);
+        }
+    }
+
+    fn object(&mut self, subject: &Subject, mut value: Value) -> Result<(), String> {
+        if subject.kind != Kind::Namespace
+            && let Some(Value::Object(metadata)) = value.get_mut("metadata")
+        {
+            metadata.insert("namespace".to_owned(), subject.key.namespace.clone().into());
+        }
+        let key = subject.key.clone();
+        match subject.kind {
+            Kind::Surface => {
+                let surface: Surface = self.ours(subject, &value)?;
+                self.loaded.inputs.set_surface(Arc::new(surface));
+            }
+            Kind::Agent => {
+                let agent: Agent = self.ours(subject, &value)?;
+                self.loaded.inputs.set_agent(Arc::new(agent));
+            }
+            Kind::ToolGrant => {
+                let grant: ToolGrant = self.ours(subject, &value)?;
+                self.loaded.inputs.set_grant(Arc::new(grant));
+            }
+            Kind::ToolDefaults => {
+                let defaults: ToolDefaults = self.ours(subject, &value)?;
+                self.loaded.inputs.set_defaults(Arc::new(defaults));
+            }
+            Kind::ModelProvider => {
+                let provider: ModelProvider = self.ours(subject, &value)?;
+                self.loaded.inputs.set_provider(Arc::new(provider));
+            }
+            Kind::Service => {
+                let service: Service = typed(&value)?;
+                self.loaded
+                    .inputs
+                    .set_service(key, ServiceFacts::from_object(&service));
+            }
+            Kind::Secret => self.secret(key, typed(&value)?)?,
+            Kind::ConfigMap => {
+                let config_map: ConfigMap = typed(&value)?;
+                let data = config_map.data.unwrap_or_default();
+                self.loaded
+                    .inputs
+                    .set_config_map(key, Presence::Present(data));
+            }
+            Kind::Namespace => {
+                let labels = value
+                    .pointer("/metadata/labels")
+                    .map(typed)
+                    .transpose()?
+                    .unwrap_or_default();
+                self.loaded.inputs.set_namespace(key.name, labels);
+            }
+        }
+        Ok(())
+    }
+
+    /// One of our kinds: read, and what the API server would prune is said.
+    fn ours<T: DeserializeOwned + Serialize>(
+        &mut self,
+        subject: &Subject,
+        value: &Value,
+    ) -> Result<T, String> {
+        let object: T = typed(value)?;
+        let kept = serde_json::to_string(&object)
+            .and_then(|text| serde_json::from_str::<Value>(&text))
+            .map_err(|error| error.to_string())?;
+        let mut unknown = Vec::new();
+        if let Some(spec) = value.get("spec") {
+            pruned(
+                spec,
+                kept.get("spec").unwrap_or(&Value::Null),
+                "spec",
+                &mut unknown,
+            );
+        }
+        for field in unknown {
+            self.found.add(
+                subject,
+                field,
+                Code::UnknownField,
+                format!("is not a field of a {}; it is dropped", subject.kind.name()),
+            );
+        }
+        Ok(object)
+    }
+
+    fn secret(&mut self, key: ObjectRef, secret: Secret) -> Result<(), String> {
+        let mut values: BTreeMap<String, SecretText> = BTreeMap::new();
+        for (name, bytes) in secret.data.iter().flatten() {
+            let text = String::from_utf8(bytes.0.clone())
+                .map_err(|_| format!("data.{name} is not text"))?;
+            values.insert(name.clone(), SecretText::new(text));
+        }
+        for (name, text) in secret.string_data.iter().flatten() {
+            values.insert(name.clone(), SecretText::new(text.clone()));
+        }
+        let facts = SecretFacts::from_metadata(
+            secret.labels(),
+            secret.annotations(),
+            secret.metadata.uid.as_deref().unwrap_or_default(),
+            secret
+                .metadata
+                .resource_version
+                .as_deref()
+                .unwrap_or_default(),
+            Some(values.keys().cloned().collect::<BTreeSet<_>>()),
+        );
+        for (name, value) in values {
+            self.loaded
+                .secrets
+                .insert(SecretKeyRef::new(key.clone(), name), value);
+        }
+        self.loaded.inputs.set_secret(key, Presence::Present(facts));
+        Ok(())
+    }
+}
+
+impl ServiceFacts {
+    pub fn from_object(service: &Service) -> Self {
+        let spec = service.spec.as_ref();
+        Self {
+            ports: spec
+                .and_then(|spec| spec.ports.as_ref())
+                .into_iter()
+                .flatten()
+                .filter_map(|port| u16::try_from(port.port).ok())
+                .collect(),
+            external_name: spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName"),
+        }
+    }
+}
+
+fn known(api_version: &str, kind: &str) -> Option<Kind> {
+    let ours = format!("{GROUP}/{}", toolcrib_crds::VERSION);
+    let of_core = |kind| (api_version == "v1").then_some(kind);
+    let of_ours = |kind| (api_version == ours).then_some(kind);
+    match kind {
+        "Surface" => of_ours(Kind::Surface),
+        "Agent" => of_ours(Kind::Agent),
+        "ToolGrant" => of_ours(Kind::ToolGrant),
+        "ToolDefaults" => of_ours(Kind::ToolDefaults),
+        "ModelProvider" => of_ours(Kind::ModelProvider),
+        "Service" => of_core(Kind::Service),
+        "Secret" => of_core(Kind::Secret),
+        "ConfigMap" => of_core(Kind::ConfigMap),
+        "Namespace" => of_core(Kind::Namespace),
+        _ => None,
+    }
+}
+
+/// One YAML document as JSON, merge keys applied.
+fn parse(document: serde_yaml::Deserializer<'_>) -> Result<Value, String> {
+    let mut value = serde_yaml::Value::deserialize(document).map_err(|error| error.to_string())?;
+    value.apply_merge().map_err(|error| error.to_string())?;
+    serde_json::to_value(value).map_err(|error| error.to_string())
+}
+
+/// Through text, since a descriptor stays the text it is.
+fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+    serde_json::from_str(&value.to_string()).map_err(|error| error.to_string())
+}
+
+/// Fields of `written` that are not in `kept`. What is empty may be left out of `kept`.
+fn pruned(written: &Value, kept: &Value, path: &str, unknown: &mut Vec<String>) {
+    match (written, kept) {
+        (Value::Object(written), Value::Object(kept)) => {
+            for (name, value) in written {
+                let path = format!("{path}.{name}");
+                match kept.get(name) {
+                    Some(kept) => pruned(value, kept, &path, unknown),
+                    None if is_empty(value) => {}
+                    None => unknown.push(path),
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(kept)) => {
+            for (index, (written, kept)) in written.iter().zip(kept).enumerate() {
+                pruned(written, kept, &format!("{path}[{index}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}

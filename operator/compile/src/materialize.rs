@@ -1,0 +1,360 @@
+//! The last step: values in place of references.
+//!
+//! Pure: the caller reads the Secrets. A value that is missing takes exactly what needs it
+//! out of the files; a source that could not be read keeps the value that the previous
+//! compiled Secret holds, but only for the very same reference and the very same hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use toolcrib_manifest::{Auth, Digests, Feed, FeedAuth, Provider, RunnerToken, SecretText, Tool};
+
+use crate::compilation::{Compilation, Files, Source, SourceState};
+use crate::digest::{manifest_digest, render, sha256};
+use crate::names;
+use crate::{ObjectRef, SecretKeyRef};
+
+/// The compiled Secret as it is to be written.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Materialized {
+    /// The four files; they hold secrets.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// Names only: digests and where each reference's value stands.
+    pub annotations: BTreeMap<String, String>,
+    pub digests: Digests,
+    /// References without a value: what needed them is not in the files.
+    pub missing: BTreeSet<SecretKeyRef>,
+    /// References whose value came from the previous compiled Secret.
+    pub kept: BTreeSet<SecretKeyRef>,
+    /// Tools, feeds and providers that are not in the files for want of a value.
+    pub withheld: Vec<String>,
+}
+
+impl fmt::Debug for Materialized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Materialized")
+            .field("annotations", &self.annotations)
+            .field("missing", &self.missing)
+            .field("kept", &self.kept)
+            .field("withheld", &self.withheld)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Values of a previous compiled Secret, by reference.
+#[derive(Clone, Debug, Default)]
+pub struct LastGood(BTreeMap<SecretKeyRef, Kept>);
+
+#[derive(Clone, Debug)]
+struct Kept {
+    value: SecretText,
+    record: Record,
+}
+
+/// What the annotation says of one reference. No values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    /// File name, `#`, JSON pointer.
+    at: String,
+    hosts: BTreeSet<String>,
+    uid: String,
+    version: String,
+}
+
+impl LastGood {
+    /// Reads back what [`materialize`] wrote. Whatever does not parse is not there: this is
+    /// a fallback, and nothing is the safe answer.
+    pub fn read(annotations: &BTreeMap<String, String>, files: &BTreeMap<String, Vec<u8>>) -> Self {
+        let records: BTreeMap<String, Record> = annotations
+            .get(names::REFERENCES_ANNOTATION)
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let parsed: BTreeMap<&str, serde_json::Value> = files
+            .iter()
+            .filter_map(|(name, bytes)| Some((name.as_str(), serde_json::from_slice(bytes).ok()?)))
+            .collect();
+        let kept = records.into_iter().filter_map(|(reference, record)| {
+            let reference = SecretKeyRef::parse(&reference)?;
+            let (file, pointer) = record.at.split_once('#')?;
+            let value = parsed.get(file)?.pointer(pointer)?.as_str()?;
+            let value = SecretText::new(value);
+            Some((reference, Kept { value, record }))
+        });
+        Self(kept.collect())
+    }
+
+    fn get(&self, reference: &SecretKeyRef, hosts: &BTreeSet<String>) -> Option<&Kept> {
+        self.0
+            .get(reference)
+            .filter(|kept| hosts.is_subset(&kept.record.hosts))
+    }
+}
+
+/// The final files. `values` answers for references whose source is known; `tokens` are
+/// the runner's ([`crate::identity::runner_tokens`]).
+pub fn materialize(
+    compilation: &Compilation,
+    values: &dyn Fn(&SecretKeyRef) -> Option<SecretText>,
+    last_good: &LastGood,
+    tokens: &[RunnerToken],
+) -> Materialized {
+    let resolved: BTreeMap<&SecretKeyRef, Resolved> = compilation
+        .sources
+        .iter()
+        .filter_map(|(reference, source)| {
+            Some((reference, resolve(reference, source, values, last_good)?))
+        })
+        .collect();
+    let missing = compilation
+        .sources
+        .keys()
+        .filter(|reference| !resolved.contains_key(reference))
+        .cloned()
+        .collect();
+
+    // Take out what lacks a value first: the digest is of what the files really hold.
+    let mut files = compilation.files.clone();
+    let withheld = withhold(&mut files, &|reference| resolved.contains_key(reference));
+    let digests = Digests {
+        manifest: manifest_digest(&files),
+        credentials: credentials_revision(&resolved),
+    };
+
+    let mut places = BTreeMap::new();
+    each_secret(&mut files, &mut |at, text| {
+        let Some(reference) = SecretKeyRef::from_placeholder(text) else {
+            return;
+        };
+        if let Some(found) = resolved.get(&reference) {
+            *text = found.value.clone();
+            places.entry(reference).or_insert(at);
+        }
+    });
+    let records: BTreeMap<String, Record> = places
+        .into_iter()
+        .map(|(reference, at)| {
+            let found = &resolved[&reference];
+            let record = Record {
+                at,
+                hosts: compilation.sources[&reference].hosts.clone(),
+                uid: found.uid.clone(),
+                version: found.version.clone(),
+            };
+            (reference.to_string(), record)
+        })
+        .collect();
+
+    files.agent.tokens = tokens.to_vec();
+    files.agent.digest = Some(digests.clone());
+    files.agent.files = Some(
+        render(&files)
+            .into_iter()
+            .filter(|(name, _)| name != names::AGENT_FILE)
+            .map(|(name, text)| (name, sha256(text.as_bytes())))
+            .collect(),
+    );
+    let annotations = [
+        (names::MANIFEST_DIGEST_ANNOTATION, digests.manifest.clone()),
+        (
+            names::CREDENTIALS_REVISION_ANNOTATION,
+            digests.credentials.clone(),
+        ),
+        (
+            names::REFERENCES_ANNOTATION,
+            crate::digest::canonical(&records),
+        ),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into();
+
+    Materialized {
+        files: render(&files)
+            .into_iter()
+            .map(|(name, text)| (name, text.into_bytes()))
+            .collect(),
+        annotations,
+        digests,
+        missing,
+        kept: resolved
+            .iter()
+            .filter(|(_, found)| found.kept)
+            .map(|(reference, _)| (*reference).clone())
+            .collect(),
+        withheld,
+    }
+}
+
+struct Resolved {
+    value: SecretText,
+    uid: String,
+    version: String,
+    kept: bool,
+}
+
+fn resolve(
+    reference: &SecretKeyRef,
+    source: &Source,
+    values: &dyn Fn(&SecretKeyRef) -> Option<SecretText>,
+    last_good: &LastGood,
+) -> Option<Resolved> {
+    match &source.state {
+        SourceState::Known {
+            uid,
+            resource_version,
+        } => values(reference).map(|value| Resolved {
+            value,
+            uid: uid.clone(),
+            version: resource_version.clone(),
+            kept: false,
+        }),
+        SourceState::Unknown => last_good
+            .get(reference, &source.hosts)
+            .map(|kept| Resolved {
+                value: kept.value.clone(),
+                uid: kept.record.uid.clone(),
+                version: kept.record.version.clone(),
+                kept: true,
+            }),
+    }
+}
+
+/// Proves a rotation without hashing a secret: which versions of which Secrets went in.
+fn credentials_revision(resolved: &BTreeMap<&SecretKeyRef, Resolved>) -> String {
+    let versions: BTreeMap<&ObjectRef, (&str, &str)> = resolved
+        .iter()
+        .map(|(reference, found)| (&reference.secret, (&*found.uid, &*found.version)))
+        .collect();
+    let lines: String = versions
+        .into_iter()
+        .map(|(secret, (uid, version))| format!("{secret} {uid} {version}\n"))
+        .collect();
+    sha256(lines.as_bytes())
+}
+
+/// Removes every tool, feed and provider key that refers to something without a value.
+fn withhold(files: &mut Files, has_value: &dyn Fn(&SecretKeyRef) -> bool) -> Vec<String> {
+    let complete = |texts: Vec<&mut SecretText>| {
+        texts
+            .into_iter()
+            .filter_map(|text| SecretKeyRef::from_placeholder(text))
+            .all(|reference| has_value(&reference))
+    };
+    let mut withheld = Vec::new();
+    files.tools.tools.retain_mut(|tool| {
+        let keep = complete(
+            tool_secrets(tool)
+                .into_iter()
+                .map(|(_, text)| text)
+                .collect(),
+        );
+        if !keep {
+            withheld.push(tool.name.clone());
+        }
+        keep
+    });
+    files.feeds.0.retain_mut(|feed| {
+        let keep = complete(
+            feed_secrets(feed)
+                .into_iter()
+                .map(|(_, text)| text)
+                .collect(),
+        );
+        if !keep {
+            withheld.push(format!("feed {}/{}", feed.source, feed.name));
+        }
+        keep
+    });
+    files.providers.providers.retain(|name, provider| {
+        let before = provider.keys.len();
+        provider
+            .keys
+            .retain_mut(|key| complete(vec![&mut key.secret]));
+        // A provider that lost all of its keys could only answer 401.
+        let keep = before == 0 || !provider.keys.is_empty();
+        if !keep {
+            withheld.push(format!("provider {name}"));
+        }
+        keep
+    });
+    withheld
+}
+
+/// Calls `visit` with every secret of the files and its place.
+fn each_secret(files: &mut Files, visit: &mut dyn FnMut(String, &mut SecretText)) {
+    for (index, tool) in files.tools.tools.iter_mut().enumerate() {
+        for (field, text) in tool_secrets(tool) {
+            visit(
+                format!(
+                    "{}#/tools/{index}/execution/auth/{field}",
+                    names::TOOLS_FILE
+                ),
+                text,
+            );
+        }
+    }
+    for (index, feed) in files.feeds.0.iter_mut().enumerate() {
+        for (field, text) in feed_secrets(feed) {
+            visit(format!("{}#/{index}/auth{field}", names::FEEDS_FILE), text);
+        }
+    }
+    for (name, provider) in &mut files.providers.providers {
+        for (index, text) in provider_secrets(provider) {
+            visit(
+                format!(
+                    "{}#/providers/{name}/keys/{index}/secret",
+                    names::PROVIDERS_FILE
+                ),
+                text,
+            );
+        }
+    }
+}
+
+fn tool_secrets(tool: &mut Tool) -> Vec<(&'static str, &mut SecretText)> {
+    tool.execution
+        .auth
+        .as_mut()
+        .map(auth_secrets)
+        .unwrap_or_default()
+}
+
+fn feed_secrets(feed: &mut Feed) -> Vec<(String, &mut SecretText)> {
+    match &mut feed.auth {
+        None => Vec::new(),
+        Some(FeedAuth::Bearer(text)) => vec![(String::new(), text)],
+        Some(FeedAuth::Full(auth)) => auth_secrets(auth)
+            .into_iter()
+            .map(|(field, text)| (format!("/{field}"), text))
+            .collect(),
+    }
+}
+
+fn provider_secrets(provider: &mut Provider) -> Vec<(usize, &mut SecretText)> {
+    provider
+        .keys
+        .iter_mut()
+        .map(|key| &mut key.secret)
+        .enumerate()
+        .collect()
+}
+
+fn auth_secrets(auth: &mut Auth) -> Vec<(&'static str, &mut SecretText)> {
+    match auth {
+        Auth::Bearer { token, .. } | Auth::Header { token, .. } => {
+            token.iter_mut().map(|text| ("token", text)).collect()
+        }
+        Auth::Basic {
+            username, password, ..
+        } => std::iter::once(("username", username))
+            .chain(password.iter_mut().map(|text| ("password", text)))
+            .collect(),
+        Auth::Oauth {
+            client_id,
+            client_secret,
+            ..
+        } => std::iter::once(("client_id", client_id))
+            .chain(client_secret.iter_mut().map(|text| ("client_secret", text)))
+            .collect(),
+    }
+}

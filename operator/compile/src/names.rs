@@ -1,0 +1,183 @@
+//! Every name that the operator gives or reads: objects, labels, annotations, volumes,
+//! paths, environment variables, ports. Compile, inject, controller and CLI agree because
+//! none of them spells one itself. What the mediator must know too stands in
+//! `toolcrib_manifest::names` and is re-exported here.
+
+pub use toolcrib_manifest::names::*;
+
+// ---- API ------------------------------------------------------------------------------
+
+pub const GROUP: &str = "toolcrib.dev";
+/// `fieldManager` of everything we apply, and the value of [`MANAGED_BY_LABEL`].
+pub const FIELD_MANAGER: &str = "toolcrib";
+/// The one ToolDefaults of a namespace that counts.
+pub const TOOL_DEFAULTS: &str = "default";
+/// Label that the API server puts on every namespace.
+pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+// ---- Labels and annotations -------------------------------------------------------------
+
+/// On a pod: it runs this agent.
+pub const AGENT_LABEL: &str = "toolcrib.dev/agent";
+/// On an object that we wrote: the agent it was compiled for. Not [`AGENT_LABEL`], which
+/// selects pods.
+pub const COMPILED_FOR_LABEL: &str = "toolcrib.dev/compiled-for";
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// On a source Secret, with [`TRUE`]: its owner lets it be sent to a surface or provider.
+pub const CREDENTIAL_LABEL: &str = "toolcrib.dev/credential";
+/// On a source Secret: the hosts it may be sent to, separated by commas.
+pub const HOSTS_ANNOTATION: &str = "toolcrib.dev/hosts";
+/// On an Agent: any new value makes a new runner token.
+pub const ROTATE_ANNOTATION: &str = "toolcrib.dev/rotate";
+/// On the operator's pod that leads; the link's Service selects it.
+pub const LEADER_LABEL: &str = "toolcrib.dev/leader";
+pub const TRUE: &str = "true";
+/// On a pod, with [`ENV_OVERRIDE`]: our environment variables replace the container's own.
+pub const ENV_ANNOTATION: &str = "toolcrib.dev/env";
+pub const ENV_OVERRIDE: &str = "override";
+/// On a pod that was injected: the version of the injection.
+pub const INJECTED_ANNOTATION: &str = "toolcrib.dev/injected";
+/// On what we compiled: the manifest's digest.
+pub const MANIFEST_DIGEST_ANNOTATION: &str = "toolcrib.dev/manifest-digest";
+/// On the compiled Secret: which credentials it holds, without hashing a secret.
+pub const CREDENTIALS_REVISION_ANNOTATION: &str = "toolcrib.dev/credentials-revision";
+/// On the compiled Secret: names only; where each reference's value stands.
+pub const REFERENCES_ANNOTATION: &str = "toolcrib.dev/references";
+/// On the identity Secret: the value of [`ROTATE_ANNOTATION`] its token was made for.
+pub const ROTATED_FOR_ANNOTATION: &str = "toolcrib.dev/rotated-for";
+
+// ---- Objects per agent ------------------------------------------------------------------
+
+/// Secret with the four files; only the mediator mounts it.
+pub fn mediator_secret(agent: &str) -> String {
+    format!("toolcrib-{agent}-mediator")
+}
+
+/// Secret with the runner's bearer token.
+pub fn identity_secret(agent: &str) -> String {
+    format!("toolcrib-{agent}-identity")
+}
+
+/// ConfigMap with `tools.json` without credentials.
+pub fn manifest_config_map(agent: &str) -> String {
+    format!("toolcrib-{agent}-manifest")
+}
+
+/// ConfigMap that the runner mounts.
+pub fn context_config_map(agent: &str) -> String {
+    format!("toolcrib-{agent}-context")
+}
+
+/// NetworkPolicy with `egress: Declared`.
+pub fn network_policy(agent: &str) -> String {
+    format!("toolcrib-{agent}")
+}
+
+/// Key of the runner's current token (`agent:secret`) in the identity Secret.
+pub const TOKEN_KEY: &str = "token";
+/// Prefix of the keys of earlier tokens that are still valid.
+pub const PREVIOUS_TOKEN_PREFIX: &str = "previous-";
+/// The tools document in the context ConfigMap.
+pub const CONTEXT_DOCUMENT: &str = "TOOLCRIB.md";
+
+/// Key of a surface's skill in the context ConfigMap.
+pub fn skill_file(surface: &str) -> String {
+    format!("skill.{surface}.md")
+}
+
+// ---- In the pod -------------------------------------------------------------------------
+
+pub const MEDIATOR_CONTAINER: &str = "toolcrib-mediator";
+pub const CONFIG_VOLUME: &str = "toolcrib-config";
+pub const CONTEXT_VOLUME: &str = "toolcrib-context";
+pub const HISTORY_VOLUME: &str = "toolcrib-history";
+pub const LINK_VOLUME: &str = "toolcrib-link";
+/// The empty volume that keeps the API server from mounting an API token.
+pub const NO_API_TOKEN_VOLUME: &str = "toolcrib-no-api-token";
+/// All volumes that are ours; nobody else's container may mount one but the context.
+pub const VOLUMES: [&str; 5] = [
+    CONFIG_VOLUME,
+    CONTEXT_VOLUME,
+    HISTORY_VOLUME,
+    LINK_VOLUME,
+    NO_API_TOKEN_VOLUME,
+];
+/// Where the runner finds the context.
+pub const CONTEXT_DIR: &str = "/etc/toolcrib/context";
+pub const LINK_TOKEN_DIR: &str = "/etc/toolcrib/link";
+/// Last part of [`LINK_TOKEN_FILE`].
+pub const LINK_TOKEN_FILE_NAME: &str = "token";
+pub const API_TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Environment of the runner: what the official SDKs read.
+pub const ENV_OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
+pub const ENV_OPENAI_API_KEY: &str = "OPENAI_API_KEY";
+pub const ENV_ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
+pub const ENV_ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
+pub const ENV_NO_PROXY: &str = "NO_PROXY";
+
+/// `http://127.0.0.1:4141/v1`: the OpenAI SDKs add the resource only.
+pub fn openai_base_url() -> String {
+    format!("http://127.0.0.1:{LISTEN_PORT}/v1")
+}
+
+/// `http://127.0.0.1:4141`: the Anthropic SDKs add `/v1` themselves.
+pub fn anthropic_base_url() -> String {
+    format!("http://127.0.0.1:{LISTEN_PORT}")
+}
+
+/// Init containers of meshes, after which the mediator goes (a closed list: an open one
+/// would let a pod author run something before the mediator by its name).
+pub const MESH_INIT_CONTAINERS: [&str; 8] = [
+    "istio-init",
+    "istio-validation",
+    "istio-proxy",
+    "linkerd-init",
+    "linkerd-network-validator",
+    "linkerd-proxy",
+    "kuma-init",
+    "kuma-sidecar",
+];
+
+/// App containers that other injectors add; they get none of the runner's environment.
+pub const SIDECAR_CONTAINERS: [&str; 5] = [
+    "istio-proxy",
+    "linkerd-proxy",
+    "kuma-sidecar",
+    "envoy-sidecar",
+    "vault-agent",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agents_objects_have_names_of_their_own() {
+        let names = [
+            mediator_secret("otter"),
+            identity_secret("otter"),
+            manifest_config_map("otter"),
+            context_config_map("otter"),
+            network_policy("otter"),
+        ];
+        assert_eq!(
+            names,
+            [
+                "toolcrib-otter-mediator",
+                "toolcrib-otter-identity",
+                "toolcrib-otter-manifest",
+                "toolcrib-otter-context",
+                "toolcrib-otter",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_link_token_file_is_in_its_directory() {
+        assert_eq!(
+            LINK_TOKEN_FILE,
+            format!("{LINK_TOKEN_DIR}/{LINK_TOKEN_FILE_NAME}")
+        );
+    }
+}

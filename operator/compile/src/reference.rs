@@ -1,0 +1,94 @@
+//! Names of things elsewhere: an object, and one key of a Secret.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use toolcrib_manifest::SecretText;
+
+/// A namespaced object of a kind that the context gives.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectRef {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// One key of a Secret. Its text form, `${secret:NAMESPACE/NAME/KEY}`, stands in place of
+/// the value wherever a compilation is printed, compared or hashed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SecretKeyRef {
+    pub secret: ObjectRef,
+    pub key: String,
+}
+
+impl SecretKeyRef {
+    pub fn new(secret: ObjectRef, key: impl Into<String>) -> Self {
+        Self {
+            secret,
+            key: key.into(),
+        }
+    }
+
+    /// The text that stands for the value.
+    pub fn placeholder(&self) -> SecretText {
+        SecretText::new(format!("${{secret:{self}}}"))
+    }
+
+    /// The reference that a [`Self::placeholder`] stands for.
+    pub fn from_placeholder(text: &SecretText) -> Option<Self> {
+        text.expose()
+            .strip_prefix("${secret:")?
+            .strip_suffix('}')
+            .and_then(Self::parse)
+    }
+
+    /// Reads `NAMESPACE/NAME/KEY`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let (namespace, name, key) = (parts.next()?, parts.next()?, parts.next()?);
+        let whole =
+            parts.next().is_none() && !namespace.is_empty() && !name.is_empty() && !key.is_empty();
+        whole.then(|| Self::new(ObjectRef::new(namespace, name), key))
+    }
+}
+
+/// `NAMESPACE/NAME/KEY`.
+impl fmt::Display for SecretKeyRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.secret, self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placeholder_reads_back() {
+        let reference = SecretKeyRef::new(ObjectRef::new("pond", "fish-creds"), "token");
+        let text = reference.placeholder();
+        assert_eq!(text.expose(), "${secret:pond/fish-creds/token}");
+        assert_eq!(SecretKeyRef::from_placeholder(&text), Some(reference));
+    }
+
+    #[test]
+    fn other_text_is_no_reference() {
+        for text in ["pond/fish", "pond/fish/", "pond/fish/key/more", "", "//"] {
+            assert_eq!(SecretKeyRef::parse(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What the status of kinds other than Agent is made of.
+
+use crate::{Diagnostic, Subject};
+
+/// A Surface by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SurfaceReport {
+    pub tools: u32,
+    /// `sha256:<hex>` of the resolved descriptor; `None`: there is none.
+    pub descriptor_digest: Option<String>,
+    /// Agents that declare this surface and have its consent.
+    pub consumers: u32,
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// A ToolGrant, or a ToolDefaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantReport {
+    /// Named agents that exist; for ToolDefaults, agents that include them.
+    pub agents: u32,
+    /// Existing tools that are named.
+    pub tools: u32,
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// A ModelProvider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderReport {
+    /// Keys that are there and usable.
+    pub keys: u32,
+    /// Agents whose models can select it.
+    pub consumers: u32,
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// The first finding against an object's own spec: why it is not `Accepted`.
+pub fn not_accepted<'a>(diagnostics: &'a [Diagnostic], object: &Subject) -> Option<&'a Diagnostic> {
+    first(diagnostics, object, crate::Concern::Spec)
+}
+
+/// The first finding about what an object refers to: why it is not `Resolved`.
+pub fn not_resolved<'a>(diagnostics: &'a [Diagnostic], object: &Subject) -> Option<&'a Diagnostic> {
+    first(diagnostics, object, crate::Concern::Reference)
+}
+
+fn first<'a>(
+    diagnostics: &'a [Diagnostic],
+    object: &Subject,
+    concern: crate::Concern,
+) -> Option<&'a Diagnostic> {
+    diagnostics.iter().find(|diagnostic| {
+        diagnostic.object == *object
+            && diagnostic.severity == crate::Severity::Error
+            && diagnostic.code.concern() == concern
+    })
+}
