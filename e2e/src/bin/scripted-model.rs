@@ -1,0 +1,52 @@
+//! `scripted-model`: a stand-in for a model provider, for tests and the demo.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::Context as _;
+use clap::Parser;
+use toolcrib_e2e::{
+    model::{ModelState, Script, router},
+    serving,
+};
+
+/// A stand-in for a model provider that plays a script. It understands nothing.
+///
+/// Speaks OpenAI chat completions and responses and Anthropic messages under /v1, over plain
+/// HTTP. POST /script replaces the script, GET /requests tells what was asked; every route
+/// but /healthz wants the API key.
+#[derive(Parser)]
+#[command(name = "scripted-model", version)]
+struct Args {
+    /// Where to listen.
+    #[arg(long, env = "SCRIPTED_MODEL_LISTEN", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// File with the API key that callers must bring; read again on each request.
+    #[arg(long, env = "SCRIPTED_MODEL_API_KEY_FILE")]
+    api_key_file: PathBuf,
+    /// Script to play, YAML or JSON; without it, the demo's.
+    #[arg(long, env = "SCRIPTED_MODEL_SCRIPT")]
+    script: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_target(false)
+        .init();
+    let script = match &args.script {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            Script::parse(&text).with_context(|| format!("{} is no script", path.display()))?
+        }
+        None => Script::default_script(),
+    };
+    serving::serve(
+        args.listen,
+        router(ModelState::new(args.api_key_file, script)),
+    )
+    .await
+}
