@@ -1,1 +1,10 @@
-//! Local cluster, scripted model, demo services, end-to-end tests.
+//! What the end-to-end tests and the demonstration stand on: a local cluster, and the
+//! images in it.
+//!
+//! Not here: the tests (`tests/`) and the programs that play the other parts (`src/bin/`).
+
+pub mod cluster;
+pub mod desk;
+pub mod images;
+pub mod model;
+pub mod serving;

@@ -1,0 +1,139 @@
+//! The programs of the node: their command lines and the order in which they start.
+//!
+//! Not here: starting them (`node.rs`) or their configuration files (`config.rs`).
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::layout::{API_PORT, CONTAINERD_SOCKET, Index, Layout, SERVICE_RANGE};
+
+const ETCD: &str = "http://127.0.0.1:2379";
+
+/// One program of the node; its name is also that of its log.
+#[derive(Debug)]
+pub struct Component {
+    pub name: &'static str,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What must answer before the next one starts: the later programs end, rather than
+    /// wait, when the earlier ones are not there.
+    pub ready: Ready,
+}
+
+#[derive(Debug)]
+pub enum Ready {
+    AtOnce,
+    /// A Unix socket that accepts.
+    Socket(&'static str),
+    /// A TCP address that accepts.
+    Port(std::net::SocketAddr),
+    /// `kubectl get --raw /readyz` succeeds.
+    Api,
+}
+
+/// In the order of starting. `kube` is the binary of all but containerd.
+pub fn components(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
+    let node = index.node_address();
+    let pki = |file: &str| layout.pki(file).display().to_string();
+    let config = |file: &str| layout.config(file).display().to_string();
+    let kube = |name: &'static str, ready: Ready, flags: Vec<String>| Component {
+        name,
+        command: [kube.into(), name.into()]
+            .into_iter()
+            .chain(flags.into_iter().map(OsString::from))
+            .collect(),
+        ready,
+    };
+    vec![
+        Component {
+            name: "containerd",
+            command: ["containerd", "--config", &config("containerd.toml")]
+                .map(OsString::from)
+                .into(),
+            ready: Ready::Socket(CONTAINERD_SOCKET),
+        },
+        kube(
+            "etcd",
+            Ready::Port(([127, 0, 0, 1], 2379).into()),
+            vec![
+                format!("--data-dir={}", layout.data("etcd").display()),
+                format!("--listen-client-urls={ETCD}"),
+                format!("--advertise-client-urls={ETCD}"),
+                "--listen-peer-urls=http://127.0.0.1:2380".into(),
+                // A cluster does not outlive its node, so nothing is lost with the machine.
+                "--unsafe-no-fsync".into(),
+            ],
+        ),
+        kube(
+            "kube-apiserver",
+            Ready::Api,
+            vec![
+                format!("--etcd-servers={ETCD}"),
+                format!("--advertise-address={node}"),
+                format!("--secure-port={API_PORT}"),
+                format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+                "--authorization-mode=Node,RBAC".into(),
+                "--enable-admission-plugins=NodeRestriction".into(),
+                format!("--client-ca-file={}", pki("ca.crt")),
+                format!("--tls-cert-file={}", pki("apiserver.crt")),
+                format!("--tls-private-key-file={}", pki("apiserver.key")),
+                "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
+                format!("--service-account-key-file={}", pki("tokens.pub")),
+                format!("--service-account-signing-key-file={}", pki("tokens.key")),
+                "--kubelet-preferred-address-types=InternalIP".into(),
+                format!("--kubelet-certificate-authority={}", pki("ca.crt")),
+                format!(
+                    "--kubelet-client-certificate={}",
+                    pki("apiserver-kubelet.crt")
+                ),
+                format!("--kubelet-client-key={}", pki("apiserver-kubelet.key")),
+                format!("--audit-policy-file={}", config("audit.json")),
+                format!("--audit-log-path={}", layout.audit_log().display()),
+            ],
+        ),
+        kube(
+            "kube-controller-manager",
+            Ready::AtOnce,
+            vec![
+                format!("--kubeconfig={}", config("controller-manager.kubeconfig")),
+                "--bind-address=127.0.0.1".into(),
+                "--leader-elect=false".into(),
+                "--use-service-account-credentials=true".into(),
+                format!("--root-ca-file={}", pki("ca.crt")),
+                format!("--cluster-signing-cert-file={}", pki("ca.crt")),
+                format!("--cluster-signing-key-file={}", pki("ca.key")),
+                format!("--service-account-private-key-file={}", pki("tokens.key")),
+            ],
+        ),
+        kube(
+            "kube-scheduler",
+            Ready::AtOnce,
+            vec![
+                format!("--kubeconfig={}", config("scheduler.kubeconfig")),
+                "--bind-address=127.0.0.1".into(),
+                "--leader-elect=false".into(),
+            ],
+        ),
+        kube(
+            "kubelet",
+            Ready::AtOnce,
+            vec![
+                format!("--config={}", config("kubelet.json")),
+                format!("--kubeconfig={}", config("kubelet.kubeconfig")),
+                format!("--root-dir={}", layout.data("kubelet").display()),
+                format!("--hostname-override={}", layout.name),
+                format!("--node-ip={node}"),
+            ],
+        ),
+        kube(
+            "kube-proxy",
+            Ready::AtOnce,
+            vec![format!("--config={}", config("kube-proxy.json"))],
+        ),
+        kube(
+            "coredns",
+            Ready::AtOnce,
+            vec!["-conf".into(), config("Corefile")],
+        ),
+    ]
+}

@@ -1,0 +1,233 @@
+//! The configuration files of the node's programs, as values.
+//!
+//! Not here: their command lines (`components.rs`) and certificates (`pki.rs`). Each
+//! setting that is not the program's default says why.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::layout::{
+    CONTAINERD_SOCKET, DNS_READY_PORT, DNS_SERVICE, Index, Layout, PAUSE_IMAGE, POD_RANGE,
+};
+use super::process::write_whole;
+
+/// Where Debian's `containernetworking-plugins` puts them.
+pub const CNI_PLUGINS: &str = "/usr/lib/cni";
+
+/// Writes all of them into the cluster's `config` folder.
+pub fn write(layout: &Layout, index: Index) -> Result<()> {
+    fs::create_dir_all(layout.config("cni")).context("create the configuration folder")?;
+    let json = |file: &str, value: Value| write_whole(&layout.config(file), format!("{value:#}\n"));
+    json("cni/10-pods.conflist", cni(layout))?;
+    json("kubelet.json", kubelet(layout, index))?;
+    json("kube-proxy.json", kube_proxy(layout))?;
+    json("audit.json", audit())?;
+    json("addons.json", addons(index))?;
+    write_whole(&layout.config("containerd.toml"), containerd(layout))?;
+    write_whole(&layout.config("Corefile"), corefile(layout, index))
+}
+
+fn containerd(layout: &Layout) -> String {
+    // A JSON string is a TOML string.
+    let text = |path: std::path::PathBuf| json!(path.to_string_lossy());
+    format!(
+        r#"version = 2
+root = {root}
+state = "/run/containerd"
+# It would make /opt/containerd on the machine.
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+
+[grpc]
+  address = "{CONTAINERD_SOCKET}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  # Without CAP_SYS_RESOURCE (a container as the machine) lowering a score is refused, and
+  # every sandbox fails with "can't get final child's PID from pipe: EOF".
+  restrict_oom_score_adj = true
+  # Not mounted on every machine, and no claim of ours rests on it.
+  disable_apparmor = true
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "{CNI_PLUGINS}"
+  conf_dir = {cni}
+"#,
+        root = text(layout.data("containerd")),
+        cni = text(layout.config("cni")),
+    )
+}
+
+/// `ptp` and not `bridge`: every packet between two pods passes the node's routing, so a
+/// Service's reply is translated back without the br_netfilter module, which a container
+/// cannot load.
+fn cni(layout: &Layout) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [{
+            "type": "ptp",
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": POD_RANGE}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+                "dataDir": layout.data("cni"),
+            },
+        }],
+    })
+}
+
+fn kubelet(layout: &Layout, index: Index) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": index.node_address(),
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": layout.pki("ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": layout.pki("kubelet-serving.crt"),
+        "tlsPrivateKeyFile": layout.pki("kubelet-serving.key"),
+        "clusterDomain": "cluster.local",
+        "clusterDNS": [DNS_SERVICE],
+        // Pods get the cluster's names only: no test may depend on the machine's network.
+        "resolvConf": "",
+        "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
+        // Its default is made on the machine, under /usr/libexec.
+        "volumePluginDir": layout.data("volume-plugins"),
+        "podLogsDir": layout.data("pod-logs"),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", layout.cgroup()),
+        // Both cgroup versions serve here.
+        "failCgroupV1": false,
+        // The machine is shared with its owner: no limit on all pods together, no eviction
+        // because the owner's disk is full, and swap is the owner's choice.
+        "enforceNodeAllocatable": [],
+        "evictionHard": {},
+        "imageGCHighThresholdPercent": 100,
+        "failSwapOn": false,
+        // Lowering it takes CAP_SYS_RESOURCE.
+        "oomScoreAdj": 0,
+        // kube-proxy speaks nftables; nothing here needs iptables.
+        "makeIPTablesUtilChains": false,
+    })
+}
+
+fn kube_proxy(layout: &Layout) -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": {"kubeconfig": layout.config("kube-proxy.kubeconfig")},
+        "hostnameOverride": layout.name.as_str(),
+        "mode": "nftables",
+        "clusterCIDR": POD_RANGE,
+        "oomScoreAdj": 0,
+        "healthzBindAddress": "127.0.0.1:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+        // The sysctls belong to the machine, and a container may not write them.
+        "conntrack": {
+            "maxPerCore": 0,
+            "min": 0,
+            "tcpEstablishedTimeout": "0s",
+            "tcpCloseWaitTimeout": "0s",
+        },
+    })
+}
+
+/// Every request of everybody but the cluster's own programs: what rights a component
+/// used is read from this log.
+fn audit() -> Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "None", "userGroups": ["system:nodes"]},
+            {"level": "None", "users": [
+                "system:apiserver",
+                "system:kube-controller-manager",
+                "system:kube-scheduler",
+                "system:kube-proxy",
+                "system:coredns",
+            ]},
+            {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+            {"level": "None", "nonResourceURLs": ["/readyz*", "/livez*", "/healthz*"]},
+            {"level": "Metadata"},
+        ],
+    })
+}
+
+/// CoreDNS runs beside the kubelet, not in a pod: no image to make, and the cluster's
+/// names resolve before its first pod. The `template` answers every other name with "no
+/// such name"; without it a resolver takes the refusal for a broken server.
+fn corefile(layout: &Layout, index: Index) -> String {
+    format!(
+        ".:53 {{
+    bind {node}
+    errors
+    ready {node}:{DNS_READY_PORT}
+    cache 5
+    kubernetes cluster.local in-addr.arpa {{
+        kubeconfig {kubeconfig}
+        ttl 5
+    }}
+    template ANY ANY . {{
+        rcode NXDOMAIN
+    }}
+}}
+",
+        node = index.node_address(),
+        kubeconfig = layout.config("coredns.kubeconfig").display(),
+    )
+}
+
+/// What a cluster's installer would add: the DNS Service, with the node as its endpoint,
+/// and the right of CoreDNS to read names.
+fn addons(index: Index) -> Value {
+    let ports = json!([
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+    ]);
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "kube-dns", "namespace": "kube-system",
+                         "labels": {"k8s-app": "kube-dns"}},
+            "spec": {"clusterIP": DNS_SERVICE, "ports": ports},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "kube-dns-node", "namespace": "kube-system",
+                         "labels": {"kubernetes.io/service-name": "kube-dns",
+                                    "endpointslice.kubernetes.io/managed-by": "toolcrib-e2e"}},
+            "addressType": "IPv4",
+            "ports": ports,
+            "endpoints": [{"addresses": [index.node_address()], "conditions": {"ready": true}}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "system:coredns"},
+            "rules": [
+                {"apiGroups": [""], "resources": ["services", "namespaces"],
+                 "verbs": ["list", "watch"]},
+                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"],
+                 "verbs": ["list", "watch"]},
+            ],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "system:coredns"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                        "name": "system:coredns"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User",
+                          "name": "system:coredns"}],
+        },
+    ]})
+}

@@ -1,0 +1,225 @@
+//! The host's side of bringing a node up: namespaces, veth pair, cgroups, and the wait
+//! until the cluster takes pods.
+//!
+//! Not here: what runs inside (`node.rs`). Invariant: the node's programs start only after
+//! its processes are recorded, so whoever is killed in between leaves nothing that runs.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::layout::{DNS_READY_PORT, Index, Layout};
+use super::node::{GO, READY};
+use super::process::{Identity, ip, only_child, output, poll, run};
+use super::progress::Progress;
+use super::state::{NodeProcesses, State};
+use super::{Cluster, config, pki, sweep};
+use crate::images;
+
+/// From the first program's start, on a machine that is busy with builds.
+const READY_DEADLINE: Duration = Duration::from_secs(240);
+
+/// Starts a node and returns when it takes pods.
+pub fn launch(layout: &Layout, mut state: State, progress: &Progress) -> Result<Cluster> {
+    progress.stage(format!(
+        "cluster {}: certificates and configuration",
+        layout.name
+    ));
+    fs::create_dir_all(layout.logs())?;
+    fs::create_dir_all(layout.data(""))?;
+    config::write(layout, state.index)?;
+    pki::write(layout, state.index)?;
+    make_cgroups(layout)?;
+
+    progress.stage(format!(
+        "cluster {}: node at {}",
+        layout.name,
+        state.index.node_address()
+    ));
+    let mut outer = start(layout, &state)?;
+    let node = identify(layout, &mut outer)?;
+    state.node = Some(node.clone());
+    state.write(layout)?;
+    connect(state.index, node.outer.pid)?;
+    let mut stdin = outer.stdin.take().context("the node's input is piped")?;
+    writeln!(stdin, "{GO}").context("the node ended before it started")?;
+    drop(stdin);
+
+    let cluster = Cluster::of(layout, &state, &node);
+    await_ready(&cluster, layout, state.index, progress)?;
+    Ok(cluster)
+}
+
+/// `unshare` makes the namespaces and dies with the node: killing either ends all. In a
+/// session of its own, so that a terminal's Ctrl-C or end does not reach it.
+fn start(layout: &Layout, state: &State) -> Result<Child> {
+    let log = File::create(layout.log("node")).context("create the node's log")?;
+    Command::new("setsid")
+        .args([
+            "unshare",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ])
+        .arg(supervisor()?)
+        .arg("node")
+        .arg("--name")
+        .arg(layout.name.as_str())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .env("TOOLCRIB_HOME", layout.home())
+        .env("TOOLCRIB_KUBE", &state.kube)
+        .spawn()
+        .context("start setsid and unshare (package util-linux)")
+}
+
+/// The `toolcrib-e2e` program: this one, or for a test the one that Cargo built beside it.
+fn supervisor() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("find the own program")?;
+    let name = "toolcrib-e2e";
+    if own.file_name().is_some_and(|own| own == name) {
+        return Ok(own);
+    }
+    own.ancestors()
+        .skip(1)
+        .take(3)
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
+        .with_context(|| format!("no {name} beside {}: cargo build -p {name}", own.display()))
+}
+
+/// Waits for the node's word and records who said it.
+fn identify(layout: &Layout, outer: &mut Child) -> Result<NodeProcesses> {
+    let stdout = outer.stdout.take().context("the node's output is piped")?;
+    let mut word = String::new();
+    BufReader::new(stdout).read_line(&mut word)?;
+    if word.trim() != READY {
+        bail!(
+            "the node did not start (does this user have the rights of root?): see {}",
+            layout.log("node").display()
+        );
+    }
+    let outer = i32::try_from(outer.id())?;
+    let inner = only_child(outer)?.context("unshare has no child")?;
+    match (Identity::of(outer)?, Identity::of(inner)?) {
+        (Some(outer), Some(inner)) => Ok(NodeProcesses { outer, inner }),
+        _ => bail!(
+            "the node ended at once: see {}",
+            layout.log("node").display()
+        ),
+    }
+}
+
+fn connect(index: Index, node: i32) -> Result<()> {
+    let device = index.device();
+    ip(&format!(
+        "link add {device} type veth peer name eth0 netns {node}"
+    ))?;
+    ip(&format!(
+        "address add {}/30 dev {device}",
+        index.host_address()
+    ))?;
+    ip(&format!("link set {device} up"))
+}
+
+/// The kubelet wants its root to exist in every hierarchy; with cgroup v2 also the
+/// controllers to be handed down to it.
+fn make_cgroups(layout: &Layout) -> Result<()> {
+    for hierarchy in sweep::hierarchies()? {
+        let controllers = hierarchy.join("cgroup.controllers");
+        let unified = fs::read_to_string(&controllers).unwrap_or_default();
+        if !unified.trim().is_empty() {
+            hand_down(&hierarchy, &unified)?;
+        }
+        let folder = hierarchy.join(layout.cgroup());
+        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+        if !unified.trim().is_empty() {
+            hand_down(&folder, &unified)?;
+        }
+    }
+    Ok(())
+}
+
+fn hand_down(folder: &Path, controllers: &str) -> Result<()> {
+    let wanted: Vec<String> = controllers
+        .split_whitespace()
+        .map(|controller| format!("+{controller}"))
+        .collect();
+    let path = folder.join("cgroup.subtree_control");
+    fs::write(&path, wanted.join(" ")).with_context(|| format!("write {}", path.display()))
+}
+
+/// Ready means: a pod that is created now starts, with its ServiceAccount and its names.
+fn await_ready(
+    cluster: &Cluster,
+    layout: &Layout,
+    index: Index,
+    progress: &Progress,
+) -> Result<()> {
+    let succeeds = |what: &str, arguments: &[&str]| {
+        progress.stage(format!("cluster {}: waiting for {what}", layout.name));
+        let missed = || format!("no {what}: see the logs in {}", layout.logs().display());
+        poll(READY_DEADLINE, missed, || {
+            cluster.check_running()?;
+            let done = output(cluster.kubectl().args(arguments))?.status.success();
+            Ok(done.then_some(()))
+        })
+    };
+    succeeds("API server", &["get", "--raw=/readyz"])?;
+    let addons = layout.config("addons.json");
+    run(cluster
+        .kubectl()
+        .args(["apply", "--server-side", "-f"])
+        .arg(addons))?;
+    import_pause(cluster, layout)?;
+    succeeds(
+        "node",
+        &[
+            "wait",
+            "node",
+            layout.name.as_str(),
+            "--for=condition=Ready",
+            "--timeout=5s",
+        ],
+    )?;
+    succeeds(
+        "default ServiceAccount",
+        &["get", "serviceaccount", "default"],
+    )?;
+
+    progress.stage(format!("cluster {}: waiting for DNS", layout.name));
+    let missed = || format!("DNS is not ready: see {}", layout.log("coredns").display());
+    let address = std::net::SocketAddr::from((index.node_address(), DNS_READY_PORT));
+    poll(READY_DEADLINE, missed, || {
+        cluster.check_running()?;
+        Ok(dns_ready(address).then_some(()))
+    })
+}
+
+/// CoreDNS opens this port at once and says 200 when it has read the Services.
+fn dns_ready(address: std::net::SocketAddr) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"GET /ready HTTP/1.0\r\n\r\n")?;
+        let mut status = String::new();
+        BufReader::new(stream).read_line(&mut status)?;
+        Ok(status)
+    };
+    ask().is_ok_and(|status| status.contains(" 200 "))
+}
+
+fn import_pause(cluster: &Cluster, layout: &Layout) -> Result<()> {
+    let program = cluster.kube().with_file_name("pause");
+    let tar = layout.dir.join("pause.tar");
+    images::pause(&program).write(&tar)?;
+    cluster.import_image(&tar)
+}

@@ -1,0 +1,219 @@
+//! Where a cluster keeps its things: names, addresses and paths, all derived from the
+//! cluster's name and its index.
+//!
+//! Not here: reading or writing any of it. Invariant: two clusters with two names and two
+//! indexes share no address, device, cgroup folder or path.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+
+/// The folder of everything that is kept between runs: `$TOOLCRIB_HOME`, else
+/// `~/.cache/toolcrib`.
+#[derive(Clone, Debug)]
+pub struct Home(PathBuf);
+
+impl Home {
+    /// Reads the environment; fails if neither `TOOLCRIB_HOME` nor `HOME` is set.
+    pub fn find() -> Result<Home> {
+        if let Some(home) = std::env::var_os("TOOLCRIB_HOME") {
+            return Ok(Home(std::path::absolute(home)?));
+        }
+        let home = std::env::var_os("HOME").context("neither TOOLCRIB_HOME nor HOME is set")?;
+        Ok(Home(PathBuf::from(home).join(".cache/toolcrib")))
+    }
+
+    /// A file or folder directly in the home.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// One folder per cluster, see [`Layout`].
+    pub fn clusters(&self) -> PathBuf {
+        self.0.join("clusters")
+    }
+}
+
+/// A cluster's name: a DNS label short enough to be part of a host name, a cgroup
+/// folder and a node name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name(String);
+
+impl Name {
+    /// The cluster of the README's commands.
+    pub fn default_name() -> Name {
+        Name("toolcrib".into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Name> {
+        let label = name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !name.starts_with('-')
+            && !name.ends_with('-');
+        if !label || name.is_empty() || name.len() > 30 {
+            bail!("cluster name {name:?}: want 1 to 30 of a-z, 0-9 and '-', not at the ends");
+        }
+        Ok(Name(name.into()))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A cluster's place in 198.51.100.0/24 (a documentation range, so no real network is
+/// hidden by it): one /30 per cluster, joined to the host by a veth pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Index(u8);
+
+impl Index {
+    /// All indexes, in the order in which they are given out.
+    pub fn all() -> impl Iterator<Item = Index> {
+        (0..64).map(Index)
+    }
+
+    pub fn host_address(self) -> Ipv4Addr {
+        Ipv4Addr::new(198, 51, 100, self.0 * 4 + 1)
+    }
+
+    /// Where the API server, the kubelet and the DNS server listen.
+    pub fn node_address(self) -> Ipv4Addr {
+        Ipv4Addr::new(198, 51, 100, self.0 * 4 + 2)
+    }
+
+    /// The host's end of the veth pair.
+    pub fn device(self) -> String {
+        format!("toolcrib{}", self.0)
+    }
+}
+
+/// Inside the node's network namespace these are the same for every cluster: no other
+/// namespace ever sees them.
+pub const POD_RANGE: &str = "10.244.0.0/16";
+pub const SERVICE_RANGE: &str = "10.96.0.0/16";
+pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
+pub const API_PORT: u16 = 6443;
+/// CoreDNS's readiness endpoint on the node's address.
+pub const DNS_READY_PORT: u16 = 8181;
+/// In the node's private `/run`, whatever the length of the home's path (a socket's path
+/// has a limit of 107 bytes).
+pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// The sandbox image of every pod: our own, so that the node dials no registry.
+pub const PAUSE_IMAGE: &str = "docker.io/toolcrib/pause:dev";
+
+/// The folder of one cluster.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    pub name: Name,
+    pub dir: PathBuf,
+    home: Home,
+}
+
+impl Layout {
+    pub fn new(home: &Home, name: &Name) -> Layout {
+        Layout {
+            name: name.clone(),
+            dir: home.clusters().join(name.as_str()),
+            home: home.clone(),
+        }
+    }
+
+    pub fn home(&self) -> &Path {
+        &self.home.0
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.dir.join("state.json")
+    }
+
+    /// Held while a cluster is brought up or down; outside the cluster's folder, which
+    /// `down` removes.
+    pub fn lock(&self) -> PathBuf {
+        self.home.join(format!("locks/cluster-{}", self.name))
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    /// Why the node ended by itself; absent while it runs.
+    pub fn failure(&self) -> PathBuf {
+        self.dir.join("failure")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.dir.join("logs")
+    }
+
+    pub fn log(&self, component: &str) -> PathBuf {
+        self.logs().join(format!("{component}.log"))
+    }
+
+    /// One line of JSON per API request: who did what, and whether it was allowed.
+    pub fn audit_log(&self) -> PathBuf {
+        self.logs().join("audit.log")
+    }
+
+    pub fn pki(&self, file: &str) -> PathBuf {
+        self.dir.join("pki").join(file)
+    }
+
+    pub fn config(&self, file: &str) -> PathBuf {
+        self.dir.join("config").join(file)
+    }
+
+    pub fn data(&self, component: &str) -> PathBuf {
+        self.dir.join("data").join(component)
+    }
+
+    /// Relative to each mounted cgroup hierarchy.
+    pub fn cgroup(&self) -> String {
+        format!("toolcrib-{}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_share_no_address_and_stay_in_the_range() {
+        let mut seen = std::collections::BTreeSet::new();
+        for index in Index::all() {
+            for address in [index.host_address(), index.node_address()] {
+                assert_eq!(address.octets()[..3], [198, 51, 100]);
+                assert!(seen.insert(address), "{address} twice");
+            }
+            assert!(
+                index.device().len() <= 15,
+                "the kernel's limit for device names"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_dns_labels() {
+        for good in ["toolcrib", "a", "two-2"] {
+            assert!(good.parse::<Name>().is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a/b", "a.b", "..", &"a".repeat(31)] {
+            assert!(bad.parse::<Name>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A real Kubernetes cluster of one node, on this machine, without Docker.
+//!
+//! The node is the distribution's containerd and runc, and Kubernetes built from its Go
+//! modules, all in namespaces of their own: killing one process ends it whole. The modules
+//! in reading order:
+//!
+//! - [`layout`]: names, addresses, paths
+//! - [`binary`]: Kubernetes, built once and kept
+//! - [`pki`], [`config`], [`components`]: what the node's programs are given
+//! - [`launch`] (outside) and [`node`] (inside the namespaces): bringing it up
+//! - [`sweep`]: taking it down, after whatever happened to it
+//!
+//! Not here: a second node, enforcement of NetworkPolicy objects (they are accepted and do
+//! nothing), volumes other than the kubelet's own, a way to the internet from a pod.
+
+mod binary;
+mod components;
+mod config;
+mod launch;
+pub mod layout;
+mod lock;
+pub mod node;
+mod pki;
+pub mod process;
+mod progress;
+mod state;
+mod sweep;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+pub use self::binary::kube_binary;
+use self::layout::{CONTAINERD_SOCKET, Layout};
+pub use self::layout::{Home, Name};
+use self::lock::Lock;
+use self::process::{output, run};
+pub use self::progress::Progress;
+use self::state::{NodeProcesses, State};
+
+/// Another `up` or `down` of the same cluster, which may be building Kubernetes.
+const TURN_DEADLINE: Duration = Duration::from_secs(50 * 60);
+
+/// A cluster that was up when it was asked for.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    kubeconfig: PathBuf,
+    kube: PathBuf,
+    /// Absent for a cluster that the user named by `KUBECONFIG`.
+    node: Option<Node>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    layout: Layout,
+    processes: NodeProcesses,
+}
+
+impl Cluster {
+    /// The cluster the user named (`TOOLCRIB_E2E_USE_KUBECONFIG=1` and `KUBECONFIG`), else
+    /// the local one of this name, brought up if it is not. Returns when it takes pods.
+    pub fn up(name: &Name, progress: &Progress) -> Result<Cluster> {
+        let home = Home::find()?;
+        if let Some(kubeconfig) = named_by_user()? {
+            progress.stage(format!("using the cluster of {}", kubeconfig.display()));
+            let kube = kube_binary(&home, progress)?;
+            return Ok(Cluster {
+                kubeconfig,
+                kube,
+                node: None,
+            });
+        }
+        let layout = Layout::new(&home, name);
+        let _turn = turn(&layout, progress)?;
+        if let Some(cluster) = running(&layout)? {
+            if cluster.healthy()? {
+                progress.stage(format!("cluster {name} is up already"));
+                return Ok(cluster);
+            }
+            progress.stage(format!(
+                "cluster {name} runs but does not answer: starting anew"
+            ));
+        }
+        sweep::sweep(&layout)?;
+        let kube = kube_binary(&home, progress)?;
+        let state = State::allocate(&home, &layout, kube)?;
+        let cluster = launch::launch(&layout, state, progress)?;
+        progress.stage(format!("cluster {name} is up"));
+        Ok(cluster)
+    }
+
+    /// Takes the local cluster of this name down, in whatever condition it is.
+    pub fn down(name: &Name, progress: &Progress) -> Result<()> {
+        let layout = Layout::new(&Home::find()?, name);
+        let _turn = turn(&layout, progress)?;
+        sweep::sweep(&layout)?;
+        progress.stage(format!("cluster {name} is down"));
+        Ok(())
+    }
+
+    /// The local cluster of this name if its node runs; brings nothing up.
+    pub fn find(name: &Name) -> Result<Option<Cluster>> {
+        running(&Layout::new(&Home::find()?, name))
+    }
+
+    fn of(layout: &Layout, state: &State, processes: &NodeProcesses) -> Cluster {
+        Cluster {
+            kubeconfig: layout.kubeconfig(),
+            kube: state.kube.clone(),
+            node: Some(Node {
+                layout: layout.clone(),
+                processes: processes.clone(),
+            }),
+        }
+    }
+
+    /// With an administrator's rights.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The binary of all Kubernetes programs.
+    pub fn kube(&self) -> &Path {
+        &self.kube
+    }
+
+    /// `kubectl` for this cluster, to be given arguments.
+    pub fn kubectl(&self) -> Command {
+        self.program("kubectl")
+    }
+
+    /// `helm` for this cluster, to be given arguments.
+    pub fn helm(&self) -> Command {
+        self.program("helm")
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.kube);
+        command.arg(name).env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    /// A command inside the node's network, mount and PID namespaces; `None` for a cluster
+    /// that the user named.
+    pub fn on_node(&self, program: &str) -> Option<Command> {
+        let node = self.node.as_ref()?;
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--target={}", node.processes.inner.pid))
+            .args(["--net", "--mount", "--pid", "--"])
+            .arg(program);
+        Some(command)
+    }
+
+    /// The logs of the node's programs, one file each; `None` for a cluster that the user
+    /// named.
+    pub fn logs(&self) -> Option<PathBuf> {
+        Some(self.node.as_ref()?.layout.logs())
+    }
+
+    /// One JSON event per request to the API server.
+    pub fn audit_log(&self) -> Option<PathBuf> {
+        Some(self.node.as_ref()?.layout.audit_log())
+    }
+
+    /// Puts an image archive into the node's store. Nothing is done for a cluster that the
+    /// user named: how it gets its images is the user's to know.
+    pub fn import_image(&self, archive: &Path) -> Result<()> {
+        let Some(mut ctr) = self.on_node("ctr") else {
+            return Ok(());
+        };
+        ctr.args([
+            "--address",
+            CONTAINERD_SOCKET,
+            "--namespace",
+            "k8s.io",
+            "images",
+            "import",
+        ]);
+        run(ctr.arg(archive)).with_context(|| format!("import {}", archive.display()))?;
+        Ok(())
+    }
+
+    /// An error that says why if the node has ended.
+    fn check_running(&self) -> Result<()> {
+        let Some(node) = &self.node else {
+            return Ok(());
+        };
+        if node.processes.alive()? {
+            return Ok(());
+        }
+        bail!("the node ended: {}", failure(&node.layout));
+    }
+
+    /// The node is Ready in the eyes of an API server that answers now.
+    fn healthy(&self) -> Result<bool> {
+        let mut kubectl = self.kubectl();
+        kubectl.args([
+            "--request-timeout=5s",
+            "get",
+            "nodes",
+            "--output",
+            READY_CONDITION,
+        ]);
+        let answer = output(&mut kubectl)?;
+        Ok(answer.status.success() && answer.stdout == b"True")
+    }
+
+    /// What a person wants to know of the cluster of this name.
+    pub fn status(name: &Name) -> Result<String> {
+        let layout = Layout::new(&Home::find()?, name);
+        let Some(state) = State::read(&layout)? else {
+            return Ok(format!("cluster {name}: down\n"));
+        };
+        let Some(cluster) = running(&layout)? else {
+            return Ok(format!("cluster {name}: ended: {}\n", failure(&layout)));
+        };
+        let health = if cluster.healthy()? {
+            "up"
+        } else {
+            "runs, does not answer"
+        };
+        Ok(format!(
+            "cluster {name}: {health}\n  address     {}\n  process     {}\n  kubeconfig  {}\n  logs        {}\n",
+            state.index.node_address(),
+            state.node.map_or(0, |node| node.outer.pid),
+            layout.kubeconfig().display(),
+            layout.logs().display(),
+        ))
+    }
+}
+
+const READY_CONDITION: &str =
+    r#"jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}"#;
+
+fn named_by_user() -> Result<Option<PathBuf>> {
+    match std::env::var("TOOLCRIB_E2E_USE_KUBECONFIG").as_deref() {
+        Ok("1") => {}
+        _ => return Ok(None),
+    }
+    let path = std::env::var_os("KUBECONFIG")
+        .context("TOOLCRIB_E2E_USE_KUBECONFIG=1 wants KUBECONFIG to name a cluster")?;
+    Ok(Some(path.into()))
+}
+
+/// Where the node's programs write, whether the cluster is up or has ended.
+pub fn log_folder(name: &Name) -> Result<PathBuf> {
+    Ok(Layout::new(&Home::find()?, name).logs())
+}
+
+/// One `up` or `down` at a time.
+fn turn(layout: &Layout, progress: &Progress) -> Result<Lock> {
+    Lock::take(&layout.lock(), TURN_DEADLINE, |pid| {
+        progress.stage(format!(
+            "waiting for process {pid}, which is at cluster {}",
+            layout.name
+        ));
+    })
+}
+
+fn running(layout: &Layout) -> Result<Option<Cluster>> {
+    let Some(state) = State::read(layout)? else {
+        return Ok(None);
+    };
+    match &state.node {
+        Some(node) if node.alive()? => Ok(Some(Cluster::of(layout, &state, node))),
+        Some(_) | None => Ok(None),
+    }
+}
+
+fn failure(layout: &Layout) -> String {
+    match std::fs::read_to_string(layout.failure()) {
+        Ok(reason) => reason.trim().into(),
+        Err(_) => "it was killed".into(),
+    }
+}
+
+/// Runs in the node's namespaces, see [`node`]; the program's hidden command.
+pub fn serve_node(name: &Name) -> Result<()> {
+    let home = Home::find()?;
+    let layout = Layout::new(&home, name);
+    let state = State::read(&layout)?.context("this cluster is not being brought up")?;
+    node::serve(&layout, state.index, &state.kube)
+}

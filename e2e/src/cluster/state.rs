@@ -1,0 +1,107 @@
+//! What is remembered of a cluster between two commands.
+//!
+//! Invariant: whatever exists of a cluster outside its folder is recorded here before it
+//! exists, or ends by itself when its maker does.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::layout::{Home, Index, Layout};
+use super::lock::Lock;
+use super::process::{Identity, write_whole};
+
+/// Choosing an index takes milliseconds.
+const CHOICE_DEADLINE: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct State {
+    pub index: Index,
+    /// The binary of the node's programs; also kubectl and Helm.
+    pub kube: PathBuf,
+    /// Absent while the node is being made.
+    pub node: Option<NodeProcesses>,
+}
+
+/// The node's two processes as the host sees them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeProcesses {
+    /// Made the namespaces; its death is the node's.
+    pub outer: Identity,
+    /// Process 1 of the node's PID namespace; whoever enters the node enters its.
+    pub inner: Identity,
+}
+
+impl NodeProcesses {
+    pub fn alive(&self) -> Result<bool> {
+        Ok(self.outer.alive()? && self.inner.alive()?)
+    }
+}
+
+impl State {
+    /// `None` if there is no such cluster.
+    pub fn read(layout: &Layout) -> Result<Option<State>> {
+        let path = layout.state();
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let state = serde_json::from_slice(&bytes)
+                    .with_context(|| format!("read {}", path.display()))?;
+                Ok(Some(state))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+        }
+    }
+
+    pub fn write(&self, layout: &Layout) -> Result<()> {
+        write_whole(&layout.state(), serde_json::to_vec_pretty(self)?)
+    }
+
+    /// A new cluster's state, with the lowest index that no other cluster has.
+    pub fn allocate(home: &Home, layout: &Layout, kube: PathBuf) -> Result<State> {
+        let _lock = Lock::take(&home.join("locks/indexes"), CHOICE_DEADLINE, |_| {})?;
+        let mut taken = BTreeSet::new();
+        for other in names(home)? {
+            if let Some(state) = State::read(&Layout::new(home, &other))? {
+                taken.insert(state.index.host_address());
+            }
+        }
+        let index = Index::all()
+            .find(|index| !taken.contains(&index.host_address()))
+            .context("all 64 indexes are taken: take a cluster down")?;
+        let state = State {
+            index,
+            kube,
+            node: None,
+        };
+        fs::create_dir_all(&layout.dir)
+            .with_context(|| format!("create {}", layout.dir.display()))?;
+        state.write(layout)?;
+        Ok(state)
+    }
+}
+
+/// The clusters that have a folder, up or not.
+pub fn names(home: &Home) -> Result<Vec<super::layout::Name>> {
+    let entries = match fs::read_dir(home.clusters()) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).context("list the clusters"),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok()),
+        );
+    }
+    names.sort();
+    Ok(names)
+}

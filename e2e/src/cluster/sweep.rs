@@ -1,0 +1,122 @@
+//! Removes a cluster, whole or in pieces.
+//!
+//! Invariant: safe at any moment and any number of times; it goes by what `state.json`
+//! records and by names derived from the cluster's own, never by a search for programs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::layout::{Index, Layout};
+use super::process::{output, poll, run};
+use super::state::State;
+
+/// Killing a namespace waits for each of its processes, some of them writing to disk.
+const KILL_DEADLINE: Duration = Duration::from_secs(60);
+/// A cgroup folder can be removed once the kernel has put away its last process.
+const CGROUP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Leaves no process, device, cgroup or file of the cluster.
+pub fn sweep(layout: &Layout) -> Result<()> {
+    if let Some(state) = State::read(layout)? {
+        if let Some(node) = &state.node {
+            // The inner one first: its death is over only when all others of its PID
+            // namespace are dead, and with them go the mounts and the network.
+            node.inner.kill(KILL_DEADLINE)?;
+            node.outer.kill(KILL_DEADLINE)?;
+        }
+        remove_device(state.index)?;
+    }
+    for folder in cgroup_folders(layout)? {
+        poll(
+            CGROUP_DEADLINE,
+            || format!("cgroup {} is still in use", folder.display()),
+            || remove_cgroup(&folder),
+        )?;
+    }
+    remove_files(layout)
+}
+
+/// The veth pair goes with the node's network namespace, which the kernel removes when it
+/// gets to it; the next cluster may want the name sooner.
+fn remove_device(index: Index) -> Result<()> {
+    let device = index.device();
+    if !Path::new("/sys/class/net").join(&device).exists() {
+        return Ok(());
+    }
+    let mut command = Command::new("ip");
+    let ended = output(command.args(["link", "delete", &device]))?;
+    if !ended.status.success() && Path::new("/sys/class/net").join(&device).exists() {
+        run(&mut command)?;
+    }
+    Ok(())
+}
+
+/// The cluster's folder in each cgroup hierarchy that has one.
+pub fn cgroup_folders(layout: &Layout) -> Result<Vec<PathBuf>> {
+    let mut folders = hierarchies()?;
+    for folder in &mut folders {
+        folder.push(layout.cgroup());
+    }
+    folders.retain(|folder| folder.is_dir());
+    Ok(folders)
+}
+
+/// Where the machine has cgroups mounted, of either version.
+pub fn hierarchies() -> Result<Vec<PathBuf>> {
+    let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
+    Ok(mounts
+        .lines()
+        .filter_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+            [_, folder, "cgroup" | "cgroup2", ..] => Some(PathBuf::from(folder)),
+            _ => None,
+        })
+        .collect())
+}
+
+/// Depth first; `None` while a process is still in one of them.
+fn remove_cgroup(folder: &Path) -> Result<Option<()>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(())),
+        Err(error) => return Err(error).with_context(|| format!("list {}", folder.display())),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() && remove_cgroup(&entry.path())?.is_none() {
+            return Ok(None);
+        }
+    }
+    match fs::remove_dir(folder) {
+        Ok(()) => Ok(Some(())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(())),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("remove {}", folder.display())),
+    }
+}
+
+/// The state last: while it is there, a killed sweep is taken up by the next.
+fn remove_files(layout: &Layout) -> Result<()> {
+    let entries = match fs::read_dir(&layout.dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("list {}", layout.dir.display())),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        if path == layout.state() {
+            continue;
+        }
+        let removed = match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(&path),
+            false => fs::remove_file(&path),
+        };
+        removed.with_context(|| format!("remove {}", path.display()))?;
+    }
+    fs::remove_dir_all(&layout.dir).with_context(|| format!("remove {}", layout.dir.display()))
+}

@@ -1,0 +1,293 @@
+//! An image archive as `docker save` writes it, made from a list of files.
+//!
+//! Not here: which images there are (`mod.rs`) and where their files come from
+//! (`programs.rs`, `python.rs`). Invariant: the same files give the same bytes, on any day
+//! and in any order of listing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType, Header};
+
+/// The user of every image: no image of ours needs root, and Pod Security `restricted`
+/// wants a number.
+const USER: &str = "65532:65532";
+
+/// What an image is made of.
+#[derive(Debug)]
+pub struct Archive {
+    tag: String,
+    entrypoint: Vec<String>,
+    environment: Vec<String>,
+    /// By absolute path in the image.
+    entries: BTreeMap<PathBuf, Entry>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// With all its folders above; any user may enter them, none may write.
+    Folder,
+    /// A folder in which any user may write and only remove what is their own.
+    Temporary,
+    File {
+        source: PathBuf,
+        mode: u32,
+    },
+    Link(PathBuf),
+}
+
+impl Archive {
+    pub fn new(tag: &str, entrypoint: &[&str]) -> Archive {
+        Archive {
+            tag: tag.into(),
+            entrypoint: entrypoint.iter().map(|word| (*word).into()).collect(),
+            environment: Vec::new(),
+            entries: BTreeMap::new(),
+        }
+    }
+
+    pub fn environment(&mut self, name: &str, value: &str) {
+        self.environment.push(format!("{name}={value}"));
+    }
+
+    /// A file that may be run.
+    pub fn program(&mut self, path: impl Into<PathBuf>, source: impl Into<PathBuf>) {
+        self.add(
+            path.into(),
+            Entry::File {
+                source: source.into(),
+                mode: 0o755,
+            },
+        );
+    }
+
+    pub fn file(&mut self, path: impl Into<PathBuf>, source: impl Into<PathBuf>) {
+        self.add(
+            path.into(),
+            Entry::File {
+                source: source.into(),
+                mode: 0o644,
+            },
+        );
+    }
+
+    pub fn link(&mut self, path: impl Into<PathBuf>, target: impl Into<PathBuf>) {
+        self.add(path.into(), Entry::Link(target.into()));
+    }
+
+    pub fn temporary(&mut self, path: impl Into<PathBuf>) {
+        self.add(path.into(), Entry::Temporary);
+    }
+
+    /// Whether the image has something at this path.
+    pub fn contains(&self, path: &Path) -> bool {
+        self.entries.contains_key(path)
+    }
+
+    fn add(&mut self, path: PathBuf, entry: Entry) {
+        for folder in path.ancestors().skip(1) {
+            if folder != Path::new("/") {
+                self.entries.entry(folder.into()).or_insert(Entry::Folder);
+            }
+        }
+        self.entries.insert(path, entry);
+    }
+
+    /// Writes the archive; returns its size in bytes.
+    pub fn write(&self, path: &Path) -> Result<u64> {
+        let written = || -> Result<u64> {
+            let folder = path.parent().context("an archive has a folder")?;
+            fs::create_dir_all(folder)?;
+            let mut layer = tempfile::tempfile_in(folder)?;
+            let digest = self.write_layer(&mut layer)?;
+            let temporary = tempfile::NamedTempFile::new_in(folder)?;
+            self.write_archive(BufWriter::new(temporary.as_file()), layer, &digest)?;
+            let size = temporary.as_file().metadata()?.len();
+            temporary.persist(path)?;
+            Ok(size)
+        };
+        written().with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Returns the layer's digest.
+    fn write_layer(&self, layer: &mut File) -> Result<String> {
+        let mut tar = Builder::new(Hashed {
+            to: BufWriter::new(layer),
+            hash: Sha256::new(),
+        });
+        for (path, entry) in &self.entries {
+            let name = path
+                .strip_prefix("/")
+                .context("paths in an image are absolute")?;
+            match entry {
+                Entry::Folder => {
+                    tar.append_data(
+                        &mut header(EntryType::Directory, 0o755, 0),
+                        name,
+                        io::empty(),
+                    )?;
+                }
+                Entry::Temporary => {
+                    tar.append_data(
+                        &mut header(EntryType::Directory, 0o1777, 0),
+                        name,
+                        io::empty(),
+                    )?;
+                }
+                Entry::File { source, mode } => {
+                    let file =
+                        File::open(source).with_context(|| format!("open {}", source.display()))?;
+                    let size = file.metadata()?.len();
+                    tar.append_data(&mut header(EntryType::Regular, *mode, size), name, file)?;
+                }
+                Entry::Link(target) => {
+                    tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), name, target)?;
+                }
+            }
+        }
+        let mut hashed = tar.into_inner()?;
+        hashed.flush()?;
+        Ok(hex::encode(hashed.hash.finalize()))
+    }
+
+    fn write_archive(&self, to: impl Write, mut layer: File, digest: &str) -> Result<()> {
+        let config = self.config(digest).to_string();
+        let config_name = format!("{}.json", hex::encode(Sha256::digest(&config)));
+        let manifest = json!([{
+            "Config": config_name,
+            "RepoTags": [self.tag],
+            "Layers": ["layer.tar"],
+        }])
+        .to_string();
+        let mut tar = Builder::new(to);
+        for (name, content) in [
+            (config_name.as_str(), &config),
+            ("manifest.json", &manifest),
+        ] {
+            let mut header = header(EntryType::Regular, 0o644, content.len() as u64);
+            tar.append_data(&mut header, name, content.as_bytes())?;
+        }
+        let size = layer.metadata()?.len();
+        layer.rewind()?;
+        tar.append_data(
+            &mut header(EntryType::Regular, 0o644, size),
+            "layer.tar",
+            layer,
+        )?;
+        tar.into_inner()?.flush()?;
+        Ok(())
+    }
+
+    fn config(&self, layer: &str) -> Value {
+        json!({
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {
+                "User": USER,
+                "Entrypoint": self.entrypoint,
+                "Env": self.environment,
+                "WorkingDir": "/",
+            },
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer}")]},
+        })
+    }
+}
+
+/// Everything that would tell one build from another is left at zero.
+fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_mtime(0);
+    header
+}
+
+struct Hashed<W> {
+    to: W,
+    hash: Sha256,
+}
+
+impl<W: Write> Write for Hashed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.to.write(bytes)?;
+        self.hash.update(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Reads one file of an archive; for those who check what was written.
+pub fn read_file(archive: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    let mut tar = tar::Archive::new(File::open(archive)?);
+    for entry in tar.entries()? {
+        let mut entry = entry?;
+        if entry.path()? == Path::new(name) {
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content)?;
+            return Ok(Some(content));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_listing_does_not_show_and_the_layer_is_what_the_config_says() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = folder.path().join("source");
+        fs::write(&source, "otter").expect("written");
+        let write = |name: &str, paths: [&str; 2]| {
+            let mut archive = Archive::new("docker.io/pond/otter:dev", &["/bin/otter"]);
+            archive.temporary("/tmp");
+            for path in paths {
+                archive.program(path, &source);
+            }
+            archive.link("/bin/heron", "otter");
+            let tar = folder.path().join(name);
+            archive.write(&tar).expect("written");
+            tar
+        };
+        let one = write("one.tar", ["/bin/otter", "/etc/otter"]);
+        let two = write("two.tar", ["/etc/otter", "/bin/otter"]);
+        assert_eq!(fs::read(&one).expect("read"), fs::read(&two).expect("read"));
+
+        let read = |name: &str| read_file(&one, name).expect("read").expect("there");
+        let manifest: Value = serde_json::from_slice(&read("manifest.json")).expect("JSON");
+        assert_eq!(manifest[0]["RepoTags"], json!(["docker.io/pond/otter:dev"]));
+        let config = read(manifest[0]["Config"].as_str().expect("a name"));
+        let config: Value = serde_json::from_slice(&config).expect("JSON");
+        let layer = read("layer.tar");
+        assert_eq!(
+            config["rootfs"]["diff_ids"],
+            json!([format!("sha256:{}", hex::encode(Sha256::digest(&layer)))]),
+        );
+        let paths: Vec<String> = tar::Archive::new(layer.as_slice())
+            .entries()
+            .expect("a tar")
+            .map(|entry| {
+                entry
+                    .expect("whole")
+                    .path()
+                    .expect("a path")
+                    .display()
+                    .to_string()
+            })
+            .collect();
+        assert_eq!(
+            paths,
+            ["bin", "bin/heron", "bin/otter", "etc", "etc/otter", "tmp"]
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! The container images, made from files without Docker.
+//!
+//! [`IMAGES`] is the one list of them; `e2e/images/Dockerfile` says the same to those who
+//! have Docker, and a test compares the two. In reading order: [`archive`] (an image from a
+//! list of files), [`programs`] (static programs by Cargo), [`python`] (the runner's).
+//!
+//! Not here: pushing to a registry.
+
+pub mod archive;
+pub mod programs;
+mod python;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use self::archive::Archive;
+use self::programs::cargo_build_static;
+use crate::cluster::layout::PAUSE_IMAGE;
+use crate::cluster::{Cluster, Home, Progress};
+
+/// One image: `docker.io/toolcrib/<name>:dev`.
+#[derive(Debug)]
+pub struct Image {
+    pub name: &'static str,
+    pub contents: Contents,
+}
+
+/// Where an image's files come from.
+#[derive(Debug)]
+pub enum Contents {
+    /// Each program at the root, the first of them the entrypoint; nothing else.
+    Programs(&'static [Program]),
+    /// Python with the OpenAI SDK, a shell and curl.
+    PythonRunner,
+}
+
+/// A program of the workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    pub package: &'static str,
+    pub binary: &'static str,
+}
+
+/// All images. The first two are the product.
+pub const IMAGES: [Image; 4] = [
+    Image {
+        name: "operator",
+        contents: Contents::Programs(&[Program {
+            package: "toolcrib-operator",
+            binary: "toolcrib-operator",
+        }]),
+    },
+    Image {
+        name: "sidecar",
+        contents: Contents::Programs(&[Program {
+            package: "toolcrib-sidecar",
+            binary: "toolcrib-sidecar",
+        }]),
+    },
+    Image {
+        name: "demo",
+        contents: Contents::Programs(&[
+            Program {
+                package: "toolcrib-e2e",
+                binary: "scripted-model",
+            },
+            Program {
+                package: "toolcrib-e2e",
+                binary: "trading-desk",
+            },
+        ]),
+    },
+    Image {
+        name: "runner-python",
+        contents: Contents::PythonRunner,
+    },
+];
+
+impl Image {
+    pub fn tag(&self) -> String {
+        format!("docker.io/toolcrib/{}:dev", self.name)
+    }
+}
+
+/// Builds the named images (all, if none is named) and puts them into the cluster, if one
+/// is given. Returns when pods can use them.
+pub fn build(only: &[String], cluster: Option<&Cluster>, progress: &Progress) -> Result<()> {
+    let home = Home::find()?;
+    let chosen = choose(only)?;
+    let programs: Vec<Program> = chosen
+        .iter()
+        .flat_map(|image| match image.contents {
+            Contents::Programs(programs) => programs,
+            Contents::PythonRunner => &[],
+        })
+        .copied()
+        .collect();
+    if !programs.is_empty() {
+        progress.stage("images: building the programs");
+    }
+    let built = cargo_build_static(&home, &programs)?;
+    for image in chosen {
+        let path = home.join("images").join(format!("{}.tar", image.name));
+        let size = files(image, &home, &programs, &built, progress)?.write(&path)?;
+        let megabytes = size as f64 / 1e6;
+        progress.stage(format!(
+            "{}: {megabytes:.1} MB in {}",
+            image.tag(),
+            path.display()
+        ));
+        if let Some(cluster) = cluster {
+            cluster.import_image(&path)?;
+        }
+    }
+    progress.stage(match cluster {
+        Some(_) => "images: all in the cluster",
+        None => "images: no cluster is up, so they are in none",
+    });
+    Ok(())
+}
+
+fn choose(only: &[String]) -> Result<Vec<&'static Image>> {
+    let names = IMAGES.iter().map(|image| image.name).collect::<Vec<_>>();
+    if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        bail!("no image {unknown:?}: there are {}", names.join(", "));
+    }
+    static TABLE: [Image; 4] = IMAGES;
+    Ok(TABLE
+        .iter()
+        .filter(|image| only.is_empty() || only.iter().any(|name| name == image.name))
+        .collect())
+}
+
+fn files(
+    image: &Image,
+    home: &Home,
+    programs: &[Program],
+    built: &[PathBuf],
+    progress: &Progress,
+) -> Result<Archive> {
+    let own = match image.contents {
+        Contents::PythonRunner => return python::archive(&image.tag(), home, progress),
+        Contents::Programs(own) => own,
+    };
+    let first = own.first().context("an image has a program")?;
+    let mut archive = Archive::new(&image.tag(), &[&format!("/{}", first.binary)]);
+    for (program, path) in programs.iter().zip(built) {
+        if own.contains(program) {
+            archive.program(format!("/{}", program.binary), path);
+        }
+    }
+    Ok(archive)
+}
+
+/// The image that holds a pod's namespaces.
+pub fn pause(program: &Path) -> Archive {
+    let mut archive = Archive::new(PAUSE_IMAGE, &["/pause"]);
+    archive.program("/pause", program);
+    archive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of `e2e/images/Dockerfile` from a `FROM scratch AS name` to the next stage.
+    fn dockerfile_stages() -> Vec<(String, Vec<String>)> {
+        let mut stages: Vec<(String, Vec<String>)> = Vec::new();
+        let mut inside = false;
+        for line in include_str!("../../images/Dockerfile").lines() {
+            if line.starts_with("FROM ") {
+                inside = false;
+            }
+            if let Some(name) = line.strip_prefix("FROM scratch AS ") {
+                stages.push((name.into(), Vec::new()));
+                inside = true;
+            } else if inside && let Some((_, lines)) = stages.last_mut() {
+                if !line.trim().is_empty() {
+                    lines.push(line.into());
+                }
+            }
+        }
+        stages
+    }
+
+    #[test]
+    fn the_dockerfile_has_the_same_files() {
+        let want: Vec<(String, Vec<String>)> = IMAGES
+            .iter()
+            .filter_map(|image| match image.contents {
+                Contents::Programs(programs) => Some((image.name.to_string(), programs)),
+                Contents::PythonRunner => None,
+            })
+            .map(|(name, programs)| {
+                let mut lines: Vec<String> = programs
+                    .iter()
+                    .map(|Program { binary, .. }| {
+                        format!("COPY --from=build /out/{binary} /{binary}")
+                    })
+                    .collect();
+                lines.push("USER 65532:65532".into());
+                lines.push(format!("ENTRYPOINT [\"/{}\"]", programs[0].binary));
+                (name, lines)
+            })
+            .collect();
+        assert_eq!(dockerfile_stages(), want);
+    }
+
+    #[test]
+    fn an_unknown_image_is_an_error_that_lists_the_known() {
+        let error = choose(&["otter".into()]).expect_err("unknown").to_string();
+        assert!(
+            error.contains("operator, sidecar, demo, runner-python"),
+            "{error}"
+        );
+    }
+}

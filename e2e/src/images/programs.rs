@@ -1,0 +1,94 @@
+//! Programs of the workspace, built to stand alone in an empty image.
+//!
+//! Invariant: what is returned is linked statically; a dynamic program would start on the
+//! builder's machine and nowhere else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::Program;
+use crate::cluster::Home;
+
+/// glibc's target and not musl's: it is what every toolchain here has, and statically
+/// linked glibc resolves names in an empty root (it answers DNS itself).
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Builds with Cargo, whose messages go to this process's standard error. Returns the
+/// programs' paths in the order of asking.
+pub fn cargo_build_static(home: &Home, programs: &[Program]) -> Result<Vec<PathBuf>> {
+    if programs.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A folder of its own: other flags in the workspace's would rebuild all of it each time.
+    let target = home.join("target-image");
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(WORKSPACE)
+        .args(["build", "--profile", "image", "--target", TARGET])
+        .env("CARGO_TARGET_DIR", &target)
+        // Cargo gives these to a program it runs (`cargo run`, `cargo test`), and they would
+        // win over ours.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .stdin(Stdio::null());
+    for program in programs {
+        cargo.args(["--package", program.package, "--bin", program.binary]);
+    }
+    let status = cargo.status().context("start cargo")?;
+    if !status.success() {
+        bail!("cargo build of the images' programs ended with {status}");
+    }
+    programs
+        .iter()
+        .map(|program| {
+            let path = target.join(TARGET).join("image").join(program.binary);
+            check_static(&path)?;
+            Ok(path)
+        })
+        .collect()
+}
+
+/// Reads the ELF program headers: a `PT_INTERP` names the loader of a dynamic program.
+fn check_static(path: &Path) -> Result<()> {
+    let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    match wants_loader(&bytes) {
+        Some(false) => Ok(()),
+        Some(true) => bail!("{} is not static: it names a loader", path.display()),
+        None => bail!("{} is not a 64-bit ELF program", path.display()),
+    }
+}
+
+fn wants_loader(elf: &[u8]) -> Option<bool> {
+    const INTERP: [u8; 4] = 3_u32.to_le_bytes();
+    elf.strip_prefix(b"\x7fELF\x02")?;
+    let number = |at: usize| {
+        Some(usize::from(u16::from_le_bytes(
+            elf.get(at..at + 2)?.try_into().ok()?,
+        )))
+    };
+    let offset = u64::from_le_bytes(elf.get(32..40)?.try_into().ok()?);
+    let (offset, size, count) = (usize::try_from(offset).ok()?, number(54)?, number(56)?);
+    (0..count)
+        .map(|header| {
+            elf.get(offset + header * size..)?
+                .get(..4)
+                .map(|kind| kind == INTERP)
+        })
+        .try_fold(false, |any, this| Some(any || this?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dynamic_program_is_told_from_a_static_one() {
+        let own = fs::read("/proc/self/exe").expect("readable");
+        assert_eq!(wants_loader(&own), Some(true));
+        assert_eq!(wants_loader(b"#!/bin/sh"), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! The command line of the local cluster: parses, calls the library, prints.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use toolcrib_e2e::cluster::{self, Cluster, Name, Progress};
+use toolcrib_e2e::images;
+
+/// A real Kubernetes cluster of one node on this machine, without Docker.
+#[derive(Parser)]
+#[command(name = "toolcrib-e2e")]
+struct Arguments {
+    /// Clusters of different names do not disturb each other.
+    #[arg(long, global = true, default_value_t = Name::default_name())]
+    name: Name,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start the cluster if it is not up; returns when it takes pods.
+    Up,
+    /// Remove the cluster and all it left behind.
+    Down,
+    /// Say whether the cluster is up, and where its things are.
+    Status,
+    /// List the logs, or print one.
+    Logs { component: Option<String> },
+    /// Print the path of the administrator's kubeconfig.
+    Kubeconfig,
+    /// Run kubectl against the cluster.
+    Kubectl {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run Helm against the cluster.
+    Helm {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Build the images and put them into the cluster if it is up.
+    Images {
+        /// Only these, by their names without registry and tag.
+        only: Vec<String>,
+    },
+    /// The node's first process, inside its namespaces.
+    #[command(hide = true)]
+    Node,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("toolcrib-e2e: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(Arguments { name, verb }: Arguments) -> Result<()> {
+    match verb {
+        Verb::Up => Cluster::up(&name, &Progress::stderr()).map(drop),
+        Verb::Down => Cluster::down(&name, &Progress::stderr()),
+        Verb::Status => {
+            print!("{}", Cluster::status(&name)?);
+            Ok(())
+        }
+        Verb::Logs { component } => logs(&name, component.as_deref()),
+        Verb::Kubeconfig => {
+            println!("{}", found(&name)?.kubeconfig().display());
+            Ok(())
+        }
+        Verb::Kubectl { arguments } => become_program(found(&name)?.kubectl().args(arguments)),
+        Verb::Helm { arguments } => become_program(found(&name)?.helm().args(arguments)),
+        Verb::Images { only } => {
+            let cluster = Cluster::find(&name)?;
+            images::build(&only, cluster.as_ref(), &Progress::stderr())
+        }
+        Verb::Node => cluster::serve_node(&name),
+    }
+}
+
+fn found(name: &Name) -> Result<Cluster> {
+    Cluster::find(name)?
+        .with_context(|| format!("cluster {name} is not up: toolcrib-e2e --name {name} up"))
+}
+
+/// Replaces this process, so that the program has the terminal and the exit status.
+fn become_program(command: &mut Command) -> Result<()> {
+    Err(command.exec()).context("start the Kubernetes binary")
+}
+
+/// Also of a cluster that ended: its folder stays until it is taken down.
+fn logs(name: &Name, component: Option<&str>) -> Result<()> {
+    let folder = cluster::log_folder(name)?;
+    if !folder.is_dir() {
+        bail!("cluster {name} has no logs: it is down");
+    }
+    let Some(component) = component else {
+        for entry in fs::read_dir(&folder)? {
+            println!("{}", entry?.path().display());
+        }
+        return Ok(());
+    };
+    let mut log = fs::File::open(folder.join(format!("{component}.log")))
+        .with_context(|| format!("no log of {component:?} in {}", folder.display()))?;
+    std::io::copy(&mut log, &mut std::io::stdout())?;
+    Ok(())
+}
