@@ -20,7 +20,7 @@ use axum::{
     http::{HeaderMap, Response, StatusCode, Uri, header},
     routing::{get, post},
 };
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{
@@ -354,7 +354,7 @@ fn document_response(document: &Value, damage: Damage) -> Response<Body> {
         Damage::None => Body::from(text),
         Damage::Malformed => Body::from(half),
         // An error in the body ends the connection before the body's end.
-        Damage::Truncated => Body::from_stream(stream::iter([Ok(half), Err(truncated())])),
+        Damage::Truncated => Body::from_stream(stream::iter([Ok(half)]).chain(truncation())),
     };
     response(StatusCode::OK, "application/json", body)
 }
@@ -366,7 +366,7 @@ fn stream_response(mut frames: Vec<String>, between: Duration, damage: Damage) -
         Damage::Malformed => frames[middle] = "data: {\"scripted\": mal\n\n".to_string(),
         Damage::Truncated => frames.truncate(middle),
     }
-    let end = (damage == Damage::Truncated).then(|| Err(truncated()));
+    let end = (damage == Damage::Truncated).then(truncation);
     let paced =
         stream::iter(frames.into_iter().enumerate()).then(move |(index, frame)| async move {
             if index > 0 && !between.is_zero() {
@@ -374,12 +374,17 @@ fn stream_response(mut frames: Vec<String>, between: Duration, damage: Damage) -
             }
             Ok::<_, std::io::Error>(frame)
         });
-    let body = Body::from_stream(paced.chain(stream::iter(end)));
+    let body = Body::from_stream(paced.chain(stream::iter(end).flatten()));
     response(StatusCode::OK, "text/event-stream", body)
 }
 
-fn truncated() -> std::io::Error {
-    std::io::Error::other("scripted truncation")
+/// Ends a body by an error, once what came before it is on the wire: a pending body is
+/// what makes the server flush.
+fn truncation<T>() -> impl Stream<Item = std::io::Result<T>> {
+    stream::once(async {
+        tokio::task::yield_now().await;
+        Err(std::io::Error::other("scripted truncation"))
+    })
 }
 
 fn json_response(status: StatusCode, body: &Value) -> Response<Body> {
