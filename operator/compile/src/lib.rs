@@ -13,6 +13,7 @@ mod compile;
 mod diagnostic;
 pub mod digest;
 pub mod identity;
+pub mod inject;
 mod inputs;
 mod load;
 mod materialize;

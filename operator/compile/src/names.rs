@@ -139,6 +139,10 @@ pub const MESH_INIT_CONTAINERS: [&str; 8] = [
     "kuma-sidecar",
 ];
 
+/// Those of them that redirect the pod's traffic, run once and end. They keep the network's
+/// capabilities, which everybody else is refused.
+pub const MESH_SETUP_CONTAINERS: [&str; 3] = ["istio-init", "linkerd-init", "kuma-init"];
+
 /// App containers that other injectors add; they get none of the runner's environment.
 pub const SIDECAR_CONTAINERS: [&str; 5] = [
     "istio-proxy",

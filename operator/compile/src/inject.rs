@@ -1,0 +1,111 @@
+//! Injection: what must change in a pod so that it runs an agent.
+//!
+//! [`inject`] is a function of the pod, the Agent and the installation's settings. It
+//! reads no compilation and nothing that ToolDefaults may set, so that a webhook that
+//! started a second ago gives the same answer as one that is warm.
+//!
+//! Invariants: a second pass over the result changes nothing ([`Injection::AlreadyInjected`]);
+//! a user's containers are neither removed nor reordered, and of their fields only the
+//! environment, the mounts and the dropped capabilities grow; a pod that would give the
+//! agent's container the mediator's network, processes or secrets is refused with a text
+//! that says what to do. Other webhooks edit pods too: what they do to our container is
+//! checked for what matters, not for equality, and whatever they add is injected when the
+//! API server asks again.
+//!
+//! In reading order: [`refusal`] (what cannot be injected), [`mediator`] (our container and
+//! volumes), [`runner`] (what an app container gets), [`edits`] (the patch).
+
+mod edits;
+mod mediator;
+mod refusal;
+mod runner;
+
+use json_patch::Patch;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use toolcrib_crds::Agent;
+
+pub use refusal::Refusal;
+
+use crate::names;
+use edits::Edits;
+
+/// What an installation decides about every mediator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InjectConfig {
+    /// The mediator's image.
+    pub image: String,
+    /// `None`: the API server's default for the image's tag.
+    pub image_pull_policy: Option<PullPolicy>,
+    pub resources: ResourceRequirements,
+    /// Size limit of the record's volume, in bytes; the mediator keeps to half of it.
+    pub history_bytes: u64,
+    /// Longest silence of a stream while rounds are hidden. `None`: the mediator's default.
+    pub keepalive: Option<std::time::Duration>,
+    /// Whether the mediator prints bodies of requests and responses on stdout.
+    pub record_bodies: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+impl PullPolicy {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
+/// Size of the record's volume when nothing else is said: the mediator's own default for
+/// its cap is half of it.
+pub const DEFAULT_HISTORY_BYTES: u64 = 128 * 1024 * 1024;
+
+/// What an admission of a pod comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Injection {
+    /// The pod runs the agent once this is applied.
+    Injected(Patch),
+    /// It does already.
+    AlreadyInjected,
+    /// It must not.
+    Refused(Refusal),
+}
+
+/// The name of the agent that a pod runs; `None`: a pod that is none of our business.
+pub fn agent_of(pod: &Pod) -> Option<&str> {
+    pod.metadata
+        .labels
+        .as_ref()?
+        .get(names::AGENT_LABEL)
+        .map(String::as_str)
+}
+
+/// See the module. `pod` is as it came to admission, `agent` the Agent of its namespace
+/// that its label names.
+pub fn inject(pod: &Pod, agent: &Agent, config: &InjectConfig) -> Injection {
+    match edits(pod, agent, config) {
+        Err(refusal) => Injection::Refused(refusal),
+        Ok(edits) => match edits.into_patch() {
+            None => Injection::AlreadyInjected,
+            Some(patch) => Injection::Injected(patch),
+        },
+    }
+}
+
+fn edits(pod: &Pod, agent: &Agent, config: &InjectConfig) -> Result<Edits, Refusal> {
+    let name = agent.metadata.name.as_deref().unwrap_or_default();
+    let spec = refusal::check(pod, agent)?;
+    let mut edits = Edits::default();
+    edits.annotation(pod, names::INJECTED_ANNOTATION, mediator::INJECTION_VERSION);
+    // The runner's containers first, while their indices are still those of the pod.
+    runner::edit_containers(pod, spec, name, &mut edits)?;
+    mediator::add_volumes(spec, name, config, &mut edits)?;
+    mediator::add_container(spec, config, &mut edits)?;
+    Ok(edits)
+}

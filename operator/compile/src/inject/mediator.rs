@@ -1,0 +1,363 @@
+//! Our container and our volumes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMapVolumeSource, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource,
+    ExecAction, ObjectFieldSelector, PodSpec, Probe, ProjectedVolumeSource, SeccompProfile,
+    SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount,
+    VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::InjectConfig;
+use super::edits::{Edits, at};
+use super::refusal::{Refusal, Slot, is_known};
+use crate::names;
+
+/// Value of the annotation on injected pods; goes up when their shape changes.
+pub(super) const INJECTION_VERSION: &str = "1";
+
+/// The program in the mediator's image. Probes need its path: exec has no entrypoint.
+const PROGRAM: &str = "/toolcrib-sidecar";
+
+/// Environment variable with the pod's name, from where `--pod` takes it. Not `TOOLCRIB_*`:
+/// no such variable is allowed on the mediator, since each mirrors a flag.
+const POD_VARIABLE: &str = "POD_NAME";
+
+/// How long a link token lives; the kubelet renews it at four fifths.
+const LINK_TOKEN_SECONDS: i64 = 3600;
+
+/// World-readable within the pod: only the mediator mounts it, with whatever user it has.
+const READABLE: i32 = 0o444;
+
+/// The image's user, where the pod's own would be root.
+const USER: i64 = 65532;
+
+pub(super) fn add_volumes(
+    spec: &PodSpec,
+    agent: &str,
+    config: &InjectConfig,
+    edits: &mut Edits,
+) -> Result<(), Refusal> {
+    let existing = spec.volumes.as_deref().unwrap_or_default();
+    for volume in volumes(agent, config) {
+        match existing.iter().find(|other| other.name == volume.name) {
+            None => edits.append(at!["spec", "volumes"], spec.volumes.is_some(), volume),
+            Some(other) if same_source(other, &volume) => {}
+            Some(_) => {
+                return Err(Refusal::ReservedVolume {
+                    volume: volume.name,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts the mediator after the last container of a mesh, else first. One that is there
+/// already is checked and, where a mesh came in after it, moved.
+pub(super) fn add_container(
+    spec: &PodSpec,
+    config: &InjectConfig,
+    edits: &mut Edits,
+) -> Result<(), Refusal> {
+    let place = at!["spec", "initContainers"];
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let after_mesh = init
+        .iter()
+        .rposition(|container| is_known(container, Slot::Init))
+        .map_or(0, |last| last + 1);
+    let wanted = container(spec, config);
+    match init
+        .iter()
+        .position(|container| container.name == names::MEDIATOR_CONTAINER)
+    {
+        None => edits.insert(place, spec.init_containers.is_some(), after_mesh, wanted),
+        Some(index) => {
+            check_container(&init[index], &wanted)?;
+            if index < after_mesh {
+                // Taking it out shifts the mesh's last container down by one.
+                edits.shift(place, index, after_mesh - 1);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn volumes(agent: &str, config: &InjectConfig) -> [Volume; 5] {
+    let named = |name: &str| Volume {
+        name: name.to_string(),
+        ..Volume::default()
+    };
+    [
+        Volume {
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(names::mediator_secret(agent)),
+                default_mode: Some(READABLE),
+                // Without it the kubelet keeps a deleted Secret's files for as long as
+                // the pod runs; with it they vanish, which is how access is withdrawn.
+                optional: Some(true),
+                ..SecretVolumeSource::default()
+            }),
+            ..named(names::CONFIG_VOLUME)
+        },
+        Volume {
+            config_map: Some(ConfigMapVolumeSource {
+                name: names::context_config_map(agent),
+                optional: Some(true),
+                ..ConfigMapVolumeSource::default()
+            }),
+            ..named(names::CONTEXT_VOLUME)
+        },
+        Volume {
+            empty_dir: Some(EmptyDirVolumeSource {
+                size_limit: Some(Quantity(config.history_bytes.to_string())),
+                ..EmptyDirVolumeSource::default()
+            }),
+            ..named(names::HISTORY_VOLUME)
+        },
+        Volume {
+            projected: Some(ProjectedVolumeSource {
+                default_mode: Some(READABLE),
+                sources: Some(vec![VolumeProjection {
+                    service_account_token: Some(ServiceAccountTokenProjection {
+                        audience: Some(names::LINK_AUDIENCE.to_string()),
+                        expiration_seconds: Some(LINK_TOKEN_SECONDS),
+                        path: names::LINK_TOKEN_FILE_NAME.to_string(),
+                    }),
+                    ..VolumeProjection::default()
+                }]),
+            }),
+            ..named(names::LINK_VOLUME)
+        },
+        Volume {
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..named(names::NO_API_TOKEN_VOLUME)
+        },
+    ]
+}
+
+/// Whether a volume is the one we would make. Defaults that the API server fills in and
+/// another installation's size limit do not matter.
+fn same_source(found: &Volume, ours: &Volume) -> bool {
+    let secret = |volume: &Volume| {
+        volume.secret.as_ref().map(|secret| {
+            (
+                secret.secret_name.clone(),
+                secret.optional,
+                secret.items.clone(),
+            )
+        })
+    };
+    let config_map = |volume: &Volume| {
+        volume
+            .config_map
+            .as_ref()
+            .map(|map| (map.name.clone(), map.optional, map.items.clone()))
+    };
+    let token = |volume: &Volume| {
+        volume.projected.as_ref().map(|projected| {
+            projected
+                .sources
+                .iter()
+                .flatten()
+                .map(|source| {
+                    (
+                        source
+                            .service_account_token
+                            .as_ref()
+                            .map(|token| (token.audience.clone(), token.path.clone())),
+                        source.secret.is_some()
+                            || source.config_map.is_some()
+                            || source.downward_api.is_some()
+                            || source.cluster_trust_bundle.is_some(),
+                    )
+                })
+                .collect::<Vec<_>>()
+        })
+    };
+    secret(found) == secret(ours)
+        && config_map(found) == config_map(ours)
+        && token(found) == token(ours)
+        && found.empty_dir.is_some() == ours.empty_dir.is_some()
+        && found.host_path.is_none()
+        && found.persistent_volume_claim.is_none()
+        && found.csi.is_none()
+}
+
+fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
+    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
+        name: name.to_string(),
+        mount_path: path.to_string(),
+        read_only: Some(read_only),
+        ..VolumeMount::default()
+    };
+    Container {
+        name: names::MEDIATOR_CONTAINER.to_string(),
+        image: Some(config.image.clone()),
+        image_pull_policy: config
+            .image_pull_policy
+            .map(|policy| policy.as_str().to_string()),
+        // What makes an init container a native sidecar: it starts before the runner,
+        // outlives it, and does not keep a Job from completing.
+        restart_policy: Some("Always".to_string()),
+        args: Some(arguments(config)),
+        env: Some(vec![EnvVar {
+            name: POD_VARIABLE.to_string(),
+            value_from: Some(EnvVarSource {
+                field_ref: Some(ObjectFieldSelector {
+                    api_version: Some("v1".to_string()),
+                    field_path: "metadata.name".to_string(),
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        }]),
+        resources: (config.resources != Default::default()).then(|| config.resources.clone()),
+        volume_mounts: Some(vec![
+            mount(names::CONFIG_VOLUME, names::CONFIG_DIR, true),
+            mount(names::HISTORY_VOLUME, names::HISTORY_DIR, false),
+            mount(names::LINK_VOLUME, names::LINK_TOKEN_DIR, true),
+            mount(names::NO_API_TOKEN_VOLUME, names::API_TOKEN_DIR, true),
+        ]),
+        // The kubelet starts the runner's containers when this succeeds. A mediator that
+        // found no files ends and is started again, which is what makes the kubelet look.
+        startup_probe: Some(Probe {
+            period_seconds: Some(1),
+            timeout_seconds: Some(3),
+            failure_threshold: Some(60),
+            ..probe("--ready")
+        }),
+        readiness_probe: Some(Probe {
+            period_seconds: Some(5),
+            timeout_seconds: Some(3),
+            failure_threshold: Some(2),
+            ..probe("--ready")
+        }),
+        liveness_probe: Some(Probe {
+            period_seconds: Some(10),
+            timeout_seconds: Some(5),
+            failure_threshold: Some(3),
+            ..probe("--live")
+        }),
+        security_context: Some(security_context(spec)),
+        // Its one clear line on stderr is what `kubectl describe` shows.
+        termination_message_policy: Some("FallbackToLogsOnError".to_string()),
+        ..Container::default()
+    }
+}
+
+/// All of them, so that no variable which another webhook may set has a say.
+fn arguments(config: &InjectConfig) -> Vec<String> {
+    let mut arguments = vec![
+        format!("--config-dir={}", names::CONFIG_DIR),
+        format!("--listen=127.0.0.1:{}", names::LISTEN_PORT),
+        format!("--admin-listen=127.0.0.1:{}", names::ADMIN_PORT),
+        format!("--history-dir={}", names::HISTORY_DIR),
+        format!("--history-max-bytes={}", config.history_bytes / 2),
+        format!("--link-token-file={}", names::LINK_TOKEN_FILE),
+        format!("--pod=$({POD_VARIABLE})"),
+    ];
+    if let Some(keepalive) = config.keepalive {
+        arguments.push(format!("--keepalive={}ms", keepalive.as_millis()));
+    }
+    if config.record_bodies {
+        arguments.push("--record-bodies".to_string());
+    }
+    arguments
+}
+
+fn probe(question: &str) -> Probe {
+    Probe {
+        exec: Some(ExecAction {
+            command: Some(vec![
+                PROGRAM.to_string(),
+                "probe".to_string(),
+                question.to_string(),
+                format!("--admin-listen=127.0.0.1:{}", names::ADMIN_PORT),
+            ]),
+        }),
+        ..Probe::default()
+    }
+}
+
+/// Passes Pod Security `restricted`. No user is set where the pod sets one, or where the
+/// namespace's policy may: the image's own is 65532.
+fn security_context(spec: &PodSpec) -> SecurityContext {
+    let pod_user = spec
+        .security_context
+        .as_ref()
+        .and_then(|context| context.run_as_user);
+    SecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: (pod_user == Some(0)).then_some(USER),
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".to_string()]),
+            ..Capabilities::default()
+        }),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_string(),
+            ..SeccompProfile::default()
+        }),
+        ..SecurityContext::default()
+    }
+}
+
+/// What must hold of a mediator that is there already. Not equality: meshes and identity
+/// webhooks add mounts and variables, registry mirrors rewrite images.
+fn check_container(found: &Container, wanted: &Container) -> Result<(), Refusal> {
+    let reserved = |why| Err(Refusal::ReservedContainer { why });
+    if found.restart_policy.as_deref() != Some("Always") {
+        return reserved("has no restartPolicy: Always");
+    }
+    if found
+        .command
+        .as_ref()
+        .is_some_and(|command| !command.is_empty())
+    {
+        return reserved("has a command");
+    }
+    if found.args != wanted.args {
+        return reserved("has other arguments");
+    }
+    for variable in found.env.iter().flatten() {
+        let steers = ["TOOLCRIB_", "LD_", "SSL_"]
+            .iter()
+            .any(|prefix| variable.name.starts_with(prefix));
+        if steers {
+            return reserved("has an environment variable TOOLCRIB_*, LD_* or SSL_*");
+        }
+    }
+    let mounts = by_path(found);
+    for (path, volume) in by_path(wanted) {
+        if mounts.get(path) != Some(&volume) {
+            return reserved("lacks one of its volume mounts");
+        }
+    }
+    let Some(context) = found.security_context.as_ref() else {
+        return reserved("has no securityContext");
+    };
+    let weak = context.privileged == Some(true)
+        || context.allow_privilege_escalation != Some(false)
+        || context.run_as_non_root != Some(true)
+        || context.capabilities.as_ref().is_none_or(|capabilities| {
+            capabilities.add.as_ref().is_some_and(|add| !add.is_empty())
+                || !capabilities.drop.iter().flatten().any(|name| name == "ALL")
+        });
+    if weak {
+        return reserved("has a weaker securityContext");
+    }
+    Ok(())
+}
+
+fn by_path(container: &Container) -> BTreeMap<&str, &str> {
+    container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .map(|mount| (mount.mount_path.as_str(), mount.name.as_str()))
+        .collect()
+}

@@ -1,0 +1,390 @@
+//! Pods that cannot run an agent, and what their author should do instead.
+//!
+//! Each of these would let the agent's container see or steer what only the mediator may.
+//! The guard policy checks the admitted pod again without us; here the author gets the
+//! reason at once.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
+use toolcrib_crds::Agent;
+
+use crate::names;
+
+/// Why a pod is not injected. `Display` is the text that its author gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The pod's label names another agent than the one that was looked up.
+    OtherAgent { label: String, agent: String },
+    /// The agent is being deleted.
+    AgentDeleted { agent: String },
+    /// The pod has no containers: not a pod that the API server would take.
+    NoSpec,
+    /// Windows nodes have no mediator.
+    Windows,
+    /// A field that shares the node's or the other containers' namespaces.
+    SharedNamespace { field: &'static str },
+    /// DNS or hosts that would send the mediator elsewhere.
+    NameResolution { field: &'static str },
+    /// A container named like the mediator that is not ours.
+    ReservedContainer { why: &'static str },
+    /// A volume named like one of ours that is not.
+    ReservedVolume { volume: String },
+    /// A container mounts a volume that only the mediator may.
+    ReservedMount { container: String, volume: String },
+    /// A container mounts something where the context goes.
+    OccupiedPath { container: String, path: String },
+    /// A container or volume takes a compiled Secret by name.
+    CompiledSecret { place: String, secret: String },
+    /// A volume asks for a token of the link's audience.
+    LinkToken { volume: String },
+    /// A container may see or redirect the pod's traffic or processes.
+    Privilege { container: String, what: String },
+    /// A container sets a variable that we set.
+    EnvConflict { container: String, variable: String },
+    /// A container takes NO_PROXY from somewhere we cannot extend.
+    ProxyConflict { container: String, variable: String },
+    /// A container declares a port that is the mediator's.
+    PortConflict { container: String, port: i32 },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherAgent { label, agent } => write!(
+                f,
+                "the pod's label {} says {label:?}, but it was to be injected for Agent {agent:?}",
+                names::AGENT_LABEL
+            ),
+            Self::AgentDeleted { agent } => write!(
+                f,
+                "Agent {agent:?} is being deleted: wait until it is gone and create it again, or take the label {} off the pod",
+                names::AGENT_LABEL
+            ),
+            Self::NoSpec => write!(f, "the pod has no spec.containers"),
+            Self::Windows => write!(
+                f,
+                "spec.os.name is windows: the mediator runs on Linux only; take the label {} off the pod",
+                names::AGENT_LABEL
+            ),
+            Self::SharedNamespace { field } => write!(
+                f,
+                "{field} is true: an agent's container could read what only its mediator may hold; remove the field"
+            ),
+            Self::NameResolution { field } => write!(
+                f,
+                "{field} is set: it could send the mediator's credentials to another host; remove the field (dnsConfig.options may stay)"
+            ),
+            Self::ReservedContainer { why } => write!(
+                f,
+                "the container name {:?} is reserved for the injected mediator, and this one {why}; remove the container and let it be injected",
+                names::MEDIATOR_CONTAINER
+            ),
+            Self::ReservedVolume { volume } => write!(
+                f,
+                "the volume name {volume:?} is reserved for the injected mediator; rename the volume"
+            ),
+            Self::ReservedMount { container, volume } => write!(
+                f,
+                "container {container:?} mounts the volume {volume:?}, which only the mediator may mount; remove the mount"
+            ),
+            Self::OccupiedPath { container, path } => write!(
+                f,
+                "container {container:?} mounts something at {path}, where the agent's context goes; mount it elsewhere"
+            ),
+            Self::CompiledSecret { place, secret } => write!(
+                f,
+                "{place} uses the Secret {secret:?}, whose content only the mediator may hold; remove the reference"
+            ),
+            Self::LinkToken { volume } => write!(
+                f,
+                "volume {volume:?} asks for a token of the audience {:?}, which only the mediator may hold; remove it",
+                names::LINK_AUDIENCE
+            ),
+            Self::Privilege { container, what } => write!(
+                f,
+                "container {container:?} has {what}: it could watch or redirect its mediator's traffic; remove it"
+            ),
+            Self::EnvConflict {
+                container,
+                variable,
+            } => write!(
+                f,
+                "container {container:?} sets {variable} itself, and would go round the mediator; remove the variable, or let it be replaced with the pod annotation {}: {}",
+                names::ENV_ANNOTATION,
+                names::ENV_OVERRIDE
+            ),
+            Self::ProxyConflict {
+                container,
+                variable,
+            } => write!(
+                f,
+                "container {container:?} has a proxy and takes {variable} from elsewhere, where it cannot be extended; set it as a plain value"
+            ),
+            Self::PortConflict { container, port } => write!(
+                f,
+                "container {container:?} declares port {port}, on which the mediator listens; use another port"
+            ),
+        }
+    }
+}
+
+/// Everything that can be said before a patch is made.
+pub(super) fn check<'a>(pod: &'a Pod, agent: &Agent) -> Result<&'a PodSpec, Refusal> {
+    let name = agent.metadata.name.as_deref().unwrap_or_default();
+    let label = super::agent_of(pod).unwrap_or_default();
+    if label != name {
+        return Err(Refusal::OtherAgent {
+            label: label.to_string(),
+            agent: name.to_string(),
+        });
+    }
+    if agent.metadata.deletion_timestamp.is_some() {
+        return Err(Refusal::AgentDeleted {
+            agent: name.to_string(),
+        });
+    }
+    let spec = pod.spec.as_ref().ok_or(Refusal::NoSpec)?;
+    if spec.containers.is_empty() {
+        return Err(Refusal::NoSpec);
+    }
+    if spec.os.as_ref().is_some_and(|os| os.name == "windows") {
+        return Err(Refusal::Windows);
+    }
+    check_namespaces(spec)?;
+    check_resolution(spec)?;
+    for volume in spec.volumes.iter().flatten() {
+        check_volume(volume)?;
+    }
+    for (container, place) in containers(spec) {
+        check_container(container, place)?;
+    }
+    Ok(spec)
+}
+
+/// Where a container stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    Init,
+    App,
+}
+
+pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (&Container, Slot)> {
+    let init = spec.init_containers.iter().flatten();
+    init.map(|container| (container, Slot::Init)).chain(
+        spec.containers
+            .iter()
+            .map(|container| (container, Slot::App)),
+    )
+}
+
+/// Whether a container is a mesh's or another injector's, by a closed list of names.
+pub(super) fn is_known(container: &Container, slot: Slot) -> bool {
+    let known: &[&str] = match slot {
+        Slot::Init => &names::MESH_INIT_CONTAINERS,
+        Slot::App => &names::SIDECAR_CONTAINERS,
+    };
+    known.contains(&container.name.as_str())
+}
+
+/// Whether a container is one of a mesh's that set up the very redirection that others must
+/// not; it needs the network's capabilities.
+pub(super) fn redirects(container: &Container, slot: Slot) -> bool {
+    match slot {
+        Slot::Init => names::MESH_SETUP_CONTAINERS.contains(&container.name.as_str()),
+        Slot::App => false,
+    }
+}
+
+fn check_namespaces(spec: &PodSpec) -> Result<(), Refusal> {
+    let shared = [
+        ("spec.hostNetwork", spec.host_network),
+        ("spec.hostPID", spec.host_pid),
+        ("spec.hostIPC", spec.host_ipc),
+        ("spec.shareProcessNamespace", spec.share_process_namespace),
+    ];
+    match shared.into_iter().find(|(_, value)| *value == Some(true)) {
+        Some((field, _)) => Err(Refusal::SharedNamespace { field }),
+        None => Ok(()),
+    }
+}
+
+fn check_resolution(spec: &PodSpec) -> Result<(), Refusal> {
+    let given = |list: Option<usize>| list.is_some_and(|length| length > 0);
+    let dns = spec.dns_config.as_ref();
+    let found = [
+        (
+            "spec.hostAliases",
+            given(spec.host_aliases.as_ref().map(Vec::len)),
+        ),
+        (
+            "spec.dnsPolicy: None",
+            spec.dns_policy.as_deref() == Some("None"),
+        ),
+        (
+            "spec.dnsConfig.nameservers",
+            given(dns.and_then(|dns| dns.nameservers.as_ref()).map(Vec::len)),
+        ),
+        (
+            "spec.dnsConfig.searches",
+            given(dns.and_then(|dns| dns.searches.as_ref()).map(Vec::len)),
+        ),
+    ];
+    match found.into_iter().find(|(_, set)| *set) {
+        Some((field, _)) => Err(Refusal::NameResolution { field }),
+        None => Ok(()),
+    }
+}
+
+fn check_volume(volume: &Volume) -> Result<(), Refusal> {
+    if names::VOLUMES.contains(&volume.name.as_str()) {
+        // Ours or reserved: the mediator's module compares it.
+        return Ok(());
+    }
+    let place = || format!("volume {:?}", volume.name);
+    check_secret(
+        volume
+            .secret
+            .as_ref()
+            .and_then(|secret| secret.secret_name.as_deref()),
+        place,
+    )?;
+    for source in volume
+        .projected
+        .iter()
+        .flat_map(|projected| projected.sources.iter().flatten())
+    {
+        check_secret(
+            source.secret.as_ref().map(|secret| secret.name.as_str()),
+            place,
+        )?;
+        let audience = source
+            .service_account_token
+            .as_ref()
+            .and_then(|token| token.audience.as_deref());
+        if audience == Some(names::LINK_AUDIENCE) {
+            return Err(Refusal::LinkToken {
+                volume: volume.name.clone(),
+            });
+        }
+    }
+    let by_driver = [
+        volume
+            .csi
+            .as_ref()
+            .and_then(|csi| csi.node_publish_secret_ref.as_ref())
+            .map(|secret| secret.name.as_str()),
+        volume
+            .flex_volume
+            .as_ref()
+            .and_then(|flex| flex.secret_ref.as_ref())
+            .map(|secret| secret.name.as_str()),
+    ];
+    by_driver
+        .into_iter()
+        .try_for_each(|secret| check_secret(secret, place))
+}
+
+fn check_container(container: &Container, slot: Slot) -> Result<(), Refusal> {
+    if container.name == names::MEDIATOR_CONTAINER {
+        return match slot {
+            // The mediator's module compares it.
+            Slot::Init => Ok(()),
+            Slot::App => Err(Refusal::ReservedContainer {
+                why: "is not an init container",
+            }),
+        };
+    }
+    let place = || format!("container {:?}", container.name);
+    for variable in container.env.iter().flatten() {
+        let secret = variable
+            .value_from
+            .as_ref()
+            .and_then(|from| from.secret_key_ref.as_ref());
+        check_secret(secret.map(|secret| secret.name.as_str()), place)?;
+    }
+    for source in container.env_from.iter().flatten() {
+        check_secret(
+            source
+                .secret_ref
+                .as_ref()
+                .map(|secret| secret.name.as_str()),
+            place,
+        )?;
+    }
+    for mount in container.volume_mounts.iter().flatten() {
+        let reserved = names::VOLUMES.contains(&mount.name.as_str());
+        if reserved && mount.name != names::CONTEXT_VOLUME {
+            return Err(Refusal::ReservedMount {
+                container: container.name.clone(),
+                volume: mount.name.clone(),
+            });
+        }
+    }
+    for port in container.ports.iter().flatten() {
+        let ours = [names::LISTEN_PORT, names::ADMIN_PORT];
+        if ours
+            .iter()
+            .any(|ours| i32::from(*ours) == port.container_port)
+        {
+            return Err(Refusal::PortConflict {
+                container: container.name.clone(),
+                port: port.container_port,
+            });
+        }
+    }
+    if redirects(container, slot) {
+        return Ok(());
+    }
+    check_privilege(container)
+}
+
+fn check_privilege(container: &Container) -> Result<(), Refusal> {
+    let Some(context) = container.security_context.as_ref() else {
+        return Ok(());
+    };
+    let refused = |what: String| {
+        Err(Refusal::Privilege {
+            container: container.name.clone(),
+            what,
+        })
+    };
+    if context.privileged == Some(true) {
+        return refused("securityContext.privileged".to_string());
+    }
+    let added = context
+        .capabilities
+        .iter()
+        .flat_map(|capabilities| capabilities.add.iter().flatten());
+    for capability in added {
+        let name = bare_capability(capability);
+        if ["ALL", "NET_RAW", "NET_ADMIN", "SYS_PTRACE", "SYS_ADMIN"].contains(&name.as_str()) {
+            return refused(format!("the capability {name}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runtimes take `CAP_NET_RAW`, `net_raw` and `NET_RAW` alike.
+pub(super) fn bare_capability(name: &str) -> String {
+    let upper = name.to_ascii_uppercase();
+    upper.strip_prefix("CAP_").unwrap_or(&upper).to_string()
+}
+
+fn check_secret(name: Option<&str>, place: impl Fn() -> String) -> Result<(), Refusal> {
+    match name {
+        Some(name) if is_mediator_secret(name) => Err(Refusal::CompiledSecret {
+            place: place(),
+            secret: name.to_string(),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Any agent's: pods of one agent have no business with another's either.
+fn is_mediator_secret(name: &str) -> bool {
+    // The place of the agent's name in the pattern is what `names` says it is.
+    let pattern = names::mediator_secret("*");
+    let (before, after) = pattern.split_once('*').unwrap_or((&pattern, ""));
+    name.starts_with(before) && name.ends_with(after)
+}

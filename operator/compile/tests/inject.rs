@@ -1,0 +1,329 @@
+//! `inject/<case>/pod.yaml` → `expected.yaml` (the pod as injected) or `refused.txt` (what
+//! its author is told). Write them anew with `UPDATE_EXPECTED=1 cargo test -p
+//! toolcrib-compile --test inject`, and read the difference.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Capabilities, ResourceRequirements, SecurityContext};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use proptest::prelude::*;
+use serde_json::Value;
+use toolcrib_compile::inject::{
+    DEFAULT_HISTORY_BYTES, InjectConfig, Injection, PullPolicy, inject,
+};
+use toolcrib_compile::names;
+use toolcrib_crds::{Agent, AgentSpec};
+
+fn agent() -> Agent {
+    let mut agent = Agent::new("otter", AgentSpec::default());
+    agent.metadata.namespace = Some("pond".to_string());
+    agent
+}
+
+fn config() -> InjectConfig {
+    let amount = |text: &str| BTreeMap::from([("memory".to_string(), Quantity(text.to_string()))]);
+    InjectConfig {
+        image: "example.test/toolcrib/sidecar:7".to_string(),
+        image_pull_policy: Some(PullPolicy::IfNotPresent),
+        resources: ResourceRequirements {
+            requests: Some(amount("16Mi")),
+            limits: Some(amount("128Mi")),
+            ..ResourceRequirements::default()
+        },
+        history_bytes: DEFAULT_HISTORY_BYTES,
+        keepalive: None,
+        record_bodies: false,
+    }
+}
+
+fn applied(pod: &Pod, patch: &json_patch::Patch) -> Value {
+    let mut value = serde_json::to_value(pod).expect("a pod is plain data");
+    json_patch::patch(&mut value, patch).expect("the patch applies");
+    value
+}
+
+fn typed(value: Value) -> Pod {
+    serde_json::from_value(value).expect("the injected pod is a pod")
+}
+
+/// What holds of every injection.
+#[track_caller]
+fn check_injected(before: &Pod, after: &Pod) {
+    assert_eq!(
+        inject(after, &agent(), &config()),
+        Injection::AlreadyInjected,
+        "a second pass changes nothing"
+    );
+    let before_spec = before.spec.as_ref().expect("spec");
+    let after_spec = after.spec.as_ref().expect("spec");
+    let reverted = |containers: &[Container], originals: &[Container]| {
+        containers
+            .iter()
+            .filter(|container| container.name != names::MEDIATOR_CONTAINER)
+            .zip(originals)
+            .map(|(container, original)| without_edits(container, original))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        reverted(&after_spec.containers, &before_spec.containers),
+        before_spec.containers,
+        "app containers are what they were, but for the listed edits"
+    );
+    let init = before_spec.init_containers.clone().unwrap_or_default();
+    let after_init = after_spec.init_containers.as_deref().unwrap_or_default();
+    assert_eq!(reverted(after_init, &init), init, "init containers too");
+    let mediators = after_init
+        .iter()
+        .filter(|container| container.name == names::MEDIATOR_CONTAINER);
+    assert_eq!(mediators.count(), 1);
+    for container in after_spec.containers.iter().chain(after_init) {
+        let seen = container.volume_mounts.iter().flatten();
+        for mount in seen.filter(|mount| names::VOLUMES.contains(&mount.name.as_str())) {
+            let allowed =
+                container.name == names::MEDIATOR_CONTAINER || mount.name == names::CONTEXT_VOLUME;
+            assert!(allowed, "{} mounts {}", container.name, mount.name);
+        }
+    }
+}
+
+/// Takes back what injection may do to a container: variables of ours, NO_PROXY, the
+/// context mount, NET_RAW dropped.
+fn without_edits(container: &Container, original: &Container) -> Container {
+    let ours = [
+        names::ENV_OPENAI_BASE_URL,
+        names::ENV_OPENAI_API_KEY,
+        names::ENV_ANTHROPIC_BASE_URL,
+        names::ENV_ANTHROPIC_API_KEY,
+        names::ENV_NO_PROXY,
+        "no_proxy",
+    ];
+    let mut container = container.clone();
+    if let Some(env) = container.env.as_mut() {
+        env.retain(|variable| !ours.contains(&variable.name.as_str()));
+    }
+    let kept: Vec<EnvVar> = original
+        .env
+        .iter()
+        .flatten()
+        .filter(|variable| !ours.contains(&variable.name.as_str()))
+        .cloned()
+        .collect();
+    assert_eq!(container.env.clone().unwrap_or_default(), kept);
+    container.env = original.env.clone();
+    if let Some(mounts) = container.volume_mounts.as_mut() {
+        mounts.retain(|mount| mount.name != names::CONTEXT_VOLUME);
+    }
+    container.volume_mounts = container.volume_mounts.filter(|mounts| !mounts.is_empty());
+    if let Some(context) = container.security_context.as_mut() {
+        if let Some(capabilities) = context.capabilities.as_mut() {
+            capabilities
+                .drop
+                .iter_mut()
+                .for_each(|drop| drop.retain(|name| name != "NET_RAW"));
+            capabilities.drop = capabilities.drop.take().filter(|drop| !drop.is_empty());
+        }
+        context.capabilities = context
+            .capabilities
+            .take()
+            .filter(|capabilities| *capabilities != Capabilities::default());
+    }
+    container.security_context = container
+        .security_context
+        .filter(|context| *context != SecurityContext::default());
+    container
+}
+
+#[track_caller]
+fn check(case: &Path) {
+    let text = fs::read_to_string(case.join("pod.yaml")).expect("pod.yaml");
+    let pod: Pod = serde_yaml::from_str(&text).expect("pod.yaml is a pod");
+    let (file, got) = match inject(&pod, &agent(), &config()) {
+        Injection::Injected(patch) => {
+            let after = applied(&pod, &patch);
+            check_injected(&pod, &typed(after.clone()));
+            (
+                "expected.yaml",
+                serde_yaml::to_string(&after).expect("plain data"),
+            )
+        }
+        Injection::Refused(refusal) => ("refused.txt", format!("{refusal}\n")),
+        Injection::AlreadyInjected => panic!("{} is injected already", case.display()),
+    };
+    let path = case.join(file);
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        fs::write(&path, &got).expect("write");
+    }
+    let want = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(got, want, "{}", path.display());
+}
+
+#[test]
+fn cases() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/inject");
+    let mut cases: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("cases")
+        .map(|entry| entry.expect("entry").path())
+        .collect();
+    cases.sort();
+    assert!(!cases.is_empty());
+    for case in cases {
+        check(&case);
+    }
+}
+
+/// Another webhook adds its containers after ours ran, and the API server asks again.
+#[test]
+fn a_mesh_that_comes_later_goes_before_the_mediator() {
+    let pod: Pod = serde_yaml::from_str(include_str!("inject/full-pod/pod.yaml")).unwrap();
+    let Injection::Injected(patch) = inject(&pod, &agent(), &config()) else {
+        panic!("injected");
+    };
+    let mut meshed = typed(applied(&pod, &patch));
+    let spec = meshed.spec.as_mut().unwrap();
+    let named = |name: &str| Container {
+        name: name.to_string(),
+        ..Container::default()
+    };
+    spec.init_containers
+        .as_mut()
+        .unwrap()
+        .push(named("istio-init"));
+    spec.containers.push(named("late"));
+    let Injection::Injected(patch) = inject(&meshed, &agent(), &config()) else {
+        panic!("injected again");
+    };
+    let again = typed(applied(&meshed, &patch));
+    let spec = again.spec.as_ref().unwrap();
+    let order: Vec<&str> = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .map(|container| container.name.as_str())
+        .collect();
+    assert_eq!(order, ["migrate", "istio-init", "toolcrib-mediator"]);
+    assert!(spec.containers.iter().all(|container| {
+        container
+            .env
+            .iter()
+            .flatten()
+            .any(|variable| variable.name == names::ENV_OPENAI_API_KEY)
+    }));
+    assert_eq!(
+        inject(&again, &agent(), &config()),
+        Injection::AlreadyInjected
+    );
+}
+
+/// What other webhooks are known to do to our container is let pass.
+#[test]
+fn edits_of_other_webhooks_are_let_pass() {
+    let pod: Pod = serde_yaml::from_str(include_str!("inject/bare-pod/pod.yaml")).unwrap();
+    let Injection::Injected(patch) = inject(&pod, &agent(), &config()) else {
+        panic!("injected");
+    };
+    let mut edited = typed(applied(&pod, &patch));
+    let mediator = &mut edited
+        .spec
+        .as_mut()
+        .unwrap()
+        .init_containers
+        .as_mut()
+        .unwrap()[0];
+    mediator.image = Some("mirror.test/toolcrib/sidecar:7".to_string());
+    mediator.env.as_mut().unwrap().push(EnvVar {
+        name: "AWS_REGION".to_string(),
+        value: Some("eu-central-1".to_string()),
+        ..EnvVar::default()
+    });
+    assert_eq!(
+        inject(&edited, &agent(), &config()),
+        Injection::AlreadyInjected
+    );
+}
+
+fn some_container() -> impl Strategy<Value = Container> {
+    let env = prop::collection::vec(
+        prop::sample::select(vec![
+            "LOG",
+            "HTTP_PROXY",
+            "https_proxy",
+            "NO_PROXY",
+            "no_proxy",
+        ]),
+        0..4,
+    );
+    let drop = prop::option::of(prop::collection::vec(
+        prop::sample::select(vec!["MKNOD", "ALL", "cap_net_raw"]),
+        1..3,
+    ));
+    (env, prop::option::of(drop)).prop_map(|(env, context)| Container {
+        env: (!env.is_empty()).then(|| {
+            env.iter()
+                .map(|name| EnvVar {
+                    name: name.to_string(),
+                    value: Some("value".to_string()),
+                    ..EnvVar::default()
+                })
+                .collect()
+        }),
+        security_context: context.map(|drop| SecurityContext {
+            run_as_user: Some(7),
+            capabilities: drop.map(|drop| Capabilities {
+                drop: Some(drop.iter().map(|name| name.to_string()).collect()),
+                add: None,
+            }),
+            ..SecurityContext::default()
+        }),
+        ..Container::default()
+    })
+}
+
+fn some_pod() -> impl Strategy<Value = Pod> {
+    let init_names = prop::sample::subsequence(
+        vec!["first", "istio-init", "second", "istio-proxy", "third"],
+        0..5,
+    );
+    let init = init_names.prop_flat_map(|names| {
+        let count = names.len();
+        (Just(names), prop::collection::vec(some_container(), count))
+    });
+    let apps = prop::collection::vec(some_container(), 1..4);
+    (init, apps).prop_map(|((init_names, init), apps)| {
+        let mut pod: Pod = serde_yaml::from_str(
+            "metadata: {labels: {toolcrib.dev/agent: otter}}\nspec: {containers: []}",
+        )
+        .expect("a pod");
+        let spec = pod.spec.as_mut().expect("spec");
+        let init: Vec<Container> = init
+            .into_iter()
+            .zip(init_names)
+            .map(|(container, name)| Container {
+                name: name.to_string(),
+                ..container
+            })
+            .collect();
+        spec.init_containers = (!init.is_empty()).then_some(init);
+        spec.containers = apps
+            .into_iter()
+            .enumerate()
+            .map(|(index, container)| Container {
+                name: format!("app-{index}"),
+                ..container
+            })
+            .collect();
+        pod
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_pod_is_injected_once_and_keeps_its_containers(pod in some_pod()) {
+        let Injection::Injected(patch) = inject(&pod, &agent(), &config()) else {
+            panic!("injected");
+        };
+        check_injected(&pod, &typed(applied(&pod, &patch)));
+    }
+}
