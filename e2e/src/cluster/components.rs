@@ -98,6 +98,11 @@ pub fn components(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> 
                 format!("--kubeconfig={}", config("controller-manager.kubeconfig")),
                 "--bind-address=127.0.0.1".into(),
                 "--leader-elect=false".into(),
+                // Its default is made on the machine.
+                format!(
+                    "--flex-volume-plugin-dir={}",
+                    layout.data("volume-plugins").display()
+                ),
                 "--use-service-account-credentials=true".into(),
                 format!("--root-ca-file={}", pki("ca.crt")),
                 format!("--cluster-signing-cert-file={}", pki("ca.crt")),

@@ -55,7 +55,8 @@ fn converse() -> Result<()> {
     Ok(())
 }
 
-/// Private folders where programs have fixed paths, so that nothing of them stays behind.
+/// Private folders where programs have fixed paths, so that on the machine no more stays
+/// behind than the empty folders that these are mounted on.
 fn prepare_mounts(layout: &Layout) -> Result<()> {
     mount(
         "tmpfs",
@@ -65,8 +66,8 @@ fn prepare_mounts(layout: &Layout) -> Result<()> {
         c"mode=755",
     )
     .context("mount a private /run")?;
-    for (fixed, private) in [("/var/log", "var-log"), ("/var/lib/cni", "var-lib-cni")] {
-        let private = layout.data(private);
+    for fixed in ["/var/log", "/var/lib/cni", "/var/lib/kubelet"] {
+        let private = layout.data("fixed").join(fixed.trim_start_matches('/'));
         fs::create_dir_all(&private)?;
         fs::create_dir_all(fixed)?;
         mount_bind(&private, fixed).with_context(|| format!("mount a private {fixed}"))?;
