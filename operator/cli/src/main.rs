@@ -1,1 +1,47 @@
-fn main() {}
+//! `kubectl toolcrib`: the compiler, the injection and the mediator, from files and without
+//! a cluster.
+//!
+//! Here is IO only: reading files, printing, starting processes. What the objects mean is
+//! `toolcrib_compile`'s, the same code that the operator runs; so what this prints is what a
+//! cluster would hold.
+//!
+//! Exit codes: 0; 1 where a diagnostic of severity error was printed, or what was asked for
+//! failed; 2 for a wrong command line, or files that cannot be read. `run` ends with its
+//! command's own code.
+
+mod args;
+mod commands;
+mod failure;
+mod print;
+mod run;
+mod sources;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Args, Verb};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let outcome = match Args::parse().verb {
+        Verb::Compile(args) => commands::compile::compile(&args),
+        Verb::Inject(args) => commands::inject::inject(&args),
+        Verb::Explain(args) => commands::explain::explain(&args),
+        Verb::Run(args) => run::run(args),
+        Verb::Completion { shell } => {
+            let mut command = Args::command();
+            clap_complete::generate(
+                shell,
+                &mut command,
+                "kubectl-toolcrib",
+                &mut std::io::stdout(),
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    outcome.unwrap_or_else(|failure: Failure| {
+        eprintln!("error: {failure:#}");
+        failure.exit_code()
+    })
+}

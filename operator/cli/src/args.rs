@@ -1,0 +1,220 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use toolcrib_compile::SecretKeyRef;
+
+/// Governed tools for AI agents, from files and without a cluster.
+#[derive(Parser)]
+#[command(name = "kubectl-toolcrib", bin_name = "kubectl toolcrib", version)]
+pub struct Args {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Subcommand)]
+pub enum Verb {
+    /// Print the objects that the operator would write
+    Compile(CompileArgs),
+    /// Print pods as they would be after injection
+    Inject(InjectArgs),
+    /// Say which object gives an agent its tools, or why one is withheld
+    Explain(ExplainArgs),
+    /// Run a program behind the real mediator on this machine
+    Run(RunArgs),
+    /// Print a completion script for a shell
+    Completion { shell: Shell },
+}
+
+/// Where the objects come from.
+#[derive(ClapArgs)]
+pub struct FileArgs {
+    /// YAML or JSON file, or a folder of them (with its subfolders), or - for standard input;
+    /// may be repeated
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(ClapArgs)]
+pub struct CompileArgs {
+    #[command(flatten)]
+    pub files: FileArgs,
+    /// Only this agent
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Only agents of this namespace
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
+    pub output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The objects, one document each
+    Yaml,
+    /// The objects, as one List
+    Json,
+    /// One line per tool
+    Table,
+}
+
+#[derive(ClapArgs)]
+pub struct InjectArgs {
+    #[command(flatten)]
+    pub files: FileArgs,
+    /// The mediator's image
+    #[arg(long, default_value = concat!("toolcrib-sidecar:", env!("CARGO_PKG_VERSION")))]
+    pub image: String,
+}
+
+#[derive(ClapArgs)]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    pub files: FileArgs,
+    /// The agent's name
+    pub agent: String,
+    /// One tool, as SURFACE.TOOL; without it, all that the agent has or was denied
+    pub tool: Option<String>,
+    /// The agent's namespace, where the name alone is not clear
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+}
+
+#[derive(ClapArgs)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub files: FileArgs,
+    /// The agent that the program runs as
+    #[arg(long, value_name = "NAME")]
+    pub agent: String,
+    /// The agent's namespace, where the name alone is not clear
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Where a surface is on this machine: SURFACE=URL, or provider:NAME=URL for a model
+    /// provider. A URL without a path keeps the path that the object gives. May be repeated
+    #[arg(long, value_name = "SURFACE=URL", value_parser = Place::parse)]
+    pub at: Vec<Place>,
+    /// A credential that is not in the files: NAMESPACE/NAME/KEY=env:VARIABLE, or
+    /// =file:PATH. The program does not get the variable. May be repeated
+    #[arg(long, value_name = "NAMESPACE/NAME/KEY=env:VARIABLE", value_parser = SecretFrom::parse)]
+    pub secret: Vec<SecretFrom>,
+    /// The mediator's program; else toolcrib-sidecar beside this program, else on PATH
+    #[arg(long, value_name = "PATH")]
+    pub sidecar: Option<PathBuf>,
+    /// Folder to keep the record in (history.jsonl); else it is gone at the end
+    #[arg(long, value_name = "DIR")]
+    pub history_dir: Option<PathBuf>,
+    /// Print the mediator's log lines to standard error
+    #[arg(long)]
+    pub verbose: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// `--at`: an address on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub of: PlaceOf,
+    pub url: url::Url,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlaceOf {
+    /// By the name that the agent knows it by.
+    Surface(String),
+    Provider(String),
+}
+
+impl Place {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, url) = text
+            .split_once('=')
+            .ok_or("is not of the form SURFACE=URL")?;
+        let of = match name.strip_prefix("provider:") {
+            Some(provider) => PlaceOf::Provider(provider.to_string()),
+            None => PlaceOf::Surface(name.to_string()),
+        };
+        let url = url::Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() {
+            return Err(format!(
+                "{url}: wanted http(s)://host:port, and a path where it needs one"
+            ));
+        }
+        Ok(Self { of, url })
+    }
+}
+
+/// `--secret`: one credential and where its value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretFrom {
+    pub reference: SecretKeyRef,
+    pub value: ValueFrom,
+}
+
+/// Never the value itself: arguments can be read by every process of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueFrom {
+    Variable(String),
+    File(PathBuf),
+}
+
+impl SecretFrom {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wanted = "is not of the form NAMESPACE/NAME/KEY=env:VARIABLE or =file:PATH";
+        let (reference, value) = text.split_once('=').ok_or(wanted)?;
+        let reference = SecretKeyRef::parse(reference).ok_or(wanted)?;
+        let value = match value.split_once(':') {
+            Some(("env", name)) if !name.is_empty() => ValueFrom::Variable(name.to_string()),
+            Some(("file", path)) if !path.is_empty() => ValueFrom::File(path.into()),
+            _ => return Err(wanted.to_string()),
+        };
+        Ok(Self { reference, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_place_is_a_surface_or_a_provider() {
+        let place = Place::parse("provider:den=http://127.0.0.1:9/v1").unwrap();
+        assert_eq!(place.of, PlaceOf::Provider("den".into()));
+        assert_eq!(
+            Place::parse("pond=http://127.0.0.1:9").unwrap().of,
+            PlaceOf::Surface("pond".into())
+        );
+        for wrong in [
+            "pond",
+            "pond=127.0.0.1:9",
+            "pond=ftp://a",
+            "pond=http://a/?q=1",
+        ] {
+            assert!(Place::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_never_on_the_command_line() {
+        assert!(SecretFrom::parse("pond/fish/token=env:FISH").is_ok());
+        assert!(SecretFrom::parse("pond/fish/token=file:/run/fish").is_ok());
+        for wrong in [
+            "pond/fish/token=secret",
+            "pond/fish=env:FISH",
+            "pond/fish/token=env:",
+        ] {
+            assert!(SecretFrom::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

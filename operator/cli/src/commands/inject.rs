@@ -1,0 +1,117 @@
+//! `inject`: pods as they would be after admission, with the Agents of the same files.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use serde_json::{Value, json};
+use toolcrib_compile::{
+    Loaded, ObjectRef, OtherDocument,
+    inject::{DEFAULT_HISTORY_BYTES, InjectConfig, Injection, agent_of, inject as inject_pod},
+};
+use toolcrib_crds::Agent;
+
+use crate::{args::InjectArgs, failure::Failure, print, sources};
+
+/// Where a workload keeps the template of its pods.
+const TEMPLATES: [(&str, &str); 6] = [
+    ("Deployment", "/spec/template"),
+    ("ReplicaSet", "/spec/template"),
+    ("StatefulSet", "/spec/template"),
+    ("DaemonSet", "/spec/template"),
+    ("Job", "/spec/template"),
+    ("CronJob", "/spec/jobTemplate/spec/template"),
+];
+
+pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
+    let loaded = sources::loaded(&args.files)?;
+    let config = InjectConfig {
+        image: args.image.clone(),
+        image_pull_policy: None,
+        resources: ResourceRequirements::default(),
+        history_bytes: DEFAULT_HISTORY_BYTES,
+        keepalive: None,
+        record_bodies: false,
+    };
+    let mut documents = Vec::new();
+    let mut code = ExitCode::SUCCESS;
+    for document in &loaded.others {
+        let Some(pod) = pod_of(document) else {
+            continue;
+        };
+        let place = format!(
+            "{}, document {}",
+            document.origin.path, document.origin.document
+        );
+        match injected(&loaded, &pod, &config).with_context(|| place.clone())? {
+            Answer::Pod(pod) => documents
+                .push(serde_yaml::to_string(&pod).context("the pod does not print as YAML")?),
+            Answer::Refused(why) => {
+                eprintln!("error: {place}: {why}");
+                code = ExitCode::from(1);
+            }
+        }
+    }
+    if documents.is_empty() && code == ExitCode::SUCCESS {
+        return Err(Failure::usage(
+            "no pod and no workload with a pod template in the files",
+        ));
+    }
+    print::to_stdout(&documents.join("---\n")).context("cannot write to standard output")?;
+    Ok(code)
+}
+
+enum Answer {
+    Pod(Value),
+    Refused(String),
+}
+
+/// The pod that a document is, or that its workload would make.
+fn pod_of(document: &OtherDocument) -> Option<Value> {
+    let value = &document.value;
+    let kind = value["kind"].as_str()?;
+    if kind == "Pod" {
+        return Some(value.clone());
+    }
+    let (_, pointer) = TEMPLATES.iter().find(|(workload, _)| *workload == kind)?;
+    let mut pod = value.pointer(pointer)?.clone();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    let owner = &value["metadata"];
+    pod["metadata"]["namespace"] = owner["namespace"].as_str().unwrap_or("default").into();
+    pod["metadata"]["generateName"] =
+        format!("{}-", owner["name"].as_str().unwrap_or_default()).into();
+    Some(pod)
+}
+
+fn injected(loaded: &Loaded, value: &Value, config: &InjectConfig) -> anyhow::Result<Answer> {
+    let pod: Pod = serde_json::from_value(value.clone()).context("does not read as a Pod")?;
+    let Some(name) = agent_of(&pod) else {
+        // Not ours: admission leaves it alone.
+        return Ok(Answer::Pod(value.clone()));
+    };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let key = ObjectRef::new(namespace, name);
+    let Some(agent) = agent(loaded, &key) else {
+        return Ok(Answer::Refused(format!(
+            "there is no Agent {key} in the files"
+        )));
+    };
+    let mut value = value.clone();
+    match inject_pod(&pod, agent, config) {
+        Injection::Injected(patch) => {
+            json_patch::patch(&mut value, &patch).context("the patch does not fit the pod")?;
+            Ok(Answer::Pod(value))
+        }
+        Injection::AlreadyInjected => Ok(Answer::Pod(value)),
+        Injection::Refused(refusal) => Ok(Answer::Refused(refusal.to_string())),
+    }
+}
+
+fn agent<'a>(loaded: &'a Loaded, key: &ObjectRef) -> Option<&'a Agent> {
+    loaded
+        .inputs
+        .agents()
+        .find(|(agent, _)| *agent == key)
+        .map(|(_, agent)| agent)
+}

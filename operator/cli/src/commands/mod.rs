@@ -1,0 +1,5 @@
+//! The verbs that read files and print.
+
+pub mod compile;
+pub mod explain;
+pub mod inject;

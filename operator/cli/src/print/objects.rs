@@ -1,0 +1,53 @@
+//! Compiled objects as Kubernetes objects in YAML or JSON, references in place of secrets.
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use toolcrib_compile::{Kind, Object, Role, SecretKeyRef, names};
+
+use crate::args::Format;
+
+/// The text for standard output.
+pub fn objects(objects: &[Object], format: Format) -> anyhow::Result<String> {
+    let values = objects.iter().map(value);
+    match format {
+        Format::Json => {
+            let list =
+                json!({"apiVersion": "v1", "kind": "List", "items": values.collect::<Vec<_>>()});
+            Ok(serde_json::to_string_pretty(&list)? + "\n")
+        }
+        Format::Yaml | Format::Table => {
+            let documents: Result<Vec<String>, _> =
+                values.map(|value| serde_yaml::to_string(&value)).collect();
+            Ok(documents
+                .context("an object does not print as YAML")?
+                .join("---\n"))
+        }
+    }
+}
+
+fn value(object: &Object) -> Value {
+    let kind = object.role.kind();
+    let data = match object.role {
+        // Its content is made once, by the controller; nothing here knows it.
+        Role::Identity => {
+            let token = SecretKeyRef::new(object.key.clone(), names::TOKEN_KEY);
+            json!({names::TOKEN_KEY: token.placeholder().expose()})
+        }
+        Role::Mediator | Role::Manifest | Role::Context => json!(object.data),
+    };
+    // Texts stand as texts: a reviewer can read them, and nothing in them is a secret.
+    let field = if kind == Kind::Secret {
+        "stringData"
+    } else {
+        "data"
+    };
+    let mut metadata = json!({
+        "name": object.key.name,
+        "namespace": object.key.namespace,
+        "labels": object.labels,
+    });
+    if !object.annotations.is_empty() {
+        metadata["annotations"] = json!(object.annotations);
+    }
+    json!({"apiVersion": "v1", "kind": kind.name(), "metadata": metadata, field: data})
+}

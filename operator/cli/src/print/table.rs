@@ -1,0 +1,42 @@
+//! Columns, as kubectl prints them.
+
+/// Left-aligned columns, three spaces apart, no trailing space.
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let header: Vec<String> = header.iter().map(ToString::to_string).collect();
+    let lines: Vec<&Vec<String>> = std::iter::once(&header).chain(rows).collect();
+    let width = |column: usize| {
+        lines
+            .iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..header.len()).filter_map(width).collect();
+    let mut text = String::new();
+    for row in lines {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}   "));
+        text.push_str(cells.collect::<String>().trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [
+            vec!["otter".into(), "dive".into()],
+            vec!["a".into(), "b".into()],
+        ];
+        assert_eq!(
+            table(&["AGENT", "TOOL"], &rows),
+            "AGENT   TOOL\notter   dive\na       b\n"
+        );
+    }
+}

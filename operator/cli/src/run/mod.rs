@@ -1,0 +1,211 @@
+//! `run`: a program behind the real mediator on this machine, with no cluster.
+//!
+//! Compiles, puts the credentials in, writes the four files into a folder that only this user
+//! can read, starts the mediator with them, runs the program with the environment that a
+//! pod's runner gets, and stops the mediator when the program has ended.
+//!
+//! Invariant: the program gets the mediator's address and its own token; neither a service's
+//! credential nor a provider's key is in its environment or arguments. On one machine and as
+//! one user that is hygiene, not a boundary; the boundary is the pod.
+
+mod mediator;
+mod places;
+mod record;
+mod secrets;
+
+use std::{
+    ffi::OsString,
+    path::Path,
+    process::{ExitCode, ExitStatus},
+};
+
+use anyhow::Context as _;
+use toolcrib_compile::{
+    Compilation, LastGood, Materialized, compile, identity, materialize, names,
+};
+use toolcrib_manifest::SecretText;
+
+use crate::{
+    args::{RunArgs, SecretFrom, ValueFrom},
+    failure::Failure,
+    print, sources,
+};
+use mediator::{Mediator, Setup};
+
+/// What the mediator is started with, and what the program is told.
+struct Prepared {
+    files: Materialized,
+    token: SecretText,
+}
+
+pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
+    let prepared = prepare(&args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    Ok(runtime.block_on(supervise(args, prepared))?)
+}
+
+fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
+    let mut loaded = sources::loaded(&args.files)?;
+    secrets::add(&mut loaded, &args.secret).map_err(Failure::Usage)?;
+    let agent = sources::find_agent(&loaded, &args.agent, args.namespace.as_deref())?;
+    let mut compilation = compile(&loaded.inputs, &agent)
+        .with_context(|| format!("the agent {agent} cannot be compiled"))?;
+    // As in a cluster, what is wrong is said and left out, and the rest runs.
+    print::findings(&loaded, &compilation.diagnostics);
+    if let Some(refusal) = &compilation.refusal {
+        let why = anyhow::anyhow!("the agent {agent} is not accepted: {}", refusal.message);
+        return Err(Failure::Failed(why));
+    }
+    places::apply(&mut compilation, &loaded.inputs, &args.at).map_err(Failure::Usage)?;
+    let token = identity::token(&agent.name, random()?);
+    let files = files(&compilation, &loaded.secrets, &token);
+    for reference in &files.missing {
+        eprintln!(
+            "warning: no value for {reference}: give it with --secret {reference}=env:VARIABLE"
+        );
+    }
+    Ok(Prepared { files, token })
+}
+
+fn files(compilation: &Compilation, values: &secrets::Values, token: &SecretText) -> Materialized {
+    let identity = [(names::TOKEN_KEY.to_string(), token.clone())].into();
+    let tokens = identity::runner_tokens(&identity);
+    let value = |reference: &_| values.get(reference).cloned();
+    materialize(compilation, &value, &LastGood::default(), &tokens)
+}
+
+fn random() -> anyhow::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
+    Ok(bytes)
+}
+
+/// Mediator up, program, mediator down, what happened.
+async fn supervise(args: RunArgs, prepared: Prepared) -> anyhow::Result<ExitCode> {
+    // Made with mode 0700, and gone at the end whatever happens in between.
+    let private = tempfile::Builder::new()
+        .prefix("toolcrib-run-")
+        .tempdir()
+        .context("cannot make a private folder")?;
+    let config = private.path().join("config");
+    write_files(&config, &prepared.files)?;
+    let history = args
+        .history_dir
+        .clone()
+        .unwrap_or_else(|| private.path().join("history"));
+    std::fs::create_dir_all(&history)
+        .with_context(|| format!("cannot make {}", history.display()))?;
+    let records_before = record::count(&history)?;
+
+    let mut mediator = Mediator::start(&Setup {
+        program: mediator::find(args.sidecar.as_deref())?,
+        config,
+        history: history.clone(),
+        pod: args.agent.clone(),
+        log: private.path().join("mediator.log"),
+        verbose: args.verbose,
+    })
+    .await?;
+    let status = program(&args, &mediator, &prepared.token).await;
+    mediator.stop().await?;
+    eprint!("{}", record::summary(&history, records_before)?);
+    Ok(exit_code(status?))
+}
+
+fn write_files(folder: &Path, files: &Materialized) -> anyhow::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    for (name, bytes) in &files.files {
+        let path = folder.join(name);
+        std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, bytes))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Runs the program to its end, or until the mediator dies under it.
+async fn program(
+    args: &RunArgs,
+    mediator: &Mediator,
+    token: &SecretText,
+) -> anyhow::Result<ExitStatus> {
+    let (name, arguments) = args.command.split_first().context("no command")?;
+    let mut command = tokio::process::Command::new(name);
+    command.args(arguments).kill_on_drop(true);
+    for hidden in args.secret.iter().filter_map(variable) {
+        command.env_remove(hidden);
+    }
+    command.envs(environment(mediator.address(), token));
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", Path::new(name).display()))?;
+    let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
+    // A terminal sends SIGINT to the program too; here it only must not end us before it.
+    let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
+    loop {
+        tokio::select! {
+            status = child.wait() => return status.context("cannot wait for the program"),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => mediator::terminate(&child)?,
+        }
+    }
+}
+
+fn signal(kind: tokio::signal::unix::SignalKind) -> anyhow::Result<tokio::signal::unix::Signal> {
+    tokio::signal::unix::signal(kind).context("cannot listen for signals")
+}
+
+fn variable(secret: &SecretFrom) -> Option<&str> {
+    match &secret.value {
+        ValueFrom::Variable(name) => Some(name),
+        ValueFrom::File(_) => None,
+    }
+}
+
+/// What a pod's runner gets, with this mediator's address.
+fn environment(
+    mediator: std::net::SocketAddr,
+    token: &SecretText,
+) -> Vec<(&'static str, OsString)> {
+    let base = format!("http://{mediator}");
+    let mut variables: Vec<(&'static str, OsString)> = vec![
+        (names::ENV_OPENAI_BASE_URL, format!("{base}/v1").into()),
+        (names::ENV_OPENAI_API_KEY, token.expose().into()),
+        (names::ENV_ANTHROPIC_BASE_URL, base.into()),
+        (names::ENV_ANTHROPIC_API_KEY, token.expose().into()),
+    ];
+    let proxied = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some());
+    if proxied {
+        for name in [names::ENV_NO_PROXY, "no_proxy"] {
+            let mut value = std::env::var_os(name).unwrap_or_default();
+            if !value.is_empty() {
+                value.push(",");
+            }
+            value.push("127.0.0.1");
+            variables.push((name, value));
+        }
+    }
+    variables
+}
+
+/// The program's own code; 128 and the signal's number where it was killed, as shells do it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt as _;
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}

@@ -1,0 +1,133 @@
+//! `--at`: where a surface or provider of the files is on this machine.
+//!
+//! Addresses are replaced in the compiled files and not in the objects: compile refuses
+//! loopback addresses, and rightly so. What the Secrets' owners allowed was checked against
+//! the objects' own hosts before.
+
+use anyhow::bail;
+use toolcrib_compile::{Compilation, Inputs, digest};
+use url::Url;
+
+use crate::args::{Place, PlaceOf};
+
+pub fn apply(
+    compilation: &mut Compilation,
+    inputs: &Inputs,
+    places: &[Place],
+) -> anyhow::Result<()> {
+    for place in places {
+        match &place.of {
+            PlaceOf::Surface(name) => surface(compilation, inputs, name, &place.url)?,
+            PlaceOf::Provider(name) => provider(compilation, name, &place.url)?,
+        }
+    }
+    Ok(())
+}
+
+fn surface(
+    compilation: &mut Compilation,
+    inputs: &Inputs,
+    name: &str,
+    url: &Url,
+) -> anyhow::Result<()> {
+    let agent = compilation.agent.clone();
+    let known: Vec<&str> = inputs
+        .agents()
+        .filter(|(key, _)| **key == agent)
+        .flat_map(|(_, agent)| &agent.spec.surfaces)
+        .map(|surface| surface.alias.as_deref().unwrap_or(&surface.name))
+        .collect();
+    if !known.contains(&name) {
+        bail!(
+            "--at {name}: the agent's surfaces are: {}",
+            known.join(", ")
+        );
+    }
+    for tool in &mut compilation.files.tools.tools {
+        if tool.execution.service == name {
+            tool.execution.base_url = moved(&tool.execution.base_url, url);
+            tool.extension.entry_digest = Some(digest::entry_digest(tool));
+        }
+    }
+    for feed in &mut compilation.files.feeds.0 {
+        if feed.source == name {
+            feed.url = if has_path(url) {
+                format!("{}{}", url.as_str().trim_end_matches('/'), feed.path)
+            } else {
+                moved(&feed.url, url)
+            };
+        }
+    }
+    Ok(())
+}
+
+fn provider(compilation: &mut Compilation, name: &str, url: &Url) -> anyhow::Result<()> {
+    let providers = &mut compilation.files.providers.providers;
+    let known: Vec<String> = providers.keys().cloned().collect();
+    let Some(provider) = providers.get_mut(name) else {
+        bail!(
+            "--at provider:{name}: the agent's providers are: {}",
+            known.join(", ")
+        );
+    };
+    for endpoint in &mut provider.endpoints {
+        endpoint.base_url = moved(&endpoint.base_url, url);
+    }
+    Ok(())
+}
+
+/// `to`, with the path of `from` where `to` has none. Cut as text, since a feed's url holds
+/// placeholders that a parser would encode.
+fn moved(from: &str, to: &Url) -> String {
+    let to_text = to.as_str().trim_end_matches('/');
+    if has_path(to) {
+        return to_text.to_string();
+    }
+    let after_scheme = from.find("://").map_or(0, |at| at + "://".len());
+    let path = from[after_scheme..]
+        .find('/')
+        .map_or("", |at| &from[after_scheme + at..]);
+    format!("{to_text}{path}")
+}
+
+fn has_path(url: &Url) -> bool {
+    !matches!(url.path(), "" | "/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(from: &str, to: &str, expected: &str) {
+        assert_eq!(moved(from, &Url::parse(to).unwrap()), expected);
+    }
+
+    #[test]
+    fn a_place_without_a_path_keeps_the_object_s() {
+        check(
+            "http://fish.pond.svc:4000",
+            "http://127.0.0.1:9",
+            "http://127.0.0.1:9",
+        );
+        check(
+            "https://den.example/v1",
+            "http://127.0.0.1:9",
+            "http://127.0.0.1:9/v1",
+        );
+        check(
+            "https://den.example/v1",
+            "http://127.0.0.1:9/",
+            "http://127.0.0.1:9/v1",
+        );
+        check(
+            "https://den.example/v1",
+            "http://127.0.0.1:9/api/",
+            "http://127.0.0.1:9/api",
+        );
+        check(
+            "http://fish.pond.svc/m/{claw_id}",
+            "http://[::1]:9",
+            "http://[::1]:9/m/{claw_id}",
+        );
+    }
+}
