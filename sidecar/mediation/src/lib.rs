@@ -1,1 +1,106 @@
-//! Pure: a turn as a state machine; ownership, limits, trace.
+//! A turn as a state machine: who owns a call, what may run, when to stop, what is kept.
+//!
+//! Pure: the caller passes the time and does the waiting. [`Catalog`] is one loaded
+//! version of the granted tools; [`Presented`] is what one request showed the model;
+//! [`Authority`] is asked at each dispatch. [`Turn`] takes an [`Event`] and gives
+//! [`Effect`]s; [`http_call`] turns a permitted call into a request; [`Continuity`] puts
+//! hidden rounds back; [`Scrubber`] takes known secrets out of bytes.
+//!
+//! Invariants: every call of a reply is executed, returned or rejected exactly once; no
+//! runner-owned call is executed and no managed call is shown to the runner (they are
+//! different types, see [`Partition`]); every script of events ends; nothing follows
+//! [`Effect::Answer`].
+//!
+//! The drive loop, with the IO as functions:
+//!
+//! ```
+//! # use std::sync::Arc; use std::time::Duration;
+//! # use toolcrib_dialect::{Dialect, Reply, Request};
+//! # use toolcrib_manifest::{Policy, Tier, ToolsFile};
+//! # use toolcrib_mediation::*;
+//! # fn ask_model(_: Vec<u8>) -> Vec<u8> {
+//! #   br#"{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":"hello"}}]}"#.to_vec()
+//! # }
+//! # fn execute(_: LiveTool, _: &ManagedCall) -> ToolOutcome { unreachable!() }
+//! # fn now() -> Duration { Duration::ZERO }
+//! # let file: ToolsFile = serde_json::from_str(r#"{"version":1,"tools":[{"name":"pond.depth",
+//! #   "inputSchema":{"type":"object"},"execution":{"transport":"http","service":"pond",
+//! #   "base_url":"http://pond","method":"GET","path":"/depth"}}]}"#).unwrap();
+//! # let body = br#"{"model":"house/otter-1","messages":[{"role":"user","content":"hi"}]}"#.to_vec();
+//! let catalog = Arc::new(Catalog::load(&file, Tier::Elevated));
+//! let authority = Authority::new(catalog, None);
+//! let request = Request::decode(Dialect::OpenaiChat, body).map_err(RunnerError::from)?;
+//! let presented = Presented::new(&authority, &request);
+//! let (mut turn, mut effects) = Turn::start(TurnConfig {
+//!     request,
+//!     presented,
+//!     policy: Policy::default(),
+//!     claw_id: ClawId { name: "otter".into(), namespace: "pond".into() },
+//!     insertions: Vec::new(),
+//!     context: None,
+//! })?;
+//! let answer = 'turn: loop {
+//!     let mut events = Vec::new();
+//!     for effect in std::mem::take(&mut effects) {
+//!         match effect {
+//!             // One body per candidate, since each has a model name of its own.
+//!             Effect::CallModel(_) => {
+//!                 let reply = ask_model(turn.request_body("otter-1")?);
+//!                 events.push(match Reply::decode(Dialect::OpenaiChat, reply) {
+//!                     Ok(reply) => Event::Replied(reply),
+//!                     Err(error) => Event::ModelFailed(ModelFailure::Malformed(error)),
+//!                 });
+//!             }
+//!             // All calls of one effect run at once; authority is asked now.
+//!             Effect::CallTools(calls) => for call in calls {
+//!                 let outcome = match authority.permits(&call) {
+//!                     Ok(tool) => execute(tool, &call),
+//!                     Err(denied) => denied.into(),
+//!                 };
+//!                 events.push(Event::ToolFinished { call: call.id(), outcome, latency: now() });
+//!             },
+//!             Effect::Emit(_bytes) => {}
+//!             Effect::Answer(answer) => break 'turn answer,
+//!         }
+//!     }
+//!     for event in events {
+//!         effects.extend(turn.step(now(), event));
+//!     }
+//! };
+//! assert_eq!(answer.response.unwrap().status, 200);
+//! # Ok::<(), RunnerError>(())
+//! ```
+
+mod arguments;
+mod authority;
+mod call;
+mod catalog;
+mod claw_id;
+mod codes;
+mod continuity;
+mod http_call;
+mod names;
+mod outcome;
+mod partition;
+mod presented;
+mod schema;
+mod scrub;
+mod trace;
+mod turn;
+
+pub use authority::{Authority, Denied, LiveTool};
+pub use call::{CallId, ManagedCall, RunnerCall};
+pub use catalog::{Annotations, Catalog, CatalogTool};
+pub use claw_id::ClawId;
+pub use codes::{ResultCode, RunnerCode, RunnerError};
+pub use continuity::{Continuity, Hidden};
+pub use http_call::{HttpCall, fill_claw_id, http_call};
+pub use names::alias;
+pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
+pub use partition::{Owned, Partition, partition};
+pub use presented::{Presented, Resolved};
+pub use scrub::Scrubber;
+pub use trace::{DuplicateOf, RecordStatus, TraceCall, TraceRound, TraceUsage, TurnRecord};
+pub use turn::{
+    Answer, Effect, Event, ModelCall, ModelFailure, Purpose, Response, Turn, TurnConfig,
+};

@@ -1,0 +1,104 @@
+//! What the runner gets: a reply as JSON or re-streamed, and the list of models.
+
+use crate::{
+    Dialect, DialectError, Reply, Request, Usage, anthropic, json, openai_chat, responses,
+};
+
+/// A body for the runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    pub content_type: &'static str,
+    pub body: Vec<u8>,
+}
+
+/// The reply in the form the runner asked for. `usage` is the turn's sum and replaces the
+/// reply's own; `None` leaves it as it came. Every other byte of a JSON answer is the
+/// model's; a stream says the same in the dialect's events.
+pub fn answer(
+    request: &Request,
+    reply: &Reply,
+    usage: Option<Usage>,
+) -> Result<Answered, DialectError> {
+    let text = reply.as_text();
+    let body = match (request.dialect(), request.stream()) {
+        (Dialect::OpenaiChat, false) => openai_chat::answer::whole(request, text, usage),
+        (Dialect::OpenaiChat, true) => openai_chat::stream::events(request, text, usage),
+        (Dialect::AnthropicMessages, false) => anthropic::answer::whole(text, usage),
+        (Dialect::AnthropicMessages, true) => anthropic::stream::events(text, usage),
+        (Dialect::OpenaiResponses, false) => responses::answer::whole(text, usage),
+        (Dialect::OpenaiResponses, true) => responses::stream::events(text, usage),
+    }?;
+    Ok(Answered {
+        content_type: content_type(request),
+        body: body.into_bytes(),
+    })
+}
+
+/// The reply's own message (or output items) as the runner will send it back, for
+/// recognizing it later.
+pub fn stored_items(request: &Request, reply: &Reply) -> Result<Vec<String>, DialectError> {
+    let text = reply.as_text();
+    match reply.dialect() {
+        Dialect::OpenaiChat => openai_chat::answer::stored(request, text),
+        Dialect::AnthropicMessages => anthropic::answer::stored(text),
+        Dialect::OpenaiResponses => responses::answer::stored(text),
+    }
+}
+
+/// An empty, protocol-valid answer that ends a turn without another model call: the
+/// reply that made the last call, without calls and text.
+pub fn terminal_answer(reply: &Reply) -> Result<Reply, DialectError> {
+    let text = reply.as_text();
+    let empty = match reply.dialect() {
+        Dialect::OpenaiChat => openai_chat::answer::emptied(text),
+        Dialect::AnthropicMessages => anthropic::answer::emptied(text),
+        Dialect::OpenaiResponses => responses::answer::emptied(text),
+    }?;
+    Reply::decode(reply.dialect(), empty.into_bytes())
+}
+
+/// `GET /v1/models`.
+pub fn models_body(dialect: Dialect, refs: &[String]) -> Vec<u8> {
+    let models: Vec<String> = refs
+        .iter()
+        .map(|name| match dialect {
+            Dialect::OpenaiChat | Dialect::OpenaiResponses => json::object(&[
+                ("id", json::quote(name)),
+                ("object", json::quote("model")),
+                ("created", "0".into()),
+                (
+                    "owned_by",
+                    json::quote(name.split('/').next().unwrap_or(name)),
+                ),
+            ]),
+            Dialect::AnthropicMessages => json::object(&[
+                ("type", json::quote("model")),
+                ("id", json::quote(name)),
+                ("display_name", json::quote(name)),
+                ("created_at", json::quote("1970-01-01T00:00:00Z")),
+            ]),
+        })
+        .collect();
+    let end = |name: Option<&String>| name.map_or("null".to_string(), |name| json::quote(name));
+    match dialect {
+        Dialect::OpenaiChat | Dialect::OpenaiResponses => json::object(&[
+            ("object", json::quote("list")),
+            ("data", json::array(&models)),
+        ]),
+        Dialect::AnthropicMessages => json::object(&[
+            ("data", json::array(&models)),
+            ("has_more", "false".into()),
+            ("first_id", end(refs.first())),
+            ("last_id", end(refs.last())),
+        ]),
+    }
+    .into_bytes()
+}
+
+pub(crate) fn content_type(request: &Request) -> &'static str {
+    if request.stream() {
+        "text/event-stream"
+    } else {
+        "application/json"
+    }
+}

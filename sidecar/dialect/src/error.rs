@@ -1,0 +1,134 @@
+//! What can be wrong with a body, and how an error looks to a runner.
+
+use crate::{Dialect, json, sse};
+
+/// A body that cannot be worked with. The texts are safe to show to the runner: they
+/// name fields, never values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DialectError {
+    #[error("the body is not UTF-8")]
+    NotUtf8,
+    #[error("the body is not valid JSON: {0}")]
+    NotJson(String),
+    #[error("`{0}` is missing")]
+    Missing(&'static str),
+    #[error("`{field}` must be {expected}")]
+    WrongType {
+        field: &'static str,
+        expected: &'static str,
+    },
+    #[error("`{0}` stands twice in the body")]
+    Repeated(String),
+    /// A field that would steer a provider away from what policy chose.
+    #[error("`{0}` is not accepted here")]
+    FieldRefused(String),
+    #[error("{dialect} cannot do this yet: {what}")]
+    Unsupported {
+        dialect: &'static str,
+        what: &'static str,
+    },
+    #[error("an event of the stream is larger than {limit} bytes")]
+    StreamTooLarge { limit: usize },
+    #[error("the stream ended before the reply was complete")]
+    StreamCut,
+    #[error("the stream holds an error of the provider: {0}")]
+    StreamError(String),
+}
+
+/// An error towards the runner, before it has a dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorShape<'a> {
+    /// The HTTP status it goes out with; decides the dialect's own error type.
+    pub status: u16,
+    /// Stable, for programs.
+    pub code: &'a str,
+    /// For people.
+    pub message: &'a str,
+}
+
+/// The JSON body of an HTTP error.
+pub fn error_body(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
+    error_json(dialect, error).into_bytes()
+}
+
+/// An error after a stream began, and what ends the stream.
+///
+/// Anthropic's and the Responses API's `error` event is itself the end: their SDKs raise
+/// on it, and no further event is defined.
+pub fn error_events(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
+    match dialect {
+        Dialect::OpenaiChat => {
+            let mut out = sse::frame(None, &error_json(dialect, error));
+            out.push_str(&sse::frame(None, "[DONE]"));
+            out
+        }
+        Dialect::AnthropicMessages => sse::frame(Some("error"), &error_json(dialect, error)),
+        Dialect::OpenaiResponses => sse::frame(
+            Some("error"),
+            &json::object(&[
+                ("type", json::quote("error")),
+                ("code", json::quote(error.code)),
+                ("message", json::quote(error.message)),
+                ("param", "null".into()),
+            ]),
+        ),
+    }
+    .into_bytes()
+}
+
+fn error_json(dialect: Dialect, error: ErrorShape<'_>) -> String {
+    match dialect {
+        Dialect::OpenaiChat | Dialect::OpenaiResponses => json::object(&[(
+            "error",
+            json::object(&[
+                ("message", json::quote(error.message)),
+                ("type", json::quote(openai_type(error.status))),
+                ("param", "null".into()),
+                ("code", json::quote(error.code)),
+            ]),
+        )]),
+        Dialect::AnthropicMessages => json::object(&[
+            ("type", json::quote("error")),
+            (
+                "error",
+                json::object(&[
+                    ("type", json::quote(anthropic_type(error.status))),
+                    ("message", json::quote(error.message)),
+                    ("code", json::quote(error.code)),
+                ]),
+            ),
+        ]),
+    }
+}
+
+fn openai_type(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        400..=499 => "invalid_request_error",
+        _ => "server_error",
+    }
+}
+
+/// Anthropic's closed vocabulary.
+fn anthropic_type(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        400..=499 => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
+impl From<serde_json::Error> for DialectError {
+    fn from(error: serde_json::Error) -> Self {
+        // serde_json names line and column, never the text around them.
+        Self::NotJson(error.to_string())
+    }
+}

@@ -1,0 +1,399 @@
+//! JSON as the text it came in: where its parts are, and edits that touch nothing else.
+//!
+//! An object or array is a list of *slots* (the text between its commas, white space
+//! included); an edit replaces, drops or adds slots, and every other byte stays. Values
+//! are scanned by `serde_json` (which checks the grammar) but never built into a tree.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Where one member of an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub key: String,
+    /// Between the commas.
+    pub slot: Range<usize>,
+    pub value: Range<usize>,
+}
+
+/// An object's members, in order; a repeated key appears twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    pub members: Vec<Member>,
+    /// Position of the closing brace.
+    close: usize,
+    open: usize,
+}
+
+/// Where one element of an array is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub slot: Range<usize>,
+    pub value: Range<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    pub items: Vec<Item>,
+    close: usize,
+    open: usize,
+}
+
+/// What to do with a member's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Keep,
+    Drop,
+    Set(String),
+}
+
+impl Object {
+    /// Errors: `serde_json`'s, also when `text` is not an object.
+    pub fn scan(text: &str) -> Result<Self, serde_json::Error> {
+        let found = whole(text, |d| d.deserialize_map(Members { text }))?;
+        let (open, close) = brackets(text);
+        let values: Vec<_> = found.iter().map(|(_, value)| value.clone()).collect();
+        let members = found
+            .into_iter()
+            .zip(slots(text, &values, open, close))
+            .map(|((key, value), slot)| Member { key, slot, value })
+            .collect();
+        Ok(Self {
+            members,
+            close,
+            open,
+        })
+    }
+
+    /// The value's text; of a repeated key, the last.
+    pub fn get<'t>(&self, text: &'t str, key: &str) -> Option<&'t str> {
+        self.member(key).map(|member| &text[member.value.clone()])
+    }
+
+    pub fn member(&self, key: &str) -> Option<&Member> {
+        self.members.iter().rev().find(|member| member.key == key)
+    }
+
+    /// The first key that stands twice.
+    pub fn repeated(&self) -> Option<&str> {
+        let mut seen = std::collections::HashSet::new();
+        self.members
+            .iter()
+            .find(|member| !seen.insert(member.key.as_str()))
+            .map(|member| member.key.as_str())
+    }
+
+    /// The object's text with some values changed and `added` members at the end.
+    pub fn edit(
+        &self,
+        text: &str,
+        mut change: impl FnMut(&Member) -> Change,
+        added: &[(&str, String)],
+    ) -> String {
+        if self.members.is_empty() && added.is_empty() {
+            return text.to_string();
+        }
+        let mut out = Joined::open(text, &text[..=self.open]);
+        for member in &self.members {
+            let (slot, value) = (&member.slot, &member.value);
+            match change(member) {
+                Change::Keep => out.slot(&[&text[slot.clone()]]),
+                Change::Drop => {}
+                Change::Set(new) => {
+                    out.slot(&[
+                        &text[slot.start..value.start],
+                        &new,
+                        &text[value.end..slot.end],
+                    ]);
+                }
+            }
+        }
+        for (key, value) in added {
+            out.slot(&[&quote(key), ":", value]);
+        }
+        out.close(&text[self.close..])
+    }
+}
+
+impl Array {
+    /// Errors: `serde_json`'s, also when `text` is not an array.
+    pub fn scan(text: &str) -> Result<Self, serde_json::Error> {
+        let values = whole(text, |d| d.deserialize_seq(Elements { text }))?;
+        let (open, close) = brackets(text);
+        let items = slots(text, &values, open, close)
+            .into_iter()
+            .zip(values)
+            .map(|(slot, value)| Item { slot, value })
+            .collect();
+        Ok(Self { items, close, open })
+    }
+
+    pub fn texts<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
+        self.items.iter().map(|item| &text[item.value.clone()])
+    }
+
+    /// The array's text with some elements changed, and more put in: an insertion at
+    /// `i` goes before element `i`, at `len` to the end.
+    pub fn edit(
+        &self,
+        text: &str,
+        mut change: impl FnMut(usize) -> Change,
+        inserted: &[(usize, &[String])],
+    ) -> String {
+        if self.items.is_empty() && inserted.is_empty() {
+            return text.to_string();
+        }
+        let mut out = Joined::open(text, &text[..=self.open]);
+        for (index, item) in self.items.iter().enumerate() {
+            out.inserted(inserted, |at| at == index);
+            let (slot, value) = (&item.slot, &item.value);
+            match change(index) {
+                Change::Keep => out.slot(&[&text[slot.clone()]]),
+                Change::Drop => {}
+                Change::Set(new) => {
+                    out.slot(&[
+                        &text[slot.start..value.start],
+                        &new,
+                        &text[value.end..slot.end],
+                    ]);
+                }
+            }
+        }
+        out.inserted(inserted, |at| at >= self.items.len());
+        out.close(&text[self.close..])
+    }
+}
+
+/// A JSON string's text, or `None` when `raw` is not a string.
+pub fn string(raw: &str) -> Option<String> {
+    serde_json::from_str::<Cow<'_, str>>(raw)
+        .ok()
+        .map(Cow::into_owned)
+}
+
+/// `text` as a JSON string.
+pub fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// `{"key": value, …}` from texts that are JSON already.
+pub fn object(members: &[(&str, String)]) -> String {
+    let mut out = Joined::open("", "{");
+    for (key, value) in members {
+        out.slot(&[&quote(key), ":", value]);
+    }
+    out.close("}")
+}
+
+/// `[value, …]` from texts that are JSON already.
+pub fn array(items: &[String]) -> String {
+    let mut out = Joined::open("", "[");
+    for item in items {
+        out.slot(&[item]);
+    }
+    out.close("]")
+}
+
+pub fn is_null(raw: &str) -> bool {
+    raw == "null"
+}
+
+/// The text without surrounding white space, if it is one JSON value. Checks without
+/// recursion, so no nesting is too deep.
+pub fn checked(text: &str) -> Option<&str> {
+    serde_json::from_str::<&RawValue>(text)
+        .ok()
+        .map(RawValue::get)
+}
+
+/// The one text for all spellings of a value: keys sorted, no white space, one way to
+/// escape, numbers by their exact decimal value. `None`: not JSON, a repeated key, or
+/// nested deeper than `serde_json` reads.
+pub fn canonical(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    write_canonical(text.trim_ascii(), 127, &mut out)?;
+    Some(out)
+}
+
+fn write_canonical(raw: &str, depth: usize, out: &mut String) -> Option<()> {
+    let depth = depth.checked_sub(1)?;
+    match raw.as_bytes().first()? {
+        b'{' => {
+            let object = Object::scan(raw).ok()?;
+            let mut members: Vec<&Member> = object.members.iter().collect();
+            members.sort_by(|a, b| a.key.cmp(&b.key));
+            if members.windows(2).any(|pair| pair[0].key == pair[1].key) {
+                return None;
+            }
+            for (index, member) in members.iter().enumerate() {
+                out.push(if index == 0 { '{' } else { ',' });
+                out.push_str(&quote(&member.key));
+                out.push(':');
+                write_canonical(&raw[member.value.clone()], depth, out)?;
+            }
+            out.push_str(if members.is_empty() { "{}" } else { "}" });
+        }
+        b'[' => {
+            let array = Array::scan(raw).ok()?;
+            for (index, item) in array.texts(raw).enumerate() {
+                out.push(if index == 0 { '[' } else { ',' });
+                write_canonical(item, depth, out)?;
+            }
+            out.push_str(if array.items.is_empty() { "[]" } else { "]" });
+        }
+        b'"' => out.push_str(&quote(&string(raw)?)),
+        b't' | b'f' | b'n' => out.push_str(checked(raw)?),
+        _ => out.push_str(&canonical_number(checked(raw)?)?),
+    }
+    Some(())
+}
+
+/// `-12.50e3` as `-125e2`: digits without zeros at either end, and the exponent.
+fn canonical_number(raw: &str) -> Option<String> {
+    let (sign, rest) = match raw.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", raw),
+    };
+    let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
+        None => (rest, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_end_matches('0');
+    let dropped = i64::try_from(digits.len() - significant.len()).ok()?;
+    let fraction = i64::try_from(fraction.len()).ok()?;
+    let significant = significant.trim_start_matches('0');
+    if significant.is_empty() {
+        return Some("0".into());
+    }
+    let exponent = exponent.checked_sub(fraction)?.checked_add(dropped)?;
+    Some(match exponent {
+        0 => format!("{sign}{significant}"),
+        exponent => format!("{sign}{significant}e{exponent}"),
+    })
+}
+
+struct Joined {
+    out: String,
+    first: bool,
+}
+
+impl Joined {
+    fn open(source: &str, head: &str) -> Self {
+        let mut out = String::with_capacity(source.len() + 256);
+        out.push_str(head);
+        Self { out, first: true }
+    }
+
+    fn slot(&mut self, parts: &[&str]) {
+        if !self.first {
+            self.out.push(',');
+        }
+        self.first = false;
+        for part in parts {
+            self.out.push_str(part);
+        }
+    }
+
+    fn inserted(&mut self, inserted: &[(usize, &[String])], here: impl Fn(usize) -> bool) {
+        for (_, items) in inserted.iter().filter(|(at, _)| here(*at)) {
+            for item in *items {
+                self.slot(&[item]);
+            }
+        }
+    }
+
+    fn close(mut self, tail: &str) -> String {
+        self.out.push_str(tail);
+        self.out
+    }
+}
+
+fn whole<'t, T>(
+    text: &'t str,
+    read: impl FnOnce(
+        &mut serde_json::Deserializer<serde_json::de::StrRead<'t>>,
+    ) -> Result<T, serde_json::Error>,
+) -> Result<T, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let found = read(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(found)
+}
+
+/// First and last non-blank character of a text that was scanned.
+fn brackets(text: &str) -> (usize, usize) {
+    let open = text.len() - text.trim_ascii_start().len();
+    let close = text.trim_ascii_end().len() - 1;
+    (open, close)
+}
+
+fn slots(text: &str, values: &[Range<usize>], open: usize, close: usize) -> Vec<Range<usize>> {
+    let mut start = open + 1;
+    values
+        .iter()
+        .enumerate()
+        .map(|(index, value)| {
+            let end = if index + 1 == values.len() {
+                close
+            } else {
+                let rest = &text[value.end..];
+                value.end + (rest.len() - rest.trim_ascii_start().len())
+            };
+            let slot = start..end;
+            start = end + 1;
+            slot
+        })
+        .collect()
+}
+
+fn range_in(text: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    start..start + part.len()
+}
+
+struct Members<'t> {
+    text: &'t str,
+}
+
+impl<'t> Visitor<'t> for Members<'t> {
+    type Value = Vec<(String, Range<usize>)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let value: &'t RawValue = map.next_value()?;
+            found.push((key, range_in(self.text, value.get())));
+        }
+        Ok(found)
+    }
+}
+
+struct Elements<'t> {
+    text: &'t str,
+}
+
+impl<'t> Visitor<'t> for Elements<'t> {
+    type Value = Vec<Range<usize>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON array")
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::new();
+        while let Some(value) = seq.next_element::<&'t RawValue>()? {
+            found.push(range_in(self.text, value.get()));
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,305 @@
+//! The reply: the first choice's message.
+
+use crate::json::{self, Array, Change, Object};
+use crate::reply::View;
+use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
+
+pub(crate) fn view(text: &str) -> Result<View, DialectError> {
+    let body = Object::scan(text)?;
+    let choices_raw = body
+        .get(text, "choices")
+        .ok_or(DialectError::Missing("choices"))?;
+    let choices = scan_array(choices_raw, "choices")?;
+    let choice = choices
+        .texts(choices_raw)
+        .next()
+        .ok_or(DialectError::Missing("choices[0]"))?;
+    let fields = scan_object(choice, "choices")?;
+    let message = fields
+        .get(choice, "message")
+        .ok_or(DialectError::Missing("choices[0].message"))?;
+    Ok(View {
+        calls: calls(message)?,
+        content: content(message)?,
+        finish: fields.get(choice, "finish_reason").and_then(json::string),
+        usage: body.get(text, "usage").map(usage).unwrap_or_default(),
+        choices: choices.items.len(),
+    })
+}
+
+pub(crate) fn items(
+    text: &str,
+    results: &[ToolResult],
+    spell: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<String>, DialectError> {
+    let message = message(text)?;
+    let calls = calls(message)?;
+    let mut items = vec![with_calls(message, &calls, results, spell)?];
+    for result in results {
+        let id = calls.get(result.call).map(|call| call.id.as_str());
+        items.push(json::object(&[
+            ("role", json::quote("tool")),
+            ("tool_call_id", json::quote(id.unwrap_or_default())),
+            ("content", json::quote(&result.content)),
+        ]));
+    }
+    Ok(items)
+}
+
+/// The first choice's message, as its text.
+pub(super) fn message(text: &str) -> Result<&str, DialectError> {
+    let choice = first_choice(text)?;
+    let fields = scan_object(choice, "choices")?;
+    fields
+        .get(choice, "message")
+        .ok_or(DialectError::Missing("choices[0].message"))
+}
+
+pub(super) fn first_choice(text: &str) -> Result<&str, DialectError> {
+    let body = Object::scan(text)?;
+    let choices = body
+        .get(text, "choices")
+        .ok_or(DialectError::Missing("choices"))?;
+    scan_array(choices, "choices")?
+        .texts(choices)
+        .next()
+        .ok_or(DialectError::Missing("choices[0]"))
+}
+
+pub(super) fn scan_object(raw: &str, field: &'static str) -> Result<Object, DialectError> {
+    Object::scan(raw).map_err(|_| DialectError::WrongType {
+        field,
+        expected: "an object",
+    })
+}
+
+pub(super) fn scan_array(raw: &str, field: &'static str) -> Result<Array, DialectError> {
+    Array::scan(raw).map_err(|_| DialectError::WrongType {
+        field,
+        expected: "an array",
+    })
+}
+
+/// The message's calls. A server that still answers with `function_call` made one call.
+pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
+    let fields = scan_object(message, "message")?;
+    let tool_calls = fields
+        .get(message, "tool_calls")
+        .filter(|raw| !json::is_null(raw));
+    let mut calls = Vec::new();
+    if let Some(raw) = tool_calls {
+        for (index, call) in scan_array(raw, "tool_calls")?.texts(raw).enumerate() {
+            calls.push(one_call(call, index)?);
+        }
+    }
+    if calls.is_empty() {
+        let legacy = fields
+            .get(message, "function_call")
+            .filter(|raw| !json::is_null(raw));
+        if let Some(raw) = legacy {
+            calls.push(function(
+                raw,
+                "arguments",
+                placed_id(0),
+                CallKind::Function,
+            )?);
+        }
+    }
+    Ok(calls)
+}
+
+fn one_call(raw: &str, index: usize) -> Result<RawCall, DialectError> {
+    let fields = scan_object(raw, "tool_calls")?;
+    let id = fields
+        .get(raw, "id")
+        .and_then(json::string)
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(|| placed_id(index));
+    match (fields.get(raw, "function"), fields.get(raw, "custom")) {
+        (Some(inner), _) => function(inner, "arguments", id, CallKind::Function),
+        (None, Some(inner)) => function(inner, "input", id, CallKind::Custom),
+        (None, None) => Err(DialectError::Missing("tool_calls[].function")),
+    }
+}
+
+/// For a server that gives no id.
+fn placed_id(index: usize) -> String {
+    format!("call_{index}")
+}
+
+fn function(
+    raw: &str,
+    arguments: &str,
+    id: String,
+    kind: CallKind,
+) -> Result<RawCall, DialectError> {
+    let fields = scan_object(raw, "tool_calls")?;
+    let name = fields
+        .get(raw, "name")
+        .and_then(json::string)
+        .ok_or(DialectError::Missing("tool_calls[].function.name"))?;
+    let arguments = match fields.get(raw, arguments).filter(|raw| !json::is_null(raw)) {
+        // Some servers write the object itself instead of its text.
+        Some(raw) => json::string(raw).unwrap_or_else(|| raw.to_string()),
+        None => String::new(),
+    };
+    Ok(RawCall {
+        id,
+        name,
+        arguments,
+        kind,
+    })
+}
+
+/// Text, or the text parts joined.
+pub(super) fn content(message: &str) -> Result<Option<String>, DialectError> {
+    let fields = scan_object(message, "message")?;
+    let Some(raw) = fields
+        .get(message, "content")
+        .filter(|raw| !json::is_null(raw))
+    else {
+        return Ok(None);
+    };
+    if let Some(text) = json::string(raw) {
+        return Ok(Some(text));
+    }
+    let parts = scan_array(raw, "content")?;
+    Ok(Some(
+        parts
+            .texts(raw)
+            .filter_map(|part| {
+                let fields = Object::scan(part).ok()?;
+                fields.get(part, "text").and_then(json::string)
+            })
+            .collect(),
+    ))
+}
+
+pub(super) fn usage(raw: &str) -> Usage {
+    let Ok(fields) = Object::scan(raw) else {
+        return Usage::default();
+    };
+    let count = |key| {
+        fields
+            .get(raw, key)
+            .and_then(|raw| raw.parse().ok())
+            .unwrap_or(0)
+    };
+    Usage {
+        prompt_tokens: count("prompt_tokens"),
+        completion_tokens: count("completion_tokens"),
+    }
+}
+
+/// The message with only the answered calls, under their presented names.
+pub(super) fn with_calls(
+    message: &str,
+    calls: &[RawCall],
+    results: &[ToolResult],
+    spell: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, DialectError> {
+    let fields = scan_object(message, "message")?;
+    let answered = |index: usize| results.iter().any(|result| result.call == index);
+    let tool_calls = fields
+        .get(message, "tool_calls")
+        .filter(|raw| !json::is_null(raw));
+    let kept = match tool_calls {
+        Some(raw) => {
+            let array = scan_array(raw, "tool_calls")?;
+            let mut edited = Vec::with_capacity(calls.len());
+            for (call, raw) in calls.iter().zip(array.texts(raw)) {
+                edited.push(spelled_call(raw, call, spell)?);
+            }
+            array.edit(
+                raw,
+                |at| match edited.get(at) {
+                    Some(call) if answered(at) => Change::Set(call.clone()),
+                    _ => Change::Drop,
+                },
+                &[],
+            )
+        }
+        None => json::array(
+            &calls
+                .iter()
+                .map(|call| {
+                    json::object(&[
+                        ("id", json::quote(&call.id)),
+                        ("type", json::quote("function")),
+                        (
+                            "function",
+                            json::object(&[
+                                (
+                                    "name",
+                                    json::quote(&spell(&call.name).unwrap_or(call.name.clone())),
+                                ),
+                                ("arguments", json::quote(&call.arguments)),
+                            ]),
+                        ),
+                    ])
+                })
+                .collect::<Vec<_>>(),
+        ),
+    };
+    let mut added = Vec::new();
+    if fields.member("role").is_none() {
+        added.push(("role", json::quote("assistant")));
+    }
+    if fields.member("tool_calls").is_none() {
+        added.push(("tool_calls", kept.clone()));
+    }
+    Ok(fields.edit(
+        message,
+        |member| match member.key.as_str() {
+            "tool_calls" => Change::Set(kept.clone()),
+            "function_call" => Change::Drop,
+            _ => Change::Keep,
+        },
+        &added,
+    ))
+}
+
+fn spelled_call(
+    raw: &str,
+    call: &RawCall,
+    spell: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, DialectError> {
+    let fields = scan_object(raw, "tool_calls")?;
+    let has_id = fields
+        .get(raw, "id")
+        .and_then(json::string)
+        .is_some_and(|id| !id.is_empty());
+    let name = spell(&call.name);
+    let inner = |raw: &str| -> Result<Change, DialectError> {
+        let Some(name) = &name else {
+            return Ok(Change::Keep);
+        };
+        let fields = scan_object(raw, "tool_calls")?;
+        Ok(Change::Set(fields.edit(
+            raw,
+            |member| match member.key.as_str() {
+                "name" => Change::Set(json::quote(name)),
+                _ => Change::Keep,
+            },
+            &[],
+        )))
+    };
+    let mut failed = None;
+    let mut added = Vec::new();
+    if fields.member("id").is_none() {
+        added.push(("id", json::quote(&call.id)));
+    }
+    let edited = fields.edit(
+        raw,
+        |member| match member.key.as_str() {
+            "function" | "custom" => inner(&raw[member.value.clone()]).unwrap_or_else(|error| {
+                failed = Some(error);
+                Change::Keep
+            }),
+            "id" if !has_id => Change::Set(json::quote(&call.id)),
+            _ => Change::Keep,
+        },
+        &added,
+    );
+    failed.map_or(Ok(edited), Err)
+}

@@ -1,0 +1,345 @@
+//! The request: `messages`, `tools` (and legacy `functions`), `tool_choice`.
+
+use crate::json::{self, Array, Change, Object};
+use crate::request::{RequestView, flag, optional};
+use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit, ToolDeclaration};
+
+pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
+    let mut tools = Vec::new();
+    for tool in elements(text, fields, "tools")? {
+        tools.push(tool_name(tool)?);
+    }
+    let functions = elements(text, fields, "functions")?;
+    for function in &functions {
+        tools.push(named(function, "functions")?);
+    }
+    let legacy_choice = present(text, fields, "function_call");
+    let tool_choice = match (present(text, fields, "tool_choice"), legacy_choice) {
+        (Some(raw), _) => choice(raw)?,
+        (None, Some(raw)) => function_choice(raw)?,
+        (None, None) => ToolChoice::Unset,
+    };
+    let include_usage = match present(text, fields, "stream_options") {
+        Some(raw) => {
+            let options = Object::scan(raw).map_err(|_| DialectError::WrongType {
+                field: "stream_options",
+                expected: "an object",
+            })?;
+            optional(raw, &options, "include_usage", "true or false", flag)?.unwrap_or_default()
+        }
+        None => false,
+    };
+    Ok(RequestView {
+        tools,
+        tool_choice,
+        choices: optional(text, fields, "n", "a number", |raw| raw.parse().ok())?.unwrap_or(1),
+        include_usage,
+        legacy_functions: !functions.is_empty() || legacy_choice.is_some(),
+    })
+}
+
+pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
+    let mut added: Vec<(&str, String)> = Vec::new();
+    let model = json::quote(&edits.model);
+    let declared = declared_tools(text, fields, edits)?;
+    let choice = edited_choice(text, fields, edits)?;
+    let messages = edited_messages(text, fields, edits)?;
+    let unparallel = edits.normalize_legacy && fields.member("parallel_tool_calls").is_none();
+    for (key, value) in [
+        ("model", Some(model.clone())),
+        ("tools", declared.clone()),
+        ("tool_choice", choice.clone()),
+        // `function_call` has room for one call.
+        (
+            "parallel_tool_calls",
+            unparallel.then(|| "false".to_string()),
+        ),
+    ] {
+        if let (Some(value), None) = (value, fields.member(key)) {
+            added.push((key, value));
+        }
+    }
+    let change = |value: &Option<String>| value.clone().map_or(Change::Keep, Change::Set);
+    Ok(fields.edit(
+        text,
+        |member| match member.key.as_str() {
+            "model" => Change::Set(model.clone()),
+            "messages" => change(&messages),
+            "tools" => change(&declared),
+            "tool_choice" => change(&choice),
+            "stream" if edits.unstream => Change::Set("false".into()),
+            "stream_options" if edits.unstream => Change::Drop,
+            "functions" | "function_call" if edits.normalize_legacy => Change::Drop,
+            _ => Change::Keep,
+        },
+        &added,
+    ))
+}
+
+/// The runner's tools and ours, or `None` when nothing is to be changed.
+fn declared_tools(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    let mut appended = Vec::new();
+    if edits.normalize_legacy {
+        for function in elements(text, fields, "functions")? {
+            appended.push(json::object(&[
+                ("type", json::quote("function")),
+                ("function", function.to_string()),
+            ]));
+        }
+    }
+    appended.extend(edits.tools.iter().map(declaration));
+    if appended.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(match present(text, fields, "tools") {
+        Some(raw) => {
+            let tools = Array::scan(raw)?;
+            tools.edit(raw, |_| Change::Keep, &[(tools.items.len(), &appended)])
+        }
+        None => json::array(&appended),
+    }))
+}
+
+fn declaration(tool: &ToolDeclaration) -> String {
+    json::object(&[
+        ("type", json::quote("function")),
+        (
+            "function",
+            json::object(&[
+                ("name", json::quote(&tool.name)),
+                ("description", json::quote(&tool.description)),
+                ("parameters", tool.schema.clone()),
+            ]),
+        ),
+    ])
+}
+
+fn edited_choice(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    let legacy = present(text, fields, "function_call").filter(|_| edits.normalize_legacy);
+    let as_came = match (present(text, fields, "tool_choice"), legacy) {
+        (Some(raw), _) => Some(raw.to_string()),
+        (None, Some(raw)) => Some(match function_choice(raw)? {
+            ToolChoice::Named(name) => json::object(&[
+                ("type", json::quote("function")),
+                ("function", json::object(&[("name", json::quote(&name))])),
+            ]),
+            _ => raw.to_string(),
+        }),
+        (None, None) => None,
+    };
+    match (edits.tool_choice, as_came) {
+        (ToolChoiceEdit::None, _) => Ok(Some(json::quote("none"))),
+        (ToolChoiceEdit::Auto, Some(raw)) if allowed(&raw).is_some() => {
+            let respelled = spelled_choice(&raw, edits)?;
+            edit_member(&respelled, "allowed_tools", |allowed| {
+                edit_member(allowed, "mode", |_| Ok(json::quote("auto")))
+            })
+            .map(Some)
+        }
+        (ToolChoiceEdit::Auto, _) => Ok(Some(json::quote("auto"))),
+        (ToolChoiceEdit::Keep, Some(raw)) => spelled_choice(&raw, edits).map(Some),
+        (ToolChoiceEdit::Keep, None) => Ok(None),
+    }
+}
+
+/// `tool_choice` with the names that it mentions spelled as they are presented.
+fn spelled_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
+    if edits.spell_choice.is_empty() || raw.starts_with('"') {
+        return Ok(raw.to_string());
+    }
+    let spell = |entry: &str| {
+        edit_member(entry, "function", |function| {
+            edit_member(function, "name", |name| Ok(spelled(name, edits)))
+        })
+    };
+    match allowed(raw) {
+        None => spell(raw),
+        Some(_) => edit_member(raw, "allowed_tools", |allowed| {
+            edit_member(allowed, "tools", |tools| {
+                let scan = Array::scan(tools)?;
+                let entries: Vec<String> =
+                    scan.texts(tools).map(spell).collect::<Result<_, _>>()?;
+                Ok(scan.edit(tools, |at| Change::Set(entries[at].clone()), &[]))
+            })
+        }),
+    }
+}
+
+fn spelled(name: &str, edits: &Edits) -> String {
+    let plain = json::string(name);
+    edits
+        .spell_choice
+        .iter()
+        .find(|(from, _)| Some(from) == plain.as_ref())
+        .map_or(name.to_string(), |(_, to)| json::quote(to))
+}
+
+fn edit_member(
+    raw: &str,
+    key: &str,
+    edit: impl FnOnce(&str) -> Result<String, DialectError>,
+) -> Result<String, DialectError> {
+    let object = Object::scan(raw)?;
+    let Some(value) = object.get(raw, key) else {
+        return Ok(raw.to_string());
+    };
+    let new = edit(value)?;
+    Ok(object.edit(
+        raw,
+        |member| {
+            if member.key == key {
+                Change::Set(new.clone())
+            } else {
+                Change::Keep
+            }
+        },
+        &[],
+    ))
+}
+
+fn edited_messages(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    if edits.inserted.is_empty() && edits.appended.is_empty() && edits.context.is_none() {
+        return Ok(None);
+    }
+    let raw = fields
+        .get(text, "messages")
+        .ok_or(DialectError::Missing("messages"))?;
+    let messages = Array::scan(raw)?;
+    let context = edits.context.as_ref().map(|context| {
+        vec![json::object(&[
+            ("role", json::quote("system")),
+            ("content", json::quote(context)),
+        ])]
+    });
+    let mut inserted: Vec<(usize, &[String])> = edits
+        .inserted
+        .iter()
+        .map(|insertion| (insertion.before, insertion.items.as_slice()))
+        .collect();
+    if let Some(context) = &context {
+        inserted.push((late(&messages, raw), context));
+    }
+    inserted.push((messages.items.len(), &edits.appended));
+    Ok(Some(messages.edit(raw, |_| Change::Keep, &inserted)))
+}
+
+/// Before the last user message: late, and never between a call and its result.
+fn late(messages: &Array, raw: &str) -> usize {
+    let texts: Vec<&str> = messages.texts(raw).collect();
+    texts
+        .iter()
+        .rposition(|message| super::history::role(message).as_deref() == Some("user"))
+        .unwrap_or(texts.len())
+}
+
+/// A field that is there and not `null`.
+fn present<'t>(text: &'t str, fields: &Object, field: &str) -> Option<&'t str> {
+    fields.get(text, field).filter(|raw| !json::is_null(raw))
+}
+
+fn elements<'t>(
+    text: &'t str,
+    fields: &Object,
+    field: &'static str,
+) -> Result<Vec<&'t str>, DialectError> {
+    let Some(raw) = present(text, fields, field) else {
+        return Ok(Vec::new());
+    };
+    let array = Array::scan(raw).map_err(|_| DialectError::WrongType {
+        field,
+        expected: "an array",
+    })?;
+    Ok(array.texts(raw).collect())
+}
+
+fn tool_name(raw: &str) -> Result<String, DialectError> {
+    let tool = Object::scan(raw).map_err(|_| DialectError::WrongType {
+        field: "tools",
+        expected: "an array of objects",
+    })?;
+    for kind in ["function", "custom"] {
+        if let Some(inner) = tool.get(raw, kind) {
+            return named(inner, "tools");
+        }
+    }
+    // A built-in of the provider goes by its type.
+    Ok(tool
+        .get(raw, "type")
+        .and_then(json::string)
+        .unwrap_or_default())
+}
+
+fn named(raw: &str, field: &'static str) -> Result<String, DialectError> {
+    Object::scan(raw)
+        .ok()
+        .and_then(|object| object.get(raw, "name").and_then(json::string))
+        .ok_or(DialectError::WrongType {
+            field,
+            expected: "an array of named tools",
+        })
+}
+
+const CHOICE: DialectError = DialectError::WrongType {
+    field: "tool_choice",
+    expected: "auto, none, required or an object that names a tool",
+};
+
+fn choice(raw: &str) -> Result<ToolChoice, DialectError> {
+    if let Some(word) = json::string(raw) {
+        return match word.as_str() {
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::None),
+            "required" => Ok(ToolChoice::Required),
+            _ => Err(CHOICE),
+        };
+    }
+    if let Some((mode, names)) = allowed(raw) {
+        return Ok(match mode.as_str() {
+            "required" => ToolChoice::AllowedRequired(names),
+            _ => ToolChoice::AllowedAuto(names),
+        });
+    }
+    let object = Object::scan(raw).map_err(|_| CHOICE)?;
+    for kind in ["function", "custom"] {
+        if let Some(inner) = object.get(raw, kind) {
+            return named(inner, "tool_choice").map(ToolChoice::Named);
+        }
+    }
+    Ok(ToolChoice::Other)
+}
+
+/// Mode and names of `{"type": "allowed_tools", …}`.
+fn allowed(raw: &str) -> Option<(String, Vec<String>)> {
+    let object = Object::scan(raw).ok()?;
+    let inner = object.get(raw, "allowed_tools")?;
+    let allowed = Object::scan(inner).ok()?;
+    let mode = allowed.get(inner, "mode").and_then(json::string)?;
+    let tools = allowed.get(inner, "tools")?;
+    let names = Array::scan(tools)
+        .ok()?
+        .texts(tools)
+        .filter_map(|tool| tool_name(tool).ok())
+        .collect();
+    Some((mode, names))
+}
+
+fn function_choice(raw: &str) -> Result<ToolChoice, DialectError> {
+    match json::string(raw).as_deref() {
+        Some("auto") => Ok(ToolChoice::Auto),
+        Some("none") => Ok(ToolChoice::None),
+        Some(_) => Err(CHOICE),
+        None => named(raw, "function_call").map(ToolChoice::Named),
+    }
+}

@@ -1,0 +1,136 @@
+//! A whole reply said again in chunks.
+//!
+//! Every member of the message becomes one delta: what this release does not know
+//! (`reasoning_content`, `annotations`, `audio`, …) goes out under its own name.
+
+use super::answer::{legacy_message, summed_usage};
+use super::reply;
+use crate::json::{self, Change, Object};
+use crate::{DialectError, Request, Usage, sse};
+
+pub(crate) fn events(
+    request: &Request,
+    text: &str,
+    usage: Option<Usage>,
+) -> Result<String, DialectError> {
+    let body = Object::scan(text)?;
+    let choice = reply::first_choice(text)?;
+    let choice_fields = reply::scan_object(choice, "choices")?;
+    let chunk = Chunk::new(text, &body, request.include_usage());
+    let own_message = reply::message(text)?;
+    let message = if request.legacy_functions() {
+        legacy_message(own_message)?
+    } else {
+        own_message.to_string()
+    };
+    let mut out = String::with_capacity(text.len() * 2);
+    let mut say = |choices: &str, usage: Option<&str>| {
+        out.push_str(&sse::frame(None, &chunk.with(choices, usage)));
+    };
+    for delta in deltas(&message)? {
+        say(&delta_choice(&delta, None, None), None);
+    }
+    let finish = choice_fields.get(choice, "finish_reason").unwrap_or("null");
+    let finish = match finish {
+        "\"tool_calls\"" if request.legacy_functions() => "\"function_call\"",
+        finish => finish,
+    };
+    let logprobs = choice_fields.get(choice, "logprobs");
+    say(&delta_choice("{}", logprobs, Some(finish)), None);
+    if request.include_usage() {
+        let raw = body.get(text, "usage");
+        let said = match usage {
+            Some(usage) => summed_usage(raw, usage)?,
+            None => raw.unwrap_or("null").to_string(),
+        };
+        say("[]", Some(&said));
+    }
+    out.push_str(&sse::frame(None, "[DONE]"));
+    Ok(out)
+}
+
+/// What all chunks of a reply have in common: the body without its choices and usage.
+struct Chunk<'t> {
+    text: &'t str,
+    body: &'t Object,
+    null_usage: bool,
+}
+
+impl<'t> Chunk<'t> {
+    fn new(text: &'t str, body: &'t Object, null_usage: bool) -> Self {
+        Self {
+            text,
+            body,
+            null_usage,
+        }
+    }
+
+    fn with(&self, choices: &str, usage: Option<&str>) -> String {
+        let usage = usage.or(self.null_usage.then_some("null"));
+        let mut added = vec![("choices", choices.to_string())];
+        added.extend(usage.map(|usage| ("usage", usage.to_string())));
+        if self.body.member("object").is_none() {
+            added.push(("object", json::quote("chat.completion.chunk")));
+        }
+        self.body.edit(
+            self.text,
+            |member| match member.key.as_str() {
+                "choices" | "usage" => Change::Drop,
+                "object" => Change::Set(json::quote("chat.completion.chunk")),
+                _ => Change::Keep,
+            },
+            &added,
+        )
+    }
+}
+
+fn delta_choice(delta: &str, logprobs: Option<&str>, finish: Option<&str>) -> String {
+    let mut members = vec![("index", "0".to_string()), ("delta", delta.to_string())];
+    members.extend(logprobs.map(|logprobs| ("logprobs", logprobs.to_string())));
+    members.push(("finish_reason", finish.unwrap_or("null").to_string()));
+    json::object(&members)
+}
+
+/// The role first, then each member that says something; calls one by one.
+fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
+    let fields = reply::scan_object(message, "message")?;
+    let role = fields.get(message, "role").unwrap_or("\"assistant\"");
+    let content = fields.get(message, "content");
+    let opening = match content {
+        Some(raw) if raw.starts_with('"') => json::quote(""),
+        _ => "null".to_string(),
+    };
+    let mut deltas = vec![json::object(&[
+        ("role", role.to_string()),
+        ("content", opening),
+    ])];
+    for member in &fields.members {
+        let raw = &message[member.value.clone()];
+        match member.key.as_str() {
+            "role" => {}
+            _ if json::is_null(raw) || raw == "\"\"" || raw == "[]" => {}
+            "tool_calls" => {
+                for (index, call) in reply::scan_array(raw, "tool_calls")?.texts(raw).enumerate() {
+                    let calls = json::array(&[indexed(call, index)?]);
+                    deltas.push(json::object(&[("tool_calls", calls)]));
+                }
+            }
+            key => deltas.push(json::object(&[(key, raw.to_string())])),
+        }
+    }
+    Ok(deltas)
+}
+
+/// A call with its place, which chunks need and whole replies have not.
+fn indexed(call: &str, index: usize) -> Result<String, DialectError> {
+    let fields = reply::scan_object(call, "tool_calls")?;
+    let bare = fields.edit(
+        call,
+        |member| match member.key.as_str() {
+            "index" => Change::Drop,
+            _ => Change::Keep,
+        },
+        &[("index", index.to_string())],
+    );
+    Ok(bare)
+}

@@ -1,0 +1,342 @@
+//! A runner's request, and what is changed in it on the way to the model.
+
+use std::ops::Range;
+
+use crate::json::{self, Array, Object};
+use crate::{Dialect, DialectError, anthropic, openai_chat, responses};
+
+/// A request's body as it came, and where the parts that matter are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    dialect: Dialect,
+    text: String,
+    fields: Object,
+    history: Vec<Range<usize>>,
+    view: RequestView,
+}
+
+/// The few fields that matter; each dialect's module reads them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestView {
+    /// Names the runner declared, in order; built-in tools by their type.
+    pub tools: Vec<String>,
+    pub tool_choice: ToolChoice,
+    pub choices: u64,
+    pub include_usage: bool,
+    pub legacy_functions: bool,
+}
+
+/// What the runner asked the model to do about tools.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    #[default]
+    Unset,
+    Auto,
+    None,
+    /// At least one call (OpenAI `required`, Anthropic `any`).
+    Required,
+    /// This tool.
+    Named(String),
+    /// One of these, or text.
+    AllowedAuto(Vec<String>),
+    /// One of these.
+    AllowedRequired(Vec<String>),
+    /// A built-in of the provider, or a form this release does not know: kept as it is.
+    Other,
+}
+
+impl ToolChoice {
+    /// The tools it names, which must exist.
+    pub fn names(&self) -> &[String] {
+        match self {
+            ToolChoice::Named(name) => std::slice::from_ref(name),
+            ToolChoice::AllowedAuto(names) | ToolChoice::AllowedRequired(names) => names,
+            ToolChoice::Unset
+            | ToolChoice::Auto
+            | ToolChoice::None
+            | ToolChoice::Required
+            | ToolChoice::Other => &[],
+        }
+    }
+}
+
+/// A tool that is put beside the runner's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolDeclaration {
+    pub name: String,
+    pub description: String,
+    /// JSON text.
+    pub schema: String,
+}
+
+/// Items for the history, before the runner's item `before` (its length: at the end).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Insertion {
+    pub before: usize,
+    pub items: Vec<String>,
+}
+
+/// Everything that is changed on the way to the model. What is not named here stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edits {
+    /// The model's name without its provider.
+    pub model: String,
+    /// Ask for a whole reply whatever the runner asked for (and drop `stream_options`).
+    pub unstream: bool,
+    /// Write legacy `functions`, `function_call` as `tools`, `tool_choice`.
+    pub normalize_legacy: bool,
+    pub tools: Vec<ToolDeclaration>,
+    pub tool_choice: ToolChoiceEdit,
+    /// Tools that `tool_choice` names, by the names they are presented under.
+    pub spell_choice: Vec<(String, String)>,
+    /// Into the runner's history, by position.
+    pub inserted: Vec<Insertion>,
+    /// After the runner's history.
+    pub appended: Vec<String>,
+    /// A context message, placed late so that the system prompt stays byte-stable.
+    pub context: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoiceEdit {
+    #[default]
+    Keep,
+    /// No longer any call in particular.
+    Auto,
+    /// Text only.
+    None,
+}
+
+impl Edits {
+    /// Nothing but the model's name.
+    pub fn new(model: impl Into<String>) -> Self {
+        Self {
+            model: model.into(),
+            ..Self::default()
+        }
+    }
+}
+
+/// What an item of the history says, without what runners change when they store it:
+/// order of keys, white space, `null` against `""`, thinking blocks, cache marks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryItem {
+    pub role: String,
+    pub parts: Vec<HistoryPart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HistoryPart {
+    Text(String),
+    Call {
+        id: String,
+        name: String,
+        arguments: String,
+    },
+    Result {
+        call_id: String,
+        content: String,
+    },
+    /// Anything else (images, files), as its JSON text.
+    Other(String),
+}
+
+/// Fields by which a body would steer a proxying provider past policy.
+const REFUSED: [&str; 12] = [
+    "api_base",
+    "api_key",
+    "api_type",
+    "api_version",
+    "base_url",
+    "custom_llm_provider",
+    "default_headers",
+    "extra_body",
+    "extra_headers",
+    "fallbacks",
+    "headers",
+    "organization_id",
+];
+
+impl Request {
+    /// Reads a body. Errors: not UTF-8, not JSON, a field of a wrong type, a repeated
+    /// field (two readers could understand it differently), a field that steers.
+    pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
+        let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
+        let fields = Object::scan(&text)?;
+        if let Some(key) = fields.repeated() {
+            return Err(DialectError::Repeated(key.to_string()));
+        }
+        if let Some(member) = fields
+            .members
+            .iter()
+            .find(|member| REFUSED.contains(&member.key.as_str()))
+        {
+            return Err(DialectError::FieldRefused(member.key.clone()));
+        }
+        let history = history(dialect, &text, &fields)?;
+        let view = match dialect {
+            Dialect::OpenaiChat => openai_chat::request::view(&text, &fields),
+            Dialect::AnthropicMessages => anthropic::request::view(&text, &fields),
+            Dialect::OpenaiResponses => responses::request::view(&text, &fields),
+        }?;
+        let request = Self {
+            dialect,
+            text,
+            fields,
+            history,
+            view,
+        };
+        request.optional("model", "a string", json::string)?;
+        request.optional("stream", "true or false", flag)?;
+        Ok(request)
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    pub fn as_text(&self) -> &str {
+        &self.text
+    }
+
+    /// As the runner wrote it, often `provider/model`.
+    pub fn model(&self) -> Option<String> {
+        self.optional("model", "a string", json::string)
+            .unwrap_or_default()
+    }
+
+    pub fn stream(&self) -> bool {
+        self.optional("stream", "true or false", flag)
+            .unwrap_or_default()
+            .unwrap_or_default()
+    }
+
+    /// Whether the runner's stream is to end with usage.
+    pub fn include_usage(&self) -> bool {
+        self.view.include_usage
+    }
+
+    /// Replies asked for at once (`n`).
+    pub fn choices(&self) -> u64 {
+        self.view.choices
+    }
+
+    /// Names of the tools the runner declared.
+    pub fn tools(&self) -> &[String] {
+        &self.view.tools
+    }
+
+    pub fn tool_choice(&self) -> &ToolChoice {
+        &self.view.tool_choice
+    }
+
+    /// The runner speaks `functions`/`function_call`, and gets `function_call` back.
+    pub fn legacy_functions(&self) -> bool {
+        self.view.legacy_functions
+    }
+
+    /// The messages (Responses: input items), each as its JSON text. Empty where the
+    /// history is a plain string.
+    pub fn history(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.history.iter().map(|range| &self.text[range.clone()])
+    }
+
+    /// The body with `edits` applied and every other byte as it came.
+    pub fn encode(&self, edits: &Edits) -> Result<Vec<u8>, DialectError> {
+        let text = match self.dialect {
+            Dialect::OpenaiChat => openai_chat::request::encode(&self.text, &self.fields, edits),
+            Dialect::AnthropicMessages => {
+                anthropic::request::encode(&self.text, &self.fields, edits)
+            }
+            Dialect::OpenaiResponses => responses::request::encode(&self.text, &self.fields, edits),
+        }?;
+        Ok(text.into_bytes())
+    }
+
+    fn optional<T>(
+        &self,
+        field: &'static str,
+        expected: &'static str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, DialectError> {
+        optional(&self.text, &self.fields, field, expected, read)
+    }
+}
+
+/// What an item of the history says.
+pub fn history_item(dialect: Dialect, item: &str) -> Result<HistoryItem, DialectError> {
+    match dialect {
+        Dialect::OpenaiChat => openai_chat::history::read(item),
+        Dialect::AnthropicMessages => anthropic::history::read(item),
+        Dialect::OpenaiResponses => responses::history::read(item),
+    }
+}
+
+/// The item with its calls under other names; every other byte stays.
+pub fn respell(
+    dialect: Dialect,
+    item: &str,
+    spell: impl Fn(&str) -> Option<String>,
+) -> Result<String, DialectError> {
+    match dialect {
+        Dialect::OpenaiChat => openai_chat::history::respell(item, &spell),
+        Dialect::AnthropicMessages => anthropic::history::respell(item, &spell),
+        Dialect::OpenaiResponses => responses::history::respell(item, &spell),
+    }
+}
+
+/// A field that may be missing or `null`, but not of another type.
+pub(crate) fn optional<T>(
+    text: &str,
+    fields: &Object,
+    field: &'static str,
+    expected: &'static str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, DialectError> {
+    match fields.get(text, field).filter(|raw| !json::is_null(raw)) {
+        None => Ok(None),
+        Some(raw) => read(raw)
+            .map(Some)
+            .ok_or(DialectError::WrongType { field, expected }),
+    }
+}
+
+pub(crate) fn flag(raw: &str) -> Option<bool> {
+    match raw {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+fn history(
+    dialect: Dialect,
+    text: &str,
+    fields: &Object,
+) -> Result<Vec<Range<usize>>, DialectError> {
+    let field = match dialect {
+        Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
+        Dialect::OpenaiResponses => "input",
+    };
+    let Some(member) = fields.member(field) else {
+        return match dialect {
+            Dialect::OpenaiChat | Dialect::AnthropicMessages => Err(DialectError::Missing(field)),
+            // `previous_response_id` or `prompt` may stand for it.
+            Dialect::OpenaiResponses => Ok(Vec::new()),
+        };
+    };
+    let raw = &text[member.value.clone()];
+    if dialect == Dialect::OpenaiResponses && (raw.starts_with('"') || json::is_null(raw)) {
+        return Ok(Vec::new());
+    }
+    let items = Array::scan(raw).map_err(|_| DialectError::WrongType {
+        field,
+        expected: "an array",
+    })?;
+    let start = member.value.start;
+    Ok(items
+        .items
+        .into_iter()
+        .map(|item| start + item.value.start..start + item.value.end)
+        .collect())
+}

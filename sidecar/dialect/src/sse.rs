@@ -1,0 +1,119 @@
+//! Server-sent events: `push(bytes) -> events`, and the frames we write.
+//!
+//! Any chunking of the same bytes gives the same events. Only `event` and `data` are
+//! read; comments, ids and retry hints carry nothing that a model API means.
+
+use crate::DialectError;
+
+/// One event. `data` lines are joined by `\n`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SseEvent {
+    pub event: Option<String>,
+    pub data: String,
+}
+
+/// Bytes in, events out. Holds at most `limit` bytes of an unfinished event.
+#[derive(Clone, Debug)]
+pub struct SseParser {
+    line: Vec<u8>,
+    event: Option<String>,
+    data: Option<String>,
+    held: usize,
+    limit: usize,
+    after_cr: bool,
+    started: bool,
+}
+
+impl SseParser {
+    /// `limit`: bytes that one event may have.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            line: Vec::new(),
+            event: None,
+            data: None,
+            held: 0,
+            limit,
+            after_cr: false,
+            started: false,
+        }
+    }
+
+    /// The events that these bytes complete. Errors: an event over the limit, or text
+    /// that is not UTF-8; the stream is of no use afterwards.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, DialectError> {
+        let mut events = Vec::new();
+        for &byte in bytes {
+            if std::mem::take(&mut self.after_cr) && byte == b'\n' {
+                continue;
+            }
+            match byte {
+                b'\n' | b'\r' => {
+                    self.after_cr = byte == b'\r';
+                    self.end_of_line(&mut events)?;
+                }
+                other => {
+                    self.held += 1;
+                    if self.held > self.limit {
+                        return Err(DialectError::StreamTooLarge { limit: self.limit });
+                    }
+                    self.line.push(other);
+                }
+            }
+        }
+        Ok(events)
+    }
+
+    fn end_of_line(&mut self, events: &mut Vec<SseEvent>) -> Result<(), DialectError> {
+        let bytes = std::mem::take(&mut self.line);
+        let mut line = std::str::from_utf8(&bytes).map_err(|_| DialectError::NotUtf8)?;
+        if !std::mem::replace(&mut self.started, true) {
+            line = line.strip_prefix('\u{feff}').unwrap_or(line);
+        }
+        if line.is_empty() {
+            let event = self.event.take();
+            self.held = 0;
+            if let Some(data) = self.data.take() {
+                events.push(SseEvent { event, data });
+            }
+            return Ok(());
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => self.event = Some(value.to_string()),
+            "data" => match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                None => self.data = Some(value.to_string()),
+            },
+            // Comments must not add up: a stream of keepalives is as long as it likes.
+            _ => self.held = self.held.saturating_sub(bytes.len()),
+        }
+        Ok(())
+    }
+}
+
+/// A comment that keeps the connection alive and that no client shows.
+pub fn keepalive() -> &'static [u8] {
+    b": keepalive\n\n"
+}
+
+/// One frame. `data` is JSON text; a line break in it is white space and starts a new
+/// `data:` line.
+pub fn frame(event: Option<&str>, data: &str) -> String {
+    let mut out = String::with_capacity(data.len() + 32);
+    if let Some(event) = event {
+        out.push_str("event: ");
+        out.push_str(event);
+        out.push('\n');
+    }
+    for line in data.split(['\n', '\r']) {
+        out.push_str("data: ");
+        out.push_str(line);
+        out.push('\n');
+    }
+    out.push('\n');
+    out
+}

@@ -1,0 +1,163 @@
+//! Arguments as a model wrote them: read strictly, made ready to be executed.
+
+use toolcrib_dialect::json::{self, Change, Object};
+use toolcrib_manifest::names::CLAW_ID;
+
+use crate::catalog::CatalogTool;
+use crate::codes::ResultCode;
+use crate::schema::Rejected;
+
+/// All of one call's arguments.
+const MAX_BYTES: usize = 256 * 1024;
+/// One string of them.
+const MAX_STRING: usize = 64 * 1024;
+const MAX_DEPTH: usize = 64;
+/// Longer numbers are no quantity of anything, and cost services dearly.
+const MAX_NUMBER: usize = 64;
+
+/// Why a call's arguments do not go to the tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub code: ResultCode,
+    pub message: String,
+    /// Where in the arguments, and the rule of the schema that says so.
+    pub place: Option<(String, String)>,
+}
+
+impl Refusal {
+    fn invalid(message: impl Into<String>) -> Self {
+        Self {
+            code: ResultCode::InvalidArguments,
+            message: message.into(),
+            place: None,
+        }
+    }
+}
+
+/// The arguments as executed: an object, `claw_id` the authenticated one or absent,
+/// accepted by the whole schema. Numbers keep their digits.
+pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<String, Refusal> {
+    let text = match text.trim_ascii() {
+        "" => "{}",
+        text => text,
+    };
+    if text.len() > MAX_BYTES {
+        return Err(Refusal::invalid(format!(
+            "arguments are larger than {MAX_BYTES} bytes"
+        )));
+    }
+    if !text.starts_with('{') {
+        return Err(Refusal::invalid("arguments are not a JSON object"));
+    }
+    strict(text, MAX_DEPTH)?;
+    let mut executed = identified(text, claw_id)?;
+    executed = top_level(&executed, tool, claw_id)?;
+    let value = serde_json::from_str(&executed)
+        .map_err(|_| Refusal::invalid("arguments hold a number that is out of range"))?;
+    tool.schema
+        .check(&value)
+        .map_err(|rejected| match rejected {
+            Rejected::Unusable => Refusal {
+                code: ResultCode::UnsupportedTool,
+                message: "the tool's schema cannot be used".into(),
+                place: None,
+            },
+            Rejected::TooLarge => Refusal::invalid("arguments are too large to be checked"),
+            Rejected::Invalid {
+                message,
+                path,
+                rule,
+            } => Refusal {
+                code: ResultCode::SchemaValidation,
+                message,
+                place: Some((path, rule)),
+            },
+        })?;
+    Ok(executed)
+}
+
+/// No repeated keys (two readers could differ), nothing outsized, nothing too deep.
+fn strict(raw: &str, depth: usize) -> Result<(), Refusal> {
+    if depth == 0 {
+        return Err(Refusal::invalid("arguments are nested too deeply"));
+    }
+    match raw.as_bytes().first() {
+        Some(b'{') => {
+            let object = Object::scan(raw)
+                .map_err(|error| Refusal::invalid(format!("arguments are not JSON: {error}")))?;
+            if let Some(key) = object.repeated() {
+                return Err(Refusal::invalid(format!("key `{key}` stands twice")));
+            }
+            object
+                .members
+                .iter()
+                .try_for_each(|member| strict(&raw[member.value.clone()], depth - 1))
+        }
+        Some(b'[') => json::Array::scan(raw)
+            .map_err(|error| Refusal::invalid(format!("arguments are not JSON: {error}")))?
+            .texts(raw)
+            .try_for_each(|item| strict(item, depth - 1)),
+        Some(b'"') if raw.len() > MAX_STRING => Err(Refusal::invalid(format!(
+            "a string is larger than {MAX_STRING} bytes"
+        ))),
+        Some(b'-' | b'0'..=b'9') if raw.len() > MAX_NUMBER => {
+            Err(Refusal::invalid("a number has too many digits"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Every `claw_id` at any depth, however its key is escaped, is the authenticated one.
+fn identified(raw: &str, claw_id: &str) -> Result<String, Refusal> {
+    if !raw.contains(CLAW_ID) && !raw.contains('\\') {
+        return Ok(raw.to_string());
+    }
+    let not_json = |_| Refusal::invalid("arguments are not JSON");
+    match raw.as_bytes().first() {
+        Some(b'{') => {
+            let object = Object::scan(raw).map_err(not_json)?;
+            let values = object
+                .members
+                .iter()
+                .map(|member| match member.key.as_str() {
+                    CLAW_ID => Ok(json::quote(claw_id)),
+                    _ => identified(&raw[member.value.clone()], claw_id),
+                })
+                .collect::<Result<Vec<_>, _>>()?;
+            let mut values = values.into_iter();
+            Ok(object.edit(
+                raw,
+                |_| values.next().map_or(Change::Keep, Change::Set),
+                &[],
+            ))
+        }
+        Some(b'[') => {
+            let array = json::Array::scan(raw).map_err(not_json)?;
+            let values = array
+                .texts(raw)
+                .map(|item| identified(item, claw_id))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(array.edit(raw, |at| Change::Set(values[at].clone()), &[]))
+        }
+        _ => Ok(raw.to_string()),
+    }
+}
+
+/// The top level's `claw_id`: there if the schema declares it or the path needs it.
+fn top_level(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<String, Refusal> {
+    let wanted = tool.schema.declares_claw_id() || tool.claw_id_in_path();
+    let object = Object::scan(text).map_err(|_| Refusal::invalid("arguments are not JSON"))?;
+    let added = if wanted && object.member(CLAW_ID).is_none() {
+        vec![(CLAW_ID, json::quote(claw_id))]
+    } else {
+        Vec::new()
+    };
+    Ok(object.edit(
+        text,
+        |member| match member.key.as_str() {
+            CLAW_ID if !wanted => Change::Drop,
+            _ => Change::Keep,
+        },
+        &added,
+    ))
+}

@@ -1,0 +1,120 @@
+//! What may run now. Asked at each dispatch, just before the write-ahead line.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use toolcrib_manifest::{Floor, Tier};
+
+use crate::call::ManagedCall;
+use crate::catalog::{Catalog, CatalogTool};
+use crate::codes::ResultCode;
+use crate::outcome::{Certainty, ToolFailure, ToolOutcome};
+
+/// What is loaded, less what the link takes away. A floor can deny, never grant: it is
+/// only ever looked into for names that the catalog has.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    catalog: Arc<Catalog>,
+    floor: Option<Arc<BTreeMap<String, String>>>,
+}
+
+/// A call's tool as it is now, with the credential of now.
+#[derive(Clone, Debug)]
+pub struct LiveTool {
+    tool: Arc<CatalogTool>,
+}
+
+/// Why a call may not run (any more).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    #[error("{tool} is no longer granted")]
+    Withdrawn { tool: String },
+    #[error("{tool} has changed since it was presented")]
+    Changed { tool: String },
+    #[error("{tool} needs an approval, which is not available")]
+    Elevated { tool: String },
+    #[error("{tool} has a restriction that this release does not know")]
+    UnknownRequirement { tool: String },
+}
+
+impl Authority {
+    pub fn new(catalog: Arc<Catalog>, floor: Option<&Floor>) -> Self {
+        Self {
+            catalog,
+            floor: floor.map(|floor| Arc::new(floor.tools.clone())),
+        }
+    }
+
+    /// Whether this very call may run at this moment.
+    pub fn permits(&self, call: &ManagedCall) -> Result<LiveTool, Denied> {
+        let tool = || call.name().to_string();
+        let Some(live) = self.catalog.get(call.name()) else {
+            return Err(match self.catalog.withheld_code(call.name()) {
+                Some(ResultCode::UnsupportedRequirement) => {
+                    Denied::UnknownRequirement { tool: tool() }
+                }
+                _ => Denied::Withdrawn { tool: tool() },
+            });
+        };
+        if !self.on_floor(live) {
+            return Err(Denied::Withdrawn { tool: tool() });
+        }
+        if live.digest != call.digest() {
+            return Err(Denied::Changed { tool: tool() });
+        }
+        if live.tier == Tier::Elevated {
+            return Err(Denied::Elevated { tool: tool() });
+        }
+        Ok(LiveTool { tool: live.clone() })
+    }
+
+    /// The tools that a request may be shown.
+    pub(crate) fn offered(&self) -> impl Iterator<Item = &Arc<CatalogTool>> {
+        self.catalog
+            .tools()
+            .iter()
+            .filter(|tool| self.on_floor(tool))
+    }
+
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    fn on_floor(&self, tool: &CatalogTool) -> bool {
+        match &self.floor {
+            None => true,
+            Some(floor) => floor.get(tool.name()) == Some(&tool.digest),
+        }
+    }
+}
+
+impl LiveTool {
+    pub fn tool(&self) -> &toolcrib_manifest::Tool {
+        &self.tool.tool
+    }
+
+    pub fn catalog_tool(&self) -> &CatalogTool {
+        &self.tool
+    }
+}
+
+impl Denied {
+    pub fn code(&self) -> ResultCode {
+        match self {
+            Denied::Withdrawn { .. } | Denied::Changed { .. } | Denied::Elevated { .. } => {
+                ResultCode::PermissionDenied
+            }
+            Denied::UnknownRequirement { .. } => ResultCode::UnsupportedRequirement,
+        }
+    }
+}
+
+impl From<Denied> for ToolOutcome {
+    fn from(denied: Denied) -> Self {
+        ToolOutcome::Failed(ToolFailure::new(
+            denied.code(),
+            Certainty::NeverRan,
+            denied.to_string(),
+        ))
+    }
+}

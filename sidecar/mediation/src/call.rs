@@ -1,0 +1,87 @@
+//! Calls with an owner. Only [`crate::partition`]'s reader makes them, so an executor
+//! cannot be handed a runner's call.
+
+use toolcrib_manifest::{GrantRef, RawJson, Tier};
+
+/// One call within its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId {
+    /// From 1.
+    pub round: u32,
+    /// The call's place in the model's reply.
+    pub index: usize,
+}
+
+/// A call that the mediator executes: known, presented, arguments read and validated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedCall {
+    pub(crate) id: CallId,
+    pub(crate) name: String,
+    pub(crate) arguments: RawJson,
+    pub(crate) service: String,
+    pub(crate) tier: Tier,
+    pub(crate) read_only: bool,
+    pub(crate) grant: Option<GrantRef>,
+    pub(crate) digest: String,
+    pub(crate) claw_id: String,
+}
+
+impl ManagedCall {
+    pub fn id(&self) -> CallId {
+        self.id
+    }
+
+    /// Canonical, `surface.tool`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As executed: `claw_id` is the authenticated identity, or absent.
+    pub fn arguments(&self) -> &RawJson {
+        &self.arguments
+    }
+
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    pub fn grant(&self) -> Option<&GrantRef> {
+        self.grant.as_ref()
+    }
+
+    /// What was presented; authority compares it at dispatch.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The identity towards the tool's service.
+    pub fn claw_id(&self) -> &str {
+        &self.claw_id
+    }
+}
+
+/// A call that only the runner may execute. It has no arguments here: nobody in the
+/// mediator has any use for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerCall {
+    pub(crate) index: usize,
+    pub(crate) name: String,
+}
+
+impl RunnerCall {
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}

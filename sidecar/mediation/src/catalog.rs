@@ -1,0 +1,207 @@
+//! One loaded version of the granted tools, read once and shared by its turns.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use toolcrib_manifest::{Policy, Tier, Tool, ToolsFile, Withheld};
+
+use crate::codes::ResultCode;
+use crate::schema::{Schema, shown_schema};
+
+/// The tools of one `tools.json`, by canonical name.
+#[derive(Debug)]
+pub struct Catalog {
+    tools: Vec<Arc<CatalogTool>>,
+    by_name: HashMap<String, usize>,
+    withheld: HashMap<String, ResultCode>,
+    policy: Policy,
+}
+
+/// A tool that may be presented.
+#[derive(Debug)]
+pub struct CatalogTool {
+    pub tool: Tool,
+    pub tier: Tier,
+    pub annotations: Annotations,
+    /// Of what was reviewed and granted; equal digests are the same tool.
+    pub digest: String,
+    /// What the model is shown: the schema without `claw_id`.
+    pub(crate) shown_schema: String,
+    pub(crate) schema: Schema,
+}
+
+/// The annotations that change how a call is run. Both spellings are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Annotations {
+    pub read_only: bool,
+    pub parallel_safe: bool,
+    pub polling: bool,
+    pub idempotent: bool,
+    /// A success ends the turn.
+    pub terminal_on_success: bool,
+}
+
+impl Catalog {
+    /// Never fails: a tool that cannot be offered as it was restricted is withheld.
+    /// `tools` may name one twice; the first counts.
+    pub fn load(file: &ToolsFile, max_tier: Tier) -> Self {
+        let mut catalog = Self {
+            tools: Vec::new(),
+            by_name: HashMap::new(),
+            withheld: HashMap::new(),
+            policy: file.policy,
+        };
+        for tool in &file.tools {
+            if catalog.by_name.contains_key(&tool.name) || catalog.withheld.contains_key(&tool.name)
+            {
+                continue;
+            }
+            match CatalogTool::read(tool, max_tier) {
+                Ok(read) => {
+                    catalog
+                        .by_name
+                        .insert(tool.name.clone(), catalog.tools.len());
+                    catalog.tools.push(Arc::new(read));
+                }
+                Err(code) => {
+                    catalog.withheld.insert(tool.name.clone(), code);
+                }
+            }
+        }
+        catalog
+    }
+
+    /// In the order of the file.
+    pub fn tools(&self) -> &[Arc<CatalogTool>] {
+        &self.tools
+    }
+
+    pub fn get(&self, canonical: &str) -> Option<&Arc<CatalogTool>> {
+        self.by_name.get(canonical).map(|at| &self.tools[*at])
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// For `/readyz` and the link, sorted by name.
+    pub fn withheld(&self) -> Vec<Withheld> {
+        let mut withheld: Vec<Withheld> = self
+            .withheld
+            .iter()
+            .map(|(tool, code)| Withheld {
+                tool: tool.clone(),
+                reason: code.to_string(),
+            })
+            .collect();
+        withheld.sort();
+        withheld
+    }
+
+    pub(crate) fn withheld_code(&self, canonical: &str) -> Option<ResultCode> {
+        self.withheld.get(canonical).copied()
+    }
+}
+
+impl CatalogTool {
+    fn read(tool: &Tool, max_tier: Tier) -> Result<Self, ResultCode> {
+        // This release knows no restriction by name.
+        if !tool.extension.requires.is_empty() {
+            return Err(ResultCode::UnsupportedRequirement);
+        }
+        let tier = match &tool.extension.tier {
+            None => Tier::System,
+            Some(text) => Tier::parse(text).ok_or(ResultCode::UnsupportedRequirement)?,
+        };
+        if tier > max_tier {
+            return Err(ResultCode::PermissionDenied);
+        }
+        let schema_text = tool.input_schema.get();
+        let (Some(shown), Some(schema)) = (shown_schema(schema_text), Schema::read(schema_text))
+        else {
+            return Err(ResultCode::UnsupportedTool);
+        };
+        Ok(Self {
+            tool: tool.clone(),
+            tier,
+            annotations: Annotations::read(tool),
+            digest: tool
+                .extension
+                .entry_digest
+                .clone()
+                .unwrap_or_else(|| own_digest(tool)),
+            shown_schema: shown,
+            schema,
+        })
+    }
+
+    /// Canonical, `surface.tool`.
+    pub fn name(&self) -> &str {
+        &self.tool.name
+    }
+
+    /// Whether the path template has `{claw_id}`.
+    pub(crate) fn claw_id_in_path(&self) -> bool {
+        let path = self.tool.execution.path.as_deref().unwrap_or_default();
+        path.contains("{claw_id}")
+    }
+}
+
+/// For a hand-written file: what decides about a call, without its credential.
+fn own_digest(tool: &Tool) -> String {
+    let mut execution = tool.execution.clone();
+    execution.auth = None;
+    let covered = (
+        &tool.name,
+        &tool.input_schema,
+        &execution,
+        &tool.extension.tier,
+    );
+    let bytes = serde_json::to_vec(&covered).expect("texts and enums always serialize");
+    format!("own:{}", hex::encode(Sha256::digest(bytes)))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AnnotationsOnWire {
+    #[serde(default, alias = "readOnlyHint", alias = "read_only")]
+    read_only: Option<bool>,
+    #[serde(default, rename = "parallel_safe", alias = "parallelSafe")]
+    parallel_safe: Option<bool>,
+    #[serde(default)]
+    polling: Option<bool>,
+    #[serde(default, alias = "idempotentHint")]
+    idempotent: Option<bool>,
+    #[serde(default, rename = "x-claw")]
+    x_claw: Option<XClaw>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct XClaw {
+    #[serde(default)]
+    terminal_on_success: Option<bool>,
+}
+
+impl Annotations {
+    /// An annotation that cannot be read gives no freedom, so the whole object counts
+    /// as absent then.
+    fn read(tool: &Tool) -> Self {
+        let Some(raw) = &tool.annotations else {
+            return Self::default();
+        };
+        let Ok(wire) = serde_json::from_str::<AnnotationsOnWire>(raw.get()) else {
+            return Self::default();
+        };
+        let terminal = wire.x_claw.and_then(|x_claw| x_claw.terminal_on_success);
+        Self {
+            read_only: wire.read_only.unwrap_or_default(),
+            parallel_safe: wire.parallel_safe.unwrap_or_default(),
+            polling: wire.polling.unwrap_or_default(),
+            idempotent: wire.idempotent.unwrap_or_default(),
+            terminal_on_success: terminal.unwrap_or_default(),
+        }
+    }
+}

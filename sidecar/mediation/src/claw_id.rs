@@ -1,0 +1,22 @@
+//! The authenticated identity towards services.
+
+use toolcrib_manifest::Tool;
+
+/// `claw_id`: the agent's name (or its pod's), never what a model says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClawId {
+    pub name: String,
+    pub namespace: String,
+}
+
+impl ClawId {
+    /// As the tool's service knows it: another namespace's gets `name.namespace`, so
+    /// that two agents of one name stay two.
+    pub fn towards(&self, tool: &Tool) -> String {
+        if tool.extension.foreign {
+            format!("{}.{}", self.name, self.namespace)
+        } else {
+            self.name.clone()
+        }
+    }
+}

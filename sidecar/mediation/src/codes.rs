@@ -1,0 +1,191 @@
+//! The two closed vocabularies: codes in results for the model, codes in errors for the
+//! runner.
+
+use std::fmt;
+
+use toolcrib_dialect::{Dialect, DialectError, ErrorShape, error_body, error_events};
+
+/// Why a call has no good result; `error.code` of the result the model reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ResultCode {
+    InvalidArguments,
+    SchemaValidation,
+    PermissionDenied,
+    RetriesExhausted,
+    ApprovalDenied,
+    ApprovalTimeout,
+    Timeout,
+    Canceled,
+    /// The service answered with this status.
+    Http(u16),
+    McpError,
+    ToolError,
+    DuplicateToolCall,
+    MixedToolOrder,
+    TerminalOnSuccessOrder,
+    ToolBudgetExhausted,
+    UnsupportedTool,
+    UnsupportedRequirement,
+    RequestFailed,
+}
+
+impl fmt::Display for ResultCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ResultCode::InvalidArguments => "invalid_arguments",
+            ResultCode::SchemaValidation => "schema_validation",
+            ResultCode::PermissionDenied => "permission_denied",
+            ResultCode::RetriesExhausted => "retries_exhausted",
+            ResultCode::ApprovalDenied => "approval_denied",
+            ResultCode::ApprovalTimeout => "approval_timeout",
+            ResultCode::Timeout => "timeout",
+            ResultCode::Canceled => "canceled",
+            ResultCode::Http(status) => return write!(f, "http_{status}"),
+            ResultCode::McpError => "mcp_error",
+            ResultCode::ToolError => "tool_error",
+            ResultCode::DuplicateToolCall => "duplicate_tool_call",
+            ResultCode::MixedToolOrder => "mixed_tool_order",
+            ResultCode::TerminalOnSuccessOrder => "terminal_on_success_order",
+            ResultCode::ToolBudgetExhausted => "tool_budget_exhausted",
+            ResultCode::UnsupportedTool => "unsupported_tool",
+            ResultCode::UnsupportedRequirement => "unsupported_requirement",
+            ResultCode::RequestFailed => "request_failed",
+        })
+    }
+}
+
+/// Why a runner gets no answer; `error.code` of its error body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RunnerCode {
+    Unauthorized,
+    ManifestBroken,
+    AccessWithdrawn,
+    ModelNotAllowed,
+    NNotSupported,
+    FieldRefused,
+    TotalTimeout,
+    BudgetExhausted,
+    NoUsableKey,
+    UpstreamUnreachable,
+    Overloaded,
+    UnknownToolChoice,
+    ModelMissing,
+    DialectUnsupported,
+    /// A body that cannot be read as the dialect's.
+    InvalidRequest,
+}
+
+impl RunnerCode {
+    pub const ALL: [RunnerCode; 15] = [
+        RunnerCode::Unauthorized,
+        RunnerCode::ManifestBroken,
+        RunnerCode::AccessWithdrawn,
+        RunnerCode::ModelNotAllowed,
+        RunnerCode::NNotSupported,
+        RunnerCode::FieldRefused,
+        RunnerCode::TotalTimeout,
+        RunnerCode::BudgetExhausted,
+        RunnerCode::NoUsableKey,
+        RunnerCode::UpstreamUnreachable,
+        RunnerCode::Overloaded,
+        RunnerCode::UnknownToolChoice,
+        RunnerCode::ModelMissing,
+        RunnerCode::DialectUnsupported,
+        RunnerCode::InvalidRequest,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            RunnerCode::Unauthorized => "unauthorized",
+            RunnerCode::ManifestBroken => "manifest_broken",
+            RunnerCode::AccessWithdrawn => "access_withdrawn",
+            RunnerCode::ModelNotAllowed => "model_not_allowed",
+            RunnerCode::NNotSupported => "n_not_supported",
+            RunnerCode::FieldRefused => "field_refused",
+            RunnerCode::TotalTimeout => "total_timeout",
+            RunnerCode::BudgetExhausted => "budget_exhausted",
+            RunnerCode::NoUsableKey => "no_usable_key",
+            RunnerCode::UpstreamUnreachable => "upstream_unreachable",
+            RunnerCode::Overloaded => "overloaded",
+            RunnerCode::UnknownToolChoice => "unknown_tool_choice",
+            RunnerCode::ModelMissing => "model_missing",
+            RunnerCode::DialectUnsupported => "dialect_unsupported",
+            RunnerCode::InvalidRequest => "invalid_request",
+        }
+    }
+
+    pub fn status(self) -> u16 {
+        match self {
+            RunnerCode::Unauthorized => 401,
+            RunnerCode::AccessWithdrawn | RunnerCode::ModelNotAllowed => 403,
+            RunnerCode::NNotSupported
+            | RunnerCode::FieldRefused
+            | RunnerCode::UnknownToolChoice
+            | RunnerCode::ModelMissing
+            | RunnerCode::DialectUnsupported
+            | RunnerCode::InvalidRequest => 400,
+            RunnerCode::TotalTimeout
+            | RunnerCode::BudgetExhausted
+            | RunnerCode::UpstreamUnreachable => 502,
+            RunnerCode::ManifestBroken | RunnerCode::NoUsableKey | RunnerCode::Overloaded => 503,
+        }
+    }
+}
+
+/// An error towards the runner. `message` is for people and names no host or secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RunnerError {
+    pub code: RunnerCode,
+    pub message: String,
+}
+
+impl RunnerError {
+    pub fn new(code: RunnerCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    pub fn status(&self) -> u16 {
+        self.code.status()
+    }
+
+    /// The JSON body of an HTTP error in this dialect.
+    pub fn body(&self, dialect: Dialect) -> Vec<u8> {
+        error_body(dialect, self.shape())
+    }
+
+    /// The same on a stream that has begun, with its terminator.
+    pub fn events(&self, dialect: Dialect) -> Vec<u8> {
+        error_events(dialect, self.shape())
+    }
+
+    fn shape(&self) -> ErrorShape<'_> {
+        ErrorShape {
+            status: self.status(),
+            code: self.code.name(),
+            message: &self.message,
+        }
+    }
+}
+
+/// An error in what the *runner* sent. What a model sent is [`crate::ModelFailure`].
+impl From<DialectError> for RunnerError {
+    fn from(error: DialectError) -> Self {
+        let code = match &error {
+            DialectError::FieldRefused(_) => RunnerCode::FieldRefused,
+            DialectError::Unsupported { .. } => RunnerCode::DialectUnsupported,
+            DialectError::NotUtf8
+            | DialectError::NotJson(_)
+            | DialectError::Missing(_)
+            | DialectError::WrongType { .. }
+            | DialectError::Repeated(_)
+            | DialectError::StreamTooLarge { .. }
+            | DialectError::StreamCut
+            | DialectError::StreamError(_) => RunnerCode::InvalidRequest,
+        };
+        Self::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,243 @@
+//! What became of a call, and the result the model reads.
+
+use toolcrib_dialect::json;
+
+use crate::codes::ResultCode;
+
+/// What an executor reports. Bytes are decompressed and scrubbed already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolOutcome {
+    /// An HTTP service answered, with whatever status.
+    Responded { status: u16, body: ToolBody },
+    /// An MCP server gave a result (`structuredContent`, or the text blocks joined).
+    Mcp { is_error: bool, body: ToolBody },
+    /// No answer, or none was asked for.
+    Failed(ToolFailure),
+}
+
+/// A result's bytes, at least `max_tool_result_bytes + 1` of them where there are more.
+/// Scrub before cutting: read [`crate::Scrubber::longest`] bytes beyond that, so that no
+/// half secret survives at the edge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolBody {
+    pub bytes: Vec<u8>,
+    /// The whole length, where it is known.
+    pub original_bytes: Option<u64>,
+}
+
+/// Why there is no answer. `message` names the tool, never a host, address or path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolFailure {
+    pub code: ResultCode,
+    pub message: String,
+    pub certainty: Certainty,
+}
+
+/// Whether the service may have acted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// Refused by us: trying the same again changes nothing.
+    NeverRan,
+    /// It did not reach the service (or the service said "later"): trying again is safe.
+    Transient,
+    /// Sent, and nobody knows.
+    Unclear,
+    /// The service decided.
+    Ran,
+}
+
+impl ToolFailure {
+    pub fn new(code: ResultCode, certainty: Certainty, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            certainty,
+        }
+    }
+
+    /// No connection, no name, no TLS: nothing was sent.
+    pub fn unreachable(tool: &str) -> Self {
+        Self::new(
+            ResultCode::RequestFailed,
+            Certainty::Transient,
+            format!("the service of {tool} could not be reached"),
+        )
+    }
+
+    /// Sent, but the answer broke off.
+    pub fn broken_off(tool: &str) -> Self {
+        Self::new(
+            ResultCode::RequestFailed,
+            Certainty::Unclear,
+            format!("the answer of {tool} broke off; it may have run"),
+        )
+    }
+
+    pub fn timeout(tool: &str) -> Self {
+        Self::new(
+            ResultCode::Timeout,
+            Certainty::Unclear,
+            format!("{tool} did not answer in time; it may have run"),
+        )
+    }
+
+    pub fn canceled(tool: &str) -> Self {
+        Self::new(
+            ResultCode::Canceled,
+            Certainty::Unclear,
+            format!("{tool} was canceled"),
+        )
+    }
+}
+
+impl ToolOutcome {
+    pub(crate) fn certainty(&self) -> Certainty {
+        match self {
+            // "Later" and "not now": the service says that it did nothing.
+            ToolOutcome::Responded {
+                status: 425 | 429 | 503,
+                ..
+            } => Certainty::Transient,
+            ToolOutcome::Responded {
+                status: 500..=599 | 408,
+                ..
+            } => Certainty::Unclear,
+            ToolOutcome::Responded { .. } | ToolOutcome::Mcp { .. } => Certainty::Ran,
+            ToolOutcome::Failed(failure) => failure.certainty,
+        }
+    }
+
+    /// A 2xx `ok: true`.
+    pub(crate) fn is_success(&self) -> bool {
+        match self {
+            ToolOutcome::Responded { status, .. } => (200..300).contains(status),
+            ToolOutcome::Mcp { is_error, .. } => !is_error,
+            ToolOutcome::Failed(_) => false,
+        }
+    }
+
+    /// One word for metrics: `ok` or the code.
+    pub fn label(&self) -> String {
+        match self {
+            outcome if outcome.is_success() => "ok".into(),
+            ToolOutcome::Responded { status, .. } => ResultCode::Http(*status).to_string(),
+            ToolOutcome::Mcp { .. } => ResultCode::ToolError.to_string(),
+            ToolOutcome::Failed(failure) => failure.code.to_string(),
+        }
+    }
+
+    /// The result as JSON text.
+    pub(crate) fn result(&self, tool: &str, max_bytes: usize) -> String {
+        match self {
+            ToolOutcome::Responded { status, body } if (200..300).contains(status) => {
+                json::object(&members_ok(Some(*status), body, max_bytes))
+            }
+            ToolOutcome::Responded { status, body } => {
+                let mut details = vec![("retryable", self.retryable().to_string())];
+                details.extend(data(body, "body", max_bytes));
+                error_result(
+                    ResultCode::Http(*status),
+                    &format!("{tool} answered with status {status}"),
+                    Some(&json::object(&details)),
+                    Some(*status),
+                )
+            }
+            ToolOutcome::Mcp {
+                is_error: false,
+                body,
+            } => json::object(&members_ok(None, body, max_bytes)),
+            ToolOutcome::Mcp {
+                is_error: true,
+                body,
+            } => {
+                let mut details = vec![("retryable", "false".to_string())];
+                details.extend(data(body, "body", max_bytes));
+                error_result(
+                    ResultCode::ToolError,
+                    &format!("{tool} reported an error"),
+                    Some(&json::object(&details)),
+                    None,
+                )
+            }
+            ToolOutcome::Failed(failure) => error_result(
+                failure.code,
+                &failure.message,
+                Some(&json::object(&[(
+                    "retryable",
+                    self.retryable().to_string(),
+                )])),
+                None,
+            ),
+        }
+    }
+
+    fn retryable(&self) -> bool {
+        self.certainty() == Certainty::Transient
+    }
+}
+
+/// `{"ok":false,"error":{"code","message","details"?},"status_code"?}`
+pub(crate) fn error_result(
+    code: ResultCode,
+    message: &str,
+    details: Option<&str>,
+    status: Option<u16>,
+) -> String {
+    let mut error = vec![
+        ("code", json::quote(&code.to_string())),
+        ("message", json::quote(message)),
+    ];
+    error.extend(details.map(|details| ("details", details.to_string())));
+    let mut members = vec![("ok", "false".to_string()), ("error", json::object(&error))];
+    members.extend(status.map(|status| ("status_code", status.to_string())));
+    json::object(&members)
+}
+
+fn members_ok(
+    status: Option<u16>,
+    body: &ToolBody,
+    max_bytes: usize,
+) -> Vec<(&'static str, String)> {
+    let mut members = vec![("ok", "true".to_string())];
+    members.extend(status.map(|status| ("status_code", status.to_string())));
+    members.extend(data(body, "data", max_bytes));
+    members
+}
+
+/// The body under `key`: JSON as it came, else its text; too long: its first bytes as
+/// text, and said so. Exactly the limit is not too long.
+fn data(body: &ToolBody, key: &'static str, max_bytes: usize) -> Vec<(&'static str, String)> {
+    if body.bytes.len() > max_bytes {
+        let mut members = vec![
+            (key, json::quote(&lossy_prefix(&body.bytes, max_bytes))),
+            ("truncated", "true".to_string()),
+        ];
+        members.extend(
+            body.original_bytes
+                .map(|bytes| ("original_bytes", bytes.to_string())),
+        );
+        return members;
+    }
+    let value = match std::str::from_utf8(&body.bytes) {
+        Ok(text) if text.trim_ascii().is_empty() => "null".to_string(),
+        Ok(text) => match json::checked(text) {
+            Some(json) => json.to_string(),
+            None => json::quote(text),
+        },
+        Err(_) => json::quote(&String::from_utf8_lossy(&body.bytes)),
+    };
+    vec![(key, value)]
+}
+
+/// The first `max` bytes, less a character that would be split.
+fn lossy_prefix(bytes: &[u8], max: usize) -> String {
+    let mut end = max.min(bytes.len());
+    // A UTF-8 character has at most three continuation bytes.
+    for _ in 0..3 {
+        match bytes.get(end) {
+            Some(byte) if byte & 0b1100_0000 == 0b1000_0000 && end > 0 => end -= 1,
+            _ => break,
+        }
+    }
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

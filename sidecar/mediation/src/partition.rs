@@ -1,0 +1,63 @@
+//! Who executes what of a reply: total, over any sequence of owners.
+
+use crate::call::RunnerCall;
+
+/// One call of a reply, by owner. `M` is what stands for a call that is not the
+/// runner's: a managed call, or one that is rejected at once (an unknown name counts as
+/// managed for the order).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owned<M> {
+    Managed(M),
+    Runner(RunnerCall),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Partition<M> {
+    NoCalls,
+    /// Execute, and go on.
+    Managed(Vec<M>),
+    /// Hand the reply to the runner.
+    RunnerOwned(Vec<RunnerCall>),
+    /// Execute the prefix, hide the suffix, go on.
+    ManagedThenRunner {
+        managed: Vec<M>,
+        hidden: Vec<RunnerCall>,
+    },
+    /// A runner's call stands before a managed one: execute nothing, answer them all.
+    Interleaved(Vec<Owned<M>>),
+}
+
+/// The partition of a reply's calls, in the model's order.
+pub fn partition<M>(calls: Vec<Owned<M>>) -> Partition<M> {
+    let is_runner = |call: &Owned<M>| matches!(call, Owned::Runner(_));
+    let Some(first_runner) = calls.iter().position(is_runner) else {
+        return if calls.is_empty() {
+            Partition::NoCalls
+        } else {
+            Partition::Managed(split(calls).0)
+        };
+    };
+    if !calls[first_runner..].iter().all(is_runner) {
+        return Partition::Interleaved(calls);
+    }
+    let (managed, runner) = split(calls);
+    if managed.is_empty() {
+        Partition::RunnerOwned(runner)
+    } else {
+        Partition::ManagedThenRunner {
+            managed,
+            hidden: runner,
+        }
+    }
+}
+
+fn split<M>(calls: Vec<Owned<M>>) -> (Vec<M>, Vec<RunnerCall>) {
+    let (mut managed, mut runner) = (Vec::new(), Vec::new());
+    for call in calls {
+        match call {
+            Owned::Managed(call) => managed.push(call),
+            Owned::Runner(call) => runner.push(call),
+        }
+    }
+    (managed, runner)
+}

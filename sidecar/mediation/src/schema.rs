@@ -1,0 +1,172 @@
+//! A tool's JSON Schema: what the model is shown of it, and the check of arguments
+//! against the whole of it.
+
+use std::sync::OnceLock;
+
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+use toolcrib_dialect::json::{Array, Change, Object, canonical};
+use toolcrib_manifest::names::CLAW_ID;
+
+use crate::schema::cost::Cost;
+
+mod cost;
+
+/// Evaluations (a schema node on an argument node) that one check may take; some tens
+/// of nanoseconds each.
+const MAX_EVALUATIONS: u64 = 5_000_000;
+/// Bytes of a schema; compile's own limit is lower.
+const MAX_SCHEMA_BYTES: usize = 256 * 1024;
+/// Steps of a backtracking pattern; linear patterns never get there.
+const BACKTRACK_LIMIT: usize = 100_000;
+
+/// Compiled when the first call needs it.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    text: String,
+    declares_claw_id: bool,
+    compiled: OnceLock<Option<Compiled>>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    validator: Validator,
+    cost: Cost,
+}
+
+/// Why arguments were not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Rejected {
+    /// The schema itself cannot be used.
+    Unusable,
+    /// The check would take too long.
+    TooLarge,
+    /// What is wrong, where in the arguments, and which rule of the schema says so.
+    Invalid {
+        message: String,
+        path: String,
+        rule: String,
+    },
+}
+
+impl Schema {
+    /// `None`: not an object, or too large.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        if text.len() > MAX_SCHEMA_BYTES {
+            return None;
+        }
+        let root = Object::scan(text).ok()?;
+        let declares_claw_id = root
+            .get(text, "properties")
+            .and_then(|properties| Object::scan(properties).ok())
+            .is_some_and(|properties| properties.member(CLAW_ID).is_some());
+        Some(Self {
+            text: text.to_string(),
+            declares_claw_id,
+            compiled: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn declares_claw_id(&self) -> bool {
+        self.declares_claw_id
+    }
+
+    /// Checks arguments as they would be executed.
+    pub(crate) fn check(&self, arguments: &Value) -> Result<(), Rejected> {
+        let compiled = self
+            .compiled
+            .get_or_init(|| compile(&self.text))
+            .as_ref()
+            .ok_or(Rejected::Unusable)?;
+        if compiled.cost.evaluations(arguments) > MAX_EVALUATIONS {
+            return Err(Rejected::TooLarge);
+        }
+        compiled
+            .validator
+            .validate(arguments)
+            .map_err(|error| Rejected::Invalid {
+                // Masked: the message must not repeat a long value back.
+                message: error.masked().to_string(),
+                path: error.instance_path().to_string(),
+                rule: error.schema_path().to_string(),
+            })
+    }
+}
+
+/// The schema without `claw_id`, which the mediator supplies: taken out of `properties`
+/// and `required`; every other byte stays. `None`: not an object.
+pub(crate) fn shown_schema(text: &str) -> Option<String> {
+    let root = Object::scan(text).ok()?;
+    if !text.contains(CLAW_ID) && !text.contains('\\') {
+        return Some(text.to_string());
+    }
+    let shown = root.edit(
+        text,
+        |member| {
+            let raw = &text[member.value.clone()];
+            match member.key.as_str() {
+                "properties" => without_member(raw),
+                "required" => without_element(raw),
+                _ => Change::Keep,
+            }
+        },
+        &[],
+    );
+    Some(shown)
+}
+
+fn without_member(raw: &str) -> Change {
+    let Ok(properties) = Object::scan(raw) else {
+        return Change::Keep;
+    };
+    if properties.member(CLAW_ID).is_none() {
+        return Change::Keep;
+    }
+    Change::Set(properties.edit(
+        raw,
+        |member| match member.key.as_str() {
+            CLAW_ID => Change::Drop,
+            _ => Change::Keep,
+        },
+        &[],
+    ))
+}
+
+fn without_element(raw: &str) -> Change {
+    let Ok(required) = Array::scan(raw) else {
+        return Change::Keep;
+    };
+    let names: Vec<bool> = required
+        .texts(raw)
+        .map(|name| canonical(name).as_deref() == Some("\"claw_id\""))
+        .collect();
+    if !names.contains(&true) {
+        return Change::Keep;
+    }
+    // Draft 4 wants at least one name in `required`, so an empty one goes as a whole.
+    if names.iter().all(|claw_id| *claw_id) {
+        return Change::Drop;
+    }
+    Change::Set(required.edit(
+        raw,
+        |at| {
+            if names[at] {
+                Change::Drop
+            } else {
+                Change::Keep
+            }
+        },
+        &[],
+    ))
+}
+
+fn compile(text: &str) -> Option<Compiled> {
+    let schema: Value = serde_json::from_str(text).ok()?;
+    let cost = Cost::of(&schema)?;
+    let validator = jsonschema::options()
+        .offline()
+        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
+        .build(&schema)
+        .ok()?;
+    Some(Compiled { validator, cost })
+}

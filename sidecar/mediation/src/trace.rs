@@ -1,0 +1,86 @@
+//! What a turn leaves on record. The edge adds who, when, and the bodies.
+
+use serde::Serialize;
+use toolcrib_dialect::Usage;
+use toolcrib_manifest::{GrantRef, RawJson, Tier};
+
+/// The turn's share of a record line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TurnRecord {
+    pub status: RecordStatus,
+    /// The code towards the runner, or `canceled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
+    pub usage: TraceUsage,
+    /// Managed rounds only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_trace: Vec<TraceRound>,
+    /// What the mediator did beside executing: codes, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub interventions: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordStatus {
+    Ok,
+    Error,
+}
+
+/// Token counts, named alike in every dialect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TraceUsage {
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// Calls of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_rounds: Option<u32>,
+}
+
+impl TraceUsage {
+    pub(crate) fn of(usage: Usage, total_rounds: Option<u32>) -> Self {
+        Self {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            total_rounds,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TraceRound {
+    /// From 1.
+    pub round: u32,
+    pub tool_calls: Vec<TraceCall>,
+    pub round_usage: TraceUsage,
+}
+
+/// One call and its result. Arguments are as executed, or as the model wrote them where
+/// nothing was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TraceCall {
+    pub name: String,
+    pub arguments: RawJson,
+    pub result: RawJson,
+    pub latency_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant: Option<GrantRef>,
+    /// Whether anything was sent to a service.
+    pub executed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<DuplicateOf>,
+}
+
+/// An earlier call of the same turn that this one repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DuplicateOf {
+    pub round: u32,
+    /// How often it has been repeated by now.
+    pub count: u32,
+}

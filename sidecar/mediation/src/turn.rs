@@ -1,0 +1,415 @@
+//! The turn: one request of the runner with all its hidden rounds.
+//!
+//! [`Turn::step`] takes what happened and gives what is to be done. It waits for exactly
+//! one thing at a time: the model, or one group of calls. An event that nothing waits
+//! for changes nothing.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use toolcrib_dialect::{
+    DialectError, Edits, Insertion, Reply, Request, ToolChoice, ToolChoiceEdit, Usage, keepalive,
+};
+use toolcrib_manifest::Policy;
+
+use crate::call::{CallId, ManagedCall};
+use crate::claw_id::ClawId;
+use crate::codes::{RunnerCode, RunnerError};
+use crate::continuity::Hidden;
+use crate::outcome::ToolOutcome;
+use crate::partition::{Partition, partition};
+use crate::presented::{Presented, Resolved};
+use crate::trace::{TraceRound, TurnRecord};
+
+mod finish;
+mod past;
+mod round;
+
+use past::Past;
+use round::Round;
+
+/// What a turn is made of; nothing of it changes while the turn runs.
+#[derive(Debug)]
+pub struct TurnConfig {
+    pub request: Request,
+    pub presented: Presented,
+    pub policy: Policy,
+    pub claw_id: ClawId,
+    /// Hidden rounds of earlier turns ([`crate::Continuity::insertions`]).
+    pub insertions: Vec<Insertion>,
+    /// Feeds and the tools document.
+    pub context: Option<String>,
+}
+
+/// What happened. Times are since the turn began.
+#[derive(Debug)]
+pub enum Event {
+    /// The model answered; this ends an [`Effect::CallModel`].
+    Replied(Reply),
+    /// No candidate gave a usable answer; the other end of an [`Effect::CallModel`].
+    ModelFailed(ModelFailure),
+    /// One call of an [`Effect::CallTools`] has its outcome.
+    ToolFinished {
+        call: CallId,
+        outcome: ToolOutcome,
+        latency: Duration,
+    },
+    /// Nothing was written to the runner for the keepalive interval.
+    KeepaliveDue,
+    /// [`Turn::deadline`] has passed.
+    Deadline,
+    /// The runner hung up.
+    RunnerGone,
+    /// Access ended meanwhile (token removed, files vanished).
+    Ended(RunnerError),
+}
+
+/// Why a model call gave no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelFailure {
+    /// No HTTP answer from any candidate.
+    Unreachable { message: String },
+    /// The last candidate's HTTP error; `body` is scrubbed.
+    Http {
+        status: u16,
+        content_type: String,
+        body: Vec<u8>,
+        retry_after: Option<String>,
+    },
+    /// Not asked at all: no key, model withdrawn, overloaded.
+    Refused(RunnerError),
+    /// An answer that is not the dialect's.
+    Malformed(DialectError),
+}
+
+/// What is to be done. Effects of one step are done in order.
+#[derive(Debug)]
+pub enum Effect {
+    /// Ask the model with [`Turn::request_body`], then one `Replied` or `ModelFailed`.
+    CallModel(ModelCall),
+    /// Run these at once (at most 8; more than one only where all are `parallel_safe`),
+    /// then one `ToolFinished` each.
+    CallTools(Vec<ManagedCall>),
+    /// Bytes for the runner, at once; the first make the answer a stream.
+    Emit(Vec<u8>),
+    /// The end. Nothing follows, and whatever still runs is to be canceled.
+    Answer(Box<Answer>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelCall {
+    /// From 1.
+    pub number: u32,
+    pub purpose: Purpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The runner's own request: an upstream error passes as it is.
+    First,
+    /// After a hidden round.
+    Continue,
+    /// After the last round: text only.
+    Finalize,
+}
+
+/// What the runner gets, and what is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// `None`: the runner is gone.
+    pub response: Option<Response>,
+    pub record: TurnRecord,
+    /// For [`crate::Continuity::remember`].
+    pub hidden: Option<Hidden>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// Counts only where nothing was emitted before.
+    pub status: u16,
+    pub content_type: String,
+    pub retry_after: Option<String>,
+    /// The whole body, or the rest of the stream.
+    pub body: Vec<u8>,
+    /// The runner's code, when this is our own error.
+    pub error: Option<RunnerCode>,
+}
+
+/// A running turn.
+#[derive(Debug)]
+pub struct Turn {
+    request: Request,
+    presented: Presented,
+    policy: Policy,
+    claw_id: ClawId,
+    edits: Edits,
+    state: State,
+    rounds: u32,
+    model_calls: u32,
+    usage: Usage,
+    past: Past,
+    /// Failed validations, by canonical name.
+    failures: HashMap<String, u32>,
+    /// Canonical items of the rounds that continuity keeps.
+    hidden: Vec<String>,
+    trace: Vec<TraceRound>,
+    interventions: Vec<String>,
+    stream_began: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    AwaitingModel(Purpose),
+    Executing(Box<Round>),
+    Done,
+}
+
+impl Turn {
+    /// Begins a turn with tools to present. Errors: what makes this request impossible
+    /// to mediate; nothing has been asked of anybody then.
+    pub fn start(config: TurnConfig) -> Result<(Self, Vec<Effect>), RunnerError> {
+        let TurnConfig {
+            request,
+            presented,
+            policy,
+            claw_id,
+            insertions,
+            context,
+        } = config;
+        if request.choices() != 1 {
+            return Err(RunnerError::new(
+                RunnerCode::NNotSupported,
+                "one choice per request is possible while tools are managed",
+            ));
+        }
+        let mut edits = Edits::new("");
+        edits.unstream = true;
+        edits.normalize_legacy = request.legacy_functions();
+        edits.tools = presented.declarations();
+        edits.spell_choice = spelled_choice(&request, &presented)?;
+        edits.inserted = insertions;
+        edits.context = context;
+        let mut turn = Self {
+            request,
+            presented,
+            policy,
+            claw_id,
+            edits,
+            state: State::Done,
+            rounds: 0,
+            model_calls: 0,
+            usage: Usage::default(),
+            past: Past::default(),
+            failures: HashMap::new(),
+            hidden: Vec::new(),
+            trace: Vec::new(),
+            interventions: Vec::new(),
+            stream_began: false,
+        };
+        // Whatever is wrong with the body shows before anybody is asked.
+        turn.request_body("")?;
+        let first = turn.call_model(Purpose::First);
+        Ok((turn, vec![first]))
+    }
+
+    /// The body for the model call that is due, with this model's name.
+    pub fn request_body(&self, model: &str) -> Result<Vec<u8>, RunnerError> {
+        let mut edits = self.edits.clone();
+        edits.model = model.to_string();
+        Ok(self.request.encode(&edits)?)
+    }
+
+    /// When to send [`Event::Deadline`], since the turn began.
+    pub fn deadline(&self) -> Duration {
+        Duration::from_millis(self.policy.total_timeout_ms.max(1))
+    }
+
+    /// How long one call may take that begins now.
+    pub fn tool_timeout(&self, now: Duration) -> Duration {
+        Duration::from_millis(self.policy.timeout_per_tool_ms.max(1))
+            .min(self.deadline().saturating_sub(now))
+    }
+
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Managed rounds so far.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// What happened at `now`, and what is to be done about it.
+    pub fn step(&mut self, now: Duration, event: Event) -> Vec<Effect> {
+        if matches!(self.state, State::Done) {
+            return Vec::new();
+        }
+        let effects = match event {
+            Event::Replied(reply) => self.replied(reply),
+            Event::ModelFailed(failure) => self.model_failed(failure),
+            Event::ToolFinished {
+                call,
+                outcome,
+                latency,
+            } => self.tool_finished(call, &outcome, latency),
+            Event::KeepaliveDue => return self.keepalive(),
+            Event::Deadline => self.fail(&self.timed_out()),
+            Event::RunnerGone => self.abandon(),
+            Event::Ended(error) => self.fail(&error),
+        };
+        let goes_on = effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::CallModel(_) | Effect::CallTools(_)));
+        if goes_on && now >= self.deadline() {
+            return self.fail(&self.timed_out());
+        }
+        effects
+    }
+
+    fn replied(&mut self, reply: Reply) -> Vec<Effect> {
+        let State::AwaitingModel(purpose) = self.state else {
+            return Vec::new();
+        };
+        self.usage += reply.usage();
+        let owned = round::owners(&reply, &self.presented);
+        match (partition(owned), purpose) {
+            (Partition::NoCalls, _) => self.answer(&reply),
+            (_, Purpose::Finalize) => self.fail(&RunnerError::new(
+                RunnerCode::BudgetExhausted,
+                "the tool budget is exhausted and the model did not come to an answer",
+            )),
+            (Partition::RunnerOwned(calls), _)
+                if calls.len() == 1 || !self.request.legacy_functions() =>
+            {
+                self.answer(&reply)
+            }
+            (rest, Purpose::First | Purpose::Continue) => {
+                self.rounds += 1;
+                let round = self.begin_round(reply, rest);
+                self.state = State::Executing(Box::new(round));
+                self.advance()
+            }
+        }
+    }
+
+    fn tool_finished(
+        &mut self,
+        call: CallId,
+        outcome: &ToolOutcome,
+        latency: Duration,
+    ) -> Vec<Effect> {
+        let State::Executing(round) = &mut self.state else {
+            return Vec::new();
+        };
+        let max_bytes = usize::try_from(self.policy.max_tool_result_bytes).unwrap_or(usize::MAX);
+        if !round.finished(call, outcome, latency, max_bytes.max(1), &mut self.past)
+            || round.running()
+        {
+            return Vec::new();
+        }
+        self.advance()
+    }
+
+    /// The next group of the round, or what follows it.
+    fn advance(&mut self) -> Vec<Effect> {
+        let State::Executing(round) = &mut self.state else {
+            return Vec::new();
+        };
+        let group = round.next_group(&mut self.past);
+        if !group.is_empty() {
+            return vec![Effect::CallTools(group)];
+        }
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Executing(round) => self.end_round(*round),
+            State::AwaitingModel(_) | State::Done => Vec::new(),
+        }
+    }
+
+    fn end_round(&mut self, round: Round) -> Vec<Effect> {
+        let results = round.results();
+        let spelled = round
+            .reply
+            .items(&results, |name| self.presented.spelling(name));
+        let canonical = round
+            .reply
+            .items(&results, |name| self.presented.canonical(name));
+        self.trace.push(round.trace());
+        self.interventions.extend(round.intervention());
+        let (Ok(spelled), Ok(canonical)) = (spelled, canonical) else {
+            return self.fail(&RunnerError::new(
+                RunnerCode::UpstreamUnreachable,
+                "the model's answer could not be continued",
+            ));
+        };
+        self.edits.appended.extend(spelled);
+        // The next turn has a budget of its own, and must not read that tools are gone.
+        if !round.exhausted {
+            self.hidden.extend(canonical);
+        }
+        if round.ended_by_success() {
+            return self.answer_empty(&round.reply);
+        }
+        if round.exhausted {
+            self.edits.tool_choice = ToolChoiceEdit::None;
+            return vec![self.call_model(Purpose::Finalize)];
+        }
+        if round.satisfied() && self.forces_managed() {
+            self.edits.tool_choice = ToolChoiceEdit::Auto;
+        }
+        vec![self.call_model(Purpose::Continue)]
+    }
+
+    /// Whether `tool_choice` would make the model call for ever.
+    fn forces_managed(&self) -> bool {
+        match self.request.tool_choice() {
+            ToolChoice::Required | ToolChoice::AllowedRequired(_) => true,
+            ToolChoice::Named(name) => {
+                matches!(self.presented.resolve(name), Resolved::Managed(_))
+            }
+            ToolChoice::Unset
+            | ToolChoice::Auto
+            | ToolChoice::None
+            | ToolChoice::AllowedAuto(_)
+            | ToolChoice::Other => false,
+        }
+    }
+
+    fn call_model(&mut self, purpose: Purpose) -> Effect {
+        self.state = State::AwaitingModel(purpose);
+        self.model_calls += 1;
+        Effect::CallModel(ModelCall {
+            number: self.model_calls,
+            purpose,
+        })
+    }
+
+    fn keepalive(&mut self) -> Vec<Effect> {
+        if !self.request.stream() {
+            return Vec::new();
+        }
+        self.stream_began = true;
+        vec![Effect::Emit(keepalive().to_vec())]
+    }
+}
+
+fn spelled_choice(
+    request: &Request,
+    presented: &Presented,
+) -> Result<Vec<(String, String)>, RunnerError> {
+    let mut spelled = Vec::new();
+    for name in request.tool_choice().names() {
+        match presented.resolve(name) {
+            Resolved::Runner => {}
+            Resolved::Managed(_) => {
+                spelled.extend(presented.spelling(name).map(|alias| (name.clone(), alias)));
+            }
+            Resolved::Nobody(_) => {
+                return Err(RunnerError::new(
+                    RunnerCode::UnknownToolChoice,
+                    format!("tool_choice names `{name}`, which is not among the tools"),
+                ));
+            }
+        }
+    }
+    Ok(spelled)
+}

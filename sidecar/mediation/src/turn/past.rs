@@ -1,0 +1,78 @@
+//! Calls that ran in this turn, for recognizing a repetition.
+
+use std::collections::HashMap;
+
+use toolcrib_dialect::json;
+
+use crate::call::ManagedCall;
+use crate::catalog::Annotations;
+use crate::outcome::Certainty;
+use crate::trace::DuplicateOf;
+
+/// Executed calls by canonical name and canonical arguments.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    calls: HashMap<Key, Executed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key(String, String);
+
+#[derive(Debug)]
+struct Executed {
+    round: u32,
+    certainty: Certainty,
+    repeated: u32,
+}
+
+impl Key {
+    pub(super) fn of(call: &ManagedCall) -> Self {
+        let arguments = call.arguments.get();
+        Self(
+            call.name.clone(),
+            json::canonical(arguments).unwrap_or_else(|| arguments.to_string()),
+        )
+    }
+}
+
+impl Past {
+    /// `Some`: the call ran already and must not run again.
+    pub(super) fn duplicate(&mut self, key: &Key, annotations: Annotations) -> Option<DuplicateOf> {
+        let executed = self.calls.get_mut(key)?;
+        let may_run = match executed.certainty {
+            Certainty::NeverRan | Certainty::Transient => true,
+            // A second read harms nobody.
+            Certainty::Unclear => annotations.idempotent || annotations.read_only,
+            Certainty::Ran => false,
+        };
+        if may_run || annotations.polling {
+            return None;
+        }
+        executed.repeated += 1;
+        Some(DuplicateOf {
+            round: executed.round,
+            count: executed.repeated,
+        })
+    }
+
+    /// What is known of the call after it ran (again): an earlier certainty that it did
+    /// something is never lost to a later failure.
+    pub(super) fn executed(&mut self, key: Key, round: u32, certainty: Certainty) {
+        let entry = self.calls.entry(key).or_insert(Executed {
+            round,
+            certainty,
+            repeated: 0,
+        });
+        entry.certainty = worse(entry.certainty, certainty);
+    }
+}
+
+fn worse(a: Certainty, b: Certainty) -> Certainty {
+    let rank = |certainty| match certainty {
+        Certainty::NeverRan => 0,
+        Certainty::Transient => 1,
+        Certainty::Unclear => 2,
+        Certainty::Ran => 3,
+    };
+    if rank(b) >= rank(a) { b } else { a }
+}

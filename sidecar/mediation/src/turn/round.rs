@@ -1,0 +1,496 @@
+//! One round: a reply's managed calls, each answered exactly once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolcrib_dialect::{RawCall, Reply, ToolResult, json};
+use toolcrib_manifest::{RawJson, Tier};
+
+use super::Turn;
+use super::past::{Key, Past};
+use crate::arguments::{self, Refusal};
+use crate::call::{CallId, ManagedCall, RunnerCall};
+use crate::catalog::CatalogTool;
+use crate::codes::ResultCode;
+use crate::outcome::{Certainty, ToolOutcome, error_result};
+use crate::partition::{Owned, Partition};
+use crate::presented::{Presented, Resolved};
+use crate::trace::{DuplicateOf, TraceCall, TraceRound, TraceUsage};
+
+/// Calls of one group at most: enough to hide latency, too few to flood a service.
+const MAX_PARALLEL: usize = 8;
+/// The failure from which on the schema is no longer repeated.
+const RETRIES_EXHAUSTED_AT: u32 = 3;
+
+#[derive(Debug)]
+pub(super) struct Round {
+    number: u32,
+    pub(super) reply: Reply,
+    slots: Vec<Slot>,
+    /// The budget is spent: these calls were not run, and no further will be.
+    pub(super) exhausted: bool,
+    intervention: Option<ResultCode>,
+}
+
+/// One call that gets a result from us.
+#[derive(Debug)]
+struct Slot {
+    index: usize,
+    name: String,
+    tool: Option<Arc<CatalogTool>>,
+    arguments: RawJson,
+    state: SlotState,
+}
+
+#[derive(Debug)]
+enum SlotState {
+    Waiting(ManagedCall),
+    Running(ManagedCall),
+    Answered(Answered),
+}
+
+#[derive(Debug)]
+struct Answered {
+    result: String,
+    latency: Duration,
+    /// The call was sent to its service, as far as anybody knows.
+    executed: bool,
+    /// Its making satisfies a `tool_choice` that forces one.
+    made: bool,
+    success: bool,
+    duplicate: Option<DuplicateOf>,
+}
+
+impl Answered {
+    fn rejected(result: String, made: bool) -> Self {
+        Self {
+            result,
+            latency: Duration::ZERO,
+            executed: false,
+            made,
+            success: false,
+            duplicate: None,
+        }
+    }
+}
+
+/// A call that is not the runner's: its place, and its tool if there is one.
+#[derive(Debug)]
+pub(super) struct Ours {
+    index: usize,
+    tool: Result<Arc<CatalogTool>, ResultCode>,
+}
+
+/// Who owns each call of a reply.
+pub(super) fn owners(reply: &Reply, presented: &Presented) -> Vec<Owned<Ours>> {
+    let owner = |(index, call): (usize, &RawCall)| {
+        let tool = match presented.resolve(&call.name) {
+            Resolved::Runner => {
+                return Owned::Runner(RunnerCall {
+                    index,
+                    name: call.name.clone(),
+                });
+            }
+            Resolved::Managed(tool) => Ok(tool.clone()),
+            Resolved::Nobody(code) => Err(code),
+        };
+        Owned::Managed(Ours { index, tool })
+    };
+    reply.calls().iter().enumerate().map(owner).collect()
+}
+
+impl Turn {
+    /// Each call that gets a result from us, with those rejected that must not run.
+    pub(super) fn begin_round(&mut self, reply: Reply, partition: Partition<Ours>) -> Round {
+        let number = self.rounds;
+        let exhausted = number > self.policy.max_rounds.max(1);
+        let (calls, runner, order) = match partition {
+            Partition::NoCalls => (Vec::new(), Vec::new(), None),
+            Partition::Managed(calls) => (calls, Vec::new(), None),
+            Partition::ManagedThenRunner { managed, hidden } => {
+                let code = out_of_order(&managed, hidden.len());
+                (managed, Vec::new(), code)
+            }
+            // Reached for a runner that can take one call at a time only.
+            Partition::RunnerOwned(calls) => (Vec::new(), calls, Some(ResultCode::MixedToolOrder)),
+            Partition::Interleaved(calls) => {
+                let (mut ours, mut runner) = (Vec::new(), Vec::new());
+                for call in calls {
+                    match call {
+                        Owned::Managed(call) => ours.push(call),
+                        Owned::Runner(call) => runner.push(call),
+                    }
+                }
+                (ours, runner, Some(ResultCode::MixedToolOrder))
+            }
+        };
+        let order = if exhausted {
+            Some(ResultCode::ToolBudgetExhausted)
+        } else {
+            order.or_else(|| out_of_order(&calls, 0))
+        };
+        let mut slots: Vec<Slot> = calls
+            .into_iter()
+            .map(|ours| self.slot(&reply, ours, order))
+            .collect();
+        slots.extend(runner.iter().map(|call| runner_slot(&reply, call, order)));
+        slots.sort_by_key(|slot| slot.index);
+        Round {
+            number,
+            reply,
+            slots,
+            exhausted,
+            intervention: order,
+        }
+    }
+
+    fn slot(&mut self, reply: &Reply, ours: Ours, order: Option<ResultCode>) -> Slot {
+        let call = &reply.calls()[ours.index];
+        let written = as_json(&call.arguments);
+        let (name, tool) = match &ours.tool {
+            Ok(tool) => (tool.name().to_string(), Some(tool.clone())),
+            Err(_) => (call.name.clone(), None),
+        };
+        let mut slot = Slot {
+            index: ours.index,
+            name,
+            tool,
+            arguments: written,
+            state: SlotState::Answered(Answered::rejected(String::new(), false)),
+        };
+        let state = match (order, ours.tool) {
+            (Some(code), _) => Err(Answered::rejected(order_result(code), false)),
+            (None, Err(code)) => Err(Answered::rejected(
+                error_result(code, &unknown_message(code, &call.name), None, None),
+                code == ResultCode::PermissionDenied,
+            )),
+            (None, Ok(tool)) => self.ready(ours.index, call, &tool),
+        };
+        match state {
+            Ok(call) => {
+                slot.arguments = call.arguments.clone();
+                slot.state = SlotState::Waiting(call);
+            }
+            Err(answered) => slot.state = SlotState::Answered(answered),
+        }
+        slot
+    }
+
+    fn ready(
+        &mut self,
+        index: usize,
+        call: &RawCall,
+        tool: &CatalogTool,
+    ) -> Result<ManagedCall, Answered> {
+        if tool.tier == Tier::Elevated {
+            let message = format!("{} needs an approval, which is not available", tool.name());
+            let code = ResultCode::PermissionDenied;
+            return Err(Answered::rejected(
+                error_result(code, &message, None, None),
+                true,
+            ));
+        }
+        let claw_id = self.claw_id.towards(&tool.tool);
+        let executed = arguments::executed(&call.arguments, tool, &claw_id)
+            .and_then(|text| {
+                RawJson::from_text(text).map_err(|_| Refusal {
+                    code: ResultCode::InvalidArguments,
+                    message: "arguments are not JSON".into(),
+                    place: None,
+                })
+            })
+            .map_err(|refusal| self.refused(tool, &refusal))?;
+        Ok(ManagedCall {
+            id: CallId {
+                round: self.rounds,
+                index,
+            },
+            name: tool.name().to_string(),
+            arguments: executed,
+            service: tool.tool.execution.service.clone(),
+            tier: tool.tier,
+            read_only: tool.annotations.read_only || tool.tier == Tier::ReadOnly,
+            grant: tool.tool.extension.grant.clone(),
+            digest: tool.digest.clone(),
+            claw_id,
+        })
+    }
+
+    /// A failed validation: with the schema twice, then without.
+    fn refused(&mut self, tool: &CatalogTool, refusal: &Refusal) -> Answered {
+        if refusal.code == ResultCode::UnsupportedTool {
+            let result = error_result(refusal.code, &refusal.message, None, None);
+            return Answered::rejected(result, true);
+        }
+        let failures = self.failures.entry(tool.name().to_string()).or_default();
+        *failures += 1;
+        let exhausted = *failures >= RETRIES_EXHAUSTED_AT;
+        let mut details = vec![("retryable", (!exhausted).to_string())];
+        if let Some((path, rule)) = &refusal.place {
+            details.push(("path", json::quote(path)));
+            details.push(("rule", json::quote(rule)));
+        }
+        if !exhausted {
+            details.push(("schema", tool.shown_schema.clone()));
+        }
+        let code = if exhausted {
+            ResultCode::RetriesExhausted
+        } else {
+            refusal.code
+        };
+        let details = json::object(&details);
+        Answered::rejected(
+            error_result(code, &refusal.message, Some(&details), None),
+            exhausted,
+        )
+    }
+}
+
+impl Round {
+    /// The calls to run next; empty when every call has its result.
+    pub(super) fn next_group(&mut self, past: &mut Past) -> Vec<ManagedCall> {
+        let mut group: Vec<ManagedCall> = Vec::new();
+        let mut keys: Vec<Key> = Vec::new();
+        for slot in &mut self.slots {
+            let SlotState::Waiting(call) = &slot.state else {
+                // Between calls of a group, a call that is answered already is a barrier
+                // unless its tool is parallel_safe too.
+                if group.is_empty() || slot.parallel_safe() {
+                    continue;
+                }
+                break;
+            };
+            if !group.is_empty() && (!slot.parallel_safe() || group.len() == MAX_PARALLEL) {
+                break;
+            }
+            let key = Key::of(call);
+            // Whether this is a repetition shows when the other has its outcome.
+            if keys.contains(&key) {
+                break;
+            }
+            let annotations = slot.tool.as_ref().map(|tool| tool.annotations);
+            if let Some(duplicate) = past.duplicate(&key, annotations.unwrap_or_default()) {
+                let mut answered =
+                    Answered::rejected(duplicate_result(&slot.name, duplicate), true);
+                answered.duplicate = Some(duplicate);
+                slot.state = SlotState::Answered(answered);
+                continue;
+            }
+            let call = call.clone();
+            slot.state = SlotState::Running(call.clone());
+            group.push(call);
+            keys.push(key);
+            if !slot.parallel_safe() {
+                break;
+            }
+        }
+        group
+    }
+
+    /// Takes one outcome in. `false`: nobody waits for it.
+    pub(super) fn finished(
+        &mut self,
+        id: CallId,
+        outcome: &ToolOutcome,
+        latency: Duration,
+        max_bytes: usize,
+        past: &mut Past,
+    ) -> bool {
+        let found = self
+            .slots
+            .iter_mut()
+            .find(|slot| matches!(&slot.state, SlotState::Running(call) if call.id == id));
+        let Some(slot) = found else {
+            return false;
+        };
+        let SlotState::Running(call) = &slot.state else {
+            return false;
+        };
+        let certainty = outcome.certainty();
+        let executed = certainty != Certainty::NeverRan;
+        if executed {
+            past.executed(Key::of(call), self.number, certainty);
+        }
+        slot.state = SlotState::Answered(Answered {
+            result: outcome.result(&slot.name, max_bytes),
+            latency,
+            executed,
+            made: true,
+            success: outcome.is_success(),
+            duplicate: None,
+        });
+        true
+    }
+
+    pub(super) fn running(&self) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| matches!(slot.state, SlotState::Running(_)))
+    }
+
+    /// Ends what has no result yet.
+    pub(super) fn cut_short(&mut self, code: ResultCode) {
+        for slot in &mut self.slots {
+            let (executed, message) = match &slot.state {
+                SlotState::Answered(_) => continue,
+                SlotState::Running(_) => (true, "the turn ended while it ran; it may have run"),
+                SlotState::Waiting(_) => (false, "the turn ended before it ran"),
+            };
+            let mut answered = Answered::rejected(error_result(code, message, None, None), false);
+            answered.executed = executed;
+            slot.state = SlotState::Answered(answered);
+        }
+    }
+
+    pub(super) fn results(&self) -> Vec<ToolResult> {
+        self.slots
+            .iter()
+            .filter_map(|slot| {
+                slot.answered().map(|answered| ToolResult {
+                    call: slot.index,
+                    content: answered.result.clone(),
+                })
+            })
+            .collect()
+    }
+
+    pub(super) fn trace(&self) -> TraceRound {
+        let tool_calls = self.slots.iter().filter_map(Slot::trace).collect();
+        TraceRound {
+            round: self.number,
+            tool_calls,
+            round_usage: TraceUsage::of(self.reply.usage(), None),
+        }
+    }
+
+    pub(super) fn intervention(&self) -> Option<String> {
+        self.intervention.map(|code| code.to_string())
+    }
+
+    /// A terminal tool succeeded. It is the last call, or nothing ran.
+    pub(super) fn ended_by_success(&self) -> bool {
+        self.slots.iter().any(|slot| {
+            let terminal = slot.tool.as_ref().is_some_and(terminal);
+            terminal && slot.answered().is_some_and(|answered| answered.success)
+        })
+    }
+
+    pub(super) fn satisfied(&self) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| slot.answered().is_some_and(|answered| answered.made))
+    }
+}
+
+impl Slot {
+    fn parallel_safe(&self) -> bool {
+        self.tool
+            .as_ref()
+            .is_some_and(|tool| tool.annotations.parallel_safe)
+    }
+
+    fn answered(&self) -> Option<&Answered> {
+        match &self.state {
+            SlotState::Answered(answered) => Some(answered),
+            SlotState::Waiting(_) | SlotState::Running(_) => None,
+        }
+    }
+
+    fn trace(&self) -> Option<TraceCall> {
+        let answered = self.answered()?;
+        let tool = self.tool.as_ref();
+        Some(TraceCall {
+            name: self.name.clone(),
+            arguments: self.arguments.clone(),
+            result: as_json(&answered.result),
+            latency_ms: u64::try_from(answered.latency.as_millis()).unwrap_or(u64::MAX),
+            service: tool.map(|tool| tool.tool.execution.service.clone()),
+            tier: tool.map(|tool| tool.tier),
+            read_only: tool.map(|tool| tool.annotations.read_only || tool.tier == Tier::ReadOnly),
+            grant: tool.and_then(|tool| tool.tool.extension.grant.clone()),
+            executed: answered.executed,
+            duplicate: answered.duplicate,
+        })
+    }
+}
+
+fn terminal(tool: &Arc<CatalogTool>) -> bool {
+    tool.annotations.terminal_on_success
+}
+
+/// A terminal call that others follow (`hidden` ones of the runner too): nothing runs.
+fn out_of_order(calls: &[Ours], hidden: usize) -> Option<ResultCode> {
+    let is_terminal = |ours: &Ours| ours.tool.as_ref().is_ok_and(terminal);
+    let last = calls.len().checked_sub(1)?;
+    calls
+        .iter()
+        .enumerate()
+        .any(|(at, ours)| is_terminal(ours) && (at < last || hidden > 0))
+        .then_some(ResultCode::TerminalOnSuccessOrder)
+}
+
+fn runner_slot(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>) -> Slot {
+    let code = order.unwrap_or(ResultCode::MixedToolOrder);
+    Slot {
+        index: call.index,
+        name: call.name.clone(),
+        tool: None,
+        arguments: as_json(&reply.calls()[call.index].arguments),
+        state: SlotState::Answered(Answered::rejected(order_result(code), false)),
+    }
+}
+
+fn order_result(code: ResultCode) -> String {
+    let message = match code {
+        ResultCode::TerminalOnSuccessOrder => {
+            "nothing was run: a call that ends the turn must be the last of its message"
+        }
+        ResultCode::ToolBudgetExhausted => {
+            "this call was not run: the turn has no rounds left; answer with what is known"
+        }
+        _ => {
+            "nothing was run: call the managed service tools first, alone, and other tools in a \
+             later message, one kind at a time"
+        }
+    };
+    error_result(code, message, None, None)
+}
+
+fn duplicate_result(name: &str, duplicate: DuplicateOf) -> String {
+    let details = json::object(&[
+        ("round", duplicate.round.to_string()),
+        ("count", duplicate.count.to_string()),
+    ]);
+    error_result(
+        ResultCode::DuplicateToolCall,
+        &format!(
+            "{name} was called with these arguments in round {}; it was not run again, \
+             see that result",
+            duplicate.round
+        ),
+        Some(&details),
+        None,
+    )
+}
+
+fn unknown_message(code: ResultCode, name: &str) -> String {
+    match code {
+        ResultCode::PermissionDenied => format!("{name} is not granted"),
+        ResultCode::UnsupportedRequirement => {
+            format!("{name} has a restriction that this release does not know")
+        }
+        _ => format!("there is no tool `{name}`"),
+    }
+}
+
+/// Text that is JSON as it is, other text as a JSON string.
+fn as_json(text: &str) -> RawJson {
+    let text = if text.trim_ascii().is_empty() {
+        "{}"
+    } else {
+        text
+    };
+    RawJson::from_text(text)
+        .or_else(|_| RawJson::from_text(json::quote(text)))
+        .expect("a quoted text is JSON")
+}
