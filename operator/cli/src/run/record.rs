@@ -68,11 +68,11 @@ fn lines(folder: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn describe(lines: &[String]) -> String {
-    // The mediator's own write-ahead lines, and a line that a kill cut off, are no requests.
+    // Write-ahead lines, and a line that a kill cut off, are no requests.
     let records: Vec<Line> = lines
         .iter()
         .filter_map(|line| serde_json::from_str::<Line>(line).ok())
-        .filter(|line| line.kind.as_deref().is_none_or(|kind| kind == "request"))
+        .filter(|line| line.kind.as_deref() != Some("intent"))
         .collect();
     let calls: Vec<&Call> = records
         .iter()
