@@ -125,6 +125,8 @@ fn kube_proxy(layout: &Layout) -> Value {
         "mode": "nftables",
         "clusterCIDR": POD_RANGE,
         "oomScoreAdj": 0,
+        // A Service of pods that are Ready answers at once and not a second later.
+        "nftables": {"minSyncPeriod": "50ms"},
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
         // The sysctls belong to the machine, and a container may not write them.

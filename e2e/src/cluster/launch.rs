@@ -23,6 +23,9 @@ use crate::images;
 /// From the first program's start, on a machine that is busy with builds.
 const READY_DEADLINE: Duration = Duration::from_secs(240);
 
+/// What the kubelet and runc set for pods.
+const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
+
 /// Starts a node and returns when it takes pods.
 pub fn launch(layout: &Layout, mut state: State, progress: &Progress) -> Result<Cluster> {
     progress.stage(format!(
@@ -134,25 +137,31 @@ fn connect(index: Index, node: i32) -> Result<()> {
 /// controllers to be handed down to it.
 fn make_cgroups(layout: &Layout) -> Result<()> {
     for hierarchy in sweep::hierarchies()? {
-        let controllers = hierarchy.join("cgroup.controllers");
-        let unified = fs::read_to_string(&controllers).unwrap_or_default();
-        if !unified.trim().is_empty() {
-            hand_down(&hierarchy, &unified)?;
-        }
         let folder = hierarchy.join(layout.cgroup());
+        hand_down(&hierarchy)?;
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        if !unified.trim().is_empty() {
-            hand_down(&folder, &unified)?;
-        }
+        hand_down(&folder)?;
     }
     Ok(())
 }
 
-fn hand_down(folder: &Path, controllers: &str) -> Result<()> {
-    let wanted: Vec<String> = controllers
+/// Does nothing in a hierarchy of cgroup v1, nor in a v2 one that has no controllers
+/// because those of v1 have them.
+fn hand_down(folder: &Path) -> Result<()> {
+    let offered = folder.join("cgroup.controllers");
+    if !offered.exists() {
+        return Ok(());
+    }
+    let offered =
+        fs::read_to_string(&offered).with_context(|| format!("read {}", offered.display()))?;
+    let wanted: Vec<String> = offered
         .split_whitespace()
+        .filter(|controller| CONTROLLERS.contains(controller))
         .map(|controller| format!("+{controller}"))
         .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let path = folder.join("cgroup.subtree_control");
     fs::write(&path, wanted.join(" ")).with_context(|| format!("write {}", path.display()))
 }

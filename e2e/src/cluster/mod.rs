@@ -36,7 +36,7 @@ pub use self::binary::kube_binary;
 use self::layout::{CONTAINERD_SOCKET, Layout};
 pub use self::layout::{Home, Name};
 use self::lock::Lock;
-use self::process::{output, run};
+use self::process::{Identity, output, run};
 pub use self::progress::Progress;
 use self::state::{NodeProcesses, State};
 
@@ -140,6 +140,11 @@ impl Cluster {
         let mut command = Command::new(&self.kube);
         command.arg(name).env("KUBECONFIG", &self.kubeconfig);
         command
+    }
+
+    /// The process whose death ends the node; `None` for a cluster that the user named.
+    pub fn process(&self) -> Option<&Identity> {
+        Some(&self.node.as_ref()?.processes.outer)
     }
 
     /// A command inside the node's network, mount and PID namespaces; `None` for a cluster

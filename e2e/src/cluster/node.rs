@@ -31,11 +31,10 @@ pub const GO: &str = "go";
 
 /// Never returns `Ok`: a node that ends has failed.
 pub fn serve(layout: &Layout, index: Index, kube: &Path) -> Result<()> {
-    let ended = converse().and_then(|()| {
-        prepare_mounts(layout)?;
-        prepare_network(index)?;
-        Node::default().serve(layout, components(layout, index, kube), kube)
-    });
+    converse()?;
+    let ended = prepare_mounts(layout)
+        .and_then(|()| prepare_network(index))
+        .and_then(|()| Node::default().serve(layout, components(layout, index, kube), kube));
     if let Err(error) = &ended {
         fs::write(layout.failure(), format!("{error:#}\n")).context("write the failure")?;
     }
@@ -43,7 +42,7 @@ pub fn serve(layout: &Layout, index: Index, kube: &Path) -> Result<()> {
 }
 
 /// The host must know this process before anything starts: an end of input instead of the
-/// word means that it was killed before that.
+/// word means that it was killed before that, and that the cluster's folder may be another's.
 fn converse() -> Result<()> {
     println!("{READY}");
     std::io::stdout().flush()?;
