@@ -36,6 +36,11 @@ impl DeskState {
             ledger: Ledger::default(),
         })
     }
+
+    /// What was asked, for tests in the same process.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
 }
 
 pub fn router(state: Arc<DeskState>) -> Router {

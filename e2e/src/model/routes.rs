@@ -66,6 +66,11 @@ impl ModelState {
         })
     }
 
+    /// What was asked, for tests in the same process.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
     fn next(&self) -> u64 {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,0 +1,257 @@
+//! A developer's machine: the scripted model and the trading desk on loopback, and
+//! `kubectl toolcrib run` on the trading-desk example. No cluster, no internet.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Arc, OnceLock},
+};
+
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use toolcrib_e2e::{
+    desk::{self, DeskState},
+    model::{self, ModelState, Script},
+    serving::serve_on,
+};
+
+/// What the example's Secrets hold, by what they are for.
+pub struct Credentials {
+    pub provider_key: String,
+    pub reader: String,
+    pub executor: String,
+}
+
+pub struct Laptop {
+    pub credentials: Credentials,
+    model: Service<ModelState>,
+    desk: Service<DeskState>,
+    /// Dropped with the services' runtime; it holds the key and token files.
+    _files: tempfile::TempDir,
+    _runtime: tokio::runtime::Runtime,
+}
+
+struct Service<T> {
+    state: Arc<T>,
+    address: SocketAddr,
+    /// Dropped, it stops the service.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Laptop {
+    pub fn start(script: Script) -> Self {
+        let credentials = credentials();
+        let files = tempfile::tempdir().unwrap();
+        let key = files.path().join("key");
+        let tokens = files.path().join("tokens");
+        fs::write(&key, &credentials.provider_key).unwrap();
+        fs::create_dir(&tokens).unwrap();
+        fs::write(tokens.join("reader"), &credentials.reader).unwrap();
+        fs::write(tokens.join("executor"), &credentials.executor).unwrap();
+
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let model = ModelState::new(key, script);
+        let desk = DeskState::new(tokens);
+        let model = Service::start(&runtime, model.clone(), model::router(model));
+        let desk = Service::start(&runtime, desk.clone(), desk::router(desk));
+        Self {
+            credentials,
+            model,
+            desk,
+            _files: files,
+            _runtime: runtime,
+        }
+    }
+
+    /// `kubectl toolcrib run` on the example, both services being here.
+    pub fn run(&self, agent: &str, flags: &[&str], command: &[&str]) -> Output {
+        self.run_with(&[], agent, flags, command)
+    }
+
+    /// The same with variables in its environment.
+    pub fn run_with(
+        &self,
+        variables: &[(&str, &str)],
+        agent: &str,
+        flags: &[&str],
+        command: &[&str],
+    ) -> Output {
+        Command::new(built("kubectl-toolcrib"))
+            .envs(variables.iter().copied())
+            .arg("run")
+            .arg("-f")
+            .arg(example())
+            .args(["--agent", agent])
+            .args(["--at", &format!("trading-api=http://{}", self.desk.address)])
+            .args([
+                "--at",
+                &format!("provider:scripted=http://{}", self.model.address),
+            ])
+            .arg("--sidecar")
+            .arg(built("toolcrib-sidecar"))
+            .args(flags)
+            .arg("--")
+            .args(command)
+            .output()
+            .unwrap()
+    }
+
+    /// What the desk was asked, in order.
+    pub fn desk_log(&self) -> Vec<Value> {
+        let log = self.desk.state.ledger().log_since(0);
+        log["requests"].as_array().unwrap().clone()
+    }
+
+    /// What the model was asked, in order.
+    pub fn model_requests(&self) -> Vec<Value> {
+        let requests = serde_json::to_string(&self.model.state.recorder().since(0)).unwrap();
+        let requests: Value = serde_json::from_str(&requests).unwrap();
+        requests["requests"].as_array().unwrap().clone()
+    }
+}
+
+impl<T> Service<T> {
+    fn start(runtime: &tokio::runtime::Runtime, state: Arc<T>, router: axum::Router) -> Self {
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind(("127.0.0.1", 0)))
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        runtime.spawn(async move {
+            serve_on(listener, router, async { drop(stopped.await) })
+                .await
+                .unwrap();
+        });
+        Self {
+            state,
+            address,
+            _stop: stop,
+        }
+    }
+}
+
+/// Names of the tools that a recorded model request offered.
+pub fn offered(request: &Value) -> Vec<&str> {
+    let tools = request["body"]["tools"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    tools
+        .iter()
+        .map(|tool| tool["function"]["name"].as_str().unwrap())
+        .collect()
+}
+
+/// The values of a recorded request's headers, by lower-case name.
+pub fn headers(request: &Value) -> BTreeMap<&str, &str> {
+    let pairs = request["headers"].as_array().unwrap();
+    pairs
+        .iter()
+        .map(|pair| (pair[0].as_str().unwrap(), pair[1].as_str().unwrap()))
+        .collect()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The one JSON document that the program printed. Panics with both outputs.
+pub fn document(output: &Output) -> Value {
+    let shown = || format!("stdout: {}\nstderr: {}", stdout(output), stderr(output));
+    assert!(output.status.success(), "{}\n{}", output.status, shown());
+    serde_json::from_str(&stdout(output)).unwrap_or_else(|error| panic!("{error}\n{}", shown()))
+}
+
+/// The same script that the binary plays by default.
+pub fn demo() -> Script {
+    Script::default_script()
+}
+
+/// What the desk answers for this claw id and principal, as the model is told.
+pub fn market(claw_id: &str, principal: &str) -> Value {
+    let data = desk::market_context(claw_id, principal);
+    json!({"ok": true, "status_code": 200, "data": data})
+}
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
+}
+
+pub fn runner(name: &str) -> String {
+    repository()
+        .join("e2e/runner")
+        .join(name)
+        .to_str()
+        .unwrap()
+        .to_string()
+}
+
+fn example() -> PathBuf {
+    repository().join("crds/examples/trading-desk")
+}
+
+/// From the example's own Secrets, so that there is one place that holds them.
+fn credentials() -> Credentials {
+    let mut values = BTreeMap::new();
+    for entry in fs::read_dir(example()).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            let object = Value::deserialize(document).unwrap();
+            if object["kind"] == "Secret" {
+                let data = object["stringData"]
+                    .as_object()
+                    .unwrap()
+                    .values()
+                    .next()
+                    .unwrap();
+                let name = object["metadata"]["name"].as_str().unwrap().to_string();
+                values.insert(name, data.as_str().unwrap().to_string());
+            }
+        }
+    }
+    let value = |secret: &str| values[secret].clone();
+    Credentials {
+        provider_key: value("scripted-model-key"),
+        reader: value("trading-api-reader"),
+        executor: value("trading-api-executor"),
+    }
+}
+
+/// A program of another package of this workspace, built as it is now.
+fn built(program: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let status = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "-p",
+                "kubectl-toolcrib",
+                "-p",
+                "toolcrib-sidecar",
+            ])
+            .current_dir(repository())
+            .status()
+            .unwrap();
+        assert!(status.success(), "the programs do not build");
+        // This test is target/<profile>/deps/<name>; the programs are two levels up.
+        let test = std::env::current_exe().unwrap();
+        test.parent().and_then(Path::parent).unwrap().to_path_buf()
+    });
+    folder.join(program)
+}

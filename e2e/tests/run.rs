@@ -1,0 +1,187 @@
+//! `kubectl toolcrib run`: the governed call on one machine, with the real mediator.
+
+mod laptop;
+
+use serde_json::{Value, json};
+
+use laptop::{Laptop, demo, document, headers, market, offered, runner, stderr, stdout};
+
+/// Runs the standard-library agent with this prompt.
+fn ask(laptop: &Laptop, agent: &str, flags: &[&str], prompt: &str) -> Value {
+    let program = runner("agent_stdlib.py");
+    let mut command = vec!["python3", program.as_str(), "--json"];
+    command.extend(flags);
+    command.push(prompt);
+    document(&laptop.run(agent, &[], &command))
+}
+
+/// The tool result that the answer quotes.
+fn quoted(answer: &Value) -> Value {
+    let text = answer["answer"].as_str().unwrap();
+    let result = text
+        .strip_prefix("The tool answered: ")
+        .unwrap_or_else(|| panic!("{text}"));
+    serde_json::from_str(result).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_governed_call_reaches_the_service_with_the_projected_token() {
+    for flags in [&[][..], &["--stream"]] {
+        let laptop = Laptop::start(demo());
+        let answer = ask(&laptop, "analyst", flags, "How is my market?");
+        assert_eq!(quoted(&answer), market("analyst", "reader"));
+        assert_eq!(
+            answer["tool_calls"],
+            json!([]),
+            "the managed call must stay hidden"
+        );
+
+        let log = laptop.desk_log();
+        assert_eq!(log.len(), 1, "{log:?}");
+        assert_eq!(log[0]["principal"], "reader");
+        assert_eq!(log[0]["claw_id"], "analyst");
+        assert_eq!(log[0]["claimed_id"], "analyst");
+
+        let requests = laptop.model_requests();
+        assert_eq!(requests.len(), 2, "one round and the answer");
+        for request in &requests {
+            assert_eq!(
+                offered(request),
+                ["local_clock", "trading-api__get_market_context"]
+            );
+            let key = format!("Bearer {}", laptop.credentials.provider_key);
+            assert_eq!(headers(request)["authorization"], key);
+        }
+        // The service is the mediator's business: its name is all that the model is told.
+        let seen = requests[1]["body"].to_string();
+        assert!(!seen.contains("127.0.0.1") && !seen.contains(&laptop.credentials.reader));
+    }
+}
+
+#[test]
+fn the_runner_s_own_tools_stay_its_own() {
+    let laptop = Laptop::start(demo());
+    let answer = ask(&laptop, "analyst", &[], "What does the clock say?");
+    assert_eq!(answer["tool_calls"], json!(["local_clock"]));
+    assert!(quoted(&answer)["utc"].is_string());
+    assert_eq!(laptop.desk_log(), [] as [Value; 0]);
+}
+
+#[test]
+fn what_was_not_granted_is_neither_offered_nor_executed() {
+    let laptop = Laptop::start(demo());
+    let answer = ask(&laptop, "analyst", &[], "Please trade.");
+    let result = quoted(&answer);
+    assert_eq!(result["ok"], false, "{result}");
+    assert!(result["error"]["code"].is_string(), "{result}");
+    assert_eq!(answer["tool_calls"], json!([]));
+    assert_eq!(laptop.desk_log(), [] as [Value; 0]);
+    for request in laptop.model_requests() {
+        assert!(
+            !offered(&request)
+                .iter()
+                .any(|name| name.contains("execute_trade"))
+        );
+    }
+}
+
+#[test]
+fn the_executor_trades_with_its_own_credential() {
+    let laptop = Laptop::start(demo());
+    let result = quoted(&ask(&laptop, "executor", &[], "Please trade."));
+    assert_eq!(result["ok"], true, "{result}");
+    assert_eq!(result["data"]["trade"]["principal"], "executor");
+    let log = laptop.desk_log();
+    assert_eq!(log.len(), 1, "{log:?}");
+    let sent: Value = serde_json::from_str(log[0]["body"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        sent,
+        json!({"symbol": "OTTR", "side": "buy", "quantity": 3})
+    );
+}
+
+#[test]
+fn the_program_holds_no_credential() {
+    let laptop = Laptop::start(demo());
+    // Of its own processes all that can be read, and the files of its working directory.
+    let look = "env; tr '\\0' '\\n' < /proc/$$/cmdline; tr '\\0' '\\n' < /proc/$PPID/cmdline";
+    let output = laptop.run("analyst", &[], &["sh", "-c", look]);
+    let seen = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(seen.contains("OPENAI_BASE_URL=http://127.0.0.1:"), "{seen}");
+    assert!(seen.contains("OPENAI_API_KEY=analyst:"), "{seen}");
+    let secrets = &laptop.credentials;
+    for secret in [&secrets.provider_key, &secrets.reader, &secrets.executor] {
+        assert!(!seen.contains(secret.as_str()), "{seen}");
+        assert!(
+            !stderr(&output).contains(secret.as_str()),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn a_credential_from_a_variable_is_used_and_kept_from_the_program() {
+    let laptop = Laptop::start(demo());
+    let program = runner("agent_stdlib.py");
+    let script = format!(
+        "test -z \"$DESK_TOKEN\" || exit 9; exec python3 '{program}' --json 'How is my market?'"
+    );
+    let token = laptop.credentials.executor.clone();
+    // The example's Secret has the reader's token; this one takes its place.
+    let output = laptop.run_with(
+        &[("DESK_TOKEN", &token)],
+        "analyst",
+        &[
+            "--secret",
+            "trading/trading-api-reader/token=env:DESK_TOKEN",
+        ],
+        &["sh", "-c", &script],
+    );
+    assert_eq!(quoted(&document(&output)), market("analyst", "executor"));
+}
+
+#[test]
+fn it_ends_with_the_program_s_code_and_leaves_nothing_behind() {
+    let laptop = Laptop::start(demo());
+    let output = laptop.run(
+        "analyst",
+        &[],
+        &["sh", "-c", "echo $OPENAI_BASE_URL; exit 7"],
+    );
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let address = stdout(&output);
+    let address = address
+        .trim()
+        .trim_start_matches("http://")
+        .trim_end_matches("/v1");
+    assert!(
+        std::net::TcpStream::connect(address).is_err(),
+        "{address} still answers"
+    );
+}
+
+#[test]
+fn the_record_is_summed_up_and_kept_where_asked() {
+    let laptop = Laptop::start(demo());
+    let kept = tempfile::tempdir().unwrap();
+    let folder = kept.path().to_str().unwrap();
+    let program = runner("agent_stdlib.py");
+    let command = ["python3", program.as_str(), "How is my market?"];
+    let output = laptop.run("analyst", &["--history-dir", folder], &command);
+    let said = stderr(&output);
+    assert!(
+        said.contains("toolcrib: 1 request, 1 managed tool call\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("  trading-api.get_market_context {\"claw_id\":\"analyst\"}: ok"),
+        "{said}"
+    );
+    let record = std::fs::read_to_string(kept.path().join("history.jsonl")).unwrap();
+    assert!(
+        !record.contains(&laptop.credentials.reader),
+        "a credential is in the record"
+    );
+}
