@@ -50,7 +50,7 @@ pub struct AgentSpec {
     /// The surfaces that this agent may reach at all. A tool needs a grant besides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, (has(y.as) ? y.as : y.name) == (has(x.as) ? x.as : x.name)))").message("two surfaces go by the same name: give one of them another with `as`"))]
+    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, has(x.__as__) ? (has(y.__as__) ? y.__as__ == x.__as__ : y.name == x.__as__) : (has(y.__as__) ? y.__as__ == x.name : y.name == x.name)))").message("two surfaces go by the same name: give one of them another with `as`"))]
     pub surfaces: Vec<AgentSurface>,
     /// Whether the namespace's ToolDefaults add to this agent's grants. Left out: Include.
     #[serde(skip_serializing_if = "Option::is_none")]
