@@ -1,10 +1,8 @@
 //! `kubectl toolcrib run`: the governed call on one machine, with the real mediator.
 
-mod laptop;
-
 use serde_json::{Value, json};
 
-use laptop::{Laptop, demo, document, headers, market, offered, runner, stderr, stdout};
+use crate::machine::{Laptop, demo, document, headers, market, offered, runner, stderr, stdout};
 
 /// Runs the standard-library agent with this prompt.
 fn ask(laptop: &Laptop, agent: &str, flags: &[&str], prompt: &str) -> Value {

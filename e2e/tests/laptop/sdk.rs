@@ -3,8 +3,6 @@
 //! They live in an environment under `~/.cache/toolcrib` that is made once per pinned list,
 //! with `pip` from the Python package index; everything after that needs no internet.
 
-mod laptop;
-
 use std::{
     fs,
     io::Write as _,
@@ -15,7 +13,7 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use laptop::{Laptop, demo, document, market, repository, runner, stderr, stdout};
+use crate::machine::{Laptop, demo, document, market, repository, runner, stderr, stdout};
 use toolcrib_e2e::model::Script;
 
 #[test]

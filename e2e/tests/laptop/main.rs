@@ -1,0 +1,7 @@
+//! What a developer has without a cluster: `kubectl toolcrib run` with the real mediator.
+//!
+//! One program, so that the machine's set-up is compiled once.
+
+mod machine;
+mod run;
+mod sdk;
