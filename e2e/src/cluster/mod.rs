@@ -38,7 +38,8 @@ pub use self::layout::{Home, Name};
 use self::lock::Lock;
 use self::process::{Identity, output, run};
 pub use self::progress::Progress;
-use self::state::{NodeProcesses, State};
+use self::state::NodeProcesses;
+pub use self::state::{State, names};
 
 /// Another `up` or `down` of the same cluster, which may be building Kubernetes.
 const TURN_DEADLINE: Duration = Duration::from_secs(50 * 60);

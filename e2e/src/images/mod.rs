@@ -175,10 +175,11 @@ mod tests {
             if let Some(name) = line.strip_prefix("FROM scratch AS ") {
                 stages.push((name.into(), Vec::new()));
                 inside = true;
-            } else if inside && let Some((_, lines)) = stages.last_mut() {
-                if !line.trim().is_empty() {
-                    lines.push(line.into());
-                }
+            } else if inside
+                && !line.trim().is_empty()
+                && let Some((_, lines)) = stages.last_mut()
+            {
+                lines.push(line.into());
             }
         }
         stages
