@@ -22,6 +22,9 @@ pub struct Compilation {
     pub manifest_digest: String,
     /// Every reference in the files, and where its value may go.
     pub sources: BTreeMap<SecretKeyRef, Source>,
+    /// Secrets and ConfigMaps among the agent's references that could not be read. A caller
+    /// whose stores are still filling waits instead of writing this compilation.
+    pub unknown: BTreeSet<(crate::Kind, ObjectRef)>,
     pub tools: Vec<ToolSummary>,
     pub withheld: Vec<Withheld>,
     /// Sorted. All that concerns this agent: findings on the agent, its grants, and the

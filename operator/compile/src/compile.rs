@@ -1,76 +1,122 @@
-//! compile: resolve → check → lower → context → bounds → digest.
+//! compile: effective → reach → authority → lower → providers → bounds → context → digest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toolcrib_crds::Agent;
 use toolcrib_manifest::{
-    AgentFile, Context, Digests, FeedsFile, Identity, Mode, Policy, ProvidersFile, Streaming, Tier,
+    AgentFile, Context, Digests, FeedsFile, Mode, ProvidersFile, ServiceSettings, Tls,
     ToolsExtension, ToolsFile, VERSION,
 };
 
+use crate::authority::{self, Rule};
+use crate::bounds;
 use crate::compilation::Files;
+use crate::context::{self, Shown};
+use crate::credential::Sources;
+use crate::effective::{self, Effective};
+use crate::lower::{self, Lowered};
+use crate::materialize::references_in;
+use crate::reach::{self, Reach};
 use crate::{
-    Compilation, GrantReport, Inputs, ObjectRef, ProviderReport, SurfaceReport, manifest_digest,
+    Code, Compilation, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Severity, Subject,
+    ToolSummary, Withheld, manifest_digest, models,
 };
-
-/// Which Secrets and ConfigMaps an agent's compilation looks at: names to have facts about
-/// before [`compile`] runs. Reading a value takes [`Compilation::references`], which are
-/// fewer: what compile refuses is never read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct References {
-    pub secrets: BTreeSet<ObjectRef>,
-    pub config_maps: BTreeSet<ObjectRef>,
-}
 
 /// Compiles one agent. `None`: there is no such Agent, or it cannot be read.
 pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
-    inputs.agents.get(agent)?;
+    let (key, agent) = inputs.agents.get_key_value(agent)?;
+    let mut work = Work::default();
+    let effective = effective::merge(inputs, key, agent, &mut work.found);
+    let rules = authority::rules(inputs, key, agent);
+    let reach = reach::reach(inputs, key, agent, &rules, &mut work);
+    report_unreached(key, agent, &rules, &mut work.found);
+
+    let mut lowered: Vec<Lowered> = reach
+        .iter()
+        .flat_map(|reach| {
+            let rules = rules
+                .get(&reach.resolved.subject.key)
+                .map_or(&[][..], Vec::as_slice);
+            lower::tools(inputs, key, reach, rules, effective.max_tier, &mut work)
+        })
+        .collect();
+    let feeds = reach
+        .iter()
+        .flat_map(|reach| {
+            let rules = rules
+                .get(&reach.resolved.subject.key)
+                .map_or(&[][..], Vec::as_slice);
+            lower::feeds(inputs, key, reach, rules, &mut work)
+        })
+        .collect();
+    if let Some(refusal) = &effective.refusal {
+        for tool in lowered.drain(..) {
+            work.withhold(tool.tool.name, refusal.code, refusal.message.clone());
+        }
+    }
+
+    let providers = models::providers(
+        inputs,
+        &key.namespace,
+        effective.models.as_ref(),
+        &effective.models_subject,
+        &mut work.sources,
+        &mut work.found,
+    );
     let mut files = Files {
-        agent: AgentFile {
-            version: VERSION,
-            agent: agent.name.clone(),
-            namespace: agent.namespace.clone(),
-            claw_id: agent.name.clone(),
-            identity: Identity::Agent,
-            tokens: Vec::new(),
-            models: None,
-            streaming: Streaming::Buffered,
-            max_tier: Tier::Elevated,
-            context: Context::Mount,
-            digest: None,
-            files: None,
-            link: inputs.settings.link.clone(),
-            mode: Mode::Mediated,
-            native: false,
-            prompt: None,
-            requires: Vec::new(),
-        },
+        agent: agent_file(inputs, key, &effective),
         tools: ToolsFile {
             version: VERSION,
-            tools: Vec::new(),
-            policy: Policy::default(),
+            tools: lowered.iter().map(|lowered| lowered.tool.clone()).collect(),
+            policy: effective.policy,
             extension: ToolsExtension::default(),
         },
         providers: ProvidersFile {
             version: VERSION,
-            providers: BTreeMap::new(),
+            providers,
         },
-        feeds: FeedsFile::default(),
+        feeds: FeedsFile(feeds),
     };
+    for excess in bounds::enforce(&mut files) {
+        let subject = Subject::new(Kind::Agent, key);
+        work.found.add(
+            &subject,
+            "spec.surfaces",
+            excess.code,
+            excess.message.clone(),
+        );
+        work.withhold(excess.tool.name, excess.code, excess.message);
+    }
+    files.tools.extension.services = services(&reach, &files);
+    let tools = summaries(lowered, &files);
+    let refusal = effective
+        .refusal
+        .clone()
+        .or_else(|| no_model_provider(key, &files, &mut work.found));
+
+    let context = context_data(key, &effective, &reach, &files, &mut work.found);
     let manifest_digest = manifest_digest(&files);
     files.agent.digest = Some(Digests {
         manifest: manifest_digest.clone(),
         credentials: String::new(),
     });
+    let used = references_in(&files);
+    work.sources
+        .0
+        .retain(|reference, _| used.contains(reference));
+    work.withheld.sort();
+    work.withheld.dedup();
     Some(Compilation {
-        agent: agent.clone(),
+        agent: key.clone(),
         files,
-        context: BTreeMap::new(),
+        context,
         manifest_digest,
-        sources: BTreeMap::new(),
-        tools: Vec::new(),
-        withheld: Vec::new(),
-        diagnostics: Vec::new(),
-        refusal: None,
+        unknown: inputs.unknown_among(&references_of(inputs, key, agent)),
+        sources: work.sources.0,
+        tools,
+        withheld: work.withheld,
+        diagnostics: work.found.into_sorted(),
+        refusal,
     })
 }
 
@@ -83,48 +129,212 @@ pub fn compile_all(inputs: &Inputs) -> BTreeMap<ObjectRef, Compilation> {
         .collect()
 }
 
+/// What one compilation collects on its way.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub found: Diagnostics,
+    pub sources: Sources,
+    pub withheld: Vec<Withheld>,
+}
+
+impl Work {
+    pub fn withhold(&mut self, what: String, code: Code, message: String) {
+        self.withheld.push(Withheld {
+            what,
+            code,
+            message,
+        });
+    }
+}
+
+/// Which Secrets and ConfigMaps an agent's compilation looks at: names to have facts about
+/// before [`compile`] runs. Reading a value takes [`Compilation::references`], which are
+/// fewer: what compile refuses is never read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    pub secrets: BTreeSet<ObjectRef>,
+    pub config_maps: BTreeSet<ObjectRef>,
+}
+
 /// What must be known of Secrets and ConfigMaps to compile `agent`.
-pub fn references(_inputs: &Inputs, _agent: &ObjectRef) -> References {
-    References::default()
+pub fn references(inputs: &Inputs, agent: &ObjectRef) -> References {
+    inputs
+        .agents
+        .get_key_value(agent)
+        .map(|(key, agent)| references_of(inputs, key, agent))
+        .unwrap_or_default()
 }
 
-/// A Surface by itself, for its status. `None`: there is none.
-pub fn check_surface(inputs: &Inputs, surface: &ObjectRef) -> Option<SurfaceReport> {
-    inputs.surfaces.get(surface)?;
-    Some(SurfaceReport {
-        tools: 0,
-        descriptor_digest: None,
-        consumers: 0,
-        diagnostics: Vec::new(),
-    })
+fn references_of(inputs: &Inputs, key: &ObjectRef, agent: &Agent) -> References {
+    let mut references = References::default();
+    for entry in &agent.spec.surfaces {
+        let surface_key = reach::surface_key(key, entry);
+        if let Some(secret) = &entry.secret_key_ref {
+            references
+                .secrets
+                .insert(ObjectRef::new(key.namespace.clone(), secret.name.clone()));
+        }
+        if let Some(surface) = inputs.surfaces.get(&surface_key) {
+            references.of_surface(&surface_key, surface);
+        }
+    }
+    for (provider_key, provider) in inputs.providers_in(&key.namespace) {
+        references.of_provider(provider_key, provider);
+    }
+    references
 }
 
-/// A ToolGrant by itself, for its status. `None`: there is none.
-pub fn check_grant(inputs: &Inputs, grant: &ObjectRef) -> Option<GrantReport> {
-    inputs.grants.get(grant)?;
-    Some(GrantReport {
-        agents: 0,
-        tools: 0,
-        diagnostics: Vec::new(),
-    })
+/// Rules about surfaces that the agent does not declare: both layers are needed.
+fn report_unreached(
+    key: &ObjectRef,
+    agent: &Agent,
+    rules: &BTreeMap<ObjectRef, Vec<Rule<'_>>>,
+    found: &mut Diagnostics,
+) {
+    let declared: BTreeSet<ObjectRef> = agent
+        .spec
+        .surfaces
+        .iter()
+        .map(|entry| reach::surface_key(key, entry))
+        .collect();
+    for (_, rules) in rules
+        .iter()
+        .filter(|(surface, _)| !declared.contains(*surface))
+    {
+        for rule in rules {
+            let (code, message) = rule.not_declared_by(key);
+            found.add(
+                &Subject::new(Kind::Agent, key),
+                "spec.surfaces",
+                code,
+                message.clone(),
+            );
+            if code.severity() == Severity::Error {
+                found.add(
+                    &rule.subject(),
+                    format!("{}.surface", rule.field),
+                    code,
+                    message,
+                );
+            }
+        }
+    }
 }
 
-/// A ToolDefaults by itself, for its status. `None`: there is none.
-pub fn check_defaults(inputs: &Inputs, defaults: &ObjectRef) -> Option<GrantReport> {
-    inputs.defaults.get(defaults)?;
-    Some(GrantReport {
-        agents: 0,
-        tools: 0,
-        diagnostics: Vec::new(),
-    })
+fn agent_file(inputs: &Inputs, key: &ObjectRef, effective: &Effective) -> AgentFile {
+    AgentFile {
+        version: VERSION,
+        agent: key.name.clone(),
+        namespace: key.namespace.clone(),
+        claw_id: key.name.clone(),
+        identity: effective.identity,
+        tokens: Vec::new(),
+        models: effective.models.clone(),
+        streaming: effective.streaming,
+        max_tier: effective.max_tier,
+        context: effective.context,
+        digest: None,
+        files: None,
+        link: inputs.settings.link.clone(),
+        mode: Mode::Mediated,
+        native: false,
+        prompt: None,
+        requires: Vec::new(),
+    }
 }
 
-/// A ModelProvider by itself, for its status. `None`: there is none.
-pub fn check_provider(inputs: &Inputs, provider: &ObjectRef) -> Option<ProviderReport> {
-    inputs.providers.get(provider)?;
-    Some(ProviderReport {
-        keys: 0,
-        consumers: 0,
-        diagnostics: Vec::new(),
-    })
+/// CA bundles of the surfaces that have a tool in the files.
+fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSettings> {
+    reach
+        .iter()
+        .filter(|reach| {
+            files
+                .tools
+                .tools
+                .iter()
+                .any(|tool| tool.execution.service == reach.alias)
+        })
+        .filter_map(|reach| {
+            let ca = reach.resolved.ca.as_ref().ok()?.clone()?;
+            let settings = ServiceSettings {
+                tls: Some(Tls { ca: Some(ca) }),
+                proxy: None,
+            };
+            Some((reach.alias.clone(), settings))
+        })
+        .collect()
+}
+
+/// Of the tools that are left in the files.
+fn summaries(lowered: Vec<Lowered>, files: &Files) -> Vec<ToolSummary> {
+    let kept: BTreeSet<&str> = files.tools.tools.iter().map(|tool| &*tool.name).collect();
+    lowered
+        .into_iter()
+        .map(|lowered| lowered.summary)
+        .filter(|summary| kept.contains(&*summary.name))
+        .collect()
+}
+
+/// Tools that no model can call are a hard error.
+fn no_model_provider(
+    key: &ObjectRef,
+    files: &Files,
+    found: &mut Diagnostics,
+) -> Option<Diagnostic> {
+    if files.tools.tools.is_empty() || !files.providers.providers.is_empty() {
+        return None;
+    }
+    let refusal = Diagnostic {
+        object: Subject::new(Kind::Agent, key),
+        field: "spec.models".to_owned(),
+        code: Code::NoModelProvider,
+        severity: Code::NoModelProvider.severity(),
+        message: format!(
+            "the agent holds tools, and no usable ModelProvider of namespace {} serves a model for it: create one, or correct spec.models",
+            key.namespace
+        ),
+    };
+    found.extend([refusal.clone()]);
+    Some(refusal)
+}
+
+fn context_data(
+    key: &ObjectRef,
+    effective: &Effective,
+    reach: &[Reach<'_>],
+    files: &Files,
+    found: &mut Diagnostics,
+) -> BTreeMap<String, String> {
+    if effective.context == Context::None {
+        return BTreeMap::new();
+    }
+    let shown: Vec<Shown<'_>> = reach
+        .iter()
+        .filter_map(|reach| {
+            let descriptor = reach.resolved.descriptor()?;
+            let manual = descriptor.tools.is_empty();
+            Some(Shown {
+                name: &reach.alias,
+                description: &descriptor.description,
+                skill: reach.resolved.skill.as_deref(),
+                endpoints: if manual { &descriptor.endpoints } else { &[] },
+                base_url: reach
+                    .resolved
+                    .address
+                    .as_ref()
+                    .ok()
+                    .map(|address| &*address.base_url),
+            })
+        })
+        .collect();
+    let (data, left_out) = context::render(&key.name, &files.tools.tools, &shown);
+    for surface in left_out {
+        found.add(
+            &Subject::new(Kind::Agent, key),
+            "spec.surfaces",
+            Code::ManifestTooLarge,
+            format!("the skill of {surface} does not fit into the context: shorten it"),
+        );
+    }
+    data
 }

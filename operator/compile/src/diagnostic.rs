@@ -214,6 +214,8 @@ codes! {
     SurfaceNotFound: Error, Reference,
     /// A granted surface is not among the agent's surfaces.
     SurfaceNotDeclared: Error, Reference,
+    /// ToolDefaults name a surface that this agent does not declare; the agent gets none of it.
+    DefaultsSurfaceNotDeclared: Warning, Reference,
     /// Another namespace's surface does not consent.
     ConsentMissing: Error, Reference,
     /// A granted tool is not in the surface's descriptor.
@@ -240,6 +242,9 @@ codes! {
     /// The surface's credential is not shared with other namespaces.
     CredentialNotShared: Error, Reference,
 
+    /// The descriptor asks for a credential and the Surface names none; calls go without.
+    NoCredential: Warning, Spec,
+
     /// The Service is not there.
     ServiceNotFound: Error, Reference,
     /// The Service has no such port.
@@ -254,12 +259,14 @@ codes! {
     /// The tool is Elevated: it is offered, and every call is denied until approvals exist.
     NeedsApproval: Warning, Spec,
     /// The tool's tier is above the agent's maxTier.
-    TierAboveMaximum: Error, Spec,
+    TierAboveMaximum: Warning, Spec,
 
     /// The agent holds tools and no provider serves a model for it.
     NoModelProvider: Error, Spec,
     /// No provider of the namespace serves this model.
     ModelNotServed: Error, Reference,
+    /// The default model is not among the allowed ones.
+    DefaultModelNotAllowed: Error, Spec,
     /// A fallback speaks another dialect than the default; it can never step in.
     FallbackDialectMismatch: Error, Spec,
 

@@ -15,7 +15,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::LinkConfig;
 
 use crate::names;
-use crate::{Kind, ObjectRef};
+use crate::{Kind, ObjectRef, References};
 
 /// What is known of something that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,6 +268,21 @@ impl Inputs {
 
     pub(crate) fn config_map(&self, config_map: &ObjectRef) -> Presence<&BTreeMap<String, String>> {
         look_up(&self.config_maps, config_map, self.unlisted, "ConfigMap")
+    }
+
+    /// Which of these could not be read.
+    pub(crate) fn unknown_among(&self, references: &References) -> BTreeSet<(Kind, ObjectRef)> {
+        let secrets = references
+            .secrets
+            .iter()
+            .filter(|key| matches!(self.secret(key), Presence::Unknown(_)))
+            .map(|key| (Kind::Secret, key.clone()));
+        let config_maps = references
+            .config_maps
+            .iter()
+            .filter(|key| matches!(self.config_map(key), Presence::Unknown(_)))
+            .map(|key| (Kind::ConfigMap, key.clone()));
+        secrets.chain(config_maps).collect()
     }
 
     /// Labels of a namespace, with the one that every namespace carries. `None`: nobody

@@ -8,27 +8,46 @@
 
 pub mod names;
 
-mod compilation;
+mod inputs;
+mod reference;
+
 mod compile;
+
+mod address;
+mod authority;
+mod bounds;
+mod consent;
+mod context;
+mod credential;
+mod descriptor;
+mod effective;
+mod lower;
+mod models;
+mod offer;
+mod reach;
+mod schema;
+mod served;
+mod surface;
+mod template;
+
+mod check;
+mod compilation;
 mod diagnostic;
 pub mod digest;
+mod finding;
 pub mod identity;
 pub mod inject;
-mod inputs;
 mod load;
 mod materialize;
 pub mod normalize;
-mod reference;
 mod report;
 
+pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use compilation::{
     Compilation, CredentialKind, Files, GrantSource, Object, Role, Source, SourceState,
     ToolSummary, Withheld,
 };
-pub use compile::{
-    References, check_defaults, check_grant, check_provider, check_surface, compile, compile_all,
-    references,
-};
+pub use compile::{References, compile, compile_all, references};
 pub use diagnostic::{Code, Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use inputs::{Inputs, Presence, SecretFacts, ServiceFacts, Settings, Synced};

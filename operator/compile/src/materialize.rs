@@ -280,6 +280,15 @@ fn withhold(files: &mut Files, has_value: &dyn Fn(&SecretKeyRef) -> bool) -> Vec
     withheld
 }
 
+/// Every reference that stands in the files.
+pub(crate) fn references_in(files: &Files) -> BTreeSet<SecretKeyRef> {
+    let mut references = BTreeSet::new();
+    each_secret(&mut files.clone(), &mut |_, text| {
+        references.extend(SecretKeyRef::from_placeholder(text));
+    });
+    references
+}
+
 /// Calls `visit` with every secret of the files and its place.
 fn each_secret(files: &mut Files, visit: &mut dyn FnMut(String, &mut SecretText)) {
     for (index, tool) in files.tools.tools.iter_mut().enumerate() {

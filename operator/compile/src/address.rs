@@ -1,0 +1,221 @@
+//! Where a surface or provider is, and where none may be.
+//!
+//! Literal addresses that lead to the pod itself, to the node's metadata or to the API
+//! server are refused here, in every spelling that `url` reads; names are checked again by
+//! the mediator, against the address that it really connects to.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use url::{Host, Url};
+
+/// A base address that was found to be one that may be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// Without a trailing slash.
+    pub base_url: String,
+    /// As a Secret's hosts annotation names it: a name, `name.namespace.svc`, or a literal.
+    pub host: String,
+}
+
+/// A port of a Service.
+pub(crate) fn of_service(scheme: &str, name: &str, namespace: &str, port: u16) -> Address {
+    let host = format!("{name}.{namespace}.svc");
+    Address {
+        base_url: format!("{scheme}://{host}:{port}"),
+        host,
+    }
+}
+
+/// A url that a user wrote. `Err`: why it is refused, and what to do.
+pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Address, String> {
+    let url = Url::parse(text).map_err(|error| format!("{text:?} is not a url: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("{text:?} must begin with http:// or https://"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not hold a user name or password: use auth".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(format!("{text:?} must not have a query or fragment"));
+    }
+    let host = match url.host() {
+        None => return Err(format!("{text:?} names no host")),
+        Some(Host::Domain(name)) => {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            if is_refused_name(&name) {
+                return Err(format!(
+                    "{name:?} is the pod itself, the node's metadata or the API server: name another host"
+                ));
+            }
+            name
+        }
+        Some(Host::Ipv4(address)) => literal(IpAddr::V4(address))?,
+        Some(Host::Ipv6(address)) => literal(IpAddr::V6(address))?,
+    };
+    if refused_hosts.contains(&host) {
+        return Err(format!(
+            "{host:?} is the API server or the operator: name another host"
+        ));
+    }
+    Ok(Address {
+        base_url: url.as_str().trim_end_matches('/').to_owned(),
+        host,
+    })
+}
+
+fn literal(address: IpAddr) -> Result<String, String> {
+    let refused = match address {
+        IpAddr::V4(address) => is_refused_v4(address),
+        IpAddr::V6(address) => is_refused_v6(address),
+    };
+    if refused {
+        Err(format!(
+            "{address} is a loopback, link-local, metadata or otherwise reserved address: name another host"
+        ))
+    } else {
+        Ok(address.to_string())
+    }
+}
+
+fn is_refused_v4(address: Ipv4Addr) -> bool {
+    /// Clouds' metadata services outside of the link-local range.
+    const METADATA: [Ipv4Addr; 3] = [
+        Ipv4Addr::new(100, 100, 100, 200),
+        Ipv4Addr::new(168, 63, 129, 16),
+        Ipv4Addr::new(192, 0, 0, 192),
+    ];
+    address.is_loopback()
+        || address.is_link_local()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || address.is_broadcast()
+        || address.octets()[0] == 0
+        || METADATA.contains(&address)
+}
+
+fn is_refused_v6(address: Ipv6Addr) -> bool {
+    const EC2_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || address.is_unicast_link_local()
+        || address == EC2_METADATA
+        || embedded_v4(address).is_some_and(is_refused_v4)
+}
+
+/// The IPv4 address that an IPv6 literal leads to: mapped, compatible, NAT64, 6to4.
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let segments = address.segments();
+    let tail = |high: u16, low: u16| {
+        let [a, b] = high.to_be_bytes();
+        let [c, d] = low.to_be_bytes();
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match segments {
+        [0, 0, 0, 0, 0, 0xffff | 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => Some(tail(high, low)),
+        _ => None,
+    }
+}
+
+fn is_refused_name(name: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "localhost",
+        "metadata",
+        "metadata.google.internal",
+        "instance-data",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+    ];
+    NAMES.contains(&name)
+        || name.ends_with(".localhost")
+        || name.starts_with("kubernetes.default.svc.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn taken(text: &str, base_url: &str, host: &str) {
+        let expected = Address {
+            base_url: base_url.to_owned(),
+            host: host.to_owned(),
+        };
+        assert_eq!(of_url(text, &BTreeSet::new()), Ok(expected));
+    }
+
+    #[test]
+    fn urls_are_read_into_one_form() {
+        taken(
+            "https://API.Fish.test/",
+            "https://api.fish.test",
+            "api.fish.test",
+        );
+        taken(
+            "https://api.fish.test/v1/",
+            "https://api.fish.test/v1",
+            "api.fish.test",
+        );
+        taken("http://10.1.2.3:8080", "http://10.1.2.3:8080", "10.1.2.3");
+        taken(
+            "http://model.pond.svc:80/v1",
+            "http://model.pond.svc/v1",
+            "model.pond.svc",
+        );
+    }
+
+    #[test]
+    fn addresses_of_the_pod_the_node_and_the_cluster_are_refused() {
+        for host in [
+            "127.0.0.1",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "0177.0.0.1",
+            "0.0.0.0",
+            "169.254.169.254",
+            "0xa9fea9fe",
+            "[::1]",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:a9fe:a9fe]",
+            "[64:ff9b::169.254.169.254]",
+            "[2002:7f00:1::]",
+            "[fe80::1]",
+            "[fd00:ec2::254]",
+            "100.100.100.200",
+            "168.63.129.16",
+            "224.0.0.1",
+            "localhost",
+            "LOCALHOST.",
+            "fish.localhost",
+            "metadata.google.internal",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+            "１２７.0.0.1",
+        ] {
+            let url = format!("http://{host}/x");
+            assert!(of_url(&url, &BTreeSet::new()).is_err(), "{url}");
+        }
+        let refused = BTreeSet::from(["toolcrib.system.svc".to_owned()]);
+        assert!(of_url("https://toolcrib.system.svc:8443", &refused).is_err());
+    }
+
+    #[test]
+    fn other_parts_of_a_url_are_refused() {
+        for url in [
+            "ftp://fish.test",
+            "fish.test",
+            "https://",
+            "https://otter:secret@fish.test",
+            "https://fish.test/?x=1",
+            "https://fish.test/#x",
+        ] {
+            assert!(of_url(url, &BTreeSet::new()).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Verb authority: the union of all grants that name the agent and of the ToolDefaults
+//! that it includes. Nothing here subtracts, so removing an object never adds.
+
+use std::collections::BTreeMap;
+
+use toolcrib_crds::{Agent, DefaultsUse, FeedRule, SurfaceName, ToolRule};
+
+use crate::compilation::GrantSource;
+use crate::{Code, Inputs, Kind, ObjectRef, Subject};
+
+/// What a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    Tool,
+    Feed,
+}
+
+/// One entry of a grant or of ToolDefaults.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule<'a> {
+    pub source: GrantSource,
+    pub verb: Verb,
+    /// `spec.tools[2]`.
+    pub field: String,
+    pub surface: ObjectRef,
+    pub allow: &'a [String],
+    pub descriptor_digest: Option<&'a str>,
+}
+
+impl Rule<'_> {
+    pub fn subject(&self) -> Subject {
+        Subject::new(self.source.kind, &self.source.key)
+    }
+
+    pub fn allows_all(&self) -> bool {
+        self.allow.iter().any(|name| name == ALL)
+    }
+
+    /// What to say when `agent` does not declare the rule's surface: both layers are needed.
+    /// ToolDefaults speak to every agent of a namespace, so theirs is only a warning.
+    pub fn not_declared_by(&self, agent: &ObjectRef) -> (Code, String) {
+        let (code, advice) = match self.source.kind {
+            Kind::ToolDefaults => (
+                Code::DefaultsSurfaceNotDeclared,
+                "if the agent should have it",
+            ),
+            _ => (Code::SurfaceNotDeclared, "or remove the rule"),
+        };
+        let message = format!(
+            "{} {} names surface {}, which agent {agent} does not declare: add it to the agent's spec.surfaces, {advice}",
+            self.source.kind.name(),
+            self.source.key,
+            self.surface,
+        );
+        (code, message)
+    }
+
+    /// The names, each with its field; without `"*"`.
+    pub fn names(&self) -> impl Iterator<Item = (String, &str)> {
+        self.allow
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| *name != ALL)
+            .map(|(index, name)| (format!("{}.allow[{index}]", self.field), name.as_str()))
+    }
+}
+
+/// All of a surface's tools, said explicitly.
+pub(crate) const ALL: &str = "*";
+
+/// The rules that speak of `agent`, by surface, in the order of their objects.
+pub(crate) fn rules<'a>(
+    inputs: &'a Inputs,
+    key: &ObjectRef,
+    agent: &Agent,
+) -> BTreeMap<ObjectRef, Vec<Rule<'a>>> {
+    let grants = inputs
+        .grants_in(&key.namespace)
+        .filter(|(_, grant)| grant.spec.agents.contains(&key.name))
+        .flat_map(|(grant_key, grant)| {
+            of_object(
+                Kind::ToolGrant,
+                grant_key,
+                &grant.spec.tools,
+                &grant.spec.feeds,
+            )
+        });
+    let defaults = inputs
+        .defaults_of(&key.namespace)
+        .filter(|_| includes_defaults(agent))
+        .into_iter()
+        .flat_map(|(defaults_key, defaults)| {
+            of_object(
+                Kind::ToolDefaults,
+                defaults_key,
+                &defaults.spec.tools,
+                &defaults.spec.feeds,
+            )
+        });
+    let mut by_surface: BTreeMap<ObjectRef, Vec<Rule<'a>>> = BTreeMap::new();
+    for rule in grants.chain(defaults) {
+        by_surface
+            .entry(rule.surface.clone())
+            .or_default()
+            .push(rule);
+    }
+    by_surface
+}
+
+/// Include, unless the agent says otherwise.
+pub(crate) fn includes_defaults(agent: &Agent) -> bool {
+    agent.spec.tool_defaults != Some(DefaultsUse::Exclude)
+}
+
+/// The rules of one object.
+pub(crate) fn of_object<'a>(
+    kind: Kind,
+    key: &ObjectRef,
+    tools: &'a [ToolRule],
+    feeds: &'a [FeedRule],
+) -> Vec<Rule<'a>> {
+    let rule = |verb, field, surface: &SurfaceName, allow, descriptor_digest| Rule {
+        source: GrantSource {
+            kind,
+            key: key.clone(),
+        },
+        verb,
+        field,
+        surface: ObjectRef::new(
+            surface.namespace.as_deref().unwrap_or(&key.namespace),
+            surface.name.clone(),
+        ),
+        allow,
+        descriptor_digest,
+    };
+    let tools = tools.iter().enumerate().map(|(index, entry)| {
+        rule(
+            Verb::Tool,
+            format!("spec.tools[{index}]"),
+            &entry.surface,
+            &entry.allow[..],
+            entry.descriptor_digest.as_deref(),
+        )
+    });
+    let feeds = feeds.iter().enumerate().map(|(index, entry)| {
+        rule(
+            Verb::Feed,
+            format!("spec.feeds[{index}]"),
+            &entry.surface,
+            &entry.allow[..],
+            None,
+        )
+    });
+    tools.chain(feeds).collect()
+}

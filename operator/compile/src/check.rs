@@ -1,0 +1,264 @@
+//! Objects by themselves, for the status of kinds other than Agent and for the CLI.
+
+use std::collections::BTreeSet;
+
+use crate::authority::{self, Rule, Verb, includes_defaults};
+use crate::consent::consents;
+use crate::credential::{self, Sources};
+use crate::finding::Finding;
+use crate::models;
+use crate::offer;
+use crate::reach::surface_key;
+use crate::report::{GrantReport, ProviderReport, SurfaceReport};
+use crate::served::{Feature, served};
+use crate::surface::{self, ResolvedSurface};
+use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, SecretKeyRef, Subject, names};
+
+/// A Surface by itself. `None`: there is none.
+pub fn check_surface(inputs: &Inputs, surface: &ObjectRef) -> Option<SurfaceReport> {
+    let resolved = surface::resolve(inputs, surface)?;
+    let mut found = Diagnostics::default();
+    resolved.report(&mut found);
+    check_credentials(inputs, &resolved, &mut found);
+    let consumers = inputs
+        .agents()
+        .filter(|(key, agent)| {
+            agent
+                .spec
+                .surfaces
+                .iter()
+                .any(|entry| surface_key(key, entry) == *surface)
+                && consents(inputs, surface, resolved.surface, &key.namespace)
+        })
+        .count();
+    let descriptor = resolved.descriptor();
+    let usable = |descriptor: &crate::descriptor::Descriptor| {
+        descriptor
+            .tools
+            .values()
+            .filter(|tool| tool.is_ok())
+            .count()
+    };
+    Some(SurfaceReport {
+        tools: count(descriptor.map_or(0, usable)),
+        descriptor_digest: descriptor.map(|descriptor| descriptor.digest.clone()),
+        consumers: count(consumers),
+        diagnostics: found.into_sorted(),
+    })
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Every Secret that the surface names, whether an agent uses it or not.
+fn check_credentials(inputs: &Inputs, resolved: &ResolvedSurface<'_>, found: &mut Diagnostics) {
+    let described = resolved.descriptor().and_then(|found| found.auth.as_ref());
+    let Some(auth) = &resolved.surface.spec.auth else {
+        if let Some(kind) = described.and_then(|auth| auth.kind.as_deref())
+            && kind != "none"
+        {
+            found.add(
+                &resolved.subject,
+                "spec.auth",
+                Code::NoCredential,
+                format!("is missing, and the descriptor asks for {kind}: set secretKeyRef, else calls go without a credential"),
+            );
+        }
+        return;
+    };
+    let Ok(address) = &resolved.address else {
+        return;
+    };
+    let kind = match credential::auth_type(Some(auth), described) {
+        Ok(kind) => kind,
+        Err(finding) => return finding.report(&resolved.subject, found),
+    };
+    let hosts = BTreeSet::from([address.host.clone()]);
+    let shared = auth
+        .secret_key_ref
+        .iter()
+        .map(|secret| ("spec.auth.secretKeyRef".to_owned(), secret));
+    let single = auth.per_agent.iter().enumerate().map(|(index, entry)| {
+        (
+            format!("spec.auth.perAgent[{index}].secretKeyRef"),
+            &entry.secret_key_ref,
+        )
+    });
+    for (field, secret) in shared.chain(single) {
+        let keys = credential::secret_keys(kind, secret, described).map_err(|message| {
+            Finding::new(format!("{field}.key"), Code::SecretKeyUnspecified, message)
+        });
+        let checked = keys.and_then(|keys| {
+            let name = ObjectRef::new(resolved.subject.key.namespace.clone(), secret.name.clone());
+            let values = keys
+                .into_iter()
+                .map(|key| {
+                    let reference = SecretKeyRef::new(name.clone(), key);
+                    let mut unused = Sources::default();
+                    credential::allow(inputs, &reference, &hosts, &field, &mut unused)
+                        .map(|()| reference.placeholder())
+                })
+                .collect::<Result<Vec<_>, Finding>>()?;
+            credential::auth(kind, values, Some(auth), described)
+        });
+        if let Err(finding) = checked {
+            finding.report(&resolved.subject, found);
+        }
+    }
+}
+
+/// A ToolGrant by itself. `None`: there is none.
+pub fn check_grant(inputs: &Inputs, grant: &ObjectRef) -> Option<GrantReport> {
+    let (key, grant) = inputs.grants.get_key_value(grant)?;
+    let subject = Subject::new(Kind::ToolGrant, key);
+    let mut found = Diagnostics::default();
+    let mut agents = 0;
+    let rules = authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds);
+    for (index, name) in grant.spec.agents.iter().enumerate() {
+        let agent_key = ObjectRef::new(key.namespace.clone(), name.clone());
+        let Some(agent) = inputs.agents.get(&agent_key) else {
+            found.add(
+                &subject,
+                format!("spec.agents[{index}]"),
+                Code::AgentNotFound,
+                format!("agent {agent_key} is not there: create it, or correct the name"),
+            );
+            continue;
+        };
+        agents += 1;
+        let declared: BTreeSet<ObjectRef> = agent
+            .spec
+            .surfaces
+            .iter()
+            .map(|entry| surface_key(&agent_key, entry))
+            .collect();
+        for rule in rules
+            .iter()
+            .filter(|rule| !declared.contains(&rule.surface))
+        {
+            let (code, message) = rule.not_declared_by(&agent_key);
+            found.add(&subject, format!("{}.surface", rule.field), code, message);
+        }
+    }
+    let tools = check_rules(inputs, &rules, &mut found);
+    Some(GrantReport {
+        agents,
+        tools,
+        diagnostics: found.into_sorted(),
+    })
+}
+
+/// A ToolDefaults by itself. `None`: there is none.
+pub fn check_defaults(inputs: &Inputs, defaults: &ObjectRef) -> Option<GrantReport> {
+    let (key, defaults) = inputs.defaults.get_key_value(defaults)?;
+    let mut found = Diagnostics::default();
+    if key.name != names::TOOL_DEFAULTS {
+        found.add(
+            &Subject::new(Kind::ToolDefaults, key),
+            "metadata.name",
+            Code::InvalidName,
+            "must be \"default\": a namespace has one ToolDefaults, and this one gives nothing",
+        );
+    }
+    let agents = inputs
+        .agents()
+        .filter(|(agent_key, agent)| {
+            agent_key.namespace == key.namespace && includes_defaults(agent)
+        })
+        .count();
+    let rules = authority::of_object(
+        Kind::ToolDefaults,
+        key,
+        &defaults.spec.tools,
+        &defaults.spec.feeds,
+    );
+    let tools = check_rules(inputs, &rules, &mut found);
+    Some(GrantReport {
+        agents: count(agents),
+        tools,
+        diagnostics: found.into_sorted(),
+    })
+}
+
+/// How many existing tools the rules name; what they name and is not there is said.
+fn check_rules(inputs: &Inputs, rules: &[Rule<'_>], found: &mut Diagnostics) -> u32 {
+    let mut tools: BTreeSet<(ObjectRef, String)> = BTreeSet::new();
+    for rule in rules {
+        let subject = rule.subject();
+        let surface_field = format!("{}.surface", rule.field);
+        let Some(resolved) = surface::resolve(inputs, &rule.surface) else {
+            let message = match inputs.undecodable_reason(Kind::Surface, &rule.surface) {
+                Some(reason) => format!("surface {} does not read: {reason}", rule.surface),
+                None => format!(
+                    "surface {} is not there: create it, or correct the name",
+                    rule.surface
+                ),
+            };
+            found.add(&subject, surface_field, Code::SurfaceNotFound, message);
+            continue;
+        };
+        if !consents(
+            inputs,
+            &rule.surface,
+            resolved.surface,
+            &rule.source.key.namespace,
+        ) {
+            found.add(
+                &subject,
+                surface_field,
+                Code::ConsentMissing,
+                format!(
+                    "surface {} does not consent to namespace {}: its owner must allow it in spec.consumers.namespaces",
+                    rule.surface, rule.source.key.namespace
+                ),
+            );
+            continue;
+        }
+        let matched = offer::hold(rule, &resolved);
+        for unmet in matched.unmet {
+            found.add(&subject, unmet.field, unmet.code, unmet.message);
+        }
+        match rule.verb {
+            Verb::Tool => {
+                let named = matched.names.into_iter();
+                tools.extend(named.map(|name| (rule.surface.clone(), name.to_owned())));
+            }
+            Verb::Feed => {
+                if let Err(finding) = served("spec.feeds", Feature::Feeds) {
+                    finding.report(&subject, found);
+                }
+            }
+        }
+    }
+    count(tools.len())
+}
+
+/// A ModelProvider by itself. `None`: there is none.
+pub fn check_provider(inputs: &Inputs, provider: &ObjectRef) -> Option<ProviderReport> {
+    let (key, provider) = inputs.providers.get_key_value(provider)?;
+    let subject = Subject::new(Kind::ModelProvider, key);
+    let mut found = Diagnostics::default();
+    let compiled = models::provider_of(
+        inputs,
+        &subject,
+        provider,
+        &mut Sources::default(),
+        &mut found,
+    );
+    let consumers = inputs
+        .agents()
+        .filter(|(agent_key, _)| agent_key.namespace == key.namespace)
+        .filter(|(agent_key, agent)| {
+            let mut unused = Diagnostics::default();
+            let effective = crate::effective::merge(inputs, agent_key, agent, &mut unused);
+            models::selected(effective.models.as_ref())
+                .is_none_or(|selected| selected.contains(key.name.as_str()))
+        })
+        .count();
+    Some(ProviderReport {
+        keys: count(compiled.map_or(0, |compiled| compiled.keys.len())),
+        consumers: count(consumers),
+        diagnostics: found.into_sorted(),
+    })
+}

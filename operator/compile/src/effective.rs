@@ -1,0 +1,286 @@
+//! What is in force for an agent: its own fields, else those of the namespace's
+//! ToolDefaults, else the built-in ones; field by field.
+
+use toolcrib_crds::{
+    Agent, Context, DurationText, Egress, Identity, Mode, Policy, Runner, Streaming,
+};
+use toolcrib_manifest as manifest;
+
+use crate::authority::includes_defaults;
+use crate::finding::Finding;
+use crate::served::{Feature, served};
+use crate::{Code, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Subject, names};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Effective {
+    pub identity: manifest::Identity,
+    pub context: manifest::Context,
+    pub streaming: manifest::Streaming,
+    pub max_tier: manifest::Tier,
+    pub policy: manifest::Policy,
+    pub models: Option<manifest::Models>,
+    /// Where `models` stands, for findings about it.
+    pub models_subject: Subject,
+    /// The agent asks for a restriction that is not served: it gets no tool.
+    pub refusal: Option<Diagnostic>,
+}
+
+pub(crate) fn merge(
+    inputs: &Inputs,
+    key: &ObjectRef,
+    agent: &Agent,
+    found: &mut Diagnostics,
+) -> Effective {
+    let own = Subject::new(Kind::Agent, key);
+    let defaults = inputs
+        .defaults_of(&key.namespace)
+        .filter(|_| includes_defaults(agent));
+    let theirs = Subject::new(
+        Kind::ToolDefaults,
+        &ObjectRef::new(key.namespace.clone(), names::TOOL_DEFAULTS),
+    );
+    let unreadable = includes_defaults(agent)
+        .then(|| inputs.undecodable_reason(Kind::ToolDefaults, &theirs.key))
+        .flatten();
+    let default_spec = defaults.map(|(_, defaults)| &defaults.spec);
+    let spec = &agent.spec;
+    let empty = Policy::default();
+    let policy = Layers {
+        own: (&own, spec.policy.as_ref().unwrap_or(&empty)),
+        theirs: (
+            &theirs,
+            default_spec
+                .and_then(|defaults| defaults.policy.as_ref())
+                .unwrap_or(&empty),
+        ),
+    };
+
+    let mode = pick(
+        (&own, spec.mode),
+        (&theirs, default_spec.and_then(|defaults| defaults.mode)),
+    );
+    let egress = pick(
+        (&own, spec.egress),
+        (&theirs, default_spec.and_then(|defaults| defaults.egress)),
+    );
+    let context = pick(
+        (&own, spec.context),
+        (&theirs, default_spec.and_then(|defaults| defaults.context)),
+    );
+    let mut refusals = Vec::new();
+    if let Some((at, Mode::Native)) = mode {
+        refusals.push((at, served("spec.mode", Feature::NativeMode)));
+    }
+    if let Some((at, Egress::Declared)) = egress {
+        refusals.push((at, served("spec.egress", Feature::DeclaredEgress)));
+    }
+    let refusal = refusals
+        .into_iter()
+        .find_map(|(at, served)| served.err().map(|finding| (at, finding)))
+        .map(|(at, finding)| {
+            finding.report(at, found);
+            Diagnostic {
+                object: own.clone(),
+                field: finding.field,
+                severity: finding.code.severity(),
+                code: finding.code,
+                message: finding.message,
+            }
+        });
+    if let Some(refusal) = &refusal {
+        found.extend([refusal.clone()]);
+    }
+
+    let mut say = |at: &Subject, result: Result<(), Finding>| -> bool {
+        match result {
+            Ok(()) => true,
+            Err(finding) => {
+                finding.report(at, found);
+                false
+            }
+        }
+    };
+    if spec.native == Some(true) {
+        say(&own, served("spec.native", Feature::NativeBesideMediated));
+    }
+    match spec.runner {
+        None | Some(Runner::Generic) => {}
+        Some(Runner::ClaudeCode | Runner::OpenClaw) => {
+            say(&own, served("spec.runner", Feature::RunnerConfig));
+        }
+    }
+    if !spec.extra_egress.is_empty() {
+        say(&own, served("spec.extraEgress", Feature::DeclaredEgress));
+    }
+    let context = match context {
+        Some((at, Context::Prompt)) if !say(at, served("spec.context", Feature::PromptContext)) => {
+            manifest::Context::Mount
+        }
+        Some((_, context)) => context.into(),
+        None => manifest::Context::Mount,
+    };
+    let streaming = match policy.pick(|policy| policy.streaming) {
+        Some((at, Streaming::Live))
+            if !say(at, served("spec.policy.streaming", Feature::LiveStreaming)) =>
+        {
+            manifest::Streaming::Buffered
+        }
+        Some((_, streaming)) => streaming.into(),
+        None => manifest::Streaming::Buffered,
+    };
+    // A maximum that cannot be read could be any: the lowest is the safe one.
+    let built_in_tier = match unreadable {
+        None => manifest::Tier::Elevated,
+        Some(reason) => {
+            found.add(
+                &own,
+                "spec.toolDefaults",
+                Code::Undecodable,
+                format!("the namespace's ToolDefaults do not read ({reason}): they give nothing, and only ReadOnly tools pass unless this agent sets policy.maxTier"),
+            );
+            manifest::Tier::ReadOnly
+        }
+    };
+    let (models, models_subject) = models(
+        spec.models.as_ref(),
+        default_spec.and_then(|d| d.models.as_ref()),
+        &own,
+        &theirs,
+    );
+    Effective {
+        identity: match spec.identity {
+            None | Some(Identity::Agent) => manifest::Identity::Agent,
+            Some(Identity::Pod) => manifest::Identity::Pod,
+        },
+        context,
+        streaming,
+        max_tier: policy
+            .pick(|policy| policy.max_tier)
+            .map_or(built_in_tier, |(_, tier)| tier.into()),
+        policy: budgets(&policy, found),
+        models,
+        models_subject,
+        refusal,
+    }
+}
+
+/// A field of the agent, else of the defaults, with the object that it stands in.
+fn pick<'a, T>(
+    own: (&'a Subject, Option<T>),
+    theirs: (&'a Subject, Option<T>),
+) -> Option<(&'a Subject, T)> {
+    own.1
+        .map(|value| (own.0, value))
+        .or_else(|| theirs.1.map(|value| (theirs.0, value)))
+}
+
+struct Layers<'a> {
+    own: (&'a Subject, &'a Policy),
+    theirs: (&'a Subject, &'a Policy),
+}
+
+impl<'a> Layers<'a> {
+    fn pick<T>(&self, field: impl Fn(&'a Policy) -> Option<T>) -> Option<(&'a Subject, T)> {
+        pick(
+            (self.own.0, field(self.own.1)),
+            (self.theirs.0, field(self.theirs.1)),
+        )
+    }
+}
+
+fn budgets(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy {
+    let built_in = manifest::Policy::default();
+    let mut at_least_one = |field: &str, value: Option<(&Subject, u32)>, built_in: u64| match value
+    {
+        Some((at, 0)) => {
+            found.add(
+                at,
+                field,
+                Code::InvalidValue,
+                format!("is 0, {built_in} is in force: write at least 1"),
+            );
+            built_in
+        }
+        Some((_, value)) => value.into(),
+        None => built_in,
+    };
+    let max_rounds = at_least_one(
+        "spec.policy.maxRounds",
+        policy.pick(|policy| policy.max_rounds),
+        built_in.max_rounds.into(),
+    );
+    let max_tool_result_bytes = at_least_one(
+        "spec.policy.maxToolResultBytes",
+        policy.pick(|policy| policy.max_tool_result_bytes),
+        built_in.max_tool_result_bytes,
+    );
+    let mut millis = |field: &str, value: Option<(&Subject, &DurationText)>, built_in: u64| {
+        let Some((at, text)) = value else {
+            return built_in;
+        };
+        match text.parse() {
+            Ok(duration) => u64::try_from(duration.as_millis()).unwrap_or(built_in),
+            Err(error) => {
+                found.add(
+                    at,
+                    field,
+                    Code::InvalidValue,
+                    format!("{error}; {built_in}ms is in force"),
+                );
+                built_in
+            }
+        }
+    };
+    manifest::Policy {
+        max_rounds: u32::try_from(max_rounds).unwrap_or(built_in.max_rounds),
+        timeout_per_tool_ms: millis(
+            "spec.policy.toolTimeout",
+            policy.pick(|policy| policy.tool_timeout.as_ref()),
+            built_in.timeout_per_tool_ms,
+        ),
+        total_timeout_ms: millis(
+            "spec.policy.totalTimeout",
+            policy.pick(|policy| policy.total_timeout.as_ref()),
+            built_in.total_timeout_ms,
+        ),
+        max_tool_result_bytes,
+    }
+}
+
+/// Field by field too; an empty list is one that is not set. `None`: no policy at all.
+fn models(
+    own: Option<&toolcrib_crds::Models>,
+    theirs: Option<&toolcrib_crds::Models>,
+    own_subject: &Subject,
+    their_subject: &Subject,
+) -> (Option<manifest::Models>, Subject) {
+    let subject = if own.is_some() {
+        own_subject
+    } else {
+        their_subject
+    };
+    if own.is_none() && theirs.is_none() {
+        return (None, own_subject.clone());
+    }
+    let list = |field: fn(&toolcrib_crds::Models) -> &Vec<String>| {
+        [own, theirs]
+            .into_iter()
+            .flatten()
+            .map(field)
+            .find(|list| !list.is_empty())
+            .cloned()
+            .unwrap_or_default()
+    };
+    let models = manifest::Models {
+        default: own
+            .and_then(|models| models.default.clone())
+            .or_else(|| theirs.and_then(|models| models.default.clone())),
+        allowed: list(|models| &models.allowed),
+        fallbacks: list(|models| &models.fallbacks),
+        unknown: own
+            .and_then(|models| models.unknown)
+            .or_else(|| theirs.and_then(|models| models.unknown))
+            .map_or(manifest::UnknownModel::Refuse, Into::into),
+    };
+    (Some(models), subject.clone())
+}

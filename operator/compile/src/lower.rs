@@ -1,0 +1,356 @@
+//! From what a surface describes and grants name to entries of the files.
+
+use std::collections::BTreeMap;
+
+use toolcrib_manifest::{
+    Execution, Feed, FeedAuth, GrantRef, Tier, Tool, ToolExtension, Transport,
+};
+
+use crate::authority::{Rule, Verb};
+use crate::compilation::{GrantSource, ToolSummary};
+use crate::compile::Work;
+use crate::credential::{self, Credential, Refused};
+use crate::descriptor::DescribedTool;
+use crate::digest::entry_digest;
+use crate::finding::Finding;
+use crate::offer;
+use crate::reach::Reach;
+use crate::served::{Feature, served};
+use crate::{Code, Inputs, Kind, ObjectRef, Subject};
+
+/// One tool of the files, and what status says of it.
+pub(crate) struct Lowered {
+    pub tool: Tool,
+    pub summary: ToolSummary,
+}
+
+/// The tools of one surface that the rules give, in name order. What is not given is
+/// withheld, and said.
+pub(crate) fn tools(
+    inputs: &Inputs,
+    agent: &ObjectRef,
+    reach: &Reach<'_>,
+    rules: &[Rule<'_>],
+    max_tier: Tier,
+    work: &mut Work,
+) -> Vec<Lowered> {
+    let asked = asked(agent, reach, rules, Verb::Tool, work);
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let (base_url, credential) = match callable(inputs, agent, reach, work) {
+        Ok(callable) => callable,
+        Err((code, message)) => {
+            for name in asked.into_keys() {
+                work.withhold(format!("{}.{name}", reach.alias), code, message.clone());
+            }
+            return Vec::new();
+        }
+    };
+    let Some(descriptor) = reach.resolved.descriptor() else {
+        return Vec::new();
+    };
+    let mut lowered = Vec::new();
+    for (name, grant) in asked {
+        let Some(described) = descriptor.tools.get(name) else {
+            continue;
+        };
+        let canonical = format!("{}.{name}", reach.alias);
+        let result = described
+            .as_ref()
+            .map_err(|finding| reach.resolved.in_descriptor(finding))
+            .and_then(|described| {
+                let tier = reach.resolved.tier(name, described.tier);
+                within_maximum(tier, max_tier)?;
+                let execution = execution(reach, name, described, &base_url, &credential)?;
+                Ok((described, tier, execution))
+            });
+        match result {
+            Err(finding) => {
+                let on_agent = finding.code == Code::TierAboveMaximum;
+                let subject = if on_agent {
+                    Subject::new(Kind::Agent, agent)
+                } else {
+                    reach.resolved.subject.clone()
+                };
+                let message = if on_agent {
+                    format!("{canonical} {}", finding.message)
+                } else {
+                    finding.message.clone()
+                };
+                work.found
+                    .add(&subject, finding.field, finding.code, message);
+                work.withhold(canonical, finding.code, finding.message);
+            }
+            Ok((described, tier, execution)) => {
+                if tier == Tier::Elevated {
+                    needs_approval(agent, &canonical, &grant, work);
+                }
+                lowered.push(lower(
+                    canonical,
+                    described,
+                    tier,
+                    execution,
+                    grant,
+                    &credential,
+                    reach.foreign,
+                ));
+            }
+        }
+    }
+    lowered
+}
+
+/// The feeds of one surface that the rules give.
+pub(crate) fn feeds(
+    inputs: &Inputs,
+    agent: &ObjectRef,
+    reach: &Reach<'_>,
+    rules: &[Rule<'_>],
+    work: &mut Work,
+) -> Vec<Feed> {
+    let asked = asked(agent, reach, rules, Verb::Feed, work);
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let withhold_all = |work: &mut Work, code: Code, message: &str| {
+        for name in asked.keys() {
+            work.withhold(
+                format!("feed {}/{name}", reach.alias),
+                code,
+                message.to_owned(),
+            );
+        }
+    };
+    if let Err(finding) = served("spec.feeds", Feature::Feeds) {
+        for grant in asked.values() {
+            finding.report(&Subject::new(grant.kind, &grant.key), &mut work.found);
+        }
+        finding.report(&Subject::new(Kind::Agent, agent), &mut work.found);
+        withhold_all(work, finding.code, &finding.message);
+        return Vec::new();
+    }
+    let (base_url, credential) = match callable(inputs, agent, reach, work) {
+        Ok(callable) => callable,
+        Err((code, message)) => {
+            withhold_all(work, code, &message);
+            return Vec::new();
+        }
+    };
+    let Some(descriptor) = reach.resolved.descriptor() else {
+        return Vec::new();
+    };
+    let mut lowered = Vec::new();
+    for name in asked.into_keys() {
+        match descriptor.feeds.get(name) {
+            None => {}
+            Some(Err(finding)) => work.withhold(
+                format!("feed {}/{name}", reach.alias),
+                finding.code,
+                finding.message.clone(),
+            ),
+            Some(Ok(feed)) => lowered.push(Feed {
+                name: name.to_owned(),
+                source: reach.alias.clone(),
+                path: feed.path.clone(),
+                ttl: feed.ttl,
+                url: format!("{base_url}{}", feed.path),
+                auth: credential.auth.clone().map(FeedAuth::Full),
+                foreign: reach.foreign,
+            }),
+        }
+    }
+    lowered
+}
+
+/// The names that the rules ask of this surface and that it offers, each with the first
+/// object that gives it. What a rule does not get is said on grant and agent.
+fn asked<'r>(
+    agent: &ObjectRef,
+    reach: &'r Reach<'_>,
+    rules: &'r [Rule<'_>],
+    verb: Verb,
+    work: &mut Work,
+) -> BTreeMap<&'r str, GrantSource> {
+    let mut asked: BTreeMap<&str, GrantSource> = BTreeMap::new();
+    let on_agent = Subject::new(Kind::Agent, agent);
+    for rule in rules.iter().filter(|rule| rule.verb == verb) {
+        let matched = offer::hold(rule, &reach.resolved);
+        for name in matched.names {
+            let first = asked.entry(name).or_insert_with(|| rule.source.clone());
+            if rule.source < *first {
+                *first = rule.source.clone();
+            }
+        }
+        for unmet in matched.unmet {
+            let what = match verb {
+                Verb::Tool => format!("{}.{}", reach.alias, unmet.name),
+                Verb::Feed => format!("feed {}/{}", reach.alias, unmet.name),
+            };
+            work.found.add(
+                &rule.subject(),
+                unmet.field,
+                unmet.code,
+                unmet.message.clone(),
+            );
+            work.found.add(
+                &on_agent,
+                reach.field.clone(),
+                unmet.code,
+                unmet.message.clone(),
+            );
+            work.withhold(what, unmet.code, unmet.message);
+        }
+    }
+    asked
+}
+
+/// Base url and credential; or why nothing of the surface can be called by this agent.
+fn callable(
+    inputs: &Inputs,
+    agent: &ObjectRef,
+    reach: &Reach<'_>,
+    work: &mut Work,
+) -> Result<(String, Credential), (Code, String)> {
+    let because = |finding: &Finding| (finding.code, finding.message.clone());
+    let address = reach.resolved.address.as_ref().map_err(because)?;
+    reach.resolved.ca.as_ref().map_err(because)?;
+    let credential = credential::resolve(
+        inputs,
+        agent,
+        reach.entry,
+        &reach.field,
+        &reach.resolved,
+        &address.host,
+        &mut work.sources,
+    )
+    .map_err(|refused| {
+        let subject = match &refused {
+            Refused::OnSurface(_) => reach.resolved.subject.clone(),
+            Refused::OnAgent(_) => Subject::new(Kind::Agent, agent),
+        };
+        refused.finding().report(&subject, &mut work.found);
+        because(refused.finding())
+    })?;
+    Ok((address.base_url.clone(), credential))
+}
+
+fn within_maximum(tier: Tier, max_tier: Tier) -> Result<(), Finding> {
+    if tier <= max_tier {
+        return Ok(());
+    }
+    Err(Finding::new(
+        "spec.policy.maxTier",
+        Code::TierAboveMaximum,
+        format!(
+            "is {}, above the agent's maximum {}",
+            tier.name(),
+            max_tier.name()
+        ),
+    ))
+}
+
+fn execution(
+    reach: &Reach<'_>,
+    name: &str,
+    described: &DescribedTool,
+    base_url: &str,
+    credential: &Credential,
+) -> Result<Execution, Finding> {
+    let base = Execution {
+        transport: Transport::Http,
+        service: reach.alias.clone(),
+        base_url: base_url.to_owned(),
+        method: None,
+        path: None,
+        body: None,
+        body_key: None,
+        tool_name: None,
+        auth: credential.auth.clone(),
+    };
+    match &described.http {
+        Some(http) => Ok(Execution {
+            method: Some(http.method),
+            path: Some(http.path.clone()),
+            body: http.body,
+            body_key: http.body_key.clone(),
+            ..base
+        }),
+        None => {
+            let field = format!("{}.tools", reach.resolved.descriptor_field);
+            let path = reach.resolved.mcp_path().ok_or_else(|| {
+                Finding::new(
+                    field.clone(),
+                    Code::InvalidTool,
+                    format!(
+                        "the tool {name:?} has no http, and the surface no mcp: add one of them"
+                    ),
+                )
+            })?;
+            served(field, Feature::McpTransport)?;
+            Ok(Execution {
+                transport: Transport::Mcp,
+                path: Some(path.to_owned()),
+                tool_name: Some(name.to_owned()),
+                ..base
+            })
+        }
+    }
+}
+
+fn needs_approval(agent: &ObjectRef, tool: &str, grant: &GrantSource, work: &mut Work) {
+    let message = format!(
+        "{tool} is Elevated: it is offered, and every call is denied, since this release has no approvals; if it is not that dangerous, its surface's owner can lower it in spec.tiers"
+    );
+    let on_grant = Subject::new(grant.kind, &grant.key);
+    work.found.add(
+        &on_grant,
+        "spec.tools",
+        Code::NeedsApproval,
+        message.clone(),
+    );
+    let on_agent = Subject::new(Kind::Agent, agent);
+    work.found
+        .add(&on_agent, "spec.surfaces", Code::NeedsApproval, message);
+}
+
+fn lower(
+    name: String,
+    described: &DescribedTool,
+    tier: Tier,
+    execution: Execution,
+    grant: GrantSource,
+    credential: &Credential,
+    foreign: bool,
+) -> Lowered {
+    let mut tool = Tool {
+        name,
+        description: described.description.clone(),
+        input_schema: described.input_schema.clone(),
+        annotations: described.annotations.clone(),
+        execution,
+        extension: ToolExtension {
+            requires: Vec::new(),
+            tier: Some(tier.name().to_owned()),
+            grant: Some(GrantRef {
+                namespace: grant.key.namespace.clone(),
+                name: grant.key.name.clone(),
+            }),
+            entry_digest: None,
+            foreign,
+        },
+    };
+    let digest = entry_digest(&tool);
+    tool.extension.entry_digest = Some(digest.clone());
+    Lowered {
+        summary: ToolSummary {
+            name: tool.name.clone(),
+            tier,
+            read_only: tier == Tier::ReadOnly,
+            grant,
+            credential: credential.kind,
+            entry_digest: digest,
+        },
+        tool,
+    }
+}

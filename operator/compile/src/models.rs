@@ -1,0 +1,265 @@
+//! The providers that an agent's models can select, with their keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_crds::{ModelProvider, ProviderAuth};
+use toolcrib_manifest as manifest;
+
+use crate::address;
+use crate::credential::{Sources, allow};
+use crate::finding::Finding;
+use crate::served::{Feature, served};
+use crate::surface::read_ca;
+use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, SecretKeyRef, Subject};
+
+/// The providers of `namespace` that `models` can select, as far as they are usable.
+pub(crate) fn providers(
+    inputs: &Inputs,
+    namespace: &str,
+    models: Option<&manifest::Models>,
+    models_subject: &Subject,
+    sources: &mut Sources,
+    found: &mut Diagnostics,
+) -> BTreeMap<String, manifest::Provider> {
+    let selected = selected(models);
+    let providers: BTreeMap<String, manifest::Provider> = inputs
+        .providers_in(namespace)
+        .filter(|(key, _)| {
+            selected
+                .as_ref()
+                .is_none_or(|names| names.contains(key.name.as_str()))
+        })
+        .filter_map(|(key, provider)| {
+            let subject = Subject::new(Kind::ModelProvider, key);
+            let compiled = provider_of(inputs, &subject, provider, sources, found)?;
+            Some((key.name.clone(), compiled))
+        })
+        .collect();
+    if let Some(models) = models {
+        check_refs(models, models_subject, &providers, found);
+    }
+    providers
+}
+
+/// Names of providers that refs begin with; `None`: all of the namespace's.
+pub(crate) fn selected(models: Option<&manifest::Models>) -> Option<BTreeSet<&str>> {
+    let models = models.filter(|models| !models.allowed.is_empty())?;
+    Some(
+        refs(models)
+            .filter_map(|(_, name)| provider_name(name))
+            .collect(),
+    )
+}
+
+fn refs(models: &manifest::Models) -> impl Iterator<Item = (String, &str)> {
+    let default = models
+        .default
+        .iter()
+        .map(|name| ("spec.models.default".to_owned(), name.as_str()));
+    default
+        .chain(numbered("allowed", &models.allowed))
+        .chain(numbered("fallbacks", &models.fallbacks))
+}
+
+fn numbered<'a>(
+    field: &'static str,
+    names: &'a [String],
+) -> impl Iterator<Item = (String, &'a str)> {
+    names
+        .iter()
+        .enumerate()
+        .map(move |(index, name)| (format!("spec.models.{field}[{index}]"), name.as_str()))
+}
+
+fn provider_name(reference: &str) -> Option<&str> {
+    reference.split_once('/').map(|(provider, _)| provider)
+}
+
+fn check_refs(
+    models: &manifest::Models,
+    subject: &Subject,
+    providers: &BTreeMap<String, manifest::Provider>,
+    found: &mut Diagnostics,
+) {
+    for (field, reference) in refs(models) {
+        let provider = provider_name(reference).and_then(|name| providers.get(name));
+        if provider.is_none() {
+            found.add(
+                subject,
+                field,
+                Code::ModelNotServed,
+                format!("no usable ModelProvider of the namespace serves {reference:?}: write it as provider/model, with the name of a ModelProvider"),
+            );
+        }
+    }
+    if let Some(default) = &models.default
+        && !models.allowed.is_empty()
+        && !models.allowed.contains(default)
+    {
+        found.add(
+            subject,
+            "spec.models.default",
+            Code::DefaultModelNotAllowed,
+            format!("{default:?} is not in allowed, so requests that name no model are refused: add it there"),
+        );
+    }
+    let dialects = |reference: &str| -> Option<Vec<manifest::EndpointDialect>> {
+        let provider = providers.get(provider_name(reference)?)?;
+        Some(
+            provider
+                .endpoints
+                .iter()
+                .map(|endpoint| endpoint.dialect)
+                .collect(),
+        )
+    };
+    let Some(spoken) = models.default.as_deref().and_then(dialects) else {
+        return;
+    };
+    for (field, fallback) in numbered("fallbacks", &models.fallbacks) {
+        let Some(other) = dialects(fallback) else {
+            continue;
+        };
+        if !other.iter().any(|dialect| spoken.contains(dialect)) {
+            found.add(
+                subject,
+                field,
+                Code::FallbackDialectMismatch,
+                format!("{fallback:?} speaks none of the default's dialects and nothing is translated: name a fallback of the same dialect"),
+            );
+        }
+    }
+}
+
+/// One provider. `None`: nothing of it can be used; what is wrong is in `found`.
+pub(crate) fn provider_of(
+    inputs: &Inputs,
+    subject: &Subject,
+    provider: &ModelProvider,
+    sources: &mut Sources,
+    found: &mut Diagnostics,
+) -> Option<manifest::Provider> {
+    let spec = &provider.spec;
+    let namespace = &subject.key.namespace;
+    let mut hosts = BTreeSet::new();
+    let mut endpoints = Vec::new();
+    for (index, endpoint) in spec.endpoints.iter().enumerate() {
+        let at = format!("spec.endpoints[{index}]");
+        let address = address::of_url(&endpoint.url, &inputs.settings.refused_hosts)
+            .map_err(|message| Finding::new(format!("{at}.url"), Code::AddressRefused, message));
+        let dialect = match endpoint.dialect {
+            toolcrib_crds::Dialect::OpenAI => Ok(()),
+            toolcrib_crds::Dialect::Anthropic => {
+                served(format!("{at}.dialect"), Feature::AnthropicDialect)
+            }
+        };
+        let responses = match endpoint.responses {
+            Some(true) => served(format!("{at}.responses"), Feature::Responses),
+            Some(false) | None => Ok(()),
+        };
+        if let Err(finding) = &responses {
+            finding.report(subject, found);
+        }
+        match dialect.and(address) {
+            Err(finding) => finding.report(subject, found),
+            Ok(address) => {
+                hosts.insert(address.host);
+                endpoints.push(manifest::Endpoint {
+                    dialect: endpoint.dialect.into(),
+                    base_url: address.base_url,
+                    responses: responses.is_ok() && endpoint.responses == Some(true),
+                });
+            }
+        }
+    }
+    let ca = read_ca(inputs, namespace, spec.tls.as_ref());
+    if let Err(finding) = &ca {
+        finding.report(subject, found);
+    }
+    let ca = ca.ok()?;
+    if endpoints.is_empty() {
+        return None;
+    }
+    let auth = spec.auth.unwrap_or_else(|| {
+        let speaks_openai = spec
+            .endpoints
+            .iter()
+            .any(|endpoint| endpoint.dialect == toolcrib_crds::Dialect::OpenAI);
+        if speaks_openai {
+            ProviderAuth::Bearer
+        } else {
+            ProviderAuth::XApiKey
+        }
+    });
+    let keys = match auth {
+        ProviderAuth::None => Vec::new(),
+        ProviderAuth::Bearer | ProviderAuth::XApiKey => {
+            let keys = keys(inputs, subject, provider, &hosts, sources, found);
+            if keys.is_empty() {
+                return None;
+            }
+            keys
+        }
+    };
+    Some(manifest::Provider {
+        endpoints,
+        auth: auth.into(),
+        keys,
+        tls: ca.map(|ca| manifest::Tls { ca: Some(ca) }),
+        proxy: spec.proxy.clone(),
+    })
+}
+
+fn keys(
+    inputs: &Inputs,
+    subject: &Subject,
+    provider: &ModelProvider,
+    hosts: &BTreeSet<String>,
+    sources: &mut Sources,
+    found: &mut Diagnostics,
+) -> Vec<manifest::ProviderKey> {
+    if provider.spec.api_keys.is_empty() {
+        found.add(
+            subject,
+            "spec.apiKeys",
+            Code::InvalidValue,
+            "is missing: name a Secret's key, or set auth: None",
+        );
+    }
+    let mut keys: Vec<manifest::ProviderKey> = Vec::new();
+    for (index, entry) in provider.spec.api_keys.iter().enumerate() {
+        let field = format!("spec.apiKeys[{index}].secretKeyRef");
+        let Some(key) = &entry.secret_key_ref.key else {
+            found.add(
+                subject,
+                format!("{field}.key"),
+                Code::SecretKeyUnspecified,
+                "is missing: name the Secret's key",
+            );
+            continue;
+        };
+        let secret = ObjectRef::new(
+            subject.key.namespace.clone(),
+            entry.secret_key_ref.name.clone(),
+        );
+        let reference = SecretKeyRef::new(secret, key.clone());
+        let id = format!("{}/{key}", reference.secret.name);
+        if keys.iter().any(|known| known.id == id) {
+            found.add(
+                subject,
+                field,
+                Code::Duplicate,
+                "names the same key as an entry before: remove it",
+            );
+            continue;
+        }
+        match allow(inputs, &reference, hosts, &field, sources) {
+            Ok(()) => keys.push(manifest::ProviderKey {
+                id,
+                secret: reference.placeholder(),
+            }),
+            Err(finding) => finding.report(subject, found),
+        }
+    }
+    keys
+}

@@ -1,0 +1,160 @@
+//! Topology: which surfaces an agent may reach at all, each under the name that the agent
+//! knows it by, resolved and consented to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_crds::{Agent, AgentSurface, ModelProvider, Surface, TlsSpec};
+
+use crate::authority::Rule;
+use crate::compile::{References, Work};
+use crate::consent::consents;
+use crate::surface::{self, ResolvedSurface};
+use crate::{Code, Inputs, Kind, ObjectRef, Subject};
+
+/// One surface within reach.
+pub(crate) struct Reach<'a> {
+    /// The agent's name for it; tools are `<alias>.<tool>`.
+    pub alias: String,
+    pub entry: &'a AgentSurface,
+    /// `spec.surfaces[2]`.
+    pub field: String,
+    pub resolved: ResolvedSurface<'a>,
+    /// Another namespace's.
+    pub foreign: bool,
+}
+
+pub(crate) fn surface_key(agent: &ObjectRef, entry: &AgentSurface) -> ObjectRef {
+    ObjectRef::new(
+        entry.namespace.as_deref().unwrap_or(&agent.namespace),
+        entry.name.clone(),
+    )
+}
+
+/// The surfaces within reach, by alias. What is declared and not within reach is said on
+/// the agent, and withheld if anything of it is granted.
+pub(crate) fn reach<'a>(
+    inputs: &'a Inputs,
+    key: &ObjectRef,
+    agent: &'a Agent,
+    rules: &BTreeMap<ObjectRef, Vec<Rule<'_>>>,
+    work: &mut Work,
+) -> Vec<Reach<'a>> {
+    let subject = Subject::new(Kind::Agent, key);
+    let mut aliases = BTreeSet::new();
+    let mut within = Vec::new();
+    for (index, entry) in agent.spec.surfaces.iter().enumerate() {
+        let field = format!("spec.surfaces[{index}]");
+        let surface = surface_key(key, entry);
+        let alias = entry.alias.clone().unwrap_or_else(|| entry.name.clone());
+        let mut refuse = |part: &str, code: Code, message: String| {
+            let at = crate::finding::join(&field, part);
+            work.found.add(&subject, at, code, message.clone());
+            let granted = rules.get(&surface).map_or(&[][..], Vec::as_slice);
+            for rule in granted {
+                if matches!(code, Code::SurfaceNotFound | Code::ConsentMissing) {
+                    let at = format!("{}.surface", rule.field);
+                    work.found.add(&rule.subject(), at, code, message.clone());
+                }
+            }
+            if !granted.is_empty() {
+                work.withhold(format!("{alias}.*"), code, message);
+            }
+        };
+        if !is_dns_label(&alias) {
+            refuse(
+                "as",
+                Code::InvalidName,
+                format!(
+                    "{alias:?} is not a DNS label: write lower-case letters, digits and '-', at most 63"
+                ),
+            );
+            continue;
+        }
+        if !aliases.insert(alias.clone()) {
+            refuse(
+                "",
+                Code::Duplicate,
+                format!(
+                    "another surface goes by the name {alias:?}: give one of them another with `as`"
+                ),
+            );
+            continue;
+        }
+        let Some(resolved) = surface::resolve(inputs, &surface) else {
+            let message = match inputs.undecodable_reason(Kind::Surface, &surface) {
+                Some(reason) => format!("surface {surface} does not read: {reason}"),
+                None => format!("surface {surface} is not there: create it, or correct the name"),
+            };
+            refuse("name", Code::SurfaceNotFound, message);
+            continue;
+        };
+        if !consents(inputs, &surface, resolved.surface, &key.namespace) {
+            refuse(
+                "namespace",
+                Code::ConsentMissing,
+                format!(
+                    "surface {surface} does not consent to namespace {}: its owner must allow it in spec.consumers.namespaces",
+                    key.namespace
+                ),
+            );
+            continue;
+        }
+        if rules.contains_key(&surface) {
+            resolved.report(&mut work.found);
+        }
+        within.push(Reach {
+            foreign: surface.namespace != key.namespace,
+            alias,
+            entry,
+            field,
+            resolved,
+        });
+    }
+    within.sort_by(|a, b| a.alias.cmp(&b.alias));
+    within
+}
+
+fn is_dns_label(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.chars().all(|c| plain(c) || c == '-')
+        && name.starts_with(plain)
+        && name.ends_with(plain)
+}
+
+impl References {
+    pub(crate) fn of_surface(&mut self, key: &ObjectRef, surface: &Surface) {
+        let here = |name: &str| ObjectRef::new(key.namespace.clone(), name);
+        if let Some(auth) = &surface.spec.auth {
+            let shared = auth.secret_key_ref.iter();
+            let single = auth.per_agent.iter().map(|entry| &entry.secret_key_ref);
+            self.secrets
+                .extend(shared.chain(single).map(|secret| here(&secret.name)));
+        }
+        if let Some(source) = &surface.spec.descriptor_from {
+            self.config_maps
+                .insert(here(&source.config_map_key_ref.name));
+        }
+        self.of_tls(key, surface.spec.tls.as_ref());
+    }
+
+    pub(crate) fn of_provider(&mut self, key: &ObjectRef, provider: &ModelProvider) {
+        let keys = provider.spec.api_keys.iter();
+        self.secrets.extend(
+            keys.map(|entry| {
+                ObjectRef::new(key.namespace.clone(), entry.secret_key_ref.name.clone())
+            }),
+        );
+        self.of_tls(key, provider.spec.tls.as_ref());
+    }
+
+    fn of_tls(&mut self, key: &ObjectRef, tls: Option<&TlsSpec>) {
+        let source = tls.and_then(|tls| tls.ca_from.as_ref());
+        self.config_maps.extend(source.map(|source| {
+            ObjectRef::new(
+                key.namespace.clone(),
+                source.config_map_key_ref.name.clone(),
+            )
+        }));
+    }
+}

@@ -1,0 +1,67 @@
+//! What the API can say and this release does not serve. One list, so that a field is
+//! either served or refused, never ignored; serving a feature means changing its line.
+
+use crate::Code;
+use crate::finding::Finding;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Feature {
+    NativeMode,
+    NativeBesideMediated,
+    LiveStreaming,
+    PromptContext,
+    DeclaredEgress,
+    RunnerConfig,
+    McpTransport,
+    OAuth,
+    Feeds,
+    AnthropicDialect,
+    Responses,
+}
+
+impl Feature {
+    /// `None`: served. Else what to do instead, in words that make a sentence.
+    fn refusal(self) -> Option<&'static str> {
+        match self {
+            Feature::NativeMode => Some(
+                "native mode is not served by this release, so no tool is given: use mode: Mediated",
+            ),
+            Feature::NativeBesideMediated => {
+                Some("the mediator has no /mcp in this release: remove the field")
+            }
+            Feature::LiveStreaming => Some(
+                "Live streaming is not served by this release, Buffered is in force: use Buffered",
+            ),
+            Feature::PromptContext => Some(
+                "the document is not put into prompts by this release, it is mounted: use Mount",
+            ),
+            Feature::DeclaredEgress => Some(
+                "no NetworkPolicy is written by this release, so no tool is given: use Unrestricted and a policy of your own",
+            ),
+            Feature::RunnerConfig => {
+                Some("no mcp.json is written by this release: use runner: Generic")
+            }
+            Feature::McpTransport => Some(
+                "tools without http go over MCP, which this release does not call: add http to the tool",
+            ),
+            Feature::OAuth => {
+                Some("OAuth is not served by this release: use Bearer, Header or Basic")
+            }
+            Feature::Feeds => Some("feeds are not fetched by this release: grant a tool instead"),
+            Feature::AnthropicDialect => {
+                Some("this release mediates OpenAI chat completions only: give an OpenAI endpoint")
+            }
+            Feature::Responses => {
+                Some("the responses resource is not served by this release: remove the field")
+            }
+        }
+    }
+}
+
+/// The finding against the use of a feature; `Ok`: it is served.
+pub(crate) fn served(field: impl Into<String>, feature: Feature) -> Result<(), Finding> {
+    match feature.refusal() {
+        None => Ok(()),
+        Some(advice) => Err(Finding::new(field, Code::NotServedYet, advice)),
+    }
+}

@@ -1,0 +1,291 @@
+//! One surface, resolved by itself: its descriptor, its address, its CA. What depends on
+//! the agent (consent, credentials, grants) is decided elsewhere.
+
+use std::sync::Arc;
+
+use toolcrib_crds::{Scheme, Surface, TlsSpec};
+use toolcrib_manifest::Tier;
+
+use crate::address::{self, Address};
+use crate::descriptor::{self, Descriptor, Skill};
+use crate::finding::{Finding, join};
+use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject};
+
+/// A surface whose parts are known, or known to be unusable.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolvedSurface<'a> {
+    pub subject: Subject,
+    pub surface: &'a Surface,
+    /// `Err`: no tool, feed or skill of it is known; why.
+    pub descriptor: Result<Option<Arc<Descriptor>>, Finding>,
+    /// Where the descriptor's fields stand: `spec.descriptor`, or the ConfigMap's key.
+    pub descriptor_field: String,
+    /// `Err`: nothing can be called; why.
+    pub address: Result<Address, Finding>,
+    /// PEM bundle. `Err`: nothing may be called; why.
+    pub ca: Result<Option<String>, Finding>,
+    pub skill: Option<String>,
+    /// Findings besides those in the results above.
+    findings: Vec<Finding>,
+}
+
+/// `None`: there is no such surface.
+pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<ResolvedSurface<'a>> {
+    let (key, surface) = inputs.surfaces.get_key_value(key)?;
+    let spec = &surface.spec;
+    let mut findings = Vec::new();
+    let (descriptor, descriptor_field) = read_descriptor(inputs, key, surface);
+    let skill = descriptor
+        .as_ref()
+        .ok()
+        .and_then(Option::as_ref)
+        .and_then(|descriptor| skill(inputs, key, surface, descriptor, &mut findings));
+    if let Ok(Some(descriptor)) = &descriptor {
+        for tool in spec.tiers.keys() {
+            if !descriptor.tools.contains_key(tool) {
+                findings.push(Finding::new(
+                    format!("spec.tiers.{tool}"),
+                    Code::ToolNotFound,
+                    format!("the descriptor has no tool {tool:?}: correct the name, or remove it"),
+                ));
+            }
+        }
+    }
+    Some(ResolvedSurface {
+        subject: Subject::new(Kind::Surface, key),
+        surface,
+        descriptor,
+        descriptor_field,
+        address: find_address(inputs, key, surface),
+        ca: read_ca(inputs, &key.namespace, spec.tls.as_ref()),
+        skill,
+        findings,
+    })
+}
+
+impl ResolvedSurface<'_> {
+    pub fn descriptor(&self) -> Option<&Descriptor> {
+        self.descriptor.as_ref().ok()?.as_deref()
+    }
+
+    /// The tier of a tool: what the surface's owner says, else what its annotations say.
+    pub fn tier(&self, tool: &str, described: Tier) -> Tier {
+        self.surface
+            .spec
+            .tiers
+            .get(tool)
+            .map_or(described, |tier| (*tier).into())
+    }
+
+    pub fn mcp_path(&self) -> Option<&str> {
+        match &self.surface.spec.mcp {
+            Some(mcp) => Some(&mcp.path),
+            None => self.descriptor()?.mcp_path.as_deref(),
+        }
+    }
+
+    /// A finding of the descriptor, as one of the Surface.
+    pub fn in_descriptor(&self, finding: &Finding) -> Finding {
+        finding.clone().within(&self.descriptor_field)
+    }
+
+    /// Everything that is wrong with the surface by itself.
+    pub fn report(&self, diagnostics: &mut Diagnostics) {
+        for finding in &self.findings {
+            finding.report(&self.subject, diagnostics);
+        }
+        for finding in [
+            self.descriptor.as_ref().err(),
+            self.address.as_ref().err(),
+            self.ca.as_ref().err(),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            finding.report(&self.subject, diagnostics);
+        }
+        if let Some(descriptor) = self.descriptor() {
+            for finding in &descriptor.findings {
+                self.in_descriptor(finding)
+                    .report(&self.subject, diagnostics);
+            }
+        }
+    }
+}
+
+fn read_descriptor(
+    inputs: &Inputs,
+    key: &ObjectRef,
+    surface: &Surface,
+) -> (Result<Option<Arc<Descriptor>>, Finding>, String) {
+    if let Some(inline) = &surface.spec.descriptor {
+        let field = "spec.descriptor".to_owned();
+        let descriptor = descriptor::read(inline.get())
+            .map(Some)
+            .map_err(|finding| finding.within(&field));
+        return (descriptor, field);
+    }
+    let Some(source) = &surface.spec.descriptor_from else {
+        return (Ok(None), "spec".to_owned());
+    };
+    let source = &source.config_map_key_ref;
+    let field = "spec.descriptorFrom".to_owned();
+    let config_map = ObjectRef::new(key.namespace.clone(), source.name.clone());
+    let descriptor = match inputs.config_map(&config_map) {
+        Presence::Present(data) => match data.get(&source.key) {
+            Some(text) => descriptor::read(text)
+                .map(Some)
+                .map_err(|finding| finding.within(&field)),
+            None => Err(Finding::new(
+                join(&field, "configMapKeyRef.key"),
+                Code::DescriptorNotFound,
+                format!("ConfigMap {config_map} has no key {:?}: add it", source.key),
+            )),
+        },
+        Presence::Absent => Err(Finding::new(
+            join(&field, "configMapKeyRef.name"),
+            Code::DescriptorNotFound,
+            format!("ConfigMap {config_map} is not there: create it, or correct the name"),
+        )),
+        Presence::Unknown(why) => Err(Finding::new(
+            join(&field, "configMapKeyRef.name"),
+            Code::DescriptorUnknown,
+            format!("ConfigMap {config_map} could not be read: {why}"),
+        )),
+    };
+    (descriptor, field)
+}
+
+/// The skill's text: inline, or a file of the descriptor's ConfigMap under its path's last
+/// part (a ConfigMap's keys have no '/').
+fn skill(
+    inputs: &Inputs,
+    key: &ObjectRef,
+    surface: &Surface,
+    descriptor: &Descriptor,
+    findings: &mut Vec<Finding>,
+) -> Option<String> {
+    let path = match descriptor.skill.as_ref()? {
+        Skill::Text(text) => return Some(text.clone()),
+        Skill::Path(path) => path,
+    };
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let Some(source) = &surface.spec.descriptor_from else {
+        findings.push(Finding::new(
+            "spec.descriptor.skill",
+            Code::SkillNotFound,
+            format!(
+                "names the file {path:?}, and an inline descriptor has no files: put the text under skillText, or use descriptorFrom"
+            ),
+        ));
+        return None;
+    };
+    let config_map = ObjectRef::new(
+        key.namespace.clone(),
+        source.config_map_key_ref.name.clone(),
+    );
+    let text = match inputs.config_map(&config_map) {
+        Presence::Present(data) => data.get(file).cloned(),
+        Presence::Absent | Presence::Unknown(_) => None,
+    };
+    if text.is_none() {
+        findings.push(Finding::new(
+            "spec.descriptorFrom",
+            Code::SkillNotFound,
+            format!("the skill {path:?} is not in ConfigMap {config_map}: add the key {file:?}"),
+        ));
+    }
+    text
+}
+
+fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<Address, Finding> {
+    let spec = &surface.spec;
+    match (&spec.service, &spec.url) {
+        (Some(target), None) => {
+            let service = ObjectRef::new(key.namespace.clone(), target.name.clone());
+            let Some(facts) = inputs.service(&service) else {
+                return Err(Finding::new(
+                    "spec.service.name",
+                    Code::ServiceNotFound,
+                    format!("Service {service} is not there: create it, or correct the name"),
+                ));
+            };
+            if facts.external_name {
+                return Err(Finding::new(
+                    "spec.service.name",
+                    Code::ExternalNameRefused,
+                    format!(
+                        "Service {service} is an ExternalName, whose author chooses the destination: use spec.url"
+                    ),
+                ));
+            }
+            if !facts.ports.contains(&target.port) {
+                let ports: Vec<String> = facts.ports.iter().map(u16::to_string).collect();
+                return Err(Finding::new(
+                    "spec.service.port",
+                    Code::ServicePortNotFound,
+                    format!(
+                        "Service {service} has no port {}: it has {}",
+                        target.port,
+                        if ports.is_empty() {
+                            "none".to_owned()
+                        } else {
+                            ports.join(", ")
+                        }
+                    ),
+                ));
+            }
+            let scheme = match target.scheme.unwrap_or(Scheme::Http) {
+                Scheme::Http => "http",
+                Scheme::Https => "https",
+            };
+            let address = address::of_service(scheme, &target.name, &key.namespace, target.port);
+            // The Service of the API server or the operator by its name.
+            address::of_url(&address.base_url, &inputs.settings.refused_hosts)
+                .map(|_| address)
+                .map_err(|message| Finding::new("spec.service.name", Code::AddressRefused, message))
+        }
+        (None, Some(url)) => address::of_url(url, &inputs.settings.refused_hosts)
+            .map_err(|message| Finding::new("spec.url", Code::AddressRefused, message)),
+        (None, None) | (Some(_), Some(_)) => Err(Finding::new(
+            "spec",
+            Code::InvalidValue,
+            "exactly one of service and url must be set",
+        )),
+    }
+}
+
+/// A CA bundle by reference. One that is missing withholds: falling back to public roots
+/// would trust others than the owner chose.
+pub(crate) fn read_ca(
+    inputs: &Inputs,
+    namespace: &str,
+    tls: Option<&TlsSpec>,
+) -> Result<Option<String>, Finding> {
+    let Some(source) = tls.and_then(|tls| tls.ca_from.as_ref()) else {
+        return Ok(None);
+    };
+    let source = &source.config_map_key_ref;
+    let config_map = ObjectRef::new(namespace, source.name.clone());
+    let field = "spec.tls.caFrom.configMapKeyRef";
+    let not_found = |message: String| Err(Finding::new(field, Code::CaNotFound, message));
+    match inputs.config_map(&config_map) {
+        Presence::Present(data) => match data.get(&source.key) {
+            Some(pem) if pem.contains("-----BEGIN CERTIFICATE-----") => Ok(Some(pem.clone())),
+            Some(_) => not_found(format!(
+                "key {:?} of ConfigMap {config_map} holds no PEM certificate",
+                source.key
+            )),
+            None => not_found(format!(
+                "ConfigMap {config_map} has no key {:?}: add it",
+                source.key
+            )),
+        },
+        Presence::Absent => not_found(format!(
+            "ConfigMap {config_map} is not there: create it, or correct the name"
+        )),
+        Presence::Unknown(why) => {
+            not_found(format!("ConfigMap {config_map} could not be read: {why}"))
+        }
+    }
+}
