@@ -245,12 +245,14 @@ pub(super) fn with_calls(
     if fields.member("role").is_none() {
         added.push(("role", json::quote("assistant")));
     }
-    if fields.member("tool_calls").is_none() {
+    if fields.member("tool_calls").is_none() && !results.is_empty() {
         added.push(("tool_calls", kept.clone()));
     }
     Ok(fields.edit(
         message,
         |member| match member.key.as_str() {
+            // Providers refuse an empty list.
+            "tool_calls" if results.is_empty() => Change::Drop,
             "tool_calls" => Change::Set(kept.clone()),
             "function_call" => Change::Drop,
             _ => Change::Keep,

@@ -28,7 +28,7 @@ pub(crate) fn events(
         out.push_str(&sse::frame(None, &chunk.with(choices, usage)));
     };
     for delta in deltas(&message)? {
-        say(&delta_choice(&delta, None, None), None);
+        say(&json::array(&[delta_choice(&delta, None, None)]), None);
     }
     let finish = choice_fields.get(choice, "finish_reason").unwrap_or("null");
     let finish = match finish {
@@ -36,7 +36,8 @@ pub(crate) fn events(
         finish => finish,
     };
     let logprobs = choice_fields.get(choice, "logprobs");
-    say(&delta_choice("{}", logprobs, Some(finish)), None);
+    let last = delta_choice("{}", logprobs, Some(finish));
+    say(&json::array(&[last]), None);
     if request.include_usage() {
         let raw = body.get(text, "usage");
         let said = match usage {

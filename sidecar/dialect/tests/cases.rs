@@ -1,0 +1,129 @@
+//! Each directory `cases/<dialect>/<case>/` holds a request and a reply as they came;
+//! beside them stand the bodies that come of them, committed. After a wanted change:
+//! `TOOLCRIB_UPDATE_CASES=1 cargo test -p toolcrib-dialect --test cases`, then read the diff.
+#![allow(clippy::disallowed_methods, reason = "case files are read here")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toolcrib_dialect::*;
+
+#[test]
+fn cases() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut seen = 0;
+    for dialect in Dialect::ALL {
+        let Ok(cases) = fs::read_dir(root.join(dialect.name())) else {
+            continue;
+        };
+        let mut cases: Vec<PathBuf> = cases.map(|case| case.unwrap().path()).collect();
+        cases.sort();
+        for case in cases {
+            check(dialect, &case);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 8, "only {seen} cases were found");
+}
+
+fn check(dialect: Dialect, case: &Path) {
+    let read = |name: &str| fs::read(case.join(name)).unwrap();
+    let request = Request::decode(dialect, read("request.json")).unwrap();
+    let reply = Reply::decode(dialect, read("reply.json")).unwrap();
+
+    // Byte for byte where nothing changes.
+    let same = request
+        .encode(&Edits::new(request.model().unwrap()))
+        .unwrap();
+    assert_eq!(same, read("request.json"), "{case:?}");
+
+    let mut edits = Edits::new("otter-1");
+    edits.unstream = true;
+    edits.normalize_legacy = request.legacy_functions();
+    edits.spell_choice = vec![("pond.depth".into(), "pond__depth".into())];
+    edits.tools = vec![ToolDeclaration {
+        name: "pond__depth".into(),
+        description: "How \"deep\"".into(),
+        schema: r#"{"type":"object", "properties":{"at":{"type":"number","maximum":1.0}}}"#.into(),
+    }];
+    expect(case, "first.json", &request.encode(&edits).unwrap());
+
+    let results: Vec<ToolResult> = (0..reply.calls().len())
+        .filter(|call| reply.calls()[*call].name != "shell")
+        .map(|call| ToolResult {
+            call,
+            content: format!("{{\"ok\":true,\"data\":\"result {call}\"}}"),
+        })
+        .collect();
+    let spell = |name: &str| (name == "pond.depth").then(|| "pond__depth".to_string());
+    edits.appended = reply.items(&results, spell).unwrap();
+    edits.context = Some("feed: 12 °C".into());
+    edits.inserted = vec![Insertion {
+        before: 0,
+        items: vec![r#"{"role":"user","content":"put in"}"#.into()],
+    }];
+    edits.tool_choice = ToolChoiceEdit::Auto;
+    expect(case, "next.json", &request.encode(&edits).unwrap());
+
+    let usage = Usage {
+        prompt_tokens: 1000,
+        completion_tokens: 200,
+    };
+    let unsummed = answer(&with_stream(&request, false), &reply, None).unwrap();
+    if !request.legacy_functions() {
+        assert_eq!(unsummed.body, read("reply.json"), "{case:?}: unchanged");
+    }
+    let whole = answer(&with_stream(&request, false), &reply, Some(usage)).unwrap();
+    expect(case, "answer.json", &whole.body);
+
+    let streamed = answer(&with_stream(&request, true), &reply, Some(usage)).unwrap();
+    assert_eq!(streamed.content_type, "text/event-stream");
+    expect(case, "answer.sse", &streamed.body);
+
+    let mut reassembly = Reassembly::new(dialect);
+    for event in SseParser::new(1 << 20).push(&streamed.body).unwrap() {
+        reassembly.push(event);
+    }
+    let again = reassembly.finish().unwrap();
+    let stored = Reply::decode(dialect, whole.body).unwrap();
+    assert_eq!(again.calls(), stored.calls(), "{case:?}");
+    assert_eq!(again.content(), reply.content(), "{case:?}");
+    assert_eq!(again.finish(), stored.finish(), "{case:?}");
+
+    expect(
+        case,
+        "emptied.json",
+        terminal_answer(&reply).unwrap().as_text().as_bytes(),
+    );
+}
+
+fn with_stream(request: &Request, stream: bool) -> Request {
+    let body = json::Object::scan(request.as_text()).unwrap();
+    let mut options = vec![("stream", stream.to_string())];
+    if request.dialect() == Dialect::OpenaiChat {
+        options.push(("stream_options", r#"{"include_usage":true}"#.into()));
+    }
+    let text = body.edit(
+        request.as_text(),
+        |member| match member.key.as_str() {
+            "stream" | "stream_options" => json::Change::Drop,
+            _ => json::Change::Keep,
+        },
+        &options,
+    );
+    Request::decode(request.dialect(), text.into_bytes()).unwrap()
+}
+
+fn expect(case: &Path, name: &str, got: &[u8]) {
+    let path = case.join(name);
+    if std::env::var("TOOLCRIB_UPDATE_CASES").is_ok() {
+        fs::write(&path, got).unwrap();
+        return;
+    }
+    let wanted = fs::read(&path).unwrap_or_default();
+    assert_eq!(
+        String::from_utf8_lossy(got),
+        String::from_utf8_lossy(&wanted),
+        "{path:?}"
+    );
+}

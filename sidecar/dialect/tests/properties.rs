@@ -1,0 +1,192 @@
+//! What must hold for any input.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use toolcrib_dialect::json::{self, Array, Change, Object};
+use toolcrib_dialect::*;
+
+fn space() -> impl Strategy<Value = String> {
+    "[ \t\r\n]{0,2}"
+}
+
+fn value() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_string()),
+        Just("true".to_string()),
+        "-?(0|[1-9][0-9]{0,25})(\\.[0-9]{1,8})?([eE][+-]?[0-9]{1,2})?",
+        any::<String>().prop_map(|text| json::quote(&text)),
+        Just(r#""\u0041\/\ud83d\ude00""#.to_string()),
+    ];
+    leaf.prop_recursive(4, 32, 5, |inner| {
+        prop_oneof![
+            vec((inner.clone(), space()), 0..5).prop_map(|items| {
+                let items: Vec<String> = items
+                    .into_iter()
+                    .map(|(item, space)| format!("{space}{item}{space}"))
+                    .collect();
+                format!("[{}]", items.join(","))
+            }),
+            vec(("[a-c]{1,2}", inner, space()), 0..5).prop_map(|members| {
+                let members: Vec<String> = members
+                    .into_iter()
+                    .map(|(key, value, space)| format!("{space}\"{key}\"{space}:{space}{value}"))
+                    .collect();
+                format!("{{{}}}", members.join(","))
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn an_edit_that_changes_nothing_gives_the_same_bytes(
+        raw in value(), before in space(), after in space()
+    ) {
+        let text = format!("{before}{raw}{after}");
+        if let Ok(object) = Object::scan(&text) {
+            prop_assert_eq!(&object.edit(&text, |_| Change::Keep, &[]), &text);
+        }
+        if let Ok(array) = Array::scan(&text) {
+            prop_assert_eq!(&array.edit(&text, |_| Change::Keep, &[]), &text);
+        }
+    }
+
+    #[test]
+    fn one_changed_member_is_all_that_changes(raw in value(), at in 0usize..5, new in value()) {
+        if let Ok(object) = Object::scan(&raw) {
+            let Some(member) = object.members.get(at).cloned() else { return Ok(()) };
+            let edited = object.edit(
+                &raw,
+                |m| if *m == member { Change::Set(new.clone()) } else { Change::Keep },
+                &[],
+            );
+            let wanted = format!("{}{new}{}", &raw[..member.value.start], &raw[member.value.end..]);
+            prop_assert_eq!(edited, wanted);
+        }
+    }
+
+    #[test]
+    fn canonical_text_is_a_fixed_point_and_says_the_same(raw in value()) {
+        if let Some(canonical) = json::canonical(&raw) {
+            prop_assert_eq!(json::canonical(&canonical), Some(canonical.clone()));
+            let (a, b): (serde_json::Value, serde_json::Value) =
+                (serde_json::from_str(&raw).unwrap(), serde_json::from_str(&canonical).unwrap());
+            prop_assert_eq!(numbers_as_floats(a), numbers_as_floats(b));
+        }
+    }
+
+    #[test]
+    fn any_chunking_gives_the_same_events(
+        lines in vec("(data|event|id|: c|x)?:? ?[a-zé\u{2028}]{0,6}(\r\n|\n|\r)", 0..24),
+        cuts in vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let stream = lines.concat().into_bytes();
+        let whole = SseParser::new(1 << 16).push(&stream).unwrap();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+        cuts.extend([0, stream.len()]);
+        cuts.sort_unstable();
+        let mut parser = SseParser::new(1 << 16);
+        let mut pieces = Vec::new();
+        for pair in cuts.windows(2) {
+            pieces.extend(parser.push(&stream[pair[0]..pair[1]]).unwrap());
+        }
+        prop_assert_eq!(pieces, whole);
+    }
+
+    #[test]
+    fn a_frame_comes_out_as_it_went_in(data in "[^\r\n \t\x0c]{1,40}") {
+        let events = SseParser::new(1 << 16).push(frame(Some("e"), &data).as_bytes()).unwrap();
+        prop_assert_eq!(events, vec![SseEvent { event: Some("e".into()), data }]);
+    }
+
+    #[test]
+    fn no_bytes_make_anything_panic(bytes in vec(any::<u8>(), 0..200), raw in value()) {
+        for dialect in Dialect::ALL {
+            for body in [bytes.clone(), raw.clone().into_bytes()] {
+                let _decoded = Request::decode(dialect, body.clone()).is_ok();
+                let _replied = Reply::decode(dialect, body.clone()).is_ok();
+            }
+            let _read = history_item(dialect, &raw).is_ok();
+            let mut reassembly = Reassembly::new(dialect);
+            reassembly.push(SseEvent { event: None, data: raw.clone() });
+            let _whole = reassembly.finish().is_ok();
+        }
+    }
+}
+
+#[test]
+fn numbers_are_compared_by_value_with_all_their_digits() {
+    let same = |a: &str, b: &str| json::canonical(a) == json::canonical(b);
+    assert!(same("1", "1.0") && same("1e2", "100") && same("-0", "0.0") && same("10e-1", "1"));
+    assert!(!same("9007199254740993", "9007199254740992"));
+    assert!(!same("0.1", "0.10000000000000000001"));
+    assert!(same(r#"{"b":1,"a":"\u0041"}"#, r#"{ "a":"A", "b":1.0 }"#));
+    assert_eq!(json::canonical(r#"{"a":1,"a":1}"#), None);
+}
+
+#[test]
+fn an_oversized_event_is_refused_and_comments_are_not_counted() {
+    let mut parser = SseParser::new(32);
+    for _ in 0..100 {
+        assert_eq!(parser.push(keepalive()).unwrap(), []);
+    }
+    let error = parser.push(&[b'd'; 64]).unwrap_err();
+    assert_eq!(error, DialectError::StreamTooLarge { limit: 32 });
+}
+
+#[test]
+fn a_body_that_two_readers_could_read_differently_is_refused() {
+    let decode = |body: &str| Request::decode(Dialect::OpenaiChat, body.into()).unwrap_err();
+    assert_eq!(
+        decode(r#"{"messages":[],"model":"a","model":"b"}"#),
+        DialectError::Repeated("model".into())
+    );
+    assert_eq!(
+        decode(r#"{"messages":[],"api_base":"http://elsewhere"}"#),
+        DialectError::FieldRefused("api_base".into())
+    );
+    assert_eq!(decode("{}"), DialectError::Missing("messages"));
+    assert!(matches!(decode("[]"), DialectError::NotJson(_)));
+}
+
+#[test]
+fn deep_nesting_is_carried_not_parsed() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let body =
+        format!(r#"{{"model":"a","messages":[{{"role":"user","content":"x"}}],"z":{deep}}}"#);
+    let request = Request::decode(Dialect::OpenaiChat, body.clone().into_bytes()).unwrap();
+    assert_eq!(request.encode(&Edits::new("a")).unwrap(), body.into_bytes());
+}
+
+#[test]
+fn errors_have_the_dialects_shape() {
+    let error = ErrorShape {
+        status: 403,
+        code: "model_not_allowed",
+        message: "allowed: \"house/otter\"",
+    };
+    let body = |dialect| String::from_utf8(error_body(dialect, error)).unwrap();
+    assert_eq!(
+        body(Dialect::OpenaiChat),
+        r#"{"error":{"message":"allowed: \"house/otter\"","type":"permission_error","param":null,"code":"model_not_allowed"}}"#
+    );
+    assert_eq!(
+        body(Dialect::AnthropicMessages),
+        r#"{"type":"error","error":{"type":"permission_error","message":"allowed: \"house/otter\"","code":"model_not_allowed"}}"#
+    );
+    let events = String::from_utf8(error_events(Dialect::OpenaiChat, error)).unwrap();
+    assert!(events.starts_with("data: {\"error\"") && events.ends_with("\n\ndata: [DONE]\n\n"));
+}
+
+fn numbers_as_floats(value: serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::Number(n) => n.as_f64().into(),
+        serde_json::Value::Array(items) => items.into_iter().map(numbers_as_floats).collect(),
+        serde_json::Value::Object(members) => members
+            .into_iter()
+            .map(|(key, value)| (key, numbers_as_floats(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        other => other,
+    }
+}
