@@ -4,7 +4,9 @@
 //! Not here: the tests (`tests/`) and the programs that play the other parts (`src/bin/`).
 
 pub mod cluster;
+pub mod demo;
 pub mod desk;
 pub mod images;
 pub mod model;
+pub mod platform;
 pub mod serving;

@@ -7,7 +7,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use toolcrib_e2e::cluster::{self, Cluster, Name, Progress};
-use toolcrib_e2e::images;
+use toolcrib_e2e::platform::Platform;
+use toolcrib_e2e::{demo, images};
 
 /// A real Kubernetes cluster of one node on this machine, without Docker.
 #[derive(Parser)]
@@ -47,6 +48,14 @@ enum Verb {
         /// Only these, by their names without registry and tag.
         only: Vec<String>,
     },
+    /// Start the cluster, build the images, and install or upgrade Toolcrib on it.
+    Install {
+        /// Namespaces in which agents may live; made if absent.
+        #[arg(long = "namespace", default_value = "trading")]
+        namespaces: Vec<String>,
+    },
+    /// Install, apply the trading-desk example, and let its agents work.
+    Demo,
     /// The node's first process, inside its namespaces.
     #[command(hide = true)]
     Node,
@@ -81,8 +90,23 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
             let cluster = Cluster::find(&name)?;
             images::build(&only, cluster.as_ref(), &Progress::stderr())
         }
+        Verb::Install { namespaces } => {
+            let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+            installed(&name, &namespaces, &Progress::stderr()).map(drop)
+        }
+        Verb::Demo => {
+            let progress = Progress::stderr();
+            let platform = installed(&name, &[demo::NAMESPACE], &progress)?;
+            demo::tell(&platform, &progress)
+        }
         Verb::Node => cluster::serve_node(&name),
     }
+}
+
+fn installed(name: &Name, namespaces: &[&str], progress: &Progress) -> Result<Platform> {
+    let platform = Platform::on(Cluster::up(name, progress)?);
+    platform.install(namespaces, progress)?;
+    Ok(platform)
 }
 
 fn found(name: &Name) -> Result<Cluster> {

@@ -1,0 +1,121 @@
+//! The trading desk, told as a story: what a new user sees first.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cluster::Progress;
+use crate::platform::{Platform, Seen};
+
+/// Of the example.
+pub const NAMESPACE: &str = "trading";
+/// The pods are ready by then, and mediators report on a change at once.
+const IN_FORCE: Duration = Duration::from_secs(120);
+
+/// Applies the example and asks both agents. Safe to repeat.
+pub fn tell(platform: &Platform, progress: &Progress) -> Result<()> {
+    progress.stage("applying crds/examples/trading-desk");
+    platform.apply(&Platform::example(None)?)?;
+    for server in ["deployment/scripted-model", "deployment/trading-api"] {
+        platform.kubectl(&[
+            "rollout",
+            "status",
+            "--timeout=120s",
+            "--namespace",
+            NAMESPACE,
+            server,
+        ])?;
+    }
+    platform.wait_ready(NAMESPACE, &["analyst", "executor"])?;
+    progress.stage("the agents' pods are ready");
+    platform.eventually("both agents to be ready", IN_FORCE, || {
+        let agents = platform.kubectl(&[
+            "get",
+            "agents",
+            "--namespace",
+            NAMESPACE,
+            "--output",
+            r#"jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}"#,
+        ])?;
+        Ok(Seen::when(agents == "True True", agents))
+    })?;
+
+    say(
+        "What the admin sees",
+        &["kubectl get agents --namespace trading"],
+    );
+    print!(
+        "{}",
+        platform.kubectl(&["get", "agents", "--namespace", NAMESPACE])?
+    );
+
+    let scenes = [
+        (
+            "The analyst may read",
+            "analyst",
+            "What is my market context?",
+        ),
+        (
+            "The analyst may not trade; its model asks anyway",
+            "analyst",
+            "Make a trade: buy 3 OTTR",
+        ),
+        (
+            "The executor may, with a credential of its own",
+            "executor",
+            "Make a trade: buy 3 OTTR",
+        ),
+    ];
+    for (title, agent, question) in scenes {
+        let shown = format!(
+            "kubectl exec --namespace trading {agent} -- python3 /agent/ask.py '{question}'"
+        );
+        say(title, &[&shown]);
+        print!(
+            "{}",
+            platform.exec(NAMESPACE, agent, &["python3", "/agent/ask.py", question])?
+        );
+    }
+
+    let direct = "curl -s -w ' (%{http_code})\\n' -H \"Authorization: Bearer $OPENAI_API_KEY\" http://trading-api:4000/api/v1/positions";
+    say(
+        "Going round the mediator yields nothing",
+        &[
+            "kubectl exec --namespace trading executor -- sh -c …",
+            direct,
+        ],
+    );
+    print!(
+        "{}",
+        platform.exec(NAMESPACE, "executor", &["sh", "-c", direct])?
+    );
+
+    say(
+        "The record, which the mediator keeps",
+        &["kubectl logs --namespace trading executor --container toolcrib-mediator"],
+    );
+    let log = platform.kubectl(&[
+        "logs",
+        "--namespace",
+        NAMESPACE,
+        "executor",
+        "--container",
+        "toolcrib-mediator",
+    ])?;
+    for line in log
+        .lines()
+        .filter(|line| line.contains("tool_trace"))
+        .rev()
+        .take(1)
+    {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn say(title: &str, commands: &[&str]) {
+    println!("\n# {title}");
+    for command in commands {
+        println!("$ {command}");
+    }
+}

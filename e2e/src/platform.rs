@@ -1,0 +1,221 @@
+//! Toolcrib on a cluster, installed as a user installs it: images, `helm`, `kubectl`.
+//!
+//! Not here: what is then asked of it (`tests/`, [`crate::demo`]).
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::cluster::process::{poll, run};
+use crate::cluster::{Cluster, Progress};
+use crate::images;
+
+/// Where the operator runs.
+pub const NAMESPACE: &str = "toolcrib-system";
+pub const RELEASE: &str = "toolcrib";
+/// Images are imported already, so this is the time of scheduling and starting.
+const HELM_TIMEOUT: &str = "--timeout=180s";
+
+/// A cluster that Toolcrib is, or will be, installed on.
+#[derive(Clone, Debug)]
+pub struct Platform {
+    cluster: Cluster,
+}
+
+impl Platform {
+    pub fn on(cluster: Cluster) -> Self {
+        Self { cluster }
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Builds and imports the images, then installs or upgrades the chart. The operator gets
+    /// rights on Secrets in `namespaces` and nowhere else; they are created if absent, since
+    /// the rights are objects in them.
+    pub fn install(&self, namespaces: &[&str], progress: &Progress) -> Result<()> {
+        images::build(&[], Some(&self.cluster), progress)?;
+        for namespace in namespaces {
+            self.apply(&format!(
+                "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n"
+            ))?;
+        }
+        progress.stage("installing the chart");
+        self.helm_upgrade(namespaces)?;
+        progress.stage("Toolcrib is installed");
+        Ok(())
+    }
+
+    /// `helm upgrade --install` with the images of this build; returns once all is ready.
+    pub fn helm_upgrade(&self, namespaces: &[&str]) -> Result<String> {
+        let chart = repository().join("charts/toolcrib");
+        run(self
+            .cluster
+            .helm()
+            .args(["upgrade", "--install", RELEASE])
+            .arg(chart)
+            .args([
+                "--namespace",
+                NAMESPACE,
+                "--create-namespace",
+                "--wait",
+                HELM_TIMEOUT,
+            ])
+            .args(["--set", "image.tag=dev,mediator.image.tag=dev"])
+            .args([
+                "--set",
+                &format!("secretNamespaces={{{}}}", namespaces.join(",")),
+            ]))
+    }
+
+    pub fn helm_uninstall(&self) -> Result<String> {
+        run(self.cluster.helm().args([
+            "uninstall",
+            RELEASE,
+            "--namespace",
+            NAMESPACE,
+            "--wait",
+            HELM_TIMEOUT,
+        ]))
+    }
+
+    /// The trading-desk example as it stands in the repository, in one text; in another
+    /// namespace if one is named.
+    pub fn example(namespace: Option<&str>) -> Result<String> {
+        let folder = repository().join("crds/examples/trading-desk");
+        let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+            .with_context(|| format!("read {}", folder.display()))?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<_>>()?;
+        files.sort();
+        let mut all = String::new();
+        for file in files {
+            all += "---\n";
+            all += &std::fs::read_to_string(&file)
+                .with_context(|| format!("read {}", file.display()))?;
+        }
+        Ok(match namespace {
+            None => all,
+            Some(namespace) => all
+                .replace("namespace: trading\n", &format!("namespace: {namespace}\n"))
+                .replace("name: trading\n", &format!("name: {namespace}\n"))
+                .replace(".trading.svc", &format!(".{namespace}.svc")),
+        })
+    }
+
+    /// Runs kubectl to success; returns what it printed.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        run(self.cluster.kubectl().args(arguments))
+    }
+
+    /// Runs kubectl and returns whatever came of it.
+    pub fn try_kubectl(&self, arguments: &[&str], input: &str) -> Result<Output> {
+        let mut child = self
+            .cluster
+            .kubectl()
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("start kubectl")?;
+        // Taken, so that it is closed after writing.
+        child
+            .stdin
+            .take()
+            .context("kubectl's standard input")?
+            .write_all(input.as_bytes())
+            .context("write to kubectl")?;
+        child.wait_with_output().context("wait for kubectl")
+    }
+
+    /// `kubectl apply` of this text to success.
+    pub fn apply(&self, manifests: &str) -> Result<String> {
+        let output = self.try_kubectl(&["apply", "--filename=-"], manifests)?;
+        if !output.status.success() {
+            bail!("kubectl apply: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// `kubectl create` of this text, which must be refused; returns the refusal.
+    pub fn refused(&self, manifests: &str) -> Result<String> {
+        let output = self.try_kubectl(&["create", "--filename=-"], manifests)?;
+        if output.status.success() {
+            bail!("created: {}", String::from_utf8_lossy(&output.stdout));
+        }
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// One object or list as JSON.
+    pub fn get(&self, arguments: &[&str]) -> Result<Value> {
+        let mut all = vec!["get", "--output=json"];
+        all.extend(arguments);
+        serde_json::from_str(&self.kubectl(&all)?).context("kubectl's JSON")
+    }
+
+    /// Polls until `ask` has an answer; an error says what was waited for and what was seen.
+    pub fn eventually<T>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        mut ask: impl FnMut() -> Result<Seen<T>>,
+    ) -> Result<T> {
+        let last = std::cell::RefCell::new(String::new());
+        poll(
+            deadline,
+            || format!("waited for {what}; last seen: {}", last.borrow()),
+            || match ask()? {
+                Seen::Yes(answer) => Ok(Some(answer)),
+                Seen::NotYet(seen) => {
+                    *last.borrow_mut() = seen;
+                    Ok(None)
+                }
+            },
+        )
+    }
+
+    /// Until the pods' containers, sidecars too, are ready.
+    pub fn wait_ready(&self, namespace: &str, pods: &[&str]) -> Result<String> {
+        let pods: Vec<String> = pods.iter().map(|pod| format!("pod/{pod}")).collect();
+        let mut arguments = vec!["wait", "--for=condition=Ready", "--timeout=120s"];
+        arguments.extend(["--namespace", namespace]);
+        arguments.extend(pods.iter().map(String::as_str));
+        self.kubectl(&arguments)
+    }
+
+    /// A command in a pod's first container.
+    pub fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Result<String> {
+        let mut arguments = vec!["exec", "--namespace", namespace, pod, "--"];
+        arguments.extend(command);
+        self.kubectl(&arguments)
+    }
+}
+
+/// What a poll saw.
+#[derive(Clone, Debug)]
+pub enum Seen<T> {
+    Yes(T),
+    /// What there was instead, for the error when time runs out.
+    NotYet(String),
+}
+
+impl Seen<()> {
+    pub fn when(condition: bool, seen: impl Into<String>) -> Self {
+        if condition {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(seen.into())
+        }
+    }
+}
+
+/// The root of the source tree.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}

@@ -1,0 +1,15 @@
+//! Toolcrib on a real node, installed by Helm, used by kubectl: what users were promised.
+//!
+//! Every test has a namespace of its own with a copy of the trading-desk example, so all run
+//! side by side. They want the cluster that `TOOLCRIB_E2E_CLUSTER` names with Toolcrib
+//! installed on it, which `./e2e/run test` sees to.
+//!
+//! Not here: what disturbs everybody (`tests/outage.rs`, `tests/uninstall.rs`).
+
+mod admission;
+mod mistakes;
+mod offline;
+mod starvation;
+mod support;
+mod trading_desk;
+mod withdrawal;

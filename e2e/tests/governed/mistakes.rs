@@ -1,0 +1,161 @@
+//! What users see of their mistakes: conditions and events that name object and field, and
+//! everybody else undisturbed.
+
+use anyhow::{Result, ensure};
+use toolcrib_e2e::platform::Seen;
+
+use crate::support::{Desk, START, condition};
+
+#[test]
+fn a_mistake_is_named_and_disturbs_nobody_else() -> Result<()> {
+    let desk = Desk::open("mistakes")?;
+    desk.wait_in_force("analyst")?;
+    desk.platform.apply(MISTAKES)?;
+
+    for (kind, name, words) in [
+        ("surface", "crooked", ["crooked", "inputSchema"]),
+        ("toolgrant", "too-much", ["trading-api", "sell_everything"]),
+        ("agent", "clumsy", ["no-such-secret", "unlabelled"]),
+    ] {
+        desk.platform.eventually(
+            &format!("{kind} {name} to say what is wrong"),
+            START,
+            || {
+                let object = desk
+                    .platform
+                    .get(&[kind, name, "--namespace", "mistakes"])?;
+                let said = object["status"].to_string();
+                Ok(Seen::when(
+                    words.iter().all(|word| said.contains(word)),
+                    said,
+                ))
+            },
+        )?;
+        desk.platform
+            .eventually(&format!("an event about {kind} {name}"), START, || {
+                let field = format!("involvedObject.name={name}");
+                let events = desk.platform.get(&[
+                    "events",
+                    "--namespace",
+                    "mistakes",
+                    "--field-selector",
+                    &field,
+                ])?;
+                let said: String = events["items"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter(|event| event["type"] == "Warning")
+                    .map(|event| event["message"].to_string())
+                    .collect();
+                Ok(Seen::when(
+                    words.iter().any(|word| said.contains(word)),
+                    said,
+                ))
+            })?;
+    }
+
+    // The good half of what the clumsy agent was granted is there.
+    let clumsy = desk.agent("clumsy")?;
+    let tools: Vec<&str> = clumsy["status"]["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
+    assert_eq!(tools, ["trading-api.get_market_context"], "{clumsy}");
+    ensure!(
+        condition(&clumsy, "Compiled")["status"] == "True"
+            || condition(&clumsy, "Compiled")["status"] == "False",
+        "{clumsy}"
+    );
+
+    let analyst = desk.wait_in_force("analyst")?;
+    assert_eq!(condition(&analyst, "Ready")["status"], "True");
+    ensure!(
+        desk.ask("analyst", "What is my market context?")?
+            .contains("analyst"),
+        "others go on"
+    );
+    // No secret in anything that was said.
+    let all = desk.platform.kubectl(&[
+        "get",
+        "events,surfaces,agents,toolgrants,modelproviders",
+        "--namespace",
+        "mistakes",
+        "--output=yaml",
+    ])?;
+    for secret in crate::support::SECRETS {
+        ensure!(!all.contains(secret), "a secret in status or events");
+    }
+    Ok(())
+}
+
+const MISTAKES: &str = r#"
+apiVersion: v1
+kind: Secret
+metadata: {name: unlabelled, namespace: mistakes}
+stringData: {token: not-for-everybody}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: crooked, namespace: mistakes}
+spec:
+  service: {name: trading-api, port: 4000}
+  descriptor:
+    version: 2
+    tools:
+    - name: bend
+      description: Has a schema that is none
+      inputSchema: {type: object, properties: {angle: {type: nonsense}}}
+      http: {method: GET, path: /bend}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: secretless, namespace: mistakes}
+spec:
+  service: {name: trading-api, port: 4000}
+  auth: {type: Bearer, secretKeyRef: {name: no-such-secret, key: token}}
+  descriptor:
+    version: 2
+    tools:
+    - name: look
+      description: Needs a Secret that is not there
+      inputSchema: {type: object}
+      http: {method: GET, path: /look}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: careless, namespace: mistakes}
+spec:
+  service: {name: trading-api, port: 4000}
+  auth: {type: Bearer, secretKeyRef: {name: unlabelled, key: token}}
+  descriptor:
+    version: 2
+    tools:
+    - name: look
+      description: Names a Secret that is nobody's to send
+      inputSchema: {type: object}
+      http: {method: GET, path: /look}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: clumsy, namespace: mistakes}
+spec:
+  surfaces:
+  - {name: trading-api}
+  - {name: crooked}
+  - {name: secretless}
+  - {name: careless}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: too-much, namespace: mistakes}
+spec:
+  agents: [clumsy]
+  tools:
+  - {surface: {name: trading-api}, allow: [get_market_context, sell_everything]}
+  - {surface: {name: crooked}, allow: ["*"]}
+  - {surface: {name: secretless}, allow: ["*"]}
+  - {surface: {name: careless}, allow: ["*"]}
+"#;

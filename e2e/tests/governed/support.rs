@@ -1,0 +1,166 @@
+//! One desk per test: the example in a namespace of its own, and eyes on all its sides.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use toolcrib_e2e::cluster::{Cluster, Name};
+use toolcrib_e2e::platform::{Platform, Seen};
+
+/// Scheduling, pulling from the node's own store, starting.
+pub const START: Duration = Duration::from_secs(120);
+/// A changed Secret reaches a pod when the kubelet next looks, within a minute and a half,
+/// and two cores are busy here.
+pub const VOLUME: Duration = Duration::from_secs(200);
+
+/// What the example's Secrets hold: nobody but mediators and servers may see these.
+pub const SECRETS: [&str; 3] = [
+    "sk-scripted-7c1e52f0",
+    "desk-reader-41d9b7a2",
+    "desk-executor-e83c06f5",
+];
+
+pub struct Desk {
+    pub platform: Platform,
+    pub namespace: String,
+}
+
+/// The cluster that the tests were told to use.
+pub fn platform() -> Result<Platform> {
+    let name: Name = std::env::var("TOOLCRIB_E2E_CLUSTER")
+        .context("TOOLCRIB_E2E_CLUSTER must name the cluster; ./e2e/run test does it")?
+        .parse()?;
+    let cluster = Cluster::find(&name)?
+        .with_context(|| format!("cluster {name} is not up: ./e2e/run test brings it up"))?;
+    Ok(Platform::on(cluster))
+}
+
+impl Desk {
+    /// Applies the example and waits until both agents' pods and the servers are ready.
+    pub fn open(namespace: &str) -> Result<Desk> {
+        let desk = Desk {
+            platform: platform()?,
+            namespace: namespace.to_string(),
+        };
+        desk.platform.apply(&Platform::example(Some(namespace))?)?;
+        desk.platform.apply(&observer(namespace))?;
+        desk.rollout("scripted-model")?;
+        desk.rollout("trading-api")?;
+        desk.platform
+            .wait_ready(namespace, &["analyst", "executor", "observer"])?;
+        Ok(desk)
+    }
+
+    fn rollout(&self, deployment: &str) -> Result<()> {
+        let deployment = format!("deployment/{deployment}");
+        let namespace = self.namespace.as_str();
+        self.platform.kubectl(&[
+            "rollout",
+            "status",
+            "--timeout=120s",
+            "--namespace",
+            namespace,
+            &deployment,
+        ])?;
+        Ok(())
+    }
+
+    /// Runs the agent's program with this question; returns the model's final text.
+    pub fn ask(&self, agent: &str, question: &str) -> Result<String> {
+        self.platform.exec(
+            &self.namespace,
+            agent,
+            &["python3", "/agent/ask.py", question],
+        )
+    }
+
+    /// All that the trading desk was asked so far.
+    pub fn asked(&self) -> Result<Vec<Value>> {
+        let log = self.observe("http://trading-api:4000/log", SECRETS[1])?;
+        Ok(log["asked"]
+            .as_array()
+            .or(log.as_array())
+            .context("the desk's log")?
+            .clone())
+    }
+
+    /// All that the model was sent so far.
+    pub fn model_requests(&self) -> Result<Vec<Value>> {
+        let log = self.observe("http://scripted-model:8080/requests", SECRETS[0])?;
+        Ok(log["requests"]
+            .as_array()
+            .context("the model's requests")?
+            .clone())
+    }
+
+    fn observe(&self, url: &str, token: &str) -> Result<Value> {
+        let header = format!("Authorization: Bearer {token}");
+        let text = self.platform.exec(
+            &self.namespace,
+            "observer",
+            &["curl", "-sSf", "--max-time", "10", "-H", &header, url],
+        )?;
+        serde_json::from_str(&text).with_context(|| text)
+    }
+
+    pub fn agent(&self, name: &str) -> Result<Value> {
+        self.platform
+            .get(&["agent", name, "--namespace", &self.namespace])
+    }
+
+    /// Until the agent's status says that all its pods have loaded what is compiled.
+    pub fn wait_in_force(&self, name: &str) -> Result<Value> {
+        self.platform
+            .eventually(&format!("agent {name} to be in force"), VOLUME, || {
+                let agent = self.agent(name)?;
+                let pods = &agent["status"]["pods"];
+                let all = pods["running"].as_u64() > Some(0) && pods["running"] == pods["inForce"];
+                if all && condition(&agent, "InForce")["status"] == "True" {
+                    Ok(Seen::Yes(agent))
+                } else {
+                    Ok(Seen::NotYet(agent["status"].to_string()))
+                }
+            })
+    }
+}
+
+/// The names of the tools in a request that the model got.
+pub fn offered(request: &Value) -> Vec<String> {
+    let tools = request["body"]["tools"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    tools
+        .iter()
+        .filter_map(|tool| tool["function"]["name"].as_str().map(String::from))
+        .collect()
+}
+
+/// The condition of this type, or null.
+pub fn condition(object: &Value, kind: &str) -> Value {
+    object["status"]["conditions"]
+        .as_array()
+        .and_then(|all| all.iter().find(|condition| condition["type"] == kind))
+        .cloned()
+        .unwrap_or(Value::Null)
+}
+
+/// A pod that is no agent's: it looks at the servers' logs, with the servers' own tokens.
+fn observer(namespace: &str) -> String {
+    format!(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: observer, namespace: {namespace}}}
+spec:
+  automountServiceAccountToken: false
+  securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+  containers:
+  - name: observer
+    image: docker.io/toolcrib/runner-python:dev
+    imagePullPolicy: IfNotPresent
+    command: [sleep, infinity]
+    securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+"#
+    )
+}

@@ -1,0 +1,104 @@
+//! Taking away and giving back, in running pods.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use toolcrib_e2e::platform::Seen;
+
+use crate::support::{Desk, VOLUME};
+
+#[test]
+fn a_grant_that_goes_takes_the_tool_from_the_running_pod() -> Result<()> {
+    let desk = Desk::open("withdrawal")?;
+    let before = desk.wait_in_force("analyst")?;
+    assert_eq!(before["status"]["toolCount"], 1);
+    let pod = pod_start(&desk, "analyst")?;
+
+    let grant = desk.platform.kubectl(&[
+        "get",
+        "toolgrant",
+        "analyst-reads",
+        "--namespace",
+        &desk.namespace,
+        "--output=yaml",
+    ])?;
+    let delete = [
+        "delete",
+        "toolgrant",
+        "analyst-reads",
+        "--namespace",
+        &desk.namespace,
+    ];
+    desk.platform.kubectl(&delete)?;
+    // Without a tool that is offered, the script's last step lists what there is.
+    desk.platform
+        .eventually("the tool to be withdrawn", VOLUME, || {
+            let answer = desk.ask("analyst", "What is my market context?")?;
+            Ok(Seen::when(
+                answer.trim() == "I was offered these tools: local_clock",
+                answer,
+            ))
+        })?;
+    let asked = desk.asked()?.len();
+    let answer = desk.ask("analyst", "Make a trade: buy 3 OTTR");
+    assert_eq!(
+        desk.asked()?.len(),
+        asked,
+        "nothing was executed: {answer:?}"
+    );
+
+    desk.platform.apply(&grant)?;
+    desk.platform
+        .eventually("the tool to be back", VOLUME, || {
+            let answer = desk.ask("analyst", "What is my market context?")?;
+            Ok(Seen::when(answer.contains("analyst"), answer))
+        })?;
+    assert_eq!(
+        pod_start(&desk, "analyst")?,
+        pod,
+        "no container was restarted"
+    );
+
+    // Without its Agent the pod has nothing at all.
+    desk.platform
+        .kubectl(&["delete", "agent", "analyst", "--namespace", &desk.namespace])?;
+    desk.platform
+        .eventually("access to be withdrawn", VOLUME, || {
+            let output = desk.platform.try_kubectl(
+                &[
+                    "exec",
+                    "--namespace",
+                    &desk.namespace,
+                    "analyst",
+                    "--",
+                    "python3",
+                    "/agent/ask.py",
+                    "hello",
+                ],
+                "",
+            )?;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            Ok(Seen::when(
+                !output.status.success() && said.contains("access_withdrawn"),
+                said,
+            ))
+        })?;
+    ensure!(
+        desk.ask("executor", "What is my market context?")?
+            .contains("executor"),
+        "others go on"
+    );
+    Ok(())
+}
+
+/// What changes when a container of the pod is started again.
+fn pod_start(desk: &Desk, pod: &str) -> Result<Vec<Value>> {
+    let pod = desk
+        .platform
+        .get(&["pod", pod, "--namespace", &desk.namespace])?;
+    let all = ["containerStatuses", "initContainerStatuses"];
+    Ok(all
+        .iter()
+        .flat_map(|list| pod["status"][list].as_array().cloned().unwrap_or_default())
+        .map(|container| container["containerID"].clone())
+        .collect())
+}

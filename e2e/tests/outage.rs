@@ -1,0 +1,100 @@
+//! With the webhook down, agents' pods are denied in our words and nobody else notices.
+//!
+//! A target of its own, since it disturbs everybody who creates agents' pods meanwhile.
+
+#[path = "governed/support.rs"]
+#[allow(dead_code, reason = "shared with the other end-to-end tests")]
+mod support;
+
+use anyhow::{Result, ensure};
+use toolcrib_e2e::platform::{NAMESPACE, Seen};
+
+#[test]
+fn without_the_webhook_a_labelled_pod_is_denied_and_others_are_not() -> Result<()> {
+    let platform = support::platform()?;
+    let webhook = platform.get(&[
+        "deployments",
+        "--namespace",
+        NAMESPACE,
+        "--selector=app.kubernetes.io/component=webhook",
+    ])?;
+    let name = webhook["items"][0]["metadata"]["name"]
+        .as_str()
+        .expect("the webhook's Deployment")
+        .to_string();
+    let replicas = webhook["items"][0]["spec"]["replicas"].to_string();
+    let scale = |count: &str| {
+        platform.kubectl(&[
+            "scale",
+            "--namespace",
+            NAMESPACE,
+            "deployment",
+            &name,
+            &format!("--replicas={count}"),
+        ])
+    };
+    platform.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: outage}\n")?;
+    scale("0")?;
+    platform.eventually("the webhook's pods to be gone", support::START, || {
+        let pods = platform.get(&[
+            "pods",
+            "--namespace",
+            NAMESPACE,
+            "--selector=app.kubernetes.io/component=webhook",
+        ])?;
+        Ok(Seen::when(
+            pods["items"].as_array().is_some_and(Vec::is_empty),
+            pods["items"].to_string(),
+        ))
+    })?;
+
+    let refusal = platform.refused(&pod("agents", "  labels: {toolcrib.dev/agent: analyst}\n"))?;
+    ensure!(
+        refusal.contains("ValidatingAdmissionPolicy"),
+        "the policy denies it: {refusal}"
+    );
+    ensure!(refusal.contains("mediator"), "in our words: {refusal}");
+    ensure!(
+        refusal.contains("webhook"),
+        "and says what to look at: {refusal}"
+    );
+    platform.apply(&pod("nobody", ""))?;
+
+    scale(&replicas)?;
+    platform.kubectl(&[
+        "rollout",
+        "status",
+        "--timeout=120s",
+        "--namespace",
+        NAMESPACE,
+        &format!("deployment/{name}"),
+    ])?;
+    // It recovers by itself: now the webhook answers, and asks for the Agent.
+    platform.eventually("the webhook to answer", support::START, || {
+        let refusal =
+            platform.refused(&pod("agents", "  labels: {toolcrib.dev/agent: analyst}\n"))?;
+        Ok(Seen::when(
+            !refusal.contains("ValidatingAdmissionPolicy"),
+            refusal,
+        ))
+    })?;
+    platform.kubectl(&["delete", "namespace", "outage", "--wait=false"])?;
+    Ok(())
+}
+
+fn pod(name: &str, labels: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  namespace: outage
+{labels}spec:
+  containers:
+  - name: runner
+    image: docker.io/toolcrib/runner-python:dev
+    imagePullPolicy: IfNotPresent
+    command: [sleep, infinity]
+"
+    )
+}
