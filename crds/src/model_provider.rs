@@ -37,7 +37,7 @@ use crate::{SecretKey, TlsSpec};
     validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63").message("the name must be a DNS label: lower-case letters, digits and '-', at most 63, no dots"),
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("(has(self.auth) && self.auth == 'None') != has(self.apiKeys)").message("apiKeys must be set unless auth is None"))]
+#[x_kube(validation = Rule::new("(has(self.auth) && self.auth == 'None') != (has(self.apiKeys) && size(self.apiKeys) > 0)").message("apiKeys must be set, unless auth is None: then it must not"))]
 pub struct ModelProviderSpec {
     /// Where the provider is, one entry per dialect that it speaks.
     #[schemars(length(min = 1, max = 8))]

@@ -103,8 +103,8 @@ pub enum Scheme {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'Header') == has(self.headerName)").message("headerName belongs to type Header, which needs it"))]
 #[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'OAuth') == has(self.tokenUrl)").message("tokenUrl belongs to type OAuth, which needs it"))]
-#[x_kube(validation = Rule::new("(has(self.type) && self.type == 'OAuth') || !(has(self.resource) || has(self.scopes))").message("resource and scopes belong to type OAuth"))]
-#[x_kube(validation = Rule::new("has(self.secretKeyRef) || has(self.perAgent)").message("secretKeyRef or perAgent must be set"))]
+#[x_kube(validation = Rule::new("(has(self.type) && self.type == 'OAuth') || !(has(self.resource) || (has(self.scopes) && size(self.scopes) > 0))").message("resource and scopes belong to type OAuth"))]
+#[x_kube(validation = Rule::new("has(self.secretKeyRef) || (has(self.perAgent) && size(self.perAgent) > 0)").message("secretKeyRef or perAgent must be set"))]
 pub struct SurfaceAuth {
     /// Left out: the descriptor's `auth.type`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]

@@ -45,7 +45,7 @@ use crate::{FeedRule, ToolRule};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.tools) || has(self.feeds)").message("tools or feeds must be set: a grant that names nothing gives nothing"))]
+#[x_kube(validation = Rule::new("(has(self.tools) && size(self.tools) > 0) || (has(self.feeds) && size(self.feeds) > 0)").message("tools or feeds must be set: a grant that names nothing gives nothing"))]
 pub struct ToolGrantSpec {
     /// Names of Agents of this namespace.
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
