@@ -1,1 +1,13 @@
-//! controller and webhook.
+//! The operator: `controller` compiles agents and keeps their objects, `webhook` injects
+//! the mediator. One binary, two commands, because both must agree on every name; two
+//! Deployments, because the webhook has no right to any Secret.
+//!
+//! Deciding is done elsewhere (`toolcrib-compile`) or in functions without IO; what talks
+//! to the API server is thin.
+
+pub mod certificates;
+pub mod controller;
+pub mod lease;
+pub mod link;
+mod metrics;
+pub mod webhook;

@@ -1,0 +1,392 @@
+//! Keeping the Secret and the webhook's `caBundle`. Only the leader does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use rustls::sign::CertifiedKey;
+use toolcrib_compile::names;
+use toolcrib_manifest::SecretText;
+
+use super::issue::{self, IssueError, Pair};
+use super::plan::{self, Held};
+
+/// Dates of what the Secret holds; no key.
+const HELD_ANNOTATION: &str = "toolcrib.dev/certificates";
+/// Keys of the Secret. The first three are what the webhook mounts.
+pub const BUNDLE: &str = "ca.crt";
+pub const WEBHOOK_CERTIFICATE: &str = "tls.crt";
+pub const WEBHOOK_KEY: &str = "tls.key";
+const LINK_CERTIFICATE: &str = "link.crt";
+const LINK_KEY: &str = "link.key";
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    #[error("certificate Secret not read")]
+    Read(#[source] kube::Error),
+    #[error("certificate Secret not written")]
+    Write(#[source] kube::Error),
+    #[error("certificate not issued")]
+    Issue(#[from] IssueError),
+    #[error("webhook configuration not read")]
+    ReadWebhook(#[source] kube::Error),
+    #[error("caBundle not set")]
+    WriteWebhook(#[source] kube::Error),
+    #[error("certificate just written cannot be served")]
+    Unusable,
+}
+
+/// Where things are.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub namespace: String,
+    pub secret: String,
+    pub webhook_config: Option<String>,
+    pub webhook_hosts: Vec<String>,
+    pub link_hosts: Vec<String>,
+}
+
+/// What others use of it.
+#[derive(Clone, Debug)]
+pub struct Material {
+    /// All authorities, newest first, PEM.
+    pub bundle: String,
+    pub link: Arc<CertifiedKey>,
+    /// Whether something was written.
+    pub renewed: bool,
+}
+
+/// Reads the Secret, renews what is due and says what to use. `owner`: with it the Secret
+/// goes when the operator is uninstalled.
+pub async fn keep(
+    client: &Client,
+    place: &Place,
+    owner: OwnerReference,
+    now: Timestamp,
+) -> Result<Material, KeepError> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);
+    let secret = api.get_opt(&place.secret).await.map_err(KeepError::Read)?;
+    let content = secret.as_ref().map(Content::read).unwrap_or_default();
+    let plan = plan::plan(&content.held, &place.webhook_hosts, &place.link_hosts, now);
+    let renewed = !plan.nothing_to_do();
+    let content = if renewed {
+        let content = content.renewed(&plan, place, now)?;
+        write(&api, place, secret, &content, owner).await?;
+        tracing::info!(
+            signer = plan.signer,
+            authority = plan.add.is_some(),
+            webhook = plan.issue_webhook,
+            link = plan.issue_link,
+            "certificates renewed"
+        );
+        content
+    } else {
+        content
+    };
+    let bundle = content.bundle();
+    if let Some(name) = &place.webhook_config {
+        publish(client, name, &bundle).await?;
+    }
+    let link = content
+        .link
+        .as_ref()
+        .and_then(issue::certified)
+        .ok_or(KeepError::Unusable)?;
+    Ok(Material {
+        bundle,
+        link,
+        renewed,
+    })
+}
+
+/// The Secret's content. What is damaged is missing: it is made again.
+#[derive(Default)]
+struct Content {
+    held: Held,
+    authorities: BTreeMap<String, Pair>,
+    webhook: Option<Pair>,
+    link: Option<Pair>,
+}
+
+impl Content {
+    fn read(secret: &Secret) -> Self {
+        let mut held: Held = secret
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(HELD_ANNOTATION))
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let text = |key: &str| {
+            let bytes = secret.data.as_ref()?.get(key)?;
+            String::from_utf8(bytes.0.clone()).ok()
+        };
+        let pair = |certificate: &str, key: &str| {
+            let pair = Pair {
+                certificate: text(certificate)?,
+                key: SecretText::new(text(key)?),
+            };
+            issue::certified(&pair).is_some().then_some(pair)
+        };
+        let authorities: BTreeMap<String, Pair> = held
+            .authorities
+            .iter()
+            .filter_map(|authority| {
+                let name = &authority.name;
+                Some((
+                    name.clone(),
+                    pair(&format!("{name}.crt"), &format!("{name}.key"))?,
+                ))
+            })
+            .collect();
+        held.authorities
+            .retain(|authority| authorities.contains_key(&authority.name));
+        let webhook = pair(WEBHOOK_CERTIFICATE, WEBHOOK_KEY);
+        let link = pair(LINK_CERTIFICATE, LINK_KEY);
+        if webhook.is_none() {
+            held.webhook = None;
+        }
+        if link.is_none() {
+            held.link = None;
+        }
+        Self {
+            held,
+            authorities,
+            webhook,
+            link,
+        }
+    }
+
+    fn renewed(
+        mut self,
+        plan: &plan::Plan,
+        place: &Place,
+        now: Timestamp,
+    ) -> Result<Self, KeepError> {
+        if let Some(new) = &plan.add {
+            self.authorities
+                .insert(new.name.clone(), issue::authority(new)?);
+            self.held.authorities.push(new.clone());
+        }
+        for name in &plan.drop {
+            self.authorities.remove(name);
+            self.held
+                .authorities
+                .retain(|authority| authority.name != *name);
+        }
+        let signer = self
+            .held
+            .authorities
+            .iter()
+            .find(|authority| authority.name == plan.signer)
+            .cloned()
+            .ok_or(KeepError::Unusable)?;
+        let key = self
+            .authorities
+            .get(&signer.name)
+            .ok_or(KeepError::Unusable)?
+            .key
+            .clone();
+        let issue = |hosts: &[String]| -> Result<(Option<Pair>, Option<plan::Serving>), KeepError> {
+            let pair = issue::serving(&signer, &key, hosts, now)?;
+            let not_after = now
+                .checked_add(
+                    jiff::SignedDuration::try_from(plan::SERVING_LIFE)
+                        .expect("a constant within range"),
+                )
+                .unwrap_or(Timestamp::MAX);
+            let serving = plan::Serving {
+                signed_by: signer.name.clone(),
+                not_after,
+                hosts: hosts.to_vec(),
+            };
+            Ok((Some(pair), Some(serving)))
+        };
+        if plan.issue_webhook {
+            (self.webhook, self.held.webhook) = issue(&place.webhook_hosts)?;
+        }
+        if plan.issue_link {
+            (self.link, self.held.link) = issue(&place.link_hosts)?;
+        }
+        Ok(self)
+    }
+
+    fn bundle(&self) -> String {
+        self.held
+            .authorities
+            .iter()
+            .rev()
+            .filter_map(|authority| self.authorities.get(&authority.name))
+            .map(|pair| pair.certificate.as_str())
+            .collect()
+    }
+
+    fn data(&self) -> BTreeMap<String, ByteString> {
+        let mut data = BTreeMap::from([(BUNDLE.to_owned(), bytes(&self.bundle()))]);
+        let mut put = |certificate: String, key: String, pair: &Pair| {
+            data.insert(certificate, bytes(&pair.certificate));
+            data.insert(key, bytes(pair.key.expose()));
+        };
+        for (name, pair) in &self.authorities {
+            put(format!("{name}.crt"), format!("{name}.key"), pair);
+        }
+        if let Some(pair) = &self.webhook {
+            put(WEBHOOK_CERTIFICATE.to_owned(), WEBHOOK_KEY.to_owned(), pair);
+        }
+        if let Some(pair) = &self.link {
+            put(LINK_CERTIFICATE.to_owned(), LINK_KEY.to_owned(), pair);
+        }
+        data
+    }
+}
+
+fn bytes(text: &str) -> ByteString {
+    ByteString(text.as_bytes().to_vec())
+}
+
+async fn write(
+    api: &Api<Secret>,
+    place: &Place,
+    read: Option<Secret>,
+    content: &Content,
+    owner: OwnerReference,
+) -> Result<(), KeepError> {
+    let held = serde_json::to_string(&content.held).expect("dates and names are JSON");
+    let mut secret = read.clone().unwrap_or_else(|| Secret {
+        metadata: ObjectMeta {
+            name: Some(place.secret.clone()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    });
+    secret
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(HELD_ANNOTATION.to_owned(), held);
+    secret.metadata.labels.get_or_insert_default().insert(
+        names::MANAGED_BY_LABEL.to_owned(),
+        names::FIELD_MANAGER.to_owned(),
+    );
+    secret.metadata.owner_references = Some(vec![owner]);
+    secret.data = Some(content.data());
+    let written = match read {
+        None => api.create(&PostParams::default(), &secret).await,
+        // With the resourceVersion that was read: another leader's newer keys stay.
+        Some(_) => {
+            api.replace(&place.secret, &PostParams::default(), &secret)
+                .await
+        }
+    };
+    written.map(drop).map_err(KeepError::Write)
+}
+
+/// Sets `caBundle` on every webhook of the configuration that has another.
+async fn publish(client: &Client, name: &str, bundle: &str) -> Result<(), KeepError> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let Some(found) = api.get_opt(name).await.map_err(KeepError::ReadWebhook)? else {
+        tracing::warn!(name, "there is no such MutatingWebhookConfiguration");
+        return Ok(());
+    };
+    let wrong: Vec<serde_json::Value> = found
+        .webhooks
+        .iter()
+        .flatten()
+        .filter(|webhook| {
+            webhook
+                .client_config
+                .ca_bundle
+                .as_ref()
+                .map(|bytes| bytes.0.as_slice())
+                != Some(bundle.as_bytes())
+        })
+        .map(|webhook| {
+            serde_json::json!({
+                "name": webhook.name,
+                "clientConfig": { "caBundle": bytes(bundle) },
+            })
+        })
+        .collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    // Strategic: the list is merged by name, so nothing else of it is touched.
+    let patch = serde_json::json!({
+        "metadata": { "resourceVersion": found.metadata.resource_version },
+        "webhooks": wrong,
+    });
+    let params = PatchParams {
+        field_manager: Some(names::FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    api.patch(name, &params, &Patch::Strategic(&patch))
+        .await
+        .map_err(KeepError::WriteWebhook)?;
+    tracing::info!(name, "caBundle set");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place {
+            namespace: "pond".into(),
+            secret: "certificates".into(),
+            webhook_config: None,
+            webhook_hosts: vec!["webhook.pond.svc".into()],
+            link_hosts: vec!["link.pond.svc".into()],
+        }
+    }
+
+    fn as_secret(content: &Content) -> Secret {
+        Secret {
+            metadata: ObjectMeta {
+                annotations: Some(BTreeMap::from([(
+                    HELD_ANNOTATION.to_owned(),
+                    serde_json::to_string(&content.held).unwrap(),
+                )])),
+                ..ObjectMeta::default()
+            },
+            data: Some(content.data()),
+            ..Secret::default()
+        }
+    }
+
+    fn renew(content: Content, now: Timestamp) -> (Content, plan::Plan) {
+        let place = place();
+        let plan = plan::plan(&content.held, &place.webhook_hosts, &place.link_hosts, now);
+        (content.renewed(&plan, &place, now).unwrap(), plan)
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_a_damaged_part_is_made_again() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let (made, _) = renew(Content::default(), now);
+        let mut secret = as_secret(&made);
+        let (read, plan) = renew(Content::read(&secret), now);
+        assert!(plan.nothing_to_do());
+        assert_eq!(read.held, made.held);
+
+        // Somebody puts the link's key where the webhook's belongs.
+        let data = secret.data.as_mut().unwrap();
+        let link_key = data[LINK_KEY].clone();
+        data.insert(WEBHOOK_KEY.to_owned(), link_key);
+        let (_, plan) = renew(Content::read(&secret), now);
+        assert!(plan.issue_webhook && !plan.issue_link && plan.add.is_none());
+
+        // The authority's key is lost: everything is made anew.
+        let name = made.held.authorities[0].name.clone();
+        secret.data.as_mut().unwrap().remove(&format!("{name}.key"));
+        let (_, plan) = renew(Content::read(&secret), now);
+        assert!(plan.add.is_some() && plan.issue_webhook && plan.issue_link);
+    }
+}

@@ -1,0 +1,245 @@
+//! When which certificate is made, used and dropped. A function of dates only.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// An authority's life. Replaced when [`AUTHORITY_SPARE`] is left of it.
+pub const AUTHORITY_LIFE: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
+const AUTHORITY_SPARE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// A serving certificate's life. Replaced when a third is left.
+pub const SERVING_LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+const SERVING_SPARE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long a new authority is known to everybody before it signs. The slowest reader is a
+/// mediator whose volume the kubelet has not brought up to date.
+pub const OVERLAP: Duration = DAY;
+/// Clocks of other machines may be this far behind.
+pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
+
+/// An authority, as far as dates matter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authority {
+    /// Its subject and the prefix of its keys in the Secret.
+    pub name: String,
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+    /// Since when it is in the bundle.
+    pub published: Timestamp,
+}
+
+/// A serving certificate, as far as dates matter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Serving {
+    pub signed_by: String,
+    pub not_after: Timestamp,
+    pub hosts: Vec<String>,
+}
+
+/// What the Secret holds; stands in its annotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Oldest first.
+    pub authorities: Vec<Authority>,
+    pub webhook: Option<Serving>,
+    pub link: Option<Serving>,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Make this authority and publish it.
+    pub add: Option<Authority>,
+    /// Take these out of the bundle.
+    pub drop: Vec<String>,
+    /// Who signs what is made now.
+    pub signer: String,
+    pub issue_webhook: bool,
+    pub issue_link: bool,
+}
+
+impl Plan {
+    pub fn nothing_to_do(&self) -> bool {
+        self.add.is_none() && self.drop.is_empty() && !self.issue_webhook && !self.issue_link
+    }
+}
+
+fn later(at: Timestamp, by: Duration) -> Timestamp {
+    SignedDuration::try_from(by)
+        .ok()
+        .and_then(|by| at.checked_add(by).ok())
+        .unwrap_or(Timestamp::MAX)
+}
+
+fn earlier(at: Timestamp, by: Duration) -> Timestamp {
+    SignedDuration::try_from(by)
+        .ok()
+        .and_then(|by| at.checked_sub(by).ok())
+        .unwrap_or(Timestamp::MIN)
+}
+
+pub fn plan(held: &Held, webhook: &[String], link: &[String], now: Timestamp) -> Plan {
+    let valid: Vec<&Authority> = held
+        .authorities
+        .iter()
+        .filter(|authority| authority.not_after > now)
+        .collect();
+    let newest = valid.last();
+    let add = newest
+        .is_none_or(|newest| newest.not_after <= later(now, AUTHORITY_SPARE))
+        .then(|| Authority {
+            name: format!("ca-{}", now.as_second()),
+            not_before: earlier(now, CLOCK_SKEW),
+            not_after: later(now, AUTHORITY_LIFE),
+            published: now,
+        });
+    let known_long_enough = |authority: &&&Authority| later(authority.published, OVERLAP) <= now;
+    // The newest that everybody knows; at the very start there is nothing to overlap with.
+    let signer = valid
+        .iter()
+        .rev()
+        .find(known_long_enough)
+        .or(valid.first())
+        .map(|authority| authority.name.clone())
+        .or_else(|| add.as_ref().map(|authority| authority.name.clone()))
+        .unwrap_or_default();
+    let stale = |serving: &Option<Serving>, hosts: &[String]| {
+        serving.as_ref().is_none_or(|serving| {
+            serving.signed_by != signer
+                || serving.hosts != hosts
+                || serving.not_after <= later(now, SERVING_SPARE)
+        })
+    };
+    let drop = held
+        .authorities
+        .iter()
+        .filter(|authority| authority.name != signer)
+        .filter(|authority| {
+            authority.not_after <= now
+                // Superseded: the signer has been signing for as long as it was published
+                // before it signed.
+                || held
+                    .authorities
+                    .iter()
+                    .find(|other| other.name == signer)
+                    .is_some_and(|signer| {
+                        authority.published < signer.published
+                            && later(signer.published, 2 * OVERLAP) <= now
+                    })
+        })
+        .map(|authority| authority.name.clone())
+        .collect();
+    Plan {
+        issue_webhook: stale(&held.webhook, webhook),
+        issue_link: stale(&held.link, link),
+        add,
+        drop,
+        signer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn day(day: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + day * 86_400).unwrap()
+    }
+
+    fn hosts() -> (Vec<String>, Vec<String>) {
+        (
+            vec!["webhook.pond.svc".to_owned()],
+            vec!["link.pond.svc".to_owned()],
+        )
+    }
+
+    /// Does what a plan says, as the keeper would.
+    fn carry_out(held: &mut Held, plan: &Plan, now: Timestamp) {
+        let (webhook, link) = hosts();
+        held.authorities.extend(plan.add.clone());
+        held.authorities
+            .retain(|authority| !plan.drop.contains(&authority.name));
+        let serving = |hosts: Vec<String>| {
+            Some(Serving {
+                signed_by: plan.signer.clone(),
+                not_after: later(now, SERVING_LIFE),
+                hosts,
+            })
+        };
+        if plan.issue_webhook {
+            held.webhook = serving(webhook);
+        }
+        if plan.issue_link {
+            held.link = serving(link);
+        }
+    }
+
+    #[test]
+    fn twenty_years_of_daily_looks_never_leave_a_gap() {
+        let (webhook, link) = hosts();
+        let mut held = Held::default();
+        let mut signers = Vec::new();
+        for today in 0..20 * 365 {
+            let now = day(today);
+            let plan = plan(&held, &webhook, &link, now);
+            let known: Vec<String> = held
+                .authorities
+                .iter()
+                .map(|authority| authority.name.clone())
+                .collect();
+            carry_out(&mut held, &plan, now);
+            assert!(
+                super::plan(&held, &webhook, &link, now).nothing_to_do(),
+                "settles at once"
+            );
+
+            for serving in [&held.webhook, &held.link].into_iter().flatten() {
+                let signer = held
+                    .authorities
+                    .iter()
+                    .find(|authority| authority.name == serving.signed_by)
+                    .expect("the signer is in the bundle");
+                assert!(serving.not_after > now);
+                assert!(signer.not_after > serving.not_after, "day {today}");
+                // Whoever read the bundle yesterday trusts today's certificate.
+                assert!(
+                    today == 0 || known.contains(&serving.signed_by),
+                    "day {today}"
+                );
+            }
+            assert!(held.authorities.len() <= 2);
+            if !signers.contains(&plan.signer) {
+                signers.push(plan.signer);
+            }
+        }
+        assert!(signers.len() >= 4, "{signers:?}");
+    }
+
+    #[test]
+    fn other_hosts_make_another_certificate() {
+        let (webhook, link) = hosts();
+        let mut held = Held::default();
+        let first = plan(&held, &webhook, &link, day(0));
+        carry_out(&mut held, &first, day(0));
+        let renamed = vec!["link.reef.svc".to_owned()];
+        let next = plan(&held, &webhook, &renamed, day(1));
+        assert!(next.issue_link && !next.issue_webhook && next.add.is_none());
+    }
+
+    #[test]
+    fn after_years_of_sleep_everything_is_made_anew() {
+        let (webhook, link) = hosts();
+        let mut held = Held::default();
+        let first = plan(&held, &webhook, &link, day(0));
+        carry_out(&mut held, &first, day(0));
+        let now = day(6 * 365);
+        let next = plan(&held, &webhook, &link, now);
+        carry_out(&mut held, &next, now);
+        assert_eq!(held.authorities.len(), 1);
+        assert_eq!(
+            held.link.as_ref().unwrap().signed_by,
+            held.authorities[0].name
+        );
+    }
+}

@@ -1,0 +1,439 @@
+//! Writing what was compiled: create, or change what is ours; never merge into what is not.
+//!
+//! Objects are made with POST, which fails on an existing one; an existing one must be ours
+//! (controlled by this very Agent, with our label), else it is a [`ApplyError::Conflict`].
+//! A change carries uid and resourceVersion, so a leader that was paused fails instead of
+//! bringing back what was revoked. It is a merge patch and not server-side apply: the object
+//! was made by POST, so its creator keeps every field it made, and applied leftovers (a
+//! skill's file, an old token) would stay forever. An object that is as it should be is not
+//! written, and not even read when its version is the one that was seen so last.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use base64::Engine as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use toolcrib_compile::{ObjectRef, Presence, names};
+use toolcrib_crds::Agent;
+
+use super::stores::{Scoped, Version};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error("{kind} {key} exists and is not ours: delete or rename it")]
+    Conflict { kind: &'static str, key: ObjectRef },
+    #[error("{kind} {key} is left over from an earlier Agent of this name and is being removed")]
+    Leftover { kind: &'static str, key: ObjectRef },
+    #[error("{kind} {key} not {operation}")]
+    Api {
+        kind: &'static str,
+        key: ObjectRef,
+        operation: &'static str,
+        source: kube::Error,
+    },
+}
+
+/// An object as it should be. Its bytes may hold secrets: no `Debug`.
+pub struct Desired {
+    pub key: ObjectRef,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub data: BTreeMap<String, Vec<u8>>,
+}
+
+/// What was found to be in place: of which content, at which version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    fingerprint: [u8; 32],
+    version: Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Unchanged,
+    Created,
+    Patched,
+}
+
+/// A kind that carries compiled data.
+pub trait Carrier:
+    Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+{
+    const KIND: &'static str;
+    fn content(&self) -> BTreeMap<String, Vec<u8>>;
+    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self;
+    /// A value as it stands in JSON.
+    fn value(bytes: &[u8]) -> Value;
+}
+
+impl Carrier for Secret {
+    const KIND: &'static str = "Secret";
+
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        let data = self.data.clone().unwrap_or_default();
+        data.into_iter()
+            .map(|(key, bytes)| (key, bytes.0))
+            .collect()
+    }
+
+    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+        let data = content
+            .iter()
+            .map(|(key, bytes)| (key.clone(), ByteString(bytes.clone())));
+        Self {
+            metadata,
+            data: Some(data.collect()),
+            ..Self::default()
+        }
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        Value::String(base64::engine::general_purpose::STANDARD.encode(bytes))
+    }
+}
+
+impl Carrier for ConfigMap {
+    const KIND: &'static str = "ConfigMap";
+
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        let data = self.data.clone().unwrap_or_default();
+        data.into_iter()
+            .map(|(key, text)| (key, text.into_bytes()))
+            .collect()
+    }
+
+    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+        let data = content
+            .iter()
+            .map(|(key, bytes)| (key.clone(), String::from_utf8_lossy(bytes).into_owned()));
+        Self {
+            metadata,
+            data: Some(data.collect()),
+            ..Self::default()
+        }
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        Value::String(String::from_utf8_lossy(bytes).into_owned())
+    }
+}
+
+/// Controls everything that is written for an Agent: when it goes, they go.
+pub fn owner(agent: &Agent) -> OwnerReference {
+    OwnerReference {
+        api_version: Agent::api_version(&()).into_owned(),
+        kind: Agent::kind(&()).into_owned(),
+        name: agent.metadata.name.clone().unwrap_or_default(),
+        uid: agent.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(false),
+    }
+}
+
+/// Whose an existing object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Ours,
+    /// Controlled by an earlier Agent of the same name; the garbage collector takes it.
+    Leftover,
+    Foreign,
+}
+
+pub fn standing(found: &ObjectMeta, owner: &OwnerReference) -> Standing {
+    let managed = found
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(names::MANAGED_BY_LABEL));
+    if managed.map(String::as_str) != Some(names::FIELD_MANAGER) {
+        return Standing::Foreign;
+    }
+    match found
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|other| other.controller == Some(true))
+    {
+        Some(other) if other.uid == owner.uid => Standing::Ours,
+        Some(other) if (&other.kind, &other.name) == (&owner.kind, &owner.name) => {
+            Standing::Leftover
+        }
+        Some(_) | None => Standing::Foreign,
+    }
+}
+
+/// Brings one object to where it should be.
+pub async fn apply<K: Carrier>(
+    client: &Client,
+    table: &Scoped<K>,
+    owner: &OwnerReference,
+    desired: &Desired,
+    last: Option<&Applied>,
+) -> Result<(Verb, Applied), ApplyError> {
+    let key = &desired.key;
+    let fingerprint = fingerprint(desired, owner);
+    let failed = |operation| {
+        move |source| ApplyError::Api {
+            kind: K::KIND,
+            key: key.clone(),
+            operation,
+            source,
+        }
+    };
+    let applied = |object: &K| Applied {
+        fingerprint,
+        version: Version::of(object).unwrap_or_else(|| Version {
+            uid: String::new(),
+            resource_version: String::new(),
+        }),
+    };
+
+    let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
+    let mut found = None;
+    match table.look_up(key) {
+        Presence::Present(seen) => {
+            if let Some(last) = last
+                && last.fingerprint == fingerprint
+                && Some(&last.version) == Version::of(&*seen).as_ref()
+            {
+                return Ok((Verb::Unchanged, last.clone()));
+            }
+            found = api.get_opt(&key.name).await.map_err(failed("read"))?;
+        }
+        Presence::Absent => {}
+        Presence::Unknown(_) => found = api.get_opt(&key.name).await.map_err(failed("read"))?,
+    }
+    let found = match found {
+        Some(found) => found,
+        None => {
+            let object = K::carrying(metadata(desired, owner), &desired.data);
+            let params = PostParams {
+                field_manager: Some(names::FIELD_MANAGER.to_owned()),
+                ..PostParams::default()
+            };
+            match api.create(&params, &object).await {
+                Ok(made) => return Ok((Verb::Created, applied(&made))),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    api.get(&key.name).await.map_err(failed("read"))?
+                }
+                Err(error) => return Err(failed("created")(error)),
+            }
+        }
+    };
+
+    match standing(found.meta(), owner) {
+        Standing::Ours => {}
+        Standing::Leftover => {
+            return Err(ApplyError::Leftover {
+                kind: K::KIND,
+                key: key.clone(),
+            });
+        }
+        Standing::Foreign => {
+            return Err(ApplyError::Conflict {
+                kind: K::KIND,
+                key: key.clone(),
+            });
+        }
+    }
+    let Some(patch) = patch(&found, desired) else {
+        return Ok((Verb::Unchanged, applied(&found)));
+    };
+    let params = PatchParams {
+        field_manager: Some(names::FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patched = api
+        .patch(&key.name, &params, &Patch::Merge(&patch))
+        .await
+        .map_err(failed("changed"))?;
+    Ok((Verb::Patched, applied(&patched)))
+}
+
+fn metadata(desired: &Desired, owner: &OwnerReference) -> ObjectMeta {
+    ObjectMeta {
+        namespace: Some(desired.key.namespace.clone()),
+        name: Some(desired.key.name.clone()),
+        labels: Some(desired.labels.clone()),
+        annotations: Some(desired.annotations.clone()),
+        owner_references: Some(vec![owner.clone()]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// What must change, fenced; `None`: nothing. Data is exactly ours; labels and annotations
+/// that others added stay.
+fn patch<K: Carrier>(found: &K, desired: &Desired) -> Option<Value> {
+    let content = found.content();
+    let mut data = Map::new();
+    for (key, bytes) in &desired.data {
+        if content.get(key) != Some(bytes) {
+            data.insert(key.clone(), K::value(bytes));
+        }
+    }
+    for key in content
+        .keys()
+        .filter(|key| !desired.data.contains_key(*key))
+    {
+        data.insert(key.clone(), Value::Null);
+    }
+    let labels = differing(found.meta().labels.as_ref(), &desired.labels);
+    let annotations = differing(found.meta().annotations.as_ref(), &desired.annotations);
+    if data.is_empty() && labels.is_empty() && annotations.is_empty() {
+        return None;
+    }
+    let mut patch = json!({
+        "metadata": {
+            "uid": found.meta().uid,
+            "resourceVersion": found.meta().resource_version,
+        },
+    });
+    for (pointer, field, changes) in [
+        ("", "data", data),
+        ("/metadata", "labels", labels),
+        ("/metadata", "annotations", annotations),
+    ] {
+        if !changes.is_empty()
+            && let Some(place) = patch.pointer_mut(pointer).and_then(Value::as_object_mut)
+        {
+            place.insert(field.to_owned(), Value::Object(changes));
+        }
+    }
+    Some(patch)
+}
+
+fn differing(
+    found: Option<&BTreeMap<String, String>>,
+    desired: &BTreeMap<String, String>,
+) -> Map<String, Value> {
+    desired
+        .iter()
+        .filter(|(key, value)| found.and_then(|found| found.get(*key)) != Some(value))
+        .map(|(key, value)| (key.clone(), Value::String(value.clone())))
+        .collect()
+}
+
+fn fingerprint(desired: &Desired, owner: &OwnerReference) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    // Lengths first: no two contents run together.
+    let mut part = |bytes: &[u8]| {
+        hash.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hash.update(bytes);
+    };
+    part(owner.uid.as_bytes());
+    for map in [&desired.labels, &desired.annotations] {
+        part(&map.len().to_be_bytes());
+        for (key, value) in map {
+            part(key.as_bytes());
+            part(value.as_bytes());
+        }
+    }
+    for (key, value) in &desired.data {
+        part(key.as_bytes());
+        part(value);
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    fn desired(data: &[(&str, &str)]) -> Desired {
+        Desired {
+            key: ObjectRef::new("pond", "toolcrib-otter-context"),
+            labels: map(&[(names::MANAGED_BY_LABEL, names::FIELD_MANAGER)]),
+            annotations: map(&[("digest", "d1")]),
+            data: data
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec()))
+                .collect(),
+        }
+    }
+
+    fn otter(uid: &str) -> OwnerReference {
+        let mut agent = Agent::new("otter", toolcrib_crds::AgentSpec::default());
+        agent.metadata.uid = Some(uid.to_owned());
+        owner(&agent)
+    }
+
+    fn found(data: &[(&str, &str)]) -> ConfigMap {
+        let desired = desired(data);
+        let mut object = ConfigMap::carrying(metadata(&desired, &otter("u1")), &desired.data);
+        object.metadata.uid = Some("uid-7".into());
+        object.metadata.resource_version = Some("42".into());
+        object
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert("theirs".into(), "x".into());
+        object
+    }
+
+    #[test]
+    fn an_object_that_is_as_it_should_be_is_not_written() {
+        let data = [("TOOLCRIB.md", "# Tools")];
+        assert_eq!(patch(&found(&data), &desired(&data)), None);
+    }
+
+    #[test]
+    fn a_change_is_fenced_removes_what_is_gone_and_leaves_what_others_added() {
+        let found = found(&[("TOOLCRIB.md", "old"), ("skill.reed.md", "gone")]);
+        let patch = patch(&found, &desired(&[("TOOLCRIB.md", "new")])).unwrap();
+        assert_eq!(
+            patch,
+            json!({
+                "metadata": {"uid": "uid-7", "resourceVersion": "42"},
+                "data": {"TOOLCRIB.md": "new", "skill.reed.md": null},
+            })
+        );
+    }
+
+    #[test]
+    fn only_what_this_very_agent_controls_is_ours() {
+        let ours = found(&[]).metadata;
+        assert_eq!(standing(&ours, &otter("u1")), Standing::Ours);
+        assert_eq!(standing(&ours, &otter("u2")), Standing::Leftover);
+        let unlabelled = ObjectMeta {
+            labels: None,
+            ..ours.clone()
+        };
+        assert_eq!(standing(&unlabelled, &otter("u1")), Standing::Foreign);
+        let orphan = ObjectMeta {
+            owner_references: None,
+            ..ours
+        };
+        assert_eq!(standing(&orphan, &otter("u1")), Standing::Foreign);
+    }
+
+    #[test]
+    fn a_fingerprint_sees_every_part() {
+        let base = desired(&[("a", "bc")]);
+        let owner = otter("u1");
+        let same = fingerprint(&base, &owner);
+        assert_eq!(same, fingerprint(&desired(&[("a", "bc")]), &owner));
+        assert_ne!(same, fingerprint(&desired(&[("ab", "c")]), &owner));
+        assert_ne!(same, fingerprint(&base, &otter("u2")));
+        let mut other = desired(&[("a", "bc")]);
+        other.annotations.clear();
+        assert_ne!(same, fingerprint(&other, &owner));
+    }
+}

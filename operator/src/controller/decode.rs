@@ -1,0 +1,312 @@
+//! One watched object, decoded on its own.
+//!
+//! An object that cannot be read as its kind must not make its neighbours unreadable, so a
+//! list or a watch line is read as raw text per object, and each is decoded from its own
+//! bytes. That also holds for one nested deeper than serde_json goes (127 levels), which
+//! kube's `DeserializeGuard` would not survive: the raw text is only skipped over, without
+//! recursion.
+//!
+//! Managed fields are dropped: nobody here reads them, they are half of a stored object's
+//! size, and they mirror the object's depth.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// Why an object of the store could not be read as its kind; never the object's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecodable {
+    /// Where in the text, and what was expected.
+    pub reason: String,
+}
+
+/// An object as watched: its metadata, and the object itself if it can be decoded.
+#[derive(Clone, Debug)]
+pub struct Decoded<K> {
+    meta: ObjectMeta,
+    pub object: Result<Arc<K>, Undecodable>,
+}
+
+impl<K: Resource> Decoded<K> {
+    pub fn of(object: K) -> Self {
+        Self {
+            meta: ObjectMeta::default(),
+            object: Ok(Arc::new(object)),
+        }
+    }
+}
+
+impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Decoded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        decode(raw.get()).map_err(D::Error::custom)
+    }
+}
+
+/// Errs only when not even name and namespace can be read.
+fn decode<K: Resource + DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
+    let first = match serde_json::from_str::<K>(text) {
+        Ok(mut object) => {
+            object.meta_mut().managed_fields = None;
+            return Ok(Decoded::of(object));
+        }
+        Err(error) => error,
+    };
+    // Managed fields can be the part that is too deep.
+    let object =
+        match without_managed_fields(text).and_then(|text| serde_json::from_str::<K>(&text)) {
+            Ok(object) => return Ok(Decoded::of(object)),
+            Err(_) => Err(Undecodable {
+                reason: reason(&first),
+            }),
+        };
+    let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
+    Ok(Decoded { meta, object })
+}
+
+/// serde_json quotes scalar values in its messages ("invalid type: string \"…\""); a user
+/// may have put a credential in the wrong field, so what stands in quotes goes.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let mut shown = String::with_capacity(text.len());
+    for (index, part) in text.split('"').enumerate() {
+        shown.push_str(if index % 2 == 0 { part } else { "…" });
+    }
+    shown.chars().take(300).collect()
+}
+
+fn without_managed_fields(text: &str) -> Result<String, serde_json::Error> {
+    let mut object: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)?;
+    if let Some(metadata) = object.get("metadata") {
+        let mut metadata: BTreeMap<String, Box<RawValue>> = serde_json::from_str(metadata.get())?;
+        metadata.remove("managedFields");
+        let metadata = RawValue::from_string(serde_json::to_string(&metadata)?)?;
+        object.insert("metadata".to_owned(), metadata);
+    }
+    serde_json::to_string(&object)
+}
+
+#[derive(Deserialize)]
+struct OnlyMeta {
+    metadata: Meta,
+}
+
+/// The metadata that a controller reads, without managed fields.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+impl From<Meta> for ObjectMeta {
+    fn from(meta: Meta) -> Self {
+        Self {
+            name: meta.name,
+            namespace: meta.namespace,
+            uid: meta.uid,
+            resource_version: meta.resource_version,
+            generation: meta.generation,
+            creation_timestamp: meta.creation_timestamp,
+            deletion_timestamp: meta.deletion_timestamp,
+            labels: meta.labels,
+            annotations: meta.annotations,
+            owner_references: meta.owner_references,
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+impl<K: Resource + Clone> Resource for Decoded<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(dt)
+    }
+
+    fn group(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::group(dt)
+    }
+
+    fn version(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::version(dt)
+    }
+
+    fn plural(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(dt)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.object
+            .as_ref()
+            .map_or(&self.meta, |object| object.meta())
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match &mut self.object {
+            Ok(object) => Arc::make_mut(object).meta_mut(),
+            Err(_) => &mut self.meta,
+        }
+    }
+}
+
+/// The metadata of a `K`, whose body is never fetched (Secrets, ConfigMaps, Pods).
+#[derive(Clone, Debug)]
+pub struct MetaOf<K> {
+    meta: ObjectMeta,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> MetaOf<K> {
+    pub fn new(meta: ObjectMeta) -> Self {
+        Self {
+            meta,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<'de, K> Deserialize<'de> for MetaOf<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let only = OnlyMeta::deserialize(deserializer)?;
+        Ok(Self::new(only.metadata.into()))
+    }
+}
+
+impl<K: Resource> Resource for MetaOf<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(dt)
+    }
+
+    fn group(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::group(dt)
+    }
+
+    fn version(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::version(dt)
+    }
+
+    fn plural(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(dt)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Secret, Service};
+    use kube::core::ObjectList;
+    use kube::core::WatchEvent;
+
+    use super::*;
+
+    fn service(name: &str, spec: &str, managed: &str) -> String {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"{name}","namespace":"pond","uid":"u-{name}","managedFields":[{{"fieldsV1":{managed}}}]}},"spec":{spec}}}"#
+        )
+    }
+
+    fn deep(levels: usize) -> String {
+        format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels))
+    }
+
+    fn list(items: &[String]) -> ObjectList<Decoded<Service>> {
+        let text = format!(
+            r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#,
+            items.join(",")
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_hostile_object_leaves_its_neighbours_readable() {
+        let items = [
+            service("heron", r#"{"type":"ClusterIP"}"#, "{}"),
+            service("deep", &deep(100_000), &deep(100_000)),
+            service("wrong", r#"{"ports":"hunter2"}"#, "{}"),
+            service("newt", "{}", "{}"),
+        ];
+        let list = list(&items);
+        let outcome: Vec<_> = list
+            .items
+            .iter()
+            .map(|o| (o.meta().name.clone().unwrap(), o.object.is_ok()))
+            .collect();
+        assert_eq!(
+            outcome,
+            [
+                ("heron", true),
+                ("deep", false),
+                ("wrong", false),
+                ("newt", true)
+            ]
+            .map(|(name, ok)| (name.to_owned(), ok))
+        );
+        assert_eq!(list.items[1].meta().uid.as_deref(), Some("u-deep"));
+        let reason = &list.items[2].object.as_ref().unwrap_err().reason;
+        assert!(!reason.contains("hunter2"), "{reason}");
+    }
+
+    #[test]
+    fn deep_managed_fields_do_not_make_an_object_undecodable() {
+        let list = list(&[service("heron", r#"{"type":"ClusterIP"}"#, &deep(5_000))]);
+        let heron = list.items[0].object.as_ref().unwrap();
+        assert_eq!(
+            heron.spec.as_ref().unwrap().type_.as_deref(),
+            Some("ClusterIP")
+        );
+        assert_eq!(heron.metadata.managed_fields, None);
+    }
+
+    #[test]
+    fn a_watch_line_with_a_deep_object_is_an_event() {
+        let line = format!(
+            r#"{{"type":"MODIFIED","object":{}}}"#,
+            service("deep", &deep(100_000), "{}")
+        );
+        match serde_json::from_str::<WatchEvent<Decoded<Service>>>(&line).unwrap() {
+            WatchEvent::Modified(object) => {
+                assert_eq!(object.meta().name.as_deref(), Some("deep"));
+                assert!(object.object.is_err());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn metadata_is_read_without_the_body() {
+        let text = format!(
+            r#"{{"kind":"PartialObjectMetadata","metadata":{{"name":"keys","namespace":"pond","labels":{{"a":"b"}},"managedFields":[{{"fieldsV1":{}}}]}}}}"#,
+            deep(5_000)
+        );
+        let secret: MetaOf<Secret> = serde_json::from_str(&text).unwrap();
+        assert_eq!(secret.meta().name.as_deref(), Some("keys"));
+        assert_eq!(secret.meta().managed_fields, None);
+    }
+}

@@ -1,0 +1,121 @@
+//! Kubernetes Events: what `kubectl describe` shows of a finding.
+//!
+//! An Event's name is derived from what it says, so saying it again (after a restart, or
+//! from another replica) is an AlreadyExists and not a second Event. kube's own Recorder
+//! merges Events that differ only in their text; a second missing tool would go unsaid.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use sha2::{Digest, Sha256};
+
+const CONTROLLER: &str = "toolcrib.dev/controller";
+/// The API server's bound on a note, in bytes.
+const NOTE: usize = 1024;
+
+pub struct Events {
+    client: Client,
+    instance: String,
+}
+
+/// One thing to say about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// A diagnostic's code or a condition's reason.
+    pub reason: String,
+    pub note: String,
+}
+
+impl Events {
+    pub fn new(client: Client, instance: &str) -> Self {
+        Self {
+            client,
+            instance: instance.to_owned(),
+        }
+    }
+
+    /// `Ok(true)`: it had not been said yet.
+    pub async fn warn(
+        &self,
+        about: &ObjectReference,
+        warning: &Warning,
+    ) -> Result<bool, kube::Error> {
+        let namespace = about.namespace.clone().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        let event = event(about, warning, &self.instance, Timestamp::now());
+        match api.create(&PostParams::default(), &event).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn event(about: &ObjectReference, warning: &Warning, instance: &str, now: Timestamp) -> Event {
+    let mut note = warning.note.clone();
+    if note.len() > NOTE {
+        note.truncate(note.floor_char_boundary(NOTE - 4));
+        note.push('…');
+    }
+    let mut hash = Sha256::new();
+    for part in [
+        about.uid.as_deref().unwrap_or_default(),
+        &warning.reason,
+        &note,
+    ] {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let hash = hex::encode(&hash.finalize()[..8]);
+    let name = about.name.clone().unwrap_or_default();
+    Event {
+        metadata: ObjectMeta {
+            namespace: about.namespace.clone(),
+            name: Some(format!("{}.{hash}", name.get(..200).unwrap_or(&name))),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Warning".to_owned()),
+        reason: Some(warning.reason.clone()),
+        action: Some("Compile".to_owned()),
+        note: Some(note),
+        regarding: Some(about.clone()),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        event_time: Some(MicroTime(now)),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(uid: &str, reason: &str, note: &str) -> String {
+        let about = ObjectReference {
+            name: Some("otter".into()),
+            namespace: Some("pond".into()),
+            uid: Some(uid.into()),
+            ..ObjectReference::default()
+        };
+        let warning = Warning {
+            reason: reason.into(),
+            note: note.into(),
+        };
+        let event = event(&about, &warning, "heron", Timestamp::UNIX_EPOCH);
+        assert!(event.note.as_ref().unwrap().len() <= NOTE);
+        event.metadata.name.unwrap()
+    }
+
+    #[test]
+    fn the_name_says_what_is_said() {
+        let base = name("u1", "ToolNotFound", "spec.tools[0]: fish");
+        assert_eq!(base, name("u1", "ToolNotFound", "spec.tools[0]: fish"));
+        assert_ne!(base, name("u2", "ToolNotFound", "spec.tools[0]: fish"));
+        assert_ne!(base, name("u1", "ToolNotFound", "spec.tools[1]: newt"));
+        assert!(base.starts_with("otter."));
+        name("u1", "ToolNotFound", &"é".repeat(2_000));
+    }
+}

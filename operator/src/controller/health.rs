@@ -1,0 +1,46 @@
+//! `/healthz`, `/readyz`, `/metrics` on a plain port, for the kubelet and a scraper. Nothing
+//! here names an object or an agent.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+
+use super::world::World;
+
+pub fn router(world: Arc<World>) -> Router {
+    Router::new()
+        // Alive as long as the runtime answers: a controller without an API server waits.
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(world)
+}
+
+/// Ready: everything that must be watched was listed. Standbys are ready too.
+async fn ready(State(world): State<Arc<World>>) -> impl IntoResponse {
+    match world.tables.missing() {
+        missing if missing.is_empty() => (StatusCode::OK, "ok".to_owned()),
+        missing => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("not listed yet: {}", missing.join(", ")),
+        ),
+    }
+}
+
+async fn metrics(State(world): State<Arc<World>>) -> impl IntoResponse {
+    world
+        .metrics
+        .queue_depth
+        .set(i64::try_from(world.queue.depth()).unwrap_or(i64::MAX));
+    (
+        [(
+            header::CONTENT_TYPE,
+            "application/openmetrics-text; version=1.0.0",
+        )],
+        world.metrics.text(),
+    )
+}

@@ -1,0 +1,254 @@
+//! What only the leader does: label its pod, keep certificates, answer the link, reconcile.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::FutureExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use toolcrib_compile::{ObjectRef, names};
+
+use super::decode::Decoded;
+use super::queue::Done;
+use super::reconcile::{ReconcileError, reconcile};
+use super::related::everything;
+use super::status::counted;
+use super::work::Work;
+use super::world::World;
+use crate::certificates::keep::{self, Place};
+use crate::link::serve::{Link, serve};
+use crate::metrics::Reconcile;
+
+/// How often the tables are looked at while they fill.
+const LOOK: Duration = Duration::from_millis(50);
+/// Secrets and ConfigMaps of a namespace without rights never come; the others are waited
+/// for this long, so that a restart does not report them as unknown for a moment.
+const SECRETS: Duration = Duration::from_secs(10);
+/// Certificates last for months, but a Secret or a caBundle can be damaged any time.
+const CERTIFICATES: Duration = Duration::from_secs(30);
+const CERTIFICATES_RETRY: Duration = Duration::from_secs(2);
+/// One reconcile makes a dozen requests at most.
+const RECONCILE: Duration = Duration::from_secs(60);
+/// Best effort requests when leading ends.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// Leads until dropped, or until a part of it ends that must not.
+pub async fn lead(world: &Arc<World>) -> anyhow::Result<Infallible> {
+    let started = Timestamp::now();
+    world.forget();
+    while world.tables.synced().is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
+    let listed = async {
+        while !(world.tables.secrets.synced() && world.tables.config_maps.synced()) {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(SECRETS, listed).await.is_err() {
+        tracing::warn!(
+            "Secrets or ConfigMaps of some namespace cannot be listed; their references are unknown"
+        );
+    }
+    // Certificates first: the link's authority is part of every compiled agent.json.
+    while let Err(error) = certificates(world).await {
+        let error = anyhow::Error::new(error);
+        tracing::warn!("certificates: {error:#}");
+        tokio::time::sleep(CERTIFICATES_RETRY).await;
+    }
+    for agent in world.tables.agents.all() {
+        if let Decoded {
+            object: Ok(agent), ..
+        } = &*agent
+        {
+            let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
+            let usage = agent
+                .status
+                .as_ref()
+                .and_then(|status| status.usage.as_ref());
+            world.reports().begin(&key, &counted(usage));
+        }
+    }
+    world.queue.open();
+    world.set_leading(true);
+    world.queue.add_all(everything(&world.tables));
+
+    let address = world.settings.link_listen;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("--link-listen {address}"))?;
+    let link = Arc::new(Link::new(Arc::clone(world), started));
+    let mut parts: JoinSet<anyhow::Error> = JoinSet::new();
+    parts.spawn(async move {
+        match serve(listener, link).await {
+            Ok(never) => match never {},
+            Err(error) => anyhow::Error::new(error),
+        }
+    });
+    // Only now may mediators come here.
+    label(world).await;
+    for _ in 0..world.settings.workers {
+        let world = Arc::clone(world);
+        parts.spawn(async move { work(&world).await });
+    }
+    let keeper = Arc::clone(world);
+    parts.spawn(async move { keep_certificates(&keeper).await });
+    let resync = Arc::clone(world);
+    parts.spawn(async move { look_again(&resync).await });
+    match parts.join_next().await {
+        Some(Ok(error)) => Err(error),
+        Some(Err(error)) => Err(anyhow::Error::new(error).context("a task of the leader ended")),
+        None => Err(anyhow::anyhow!("the leader has no tasks")),
+    }
+}
+
+async fn work(world: &World) -> anyhow::Error {
+    loop {
+        let work = world.queue.next().await;
+        let begun = Instant::now();
+        // A panic over one object is that object's failure and nobody else's.
+        let one = AssertUnwindSafe(reconcile(world, &work)).catch_unwind();
+        let (outcome, done) = match tokio::time::timeout(RECONCILE, one).await {
+            Ok(Ok(Ok(done))) => ("ok", done),
+            Ok(Ok(Err(ReconcileError::NotSynced))) => ("waiting", Done::Again(LOOK * 10)),
+            Ok(Ok(Err(error))) => {
+                let error = anyhow::Error::new(error);
+                tracing::warn!(object = %work.subject(), "not done, it is tried again: {error:#}");
+                ("failed", Done::Failed)
+            }
+            Ok(Err(_)) => {
+                tracing::error!(object = %work.subject(), "panicked; others go on");
+                ("panicked", Done::Failed)
+            }
+            Err(_) => {
+                tracing::warn!(object = %work.subject(), "not done in time, it is tried again");
+                ("timeout", Done::Failed)
+            }
+        };
+        let kind = work.kind.kind().name();
+        world
+            .metrics
+            .reconciles
+            .get_or_create(&Reconcile { kind, outcome })
+            .inc();
+        world
+            .metrics
+            .reconcile_seconds
+            .observe(begun.elapsed().as_secs_f64());
+        world.queue.done(&work, done);
+    }
+}
+
+async fn certificates(world: &World) -> Result<(), CertificatesError> {
+    let settings = &world.settings;
+    let hosts = |service: &str| {
+        let host = settings.service_host(service);
+        vec![host.clone(), format!("{host}.cluster.local")]
+    };
+    let place = Place {
+        namespace: settings.namespace.clone(),
+        secret: settings.certificate_secret.clone(),
+        webhook_config: settings.webhook_config_name.clone(),
+        webhook_hosts: hosts(&settings.webhook_service),
+        link_hosts: hosts(&settings.link_service),
+    };
+    let owner = world
+        .owner()
+        .ok_or_else(|| CertificatesError::NoService(settings.link_service.clone()))?;
+    let material = keep::keep(&world.client, &place, owner, Timestamp::now()).await?;
+    if material.renewed {
+        world.metrics.wrote("Secret", "certificates");
+    }
+    if world.use_certificates(material.bundle, material.link) {
+        world
+            .queue
+            .add_all(everything(&world.tables).into_iter().filter(Work::is_agent));
+    }
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CertificatesError {
+    #[error("there is no Service {0}, which owns what the operator writes for itself")]
+    NoService(String),
+    #[error(transparent)]
+    Keep(#[from] keep::KeepError),
+}
+
+async fn keep_certificates(world: &World) -> anyhow::Error {
+    loop {
+        tokio::time::sleep(CERTIFICATES).await;
+        if let Err(error) = certificates(world).await {
+            let error = anyhow::Error::new(error);
+            tracing::warn!("certificates: {error:#}");
+        }
+    }
+}
+
+/// A second look at everything, in case a watch has lost something.
+async fn look_again(world: &World) -> anyhow::Error {
+    loop {
+        tokio::time::sleep(world.settings.resync).await;
+        world.queue.add_all(everything(&world.tables));
+    }
+}
+
+/// Labels this pod, and takes the label from others: a leader that was paused has it still.
+async fn label(world: &World) {
+    let api: Api<Pod> = Api::namespaced(world.client.clone(), &world.settings.namespace);
+    let leading = format!("{}={}", names::LEADER_LABEL, names::TRUE);
+    match api
+        .list_metadata(&ListParams::default().labels(&leading))
+        .await
+    {
+        Ok(pods) => {
+            for pod in pods {
+                if pod.name_any() != world.settings.pod_name {
+                    set_label(&api, &pod.name_any(), None).await;
+                }
+            }
+        }
+        Err(error) => tracing::warn!(%error, "other leaders' pods not listed"),
+    }
+    set_label(&api, &world.settings.pod_name, Some(names::TRUE)).await;
+}
+
+/// Best effort: the next leader does it too.
+pub async fn unlabel(world: &World) {
+    let api: Api<Pod> = Api::namespaced(world.client.clone(), &world.settings.namespace);
+    if tokio::time::timeout(PARTING, set_label(&api, &world.settings.pod_name, None))
+        .await
+        .is_err()
+    {
+        tracing::warn!("the pod's label was not taken off in time");
+    }
+}
+
+async fn set_label(api: &Api<Pod>, pod: &str, value: Option<&str>) {
+    let patch = json!({ "metadata": { "labels": { names::LEADER_LABEL: value } } });
+    let params = PatchParams {
+        field_manager: Some(names::FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    match api
+        .patch_metadata(pod, &params, &Patch::Merge(&patch))
+        .await
+    {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.is_not_found() => {
+            tracing::warn!(
+                pod,
+                "no such pod to label; the link's Service will not find it"
+            );
+        }
+        Err(error) => tracing::warn!(pod, %error, "pod not labelled"),
+    }
+}

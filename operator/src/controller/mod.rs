@@ -1,0 +1,147 @@
+//! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
+//!
+//! Reading order: [`settings`]; [`decode`], [`tables`], [`stores`], [`watches`] (what is);
+//! [`names_in`], [`related`], [`work`], [`queue`] (whom a change concerns); [`snapshot`],
+//! [`readers`], [`reconcile`] (one piece of work); [`apply`], [`identity`] (what is
+//! written); [`status`], [`report`], [`events`] (what is said); [`leader`] (who does it).
+//!
+//! Invariants: nothing is compiled or written before everything is listed; only the leader
+//! writes; nothing changes, nothing is written; what cannot be read stops nobody else.
+
+pub mod apply;
+pub(crate) mod decode;
+mod events;
+mod health;
+mod identity;
+mod leader;
+mod names_in;
+mod queue;
+mod readers;
+mod reconcile;
+mod related;
+mod report;
+mod settings;
+mod snapshot;
+mod status;
+mod stores;
+mod tables;
+mod watches;
+pub(crate) mod work;
+pub(crate) mod world;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+pub use settings::{Args, SecretScope, Settings};
+use world::World;
+
+use crate::lease::Candidate;
+
+/// The command: runs until SIGTERM or SIGINT.
+pub async fn main(args: Args) -> anyhow::Result<()> {
+    let client = Client::try_default()
+        .await
+        .context("no way to the API server")?;
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    run(client, args.into(), shutdown).await
+}
+
+/// Watches, stands for election, and works while it leads, until `shutdown`. Errs when it
+/// cannot start, and when a part of it ended that must not.
+pub async fn run(
+    client: Client,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    if settings.secrets == SecretScope::Namespaces(Default::default()) {
+        tracing::warn!("no namespace is served: set --secret-namespaces or --cluster-wide-secrets");
+    }
+    let health = TcpListener::bind(settings.listen)
+        .await
+        .with_context(|| format!("--listen {}", settings.listen))?;
+    let world = Arc::new(World::new(client, settings));
+
+    let mut parts = JoinSet::new();
+    watches::start(&world, &mut parts);
+    let routes = health::router(Arc::clone(&world));
+    parts.spawn(async move {
+        if let Err(error) = axum::serve(health, routes).await {
+            tracing::error!(%error, "health listener ended");
+        }
+    });
+
+    tokio::pin!(shutdown);
+    loop {
+        let candidate = candidate(&world);
+        let mut held = tokio::select! {
+            () = &mut shutdown => return Ok(()),
+            _ = parts.join_next() => anyhow::bail!("a watch or the health listener ended"),
+            held = candidate.acquire() => held,
+        };
+        tracing::info!("leading");
+        let end = tokio::select! {
+            () = &mut shutdown => End::Shutdown,
+            _ = parts.join_next() => End::Part,
+            why = held.lost() => End::Lost(why),
+            result = leader::lead(&world) => match result {
+                Ok(never) => match never {},
+                Err(error) => End::Failed(error),
+            },
+        };
+        // Every task of the leader was dropped with its future; nothing is written any more.
+        world.set_leading(false);
+        world.queue.close();
+        match end {
+            End::Shutdown => {
+                leader::unlabel(&world).await;
+                held.release().await;
+                return Ok(());
+            }
+            End::Part => {
+                held.release().await;
+                anyhow::bail!("a watch or the health listener ended");
+            }
+            End::Lost(why) => {
+                tracing::warn!(why, "leading no longer; standing by");
+                leader::unlabel(&world).await;
+            }
+            End::Failed(error) => {
+                leader::unlabel(&world).await;
+                held.release().await;
+                return Err(error);
+            }
+        }
+    }
+}
+
+enum End {
+    Shutdown,
+    Part,
+    Lost(&'static str),
+    Failed(anyhow::Error),
+}
+
+fn candidate(world: &Arc<World>) -> Candidate {
+    let owner = Arc::clone(world);
+    Candidate {
+        client: world.client.clone(),
+        namespace: world.settings.namespace.clone(),
+        name: world.settings.lease.clone(),
+        identity: world.settings.pod_name.clone(),
+        timing: world.settings.lease_timing,
+        owner: Arc::new(move || owner.owner()),
+    }
+}

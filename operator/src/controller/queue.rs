@@ -1,0 +1,334 @@
+//! Which object is worked on next: coalescing, fair between namespaces, with back-off.
+//!
+//! A key stands in line at most once, however many events name it; it is never worked on
+//! twice at a time; an event during its work puts it in line again afterwards. Namespaces
+//! take turns, so one that floods the queue delays only itself. The state machine
+//! ([`Line`]) is a function of the time it is given; [`Queue`] adds the waiting.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What can stand in line.
+pub trait Key: Clone + Eq + Hash + Ord {
+    /// Keys of one lane take turns with those of others.
+    fn lane(&self) -> &str;
+}
+
+/// How work on a key ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Nothing to do until an event names it.
+    Settled,
+    /// Look again after this time, event or not.
+    Again(Duration),
+    /// Again after a back-off that doubles with each failure in a row.
+    Failed,
+}
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const LAST_BACKOFF: Duration = Duration::from_secs(120);
+
+#[derive(Debug)]
+pub struct Line<K> {
+    /// Lanes with a waiting key, in turn.
+    turns: VecDeque<String>,
+    lanes: HashMap<String, VecDeque<K>>,
+    waiting: BTreeSet<K>,
+    /// Being worked on; `true`: named by an event meanwhile.
+    running: HashMap<K, bool>,
+    delayed: BTreeSet<(Instant, K)>,
+    due: HashMap<K, Instant>,
+    failures: HashMap<K, u32>,
+}
+
+impl<K> Default for Line<K> {
+    fn default() -> Self {
+        Self {
+            turns: VecDeque::new(),
+            lanes: HashMap::new(),
+            waiting: BTreeSet::new(),
+            running: HashMap::new(),
+            delayed: BTreeSet::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Key> Line<K> {
+    pub fn add(&mut self, key: K) {
+        if let Some(again) = self.running.get_mut(&key) {
+            *again = true;
+            return;
+        }
+        if !self.waiting.insert(key.clone()) {
+            return;
+        }
+        let lane = self.lanes.entry(key.lane().to_owned()).or_default();
+        if lane.is_empty() {
+            self.turns.push_back(key.lane().to_owned());
+        }
+        lane.push_back(key);
+    }
+
+    /// At `at`, or earlier if it was to come earlier already.
+    pub fn add_at(&mut self, key: K, at: Instant) {
+        match self.due.get(&key) {
+            Some(due) if *due <= at => return,
+            Some(due) => {
+                self.delayed.remove(&(*due, key.clone()));
+            }
+            None => {}
+        }
+        self.due.insert(key.clone(), at);
+        self.delayed.insert((at, key));
+    }
+
+    /// The next key to work on now.
+    pub fn next(&mut self, now: Instant) -> Option<K> {
+        while let Some((at, key)) = self.delayed.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.delayed.pop_first();
+            self.due.remove(&key);
+            self.add(key);
+        }
+        let name = self.turns.pop_front()?;
+        let lane = self.lanes.get_mut(&name)?;
+        let key = lane.pop_front()?;
+        if lane.is_empty() {
+            self.lanes.remove(&name);
+        } else {
+            self.turns.push_back(name);
+        }
+        self.waiting.remove(&key);
+        self.running.insert(key.clone(), false);
+        Some(key)
+    }
+
+    pub fn done(&mut self, key: &K, done: Done, now: Instant) {
+        let again = self.running.remove(key).unwrap_or(false);
+        match done {
+            Done::Settled => {
+                self.failures.remove(key);
+            }
+            Done::Again(after) => {
+                self.failures.remove(key);
+                self.add_at(key.clone(), now + after);
+            }
+            Done::Failed => {
+                let failures = self.failures.entry(key.clone()).or_insert(0);
+                let backoff = FIRST_BACKOFF
+                    .saturating_mul(1 << (*failures).min(16))
+                    .min(LAST_BACKOFF);
+                *failures += 1;
+                self.add_at(key.clone(), now + backoff);
+            }
+        }
+        if again {
+            self.add(key.clone());
+        }
+    }
+
+    /// When a delayed key comes up next.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.delayed.first().map(|(at, _)| *at)
+    }
+
+    /// Keys that wait now, for the metric.
+    pub fn depth(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+/// A line that can be waited on. Closed (the state at the start) it takes nothing, so that
+/// a standby does not collect what it will never work on.
+#[derive(Debug)]
+pub struct Queue<K> {
+    line: Mutex<Option<Line<K>>>,
+    changed: Notify,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Self {
+            line: Mutex::new(None),
+            changed: Notify::new(),
+        }
+    }
+}
+
+impl<K: Key> Queue<K> {
+    fn line(&self) -> MutexGuard<'_, Option<Line<K>>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts over with an empty line.
+    pub fn open(&self) {
+        *self.line() = Some(Line::default());
+    }
+
+    pub fn close(&self) {
+        *self.line() = None;
+    }
+
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
+        if let Some(line) = &mut *self.line() {
+            keys.into_iter().for_each(|key| line.add(key));
+        }
+        self.changed.notify_waiters();
+    }
+
+    pub fn add_after(&self, key: K, after: Duration) {
+        if let Some(line) = &mut *self.line() {
+            line.add_at(key, Instant::now() + after);
+        }
+        self.changed.notify_waiters();
+    }
+
+    pub fn depth(&self) -> usize {
+        self.line().as_ref().map_or(0, Line::depth)
+    }
+
+    pub fn done(&self, key: &K, done: Done) {
+        if let Some(line) = &mut *self.line() {
+            line.done(key, done, Instant::now());
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Waits for work; returns only with a key.
+    pub async fn next(&self) -> K {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Registered before looking, so that nothing added in between is missed.
+            changed.as_mut().enable();
+            let wake_at = {
+                let mut line = self.line();
+                match &mut *line {
+                    None => None,
+                    Some(line) => match line.next(Instant::now()) {
+                        Some(key) => return key,
+                        None => line.wake_at(),
+                    },
+                }
+            };
+            match wake_at {
+                Some(at) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Key for &'static str {
+        fn lane(&self) -> &str {
+            self.split_once('/').map_or("", |(lane, _)| lane)
+        }
+    }
+
+    fn drain(line: &mut Line<&'static str>, now: Instant) -> Vec<&'static str> {
+        std::iter::from_fn(|| line.next(now)).collect()
+    }
+
+    #[test]
+    fn a_flood_in_one_namespace_delays_only_itself() {
+        let now = Instant::now();
+        let mut line = Line::default();
+        for key in ["pond/a", "pond/b", "pond/c", "pond/a", "reef/x"] {
+            line.add(key);
+        }
+        assert_eq!(
+            drain(&mut line, now),
+            ["pond/a", "reef/x", "pond/b", "pond/c"]
+        );
+    }
+
+    #[test]
+    fn an_event_during_the_work_brings_the_key_back_once() {
+        let now = Instant::now();
+        let mut line = Line::default();
+        line.add("pond/a");
+        assert_eq!(line.next(now), Some("pond/a"));
+        line.add("pond/a");
+        line.add("pond/a");
+        assert_eq!(line.next(now), None, "never twice at a time");
+        line.done(&"pond/a", Done::Settled, now);
+        assert_eq!(drain(&mut line, now), ["pond/a"]);
+    }
+
+    #[test]
+    fn failures_back_off_and_success_forgets_them() {
+        let start = Instant::now();
+        let mut line = Line::default();
+        line.add("pond/a");
+        let mut now = start;
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let key = line.next(now).unwrap();
+            line.done(&key, Done::Failed, now);
+            let at = line.wake_at().unwrap();
+            waits.push((at - now).as_millis());
+            now = at;
+        }
+        assert_eq!(
+            waits,
+            [
+                500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 120_000, 120_000
+            ]
+        );
+        let key = line.next(now).unwrap();
+        line.done(&key, Done::Settled, now);
+        assert_eq!(line.wake_at(), None);
+        line.add("pond/a");
+        let key = line.next(now).unwrap();
+        line.done(&key, Done::Failed, now);
+        assert_eq!(line.wake_at(), Some(now + FIRST_BACKOFF));
+    }
+
+    #[test]
+    fn the_earlier_of_two_delays_counts() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut line = Line::default();
+        line.add_at("pond/a", now + 3 * second);
+        line.add_at("pond/a", now + second);
+        line.add_at("pond/a", now + 2 * second);
+        assert_eq!(line.next(now), None);
+        assert_eq!(drain(&mut line, now + second), ["pond/a"]);
+        assert_eq!(line.wake_at(), None);
+    }
+
+    #[tokio::test]
+    async fn a_closed_queue_takes_nothing_and_an_open_one_wakes_its_worker() {
+        let queue = std::sync::Arc::new(Queue::default());
+        queue.add_all(["pond/lost"]);
+        queue.open();
+        let worker = tokio::spawn({
+            let queue = std::sync::Arc::clone(&queue);
+            async move { queue.next().await }
+        });
+        queue.add_all(["pond/a"]);
+        let key = tokio::time::timeout(Duration::from_secs(5), worker)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(key, "pond/a");
+    }
+}

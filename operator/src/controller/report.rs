@@ -1,0 +1,292 @@
+//! Status and events, written only when they say something new.
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Patch, PatchParams};
+use kube::core::object::HasStatus;
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use toolcrib_compile::{Code, Diagnostic, names};
+use toolcrib_crds::Agent;
+
+use super::decode::Decoded;
+use super::events::Warning;
+use super::status::{self, AgentFacts, Reported, Written, sentence};
+use super::tables::Table;
+use super::work::Work;
+use super::world::World;
+use crate::metrics::Finding;
+
+/// Events per object and reconcile: a hundred missing tools are told by status.
+const EVENTS: usize = 16;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error("status of {0} not written")]
+    Status(String, #[source] kube::Error),
+}
+
+/// An Agent's status and events.
+pub async fn agent(
+    world: &World,
+    work: &Work,
+    agent: &Agent,
+    facts: &AgentFacts<'_>,
+) -> Result<(), ReportError> {
+    let now = jiff::Timestamp::now();
+    let after = status::agent(agent.status.as_ref(), facts, now);
+    write_status::<Agent>(world, work, agent, &agent.status, &after).await?;
+    let mut warnings = findings(facts.diagnostics);
+    if let Written::Conflict(what) = &facts.written {
+        let reason = toolcrib_crds::StateReason::Conflict.as_str().to_owned();
+        warnings.insert(
+            0,
+            (
+                None,
+                Warning {
+                    reason,
+                    note: what.clone(),
+                },
+            ),
+        );
+    }
+    say(world, work, agent, warnings).await;
+    Ok(())
+}
+
+/// Status and events of a Surface, ToolGrant, ToolDefaults or ModelProvider.
+pub async fn other<K, R>(
+    world: &World,
+    work: &Work,
+    table: &Table<Decoded<K>>,
+    report: Option<R>,
+) -> Result<(), ReportError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + HasStatus<Status = R::Status>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+    R: Reported,
+{
+    let Some(stored) = table.get(&work.key.namespace, &work.key.name) else {
+        world.memory().findings.remove(work);
+        return Ok(());
+    };
+    if stored.meta().deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let object = match &stored.object {
+        Ok(object) => object,
+        Err(why) => return unreadable::<K>(world, work, &stored, &why.reason).await,
+    };
+    let Some(report) = report else { return Ok(()) };
+    let before = HasStatus::status(&**object);
+    let generation = object.meta().generation;
+    let after = report.status(before, &work.subject(), generation, jiff::Timestamp::now());
+    write_status::<K>(world, work, &**object, &before, &after).await?;
+    say(world, work, &**object, findings(report.diagnostics())).await;
+    Ok(())
+}
+
+/// An object that cannot be read says so itself.
+pub async fn unreadable<K>(
+    world: &World,
+    work: &Work,
+    stored: &Decoded<K>,
+    why: &str,
+) -> Result<(), ReportError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let warning = Warning {
+        reason: Code::Undecodable.name().to_owned(),
+        note: why.to_owned(),
+    };
+    let news = say(
+        world,
+        work,
+        stored,
+        vec![(Some(Code::Undecodable), warning)],
+    )
+    .await;
+    if !news {
+        // What its status says cannot be read either: written once per finding.
+        return Ok(());
+    }
+    let generation = stored.meta().generation;
+    let conditions = status::undecodable(why, generation, jiff::Timestamp::now());
+    let change = json!({ "observedGeneration": generation, "conditions": conditions });
+    patch_status::<K>(world, work, stored.meta().uid.as_deref(), change).await
+}
+
+async fn write_status<K>(
+    world: &World,
+    work: &Work,
+    object: &impl Resource,
+    before: &impl Serialize,
+    after: &impl Serialize,
+) -> Result<(), ReportError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let tree = |value: Result<Value, serde_json::Error>| value.expect("status types are JSON");
+    let before = tree(serde_json::to_value(before));
+    let after = tree(serde_json::to_value(after));
+    let Some(change) = merge_patch(&before, &after) else {
+        return Ok(());
+    };
+    patch_status::<K>(world, work, object.meta().uid.as_deref(), change).await
+}
+
+async fn patch_status<K>(
+    world: &World,
+    work: &Work,
+    uid: Option<&str>,
+    change: Value,
+) -> Result<(), ReportError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let api: Api<Decoded<K>> = Api::namespaced(world.client.clone(), &work.key.namespace);
+    let params = PatchParams {
+        field_manager: Some(names::FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    // The uid: an object of the same name that was made meanwhile has its own story.
+    let patch = json!({ "metadata": { "uid": uid }, "status": change });
+    match api
+        .patch_status(&work.key.name, &params, &Patch::Merge(&patch))
+        .await
+    {
+        Ok(_) => {
+            world.metrics.wrote("status", "patch");
+            tracing::debug!(object = %work.subject(), "status written");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(ReportError::Status(work.subject().to_string(), error)),
+    }
+}
+
+/// The merge patch that makes `before` into `after`; `None`: they are equal.
+fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
+    if before == after {
+        return None;
+    }
+    let (Value::Object(before), Value::Object(after)) = (before, after) else {
+        return Some(after.clone());
+    };
+    let mut patch = Map::new();
+    for (key, value) in after {
+        if let Some(change) = merge_patch(before.get(key).unwrap_or(&Value::Null), value) {
+            patch.insert(key.clone(), change);
+        }
+    }
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    Some(Value::Object(patch))
+}
+
+fn findings(diagnostics: &[Diagnostic]) -> Vec<(Option<Code>, Warning)> {
+    diagnostics
+        .iter()
+        .map(|diagnostic| {
+            let reason = diagnostic.code.name().to_owned();
+            (
+                Some(diagnostic.code),
+                Warning {
+                    reason,
+                    note: sentence(diagnostic),
+                },
+            )
+        })
+        .collect()
+}
+
+/// Says what was not said before; whether there was anything.
+async fn say(
+    world: &World,
+    work: &Work,
+    object: &impl Resource<DynamicType = ()>,
+    warnings: Vec<(Option<Code>, Warning)>,
+) -> bool {
+    let uid = object.meta().uid.clone().unwrap_or_default();
+    let line = |warning: &Warning| format!("{uid} {} {}", warning.reason, warning.note);
+    let standing: BTreeSet<String> = warnings.iter().map(|(_, warning)| line(warning)).collect();
+    let said = {
+        let mut memory = world.memory();
+        let said = memory.findings.remove(work).unwrap_or_default();
+        if !standing.is_empty() {
+            memory.findings.insert(work.clone(), standing);
+        }
+        said
+    };
+    let news: Vec<(Option<Code>, Warning)> = warnings
+        .into_iter()
+        .filter(|(_, warning)| !said.contains(&line(warning)))
+        .collect();
+    let any = !news.is_empty();
+    let about: ObjectReference = object.object_ref(&());
+    for (code, _) in &news {
+        if let Some(code) = code {
+            world
+                .metrics
+                .diagnostics
+                .get_or_create(&Finding { code: code.name() })
+                .inc();
+        }
+    }
+    for (_, warning) in news.iter().take(EVENTS) {
+        tracing::info!(object = %work.subject(), reason = warning.reason, "{}", warning.note);
+        match world.events.warn(&about, warning).await {
+            Ok(true) => world.metrics.wrote("Event", "create"),
+            Ok(false) => {}
+            // Status says it too; an Event is not worth another attempt.
+            Err(error) => tracing::warn!(object = %work.subject(), %error, "event not written"),
+        }
+    }
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(before: Value, after: Value, expected: Option<Value>) {
+        let patch = merge_patch(&before, &after);
+        assert_eq!(patch, expected);
+        let mut merged = before;
+        json_patch::merge(&mut merged, &patch.unwrap_or_else(|| json!({})));
+        assert_eq!(merged, after);
+    }
+
+    #[test]
+    fn a_patch_holds_differences_only_and_removes_what_is_gone() {
+        check(json!({"a": 1}), json!({"a": 1}), None);
+        check(
+            json!({"tools": [1, 2], "usage": {"calls": 1, "denied": 0}, "gone": 5}),
+            json!({"tools": [2], "usage": {"calls": 2, "denied": 0}}),
+            Some(json!({"tools": [2], "usage": {"calls": 2}, "gone": null})),
+        );
+        check(
+            Value::Null,
+            json!({"a": {"b": 1}}),
+            Some(json!({"a": {"b": 1}})),
+        );
+    }
+}

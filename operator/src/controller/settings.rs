@@ -1,0 +1,167 @@
+//! The controller's flags.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The operator's own namespace: lease, certificates.
+    #[arg(long, env = "TOOLCRIB_NAMESPACE", default_value = "toolcrib-system")]
+    pub namespace: String,
+    /// Name of this pod: the lease's holder; the leader labels its pod.
+    #[arg(long, env = "POD_NAME")]
+    pub pod_name: String,
+    /// Name of the Lease.
+    #[arg(long, env = "TOOLCRIB_LEASE", default_value = "toolcrib-controller")]
+    pub lease: String,
+    /// The MutatingWebhookConfiguration whose caBundle is kept; empty: none.
+    #[arg(long, env = "TOOLCRIB_WEBHOOK_CONFIG_NAME", default_value = "toolcrib")]
+    pub webhook_config_name: String,
+    /// Name of the webhook's Service, for its certificate.
+    #[arg(
+        long,
+        env = "TOOLCRIB_WEBHOOK_SERVICE",
+        default_value = "toolcrib-webhook"
+    )]
+    pub webhook_service: String,
+    /// Name of the link's Service: in its certificate and in every agent.json.
+    #[arg(long, env = "TOOLCRIB_LINK_SERVICE", default_value = "toolcrib-link")]
+    pub link_service: String,
+    /// Port of the link's Service.
+    #[arg(long, env = "TOOLCRIB_LINK_SERVICE_PORT", default_value_t = 443)]
+    pub link_service_port: u16,
+    /// Name of the Secret that holds CA and serving certificates.
+    #[arg(
+        long,
+        env = "TOOLCRIB_CERTIFICATE_SECRET",
+        default_value = "toolcrib-certificates"
+    )]
+    pub certificate_secret: String,
+    /// Namespaces whose Secrets and ConfigMaps may be read and written, separated by
+    /// commas. Agents of other namespaces are not served.
+    #[arg(long, env = "TOOLCRIB_SECRET_NAMESPACES", value_delimiter = ',')]
+    pub secret_namespaces: Vec<String>,
+    /// The operator has rights to Secrets and ConfigMaps of all namespaces.
+    #[arg(
+        long,
+        env = "TOOLCRIB_CLUSTER_WIDE_SECRETS",
+        conflicts_with = "secret_namespaces"
+    )]
+    pub cluster_wide_secrets: bool,
+    /// Address for /healthz, /readyz and /metrics (plain HTTP).
+    #[arg(long, env = "TOOLCRIB_LISTEN", default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// Address of the link (HTTPS).
+    #[arg(long, env = "TOOLCRIB_LINK_LISTEN", default_value = "0.0.0.0:8443")]
+    pub link_listen: SocketAddr,
+    /// Hosts that no surface or provider may have, besides the API server's and the
+    /// operator's own.
+    #[arg(long, env = "TOOLCRIB_REFUSED_HOSTS", value_delimiter = ',')]
+    pub refused_hosts: Vec<String>,
+    /// How many objects are reconciled at a time.
+    #[arg(long, env = "TOOLCRIB_WORKERS", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub workers: u16,
+    /// Seconds between two writes of one agent's usage.
+    #[arg(long, env = "TOOLCRIB_USAGE_INTERVAL_SECONDS", default_value_t = 300)]
+    pub usage_interval_seconds: u64,
+    /// Seconds after which a pod that has not loaded what is compiled is stale.
+    #[arg(long, env = "TOOLCRIB_STALE_SECONDS", default_value_t = 120)]
+    pub stale_seconds: u64,
+    /// Seconds after which everything is looked at again without an event.
+    #[arg(long, env = "TOOLCRIB_RESYNC_SECONDS", default_value_t = 1800)]
+    pub resync_seconds: u64,
+}
+
+/// Where the operator may read and write Secrets and ConfigMaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretScope {
+    Cluster,
+    Namespaces(BTreeSet<String>),
+}
+
+impl SecretScope {
+    pub fn covers(&self, namespace: &str) -> bool {
+        match self {
+            SecretScope::Cluster => true,
+            SecretScope::Namespaces(namespaces) => namespaces.contains(namespace),
+        }
+    }
+}
+
+/// Everything that [`super::run`] is configured with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub namespace: String,
+    pub pod_name: String,
+    pub lease: String,
+    pub lease_timing: crate::lease::Timing,
+    /// `None`: no webhook configuration is kept.
+    pub webhook_config_name: Option<String>,
+    pub webhook_service: String,
+    pub link_service: String,
+    pub link_service_port: u16,
+    pub certificate_secret: String,
+    pub secrets: SecretScope,
+    pub listen: SocketAddr,
+    pub link_listen: SocketAddr,
+    pub refused_hosts: BTreeSet<String>,
+    pub workers: u16,
+    pub usage_interval: Duration,
+    pub stale_after: Duration,
+    pub resync: Duration,
+}
+
+impl From<Args> for Settings {
+    fn from(args: Args) -> Self {
+        Self {
+            secrets: if args.cluster_wide_secrets {
+                SecretScope::Cluster
+            } else {
+                SecretScope::Namespaces(
+                    args.secret_namespaces
+                        .into_iter()
+                        .filter(|name| !name.is_empty())
+                        .collect(),
+                )
+            },
+            namespace: args.namespace,
+            pod_name: args.pod_name,
+            lease: args.lease,
+            lease_timing: crate::lease::Timing::default(),
+            webhook_config_name: Some(args.webhook_config_name).filter(|name| !name.is_empty()),
+            webhook_service: args.webhook_service,
+            link_service: args.link_service,
+            link_service_port: args.link_service_port,
+            certificate_secret: args.certificate_secret,
+            listen: args.listen,
+            link_listen: args.link_listen,
+            refused_hosts: args
+                .refused_hosts
+                .into_iter()
+                .filter(|host| !host.is_empty())
+                .collect(),
+            workers: args.workers,
+            usage_interval: Duration::from_secs(args.usage_interval_seconds),
+            stale_after: Duration::from_secs(args.stale_seconds),
+            resync: Duration::from_secs(args.resync_seconds),
+        }
+    }
+}
+
+impl Settings {
+    /// `name.namespace.svc` of a Service of ours.
+    pub fn service_host(&self, service: &str) -> String {
+        format!("{service}.{}.svc", self.namespace)
+    }
+
+    /// What mediators dial, without a path.
+    pub fn link_url(&self) -> String {
+        format!(
+            "https://{}:{}",
+            self.service_host(&self.link_service),
+            self.link_service_port
+        )
+    }
+}

@@ -1,0 +1,327 @@
+//! What the API server holds, as tables by namespace and name.
+//!
+//! kube's own store is one flat map and forgets what an object was before; compiling one
+//! agent needs one namespace quickly, and "which agents does this change concern" needs the
+//! old version too (a grant that named another agent until now concerns that agent).
+//!
+//! Invariant: a table says it is synced only after a whole list was taken over, and the
+//! list replaces the content at once, so no reader sees half of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use kube::Resource;
+use kube_runtime::watcher::Event;
+
+/// Objects of one namespace, by name.
+pub type Named<K> = BTreeMap<String, Arc<K>>;
+
+/// One difference that a watch event made.
+#[derive(Clone, Debug)]
+pub struct Change<K> {
+    pub namespace: String,
+    pub name: String,
+    pub old: Option<Arc<K>>,
+    pub new: Option<Arc<K>>,
+}
+
+/// The readable side; cheap to clone.
+#[derive(Debug)]
+pub struct Table<K>(Arc<RwLock<Content<K>>>);
+
+#[derive(Debug)]
+struct Content<K> {
+    synced: bool,
+    namespaces: BTreeMap<String, Named<K>>,
+}
+
+impl<K> Clone for Table<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K> Default for Table<K> {
+    fn default() -> Self {
+        Self(Arc::new(RwLock::new(Content {
+            synced: false,
+            namespaces: BTreeMap::new(),
+        })))
+    }
+}
+
+impl<K> Table<K> {
+    fn read(&self) -> RwLockReadGuard<'_, Content<K>> {
+        // A panic cannot leave the maps half changed: they are replaced or one entry is set.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn synced(&self) -> bool {
+        self.read().synced
+    }
+
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.read().namespaces.get(namespace)?.get(name).cloned()
+    }
+
+    pub fn namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.read()
+            .namespaces
+            .get(namespace)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .cloned()
+            .collect()
+    }
+
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.read()
+            .namespaces
+            .values()
+            .flat_map(BTreeMap::values)
+            .cloned()
+            .collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.read().namespaces.values().map(BTreeMap::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The one writer of a table, fed with a watcher's events.
+#[derive(Debug)]
+pub struct Filler<K> {
+    table: Table<K>,
+    /// A list in progress.
+    listing: BTreeMap<String, Named<K>>,
+}
+
+impl<K: Resource> Filler<K> {
+    pub fn new(table: Table<K>) -> Self {
+        Self {
+            table,
+            listing: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one event over and says what differs now. A relist reports only what really
+    /// changed (by uid and resourceVersion), so it wakes nobody needlessly.
+    pub fn apply(&mut self, event: Event<K>) -> Vec<Change<K>> {
+        match event {
+            Event::Init => {
+                self.listing.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                let (namespace, name) = key(&object);
+                self.listing
+                    .entry(namespace)
+                    .or_default()
+                    .insert(name, Arc::new(object));
+                Vec::new()
+            }
+            Event::InitDone => {
+                let new = std::mem::take(&mut self.listing);
+                let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
+                let old = std::mem::replace(&mut content.namespaces, new);
+                content.synced = true;
+                differences(&old, &content.namespaces)
+            }
+            Event::Apply(object) => {
+                let (namespace, name) = key(&object);
+                let new = Arc::new(object);
+                let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
+                let old = content
+                    .namespaces
+                    .entry(namespace.clone())
+                    .or_default()
+                    .insert(name.clone(), Arc::clone(&new));
+                drop(content);
+                if old.as_ref().is_some_and(|old| same_version(&**old, &*new)) {
+                    return Vec::new();
+                }
+                vec![Change {
+                    namespace,
+                    name,
+                    old,
+                    new: Some(new),
+                }]
+            }
+            Event::Delete(object) => {
+                let (namespace, name) = key(&object);
+                let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
+                let Some(objects) = content.namespaces.get_mut(&namespace) else {
+                    return Vec::new();
+                };
+                let old = objects.remove(&name);
+                if objects.is_empty() {
+                    content.namespaces.remove(&namespace);
+                }
+                drop(content);
+                match old {
+                    Some(old) => vec![Change {
+                        namespace,
+                        name,
+                        old: Some(old),
+                        new: None,
+                    }],
+                    None => Vec::new(),
+                }
+            }
+        }
+    }
+}
+
+fn key<K: Resource>(object: &K) -> (String, String) {
+    let meta = object.meta();
+    (
+        meta.namespace.clone().unwrap_or_default(),
+        meta.name.clone().unwrap_or_default(),
+    )
+}
+
+fn same_version<K: Resource>(a: &K, b: &K) -> bool {
+    let (a, b) = (a.meta(), b.meta());
+    a.uid == b.uid && a.resource_version.is_some() && a.resource_version == b.resource_version
+}
+
+fn differences<K: Resource>(
+    old: &BTreeMap<String, Named<K>>,
+    new: &BTreeMap<String, Named<K>>,
+) -> Vec<Change<K>> {
+    let mut changes = Vec::new();
+    for (namespace, objects) in new {
+        for (name, object) in objects {
+            let before = old.get(namespace).and_then(|objects| objects.get(name));
+            if !before.is_some_and(|before| same_version(&**before, &**object)) {
+                changes.push(Change {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    old: before.cloned(),
+                    new: Some(Arc::clone(object)),
+                });
+            }
+        }
+    }
+    for (namespace, objects) in old {
+        for (name, object) in objects {
+            if new
+                .get(namespace)
+                .is_none_or(|objects| !objects.contains_key(name))
+            {
+                changes.push(Change {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    old: Some(Arc::clone(object)),
+                    new: None,
+                });
+            }
+        }
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    use super::*;
+
+    fn service(name: &str, version: &str) -> Service {
+        Service {
+            metadata: ObjectMeta {
+                namespace: Some("pond".into()),
+                name: Some(name.into()),
+                uid: Some(format!("uid-{name}")),
+                resource_version: Some(version.into()),
+                ..ObjectMeta::default()
+            },
+            ..Service::default()
+        }
+    }
+
+    fn said(changes: &[Change<Service>]) -> Vec<String> {
+        let version = |object: &Option<Arc<Service>>| {
+            object.as_ref().map_or("-".to_owned(), |o| {
+                o.metadata.resource_version.clone().unwrap()
+            })
+        };
+        changes
+            .iter()
+            .map(|c| {
+                format!(
+                    "{}/{} {}>{}",
+                    c.namespace,
+                    c.name,
+                    version(&c.old),
+                    version(&c.new)
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_table_is_empty_and_unsynced_until_a_list_is_whole() {
+        let table = Table::default();
+        let mut filler = Filler::new(table.clone());
+        assert!(filler.apply(Event::Init).is_empty());
+        assert!(
+            filler
+                .apply(Event::InitApply(service("heron", "1")))
+                .is_empty()
+        );
+        assert!(!table.synced());
+        assert!(table.get("pond", "heron").is_none());
+        assert_eq!(said(&filler.apply(Event::InitDone)), ["pond/heron ->1"]);
+        assert!(table.synced());
+    }
+
+    #[test]
+    fn a_relist_reports_only_differences() {
+        let table = Table::default();
+        let mut filler = Filler::new(table.clone());
+        filler.apply(Event::Init);
+        for name in ["heron", "newt", "toad"] {
+            filler.apply(Event::InitApply(service(name, "1")));
+        }
+        filler.apply(Event::InitDone);
+
+        filler.apply(Event::Init);
+        assert_eq!(
+            table.len(),
+            3,
+            "the old content stands while a list is read"
+        );
+        filler.apply(Event::InitApply(service("heron", "1")));
+        filler.apply(Event::InitApply(service("newt", "2")));
+        filler.apply(Event::InitApply(service("vole", "1")));
+        assert_eq!(
+            said(&filler.apply(Event::InitDone)),
+            ["pond/newt 1>2", "pond/vole ->1", "pond/toad 1>-"]
+        );
+    }
+
+    #[test]
+    fn repeated_and_unknown_events_change_nothing() {
+        let mut filler = Filler::new(Table::default());
+        assert_eq!(
+            said(&filler.apply(Event::Apply(service("heron", "1")))),
+            ["pond/heron ->1"]
+        );
+        assert!(filler.apply(Event::Apply(service("heron", "1"))).is_empty());
+        assert_eq!(
+            said(&filler.apply(Event::Delete(service("heron", "3")))),
+            ["pond/heron 1>-"]
+        );
+        assert!(
+            filler
+                .apply(Event::Delete(service("heron", "3")))
+                .is_empty()
+        );
+    }
+}

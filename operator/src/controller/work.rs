@@ -1,0 +1,54 @@
+//! What the queue holds: the objects of ours that have something to reconcile.
+
+use toolcrib_compile::{Kind, ObjectRef, Subject};
+
+use super::queue::Key;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Work {
+    pub kind: WorkKind,
+    pub key: ObjectRef,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkKind {
+    /// Compile, write, report.
+    Agent,
+    /// The others: report only.
+    Surface,
+    ToolGrant,
+    ToolDefaults,
+    ModelProvider,
+}
+
+impl WorkKind {
+    pub fn kind(self) -> Kind {
+        match self {
+            WorkKind::Agent => Kind::Agent,
+            WorkKind::Surface => Kind::Surface,
+            WorkKind::ToolGrant => Kind::ToolGrant,
+            WorkKind::ToolDefaults => Kind::ToolDefaults,
+            WorkKind::ModelProvider => Kind::ModelProvider,
+        }
+    }
+
+    pub fn work(self, key: ObjectRef) -> Work {
+        Work { kind: self, key }
+    }
+}
+
+impl Work {
+    pub fn subject(&self) -> Subject {
+        Subject::new(self.kind.kind(), &self.key)
+    }
+
+    pub fn is_agent(&self) -> bool {
+        self.kind == WorkKind::Agent
+    }
+}
+
+impl Key for Work {
+    fn lane(&self) -> &str {
+        &self.key.namespace
+    }
+}

@@ -1,0 +1,185 @@
+//! What the controller's tasks share.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Client, Resource};
+use rustls::sign::CertifiedKey;
+use tokio::time::Instant;
+use toolcrib_compile::{ObjectRef, names};
+use toolcrib_manifest::{Digests, LinkConfig};
+
+use super::apply::Applied;
+use super::events::Events;
+use super::queue::Queue;
+use super::readers::Readers;
+use super::settings::Settings;
+use super::stores::Tables;
+use super::tables::Change;
+use super::work::Work;
+use crate::link::reports::Reports;
+use crate::metrics::Metrics;
+
+pub struct World {
+    pub client: Client,
+    pub settings: Settings,
+    pub tables: Tables,
+    pub queue: Queue<Work>,
+    pub metrics: Metrics,
+    pub events: Events,
+    pub readers: Readers,
+    pub reports: Mutex<Reports>,
+    /// What this leader knows that the API server does not hold.
+    memory: Mutex<Memory>,
+    /// Set once this replica leads and has its certificates.
+    link_bundle: ArcSwapOption<String>,
+    pub link_certificate: ArcSwapOption<CertifiedKey>,
+    leading: AtomicBool,
+}
+
+/// Per agent, and only while this replica leads.
+#[derive(Debug, Default)]
+pub struct Memory {
+    pub agents: HashMap<ObjectRef, AgentMemory>,
+    pub applied: HashMap<ObjectRef, Applied>,
+    /// Findings that stand, by the object they were reported for.
+    pub findings: HashMap<Work, BTreeSet<String>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AgentMemory {
+    /// What is compiled and written.
+    pub want: Digests,
+    /// Since when.
+    pub since: Instant,
+    pub usage_written: Option<Instant>,
+}
+
+impl World {
+    pub fn new(client: Client, settings: Settings) -> Self {
+        Self {
+            tables: Tables::new(&settings.secrets),
+            queue: Queue::default(),
+            metrics: Metrics::default(),
+            events: Events::new(client.clone(), &settings.pod_name),
+            readers: Readers::new(client.clone()),
+            reports: Mutex::new(Reports::default()),
+            memory: Mutex::new(Memory::default()),
+            link_bundle: ArcSwapOption::empty(),
+            link_certificate: ArcSwapOption::empty(),
+            leading: AtomicBool::new(false),
+            client,
+            settings,
+        }
+    }
+
+    pub fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn reports(&self) -> MutexGuard<'_, Reports> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn leading(&self) -> bool {
+        self.leading.load(Ordering::Acquire)
+    }
+
+    pub fn set_leading(&self, leading: bool) {
+        self.leading.store(leading, Ordering::Release);
+        self.metrics.leader.set(i64::from(leading));
+    }
+
+    /// Forgets what only a leader may rely on: another one may have written meanwhile.
+    pub fn forget(&self) {
+        *self.memory() = Memory::default();
+        *self.reports() = Reports::default();
+    }
+
+    /// The link as compiled files name it; `None` until there are certificates.
+    pub fn link(&self) -> Option<LinkConfig> {
+        let ca = self.link_bundle.load_full()?;
+        Some(LinkConfig {
+            url: self.settings.link_url(),
+            ca: (*ca).clone(),
+            audience: names::LINK_AUDIENCE.to_owned(),
+        })
+    }
+
+    /// Takes certificates over; whether the bundle is another than before.
+    pub fn use_certificates(&self, bundle: String, link: Arc<CertifiedKey>) -> bool {
+        self.link_certificate.store(Some(link));
+        let changed = self.link_bundle.load().as_deref() != Some(&bundle);
+        self.link_bundle.store(Some(Arc::new(bundle)));
+        changed
+    }
+
+    pub fn compile_settings(&self) -> toolcrib_compile::Settings {
+        let mut refused_hosts = self.settings.refused_hosts.clone();
+        for name in [
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ] {
+            refused_hosts.insert(name.to_owned());
+        }
+        for service in [&self.settings.link_service, &self.settings.webhook_service] {
+            let host = self.settings.service_host(service);
+            refused_hosts.insert(format!("{host}.cluster.local"));
+            refused_hosts.insert(host);
+        }
+        toolcrib_compile::Settings {
+            link: self.link(),
+            refused_hosts,
+        }
+    }
+
+    /// Owner of what the operator writes for itself: the link's Service, so that it goes
+    /// when the operator is uninstalled. `None` while there is no such Service: then nothing
+    /// is created either, lest an operator on its way out leaves something behind.
+    pub fn owner(&self) -> Option<OwnerReference> {
+        let service = self
+            .tables
+            .services
+            .get(&self.settings.namespace, &self.settings.link_service)?;
+        let meta = service.meta();
+        if meta.deletion_timestamp.is_some() {
+            return None;
+        }
+        Some(OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Service".to_owned(),
+            name: meta.name.clone()?,
+            uid: meta.uid.clone()?,
+            ..OwnerReference::default()
+        })
+    }
+
+    /// Bookkeeping that follows a change of a table.
+    pub fn changed<K: Resource<DynamicType = ()> + 'static>(&self, change: &Change<K>) {
+        let gone = change.new.is_none();
+        if !gone {
+            return;
+        }
+        let key = ObjectRef::new(change.namespace.clone(), change.name.clone());
+        match K::kind(&()).as_ref() {
+            kind if kind == Pod::kind(&()) => {
+                if let Some(uid) = change.old.as_ref().and_then(|pod| pod.meta().uid.clone()) {
+                    self.reports().gone(&uid);
+                }
+            }
+            "Agent" => {
+                self.memory().agents.remove(&key);
+                self.reports().forget_agent(&key);
+            }
+            "Secret" => self.readers.secrets.forget(&key),
+            "ConfigMap" => self.readers.config_maps.forget(&key),
+            _ => {}
+        }
+    }
+}

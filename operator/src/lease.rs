@@ -1,0 +1,367 @@
+//! Who leads: one Lease, held and renewed.
+//!
+//! [`Election`] decides, as a function of what was read and of this machine's own clock
+//! (never the other's: clocks differ). The runner only reads, writes and waits. A write
+//! carries the resourceVersion that was read, so of two candidates one gets 409. A leader
+//! that could not renew for [`Timing::renew_deadline`] stops before anybody else may start.
+//! Everything a leader writes is fenced as well; the lease is for economy, the fences are
+//! for safety.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+/// Chosen so that a lost leader is replaced within 15 s: at worst `duration` after its last
+/// renewal, plus `retry`.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    pub duration: Duration,
+    pub renew_deadline: Duration,
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(12),
+            renew_deadline: Duration::from_secs(8),
+            // A graceful hand-over (≤ 2 s) is seen at the next look.
+            retry: Duration::from_millis(1_500),
+        }
+    }
+}
+
+/// What a candidate knows between two looks at the lease.
+#[derive(Clone, Debug)]
+pub struct Election {
+    me: String,
+    timing: Timing,
+    /// The record that was seen last, and when it was first seen so.
+    seen: Option<(LeaseSpec, Instant)>,
+    /// Start of the last write of ours that succeeded.
+    renewed: Option<Instant>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Nobody holds it, or we do: write this.
+    Write(LeaseSpec),
+    /// Somebody else holds it.
+    Stand,
+}
+
+impl Election {
+    pub fn new(me: impl Into<String>, timing: Timing) -> Self {
+        Self {
+            me: me.into(),
+            timing,
+            seen: None,
+            renewed: None,
+        }
+    }
+
+    /// What to do about the lease as it was read just now (`None`: there is none).
+    pub fn decide(&mut self, read: Option<&LeaseSpec>, now: Instant, clock: Timestamp) -> Decision {
+        let Some(read) = read else {
+            self.seen = None;
+            return Decision::Write(self.record(None, clock));
+        };
+        if self.seen.as_ref().is_none_or(|(seen, _)| seen != read) {
+            self.seen = Some((read.clone(), now));
+        }
+        let holder = read.holder_identity.as_deref().unwrap_or_default();
+        let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
+        let length = read
+            .lease_duration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map_or(self.timing.duration, Duration::from_secs);
+        if holder.is_empty() || holder == self.me || now >= since + length {
+            Decision::Write(self.record(Some(read), clock))
+        } else {
+            Decision::Stand
+        }
+    }
+
+    /// A write that was begun at `begun` was accepted.
+    pub fn written(&mut self, begun: Instant) {
+        self.renewed = Some(begun);
+    }
+
+    /// Until when this candidate may act as the leader; `None`: it does not lead.
+    pub fn leads_until(&self) -> Option<Instant> {
+        self.renewed
+            .map(|renewed| renewed + self.timing.renew_deadline)
+    }
+
+    pub fn resign(&mut self) {
+        self.renewed = None;
+        self.seen = None;
+    }
+
+    /// The record that lets the next candidate start at once.
+    pub fn release(&self, read: &LeaseSpec, clock: Timestamp) -> Option<LeaseSpec> {
+        (read.holder_identity.as_deref() == Some(self.me.as_str())).then(|| LeaseSpec {
+            holder_identity: Some(String::new()),
+            lease_duration_seconds: Some(1),
+            renew_time: Some(MicroTime(clock)),
+            ..read.clone()
+        })
+    }
+
+    fn record(&self, read: Option<&LeaseSpec>, clock: Timestamp) -> LeaseSpec {
+        let mine = read.filter(|read| read.holder_identity.as_deref() == Some(self.me.as_str()));
+        LeaseSpec {
+            holder_identity: Some(self.me.clone()),
+            lease_duration_seconds: i32::try_from(self.timing.duration.as_secs()).ok(),
+            acquire_time: mine
+                .and_then(|mine| mine.acquire_time.clone())
+                .or(Some(MicroTime(clock))),
+            renew_time: Some(MicroTime(clock)),
+            lease_transitions: match (read, mine) {
+                (_, Some(mine)) => mine.lease_transitions,
+                (Some(read), None) => Some(read.lease_transitions.unwrap_or(0).saturating_add(1)),
+                (None, None) => Some(0),
+            },
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+/// Where the lease is, and who asks for it.
+#[derive(Clone)]
+pub struct Candidate {
+    pub client: Client,
+    pub namespace: String,
+    pub name: String,
+    pub identity: String,
+    pub timing: Timing,
+    /// Owner of the Lease when it is created; without one it is not created.
+    pub owner: Arc<dyn Fn() -> Option<OwnerReference> + Send + Sync>,
+}
+
+/// Held: renews while it is polled. Give it back with [`Held::release`].
+pub struct Held {
+    candidate: Candidate,
+    election: Election,
+}
+
+impl Candidate {
+    fn api(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Waits until this candidate leads. A server that cannot be reached is asked again.
+    pub async fn acquire(self) -> Held {
+        let mut election = Election::new(self.identity.clone(), self.timing);
+        loop {
+            match self.look(&mut election).await {
+                Ok(true) => {
+                    return Held {
+                        candidate: self,
+                        election,
+                    };
+                }
+                Ok(false) => {}
+                Err(error) => tracing::debug!(%error, "lease not readable"),
+            }
+            tokio::time::sleep(self.timing.retry).await;
+        }
+    }
+
+    /// One look: whether this candidate holds the lease now.
+    async fn look(&self, election: &mut Election) -> Result<bool, kube::Error> {
+        let begun = Instant::now();
+        let api = self.api();
+        let lease = api.get_opt(&self.name).await?;
+        let decision = election.decide(
+            lease.as_ref().and_then(|lease| lease.spec.as_ref()),
+            Instant::now(),
+            Timestamp::now(),
+        );
+        let Decision::Write(spec) = decision else {
+            return Ok(false);
+        };
+        let written = match lease {
+            None => {
+                let Some(owner) = (self.owner)() else {
+                    tracing::debug!("the Lease's owner is not there yet");
+                    return Ok(false);
+                };
+                let lease = Lease {
+                    metadata: ObjectMeta {
+                        name: Some(self.name.clone()),
+                        owner_references: Some(vec![owner]),
+                        ..ObjectMeta::default()
+                    },
+                    spec: Some(spec),
+                };
+                api.create(&PostParams::default(), &lease).await
+            }
+            Some(mut lease) => {
+                // The resourceVersion that was read goes back: the write is fenced.
+                lease.spec = Some(spec);
+                api.replace(&self.name, &PostParams::default(), &lease)
+                    .await
+            }
+        };
+        match written {
+            Ok(_) => {
+                election.written(begun);
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Held {
+    /// Renews until the lease is lost; returns why.
+    pub async fn lost(&mut self) -> &'static str {
+        let retry = self.candidate.timing.retry;
+        loop {
+            tokio::time::sleep(retry).await;
+            let Some(until) = self.election.leads_until() else {
+                return "not held";
+            };
+            let look = self.candidate.look(&mut self.election);
+            match tokio::time::timeout_at(until, look).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => {
+                    self.election.resign();
+                    return "another replica took the lease";
+                }
+                Ok(Err(error)) if Instant::now() < until => {
+                    tracing::warn!(%error, "lease not renewed; trying again");
+                }
+                Ok(Err(_)) | Err(_) => {
+                    self.election.resign();
+                    return "the lease could not be renewed in time";
+                }
+            }
+        }
+    }
+
+    /// Lets the next one start at once; best effort within two seconds, since the lease
+    /// runs out anyway.
+    pub async fn release(self) {
+        let api = self.candidate.api();
+        let release = async {
+            let Some(mut lease) = api.get_opt(&self.candidate.name).await? else {
+                return Ok(());
+            };
+            let Some(spec) = lease
+                .spec
+                .as_ref()
+                .and_then(|spec| self.election.release(spec, Timestamp::now()))
+            else {
+                return Ok(());
+            };
+            lease.spec = Some(spec);
+            api.replace(&self.candidate.name, &PostParams::default(), &lease)
+                .await?;
+            Ok::<(), kube::Error>(())
+        };
+        match tokio::time::timeout(Duration::from_secs(2), release).await {
+            Ok(Ok(())) => tracing::info!("lease released"),
+            Ok(Err(error)) => tracing::warn!(%error, "lease not released; it runs out by itself"),
+            Err(_) => tracing::warn!("lease not released in time; it runs out by itself"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn held(decision: Decision) -> LeaseSpec {
+        match decision {
+            Decision::Write(spec) => spec,
+            Decision::Stand => panic!("stood by"),
+        }
+    }
+
+    #[test]
+    fn the_first_candidate_takes_a_lease_that_is_not_there() {
+        let mut heron = Election::new("heron", Timing::default());
+        let now = Instant::now();
+        let spec = held(heron.decide(None, now, clock(0)));
+        assert_eq!(spec.holder_identity.as_deref(), Some("heron"));
+        assert_eq!(spec.lease_transitions, Some(0));
+        assert_eq!(
+            heron.leads_until(),
+            None,
+            "not before the write is accepted"
+        );
+        heron.written(now);
+        assert_eq!(
+            heron.leads_until(),
+            Some(now + Timing::default().renew_deadline)
+        );
+    }
+
+    #[test]
+    fn a_standby_waits_by_its_own_clock_however_wrong_the_holders_is() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut heron = Election::new("heron", Timing::default());
+        let mut newt = Election::new("newt", Timing::default());
+        // The holder's clock is an hour behind.
+        let first = held(heron.decide(None, start, clock(-3600)));
+        assert_eq!(newt.decide(Some(&first), start, clock(0)), Decision::Stand);
+        assert_eq!(
+            newt.decide(Some(&first), start + 11 * second, clock(11)),
+            Decision::Stand
+        );
+        // Renewed: the wait begins again.
+        let renewed = held(heron.decide(Some(&first), start + 11 * second, clock(-3589)));
+        assert_eq!(renewed.acquire_time, first.acquire_time);
+        assert_eq!(
+            newt.decide(Some(&renewed), start + 13 * second, clock(13)),
+            Decision::Stand
+        );
+        assert_eq!(
+            newt.decide(Some(&renewed), start + 24 * second, clock(24)),
+            Decision::Stand
+        );
+        let taken = held(newt.decide(Some(&renewed), start + 25 * second, clock(25)));
+        assert_eq!(taken.holder_identity.as_deref(), Some("newt"));
+        assert_eq!(taken.lease_transitions, Some(1));
+    }
+
+    #[test]
+    fn a_leader_stops_before_anybody_else_may_start() {
+        let timing = Timing::default();
+        assert!(timing.renew_deadline < timing.duration);
+        assert!(timing.retry < timing.renew_deadline);
+        assert!(timing.duration + timing.retry < Duration::from_secs(15));
+    }
+
+    #[test]
+    fn a_released_lease_is_taken_at_the_next_look() {
+        let now = Instant::now();
+        let mut heron = Election::new("heron", Timing::default());
+        let mut newt = Election::new("newt", Timing::default());
+        let spec = held(heron.decide(None, now, clock(0)));
+        assert_eq!(
+            newt.release(&spec, clock(1)),
+            None,
+            "only the holder releases"
+        );
+        let released = heron.release(&spec, clock(1)).unwrap();
+        let taken = held(newt.decide(Some(&released), now, clock(2)));
+        assert_eq!(taken.holder_identity.as_deref(), Some("newt"));
+    }
+}

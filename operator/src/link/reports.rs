@@ -1,0 +1,348 @@
+//! What mediators have said, per pod, and what it adds up to per agent.
+//!
+//! Pure. Counters are cumulative per (pod, epoch) and merged by maximum, so a repeated or
+//! late message counts once. What a pod counted stays counted when it is gone. Bounded: one
+//! entry per living pod, one epoch each (an earlier one is summed up), texts cut.
+
+use std::collections::HashMap;
+
+use toolcrib_compile::ObjectRef;
+use toolcrib_manifest::{Digests, LinkUp, Usage};
+
+/// How long a text of a mediator may be before it is cut.
+const TEXT: usize = 300;
+/// How many withheld tools of a pod are remembered.
+const WITHHELD: usize = 16;
+
+/// A pod as the TokenReview and the pod's own labels name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sender {
+    pub uid: String,
+    pub pod: String,
+    pub agent: ObjectRef,
+    /// The pod was made before this leader began: what it counted until its first report
+    /// may be in the agent's status already.
+    pub older_than_leader: bool,
+}
+
+/// What one pod said last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    pub pod: String,
+    pub agent: ObjectRef,
+    pub loaded: Option<Digests>,
+    /// Why the files that are there are not loaded.
+    pub error: Option<String>,
+    /// `tool: reason`.
+    pub withheld: Vec<String>,
+    epoch: String,
+    /// What this epoch had counted when it was first heard of, and now.
+    baseline: Counters,
+    latest: Counters,
+}
+
+/// [`Usage`] without its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counters([u64; 7]);
+
+impl Counters {
+    fn of(usage: &Usage) -> Self {
+        Self([
+            usage.requests,
+            usage.rounds,
+            usage.calls,
+            usage.failed,
+            usage.denied,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+        ])
+    }
+
+    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self(std::array::from_fn(|index| {
+            with(self.0[index], other.0[index])
+        }))
+    }
+
+    fn usage(self, last_call: Option<String>) -> Usage {
+        let [
+            requests,
+            rounds,
+            calls,
+            failed,
+            denied,
+            prompt_tokens,
+            completion_tokens,
+        ] = self.0;
+        Usage {
+            requests,
+            rounds,
+            calls,
+            failed,
+            denied,
+            prompt_tokens,
+            completion_tokens,
+            last_call,
+        }
+    }
+}
+
+/// What an agent's pods have counted that is not in [`Said`] of a living epoch.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    settled: Counters,
+    last_call: Option<String>,
+}
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Loaded digests, error or withheld tools.
+    pub state: bool,
+    pub usage: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Reports {
+    pods: HashMap<String, Said>,
+    agents: HashMap<ObjectRef, Tally>,
+}
+
+impl Reports {
+    /// What the agent's status says so far: counting goes on from there.
+    pub fn begin(&mut self, agent: &ObjectRef, counted: &Usage) {
+        self.agents.entry(agent.clone()).or_insert_with(|| Tally {
+            settled: Counters::of(counted),
+            last_call: counted.last_call.clone(),
+        });
+    }
+
+    pub fn report(&mut self, sender: &Sender, up: &LinkUp) -> News {
+        let counted = Counters::of(&up.usage);
+        let known = self.agents.contains_key(&sender.agent);
+        let tally = self.agents.entry(sender.agent.clone()).or_default();
+        // RFC 3339 in UTC compares as text; another form only picks a wrong "latest".
+        let newer = up.usage.last_call.as_deref().map(cut) > tally.last_call;
+        if newer {
+            tally.last_call = up.usage.last_call.as_deref().map(cut);
+        }
+        let loaded = up.loaded.as_ref().map(|loaded| Digests {
+            manifest: cut(&loaded.manifest),
+            credentials: cut(&loaded.credentials),
+        });
+        let error = up.error.as_deref().map(cut);
+        let withheld: Vec<String> = up
+            .withheld
+            .iter()
+            .take(WITHHELD)
+            .map(|withheld| format!("{}: {}", cut(&withheld.tool), cut(&withheld.reason)))
+            .collect();
+
+        match self.pods.get_mut(&sender.uid) {
+            None => {
+                let baseline = if sender.older_than_leader && known {
+                    counted
+                } else {
+                    Counters::default()
+                };
+                self.pods.insert(
+                    sender.uid.clone(),
+                    Said {
+                        pod: sender.pod.clone(),
+                        agent: sender.agent.clone(),
+                        loaded,
+                        error,
+                        withheld,
+                        epoch: cut(&up.epoch),
+                        baseline,
+                        latest: counted,
+                    },
+                );
+                News {
+                    state: true,
+                    usage: newer || counted != baseline,
+                }
+            }
+            Some(said) => {
+                if said.epoch != cut(&up.epoch) {
+                    tally.settled = tally
+                        .settled
+                        .zip(said.delta(), |settled, more| settled.saturating_add(more));
+                    said.epoch = cut(&up.epoch);
+                    said.baseline = Counters::default();
+                    said.latest = Counters::default();
+                }
+                let latest = said.latest.zip(counted, u64::max);
+                let news = News {
+                    state: said.loaded != loaded
+                        || said.error != error
+                        || said.withheld != withheld,
+                    usage: newer || latest != said.latest,
+                };
+                said.latest = latest;
+                said.loaded = loaded;
+                said.error = error;
+                said.withheld = withheld;
+                news
+            }
+        }
+    }
+
+    /// The pod is gone; what it counted stays.
+    pub fn gone(&mut self, uid: &str) {
+        if let Some(said) = self.pods.remove(uid) {
+            let tally = self.agents.entry(said.agent.clone()).or_default();
+            tally.settled = tally
+                .settled
+                .zip(said.delta(), |settled, more| settled.saturating_add(more));
+        }
+    }
+
+    pub fn forget_agent(&mut self, agent: &ObjectRef) {
+        self.agents.remove(agent);
+        self.pods.retain(|_, said| said.agent != *agent);
+    }
+
+    pub fn pod(&self, uid: &str) -> Option<&Said> {
+        self.pods.get(uid)
+    }
+
+    pub fn pods(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// Everything the agent's pods have counted.
+    pub fn usage(&self, agent: &ObjectRef) -> Usage {
+        let tally = self.agents.get(agent).cloned().unwrap_or_default();
+        self.pods
+            .values()
+            .filter(|said| said.agent == *agent)
+            .fold(tally.settled, |sum, said| {
+                sum.zip(said.delta(), u64::saturating_add)
+            })
+            .usage(tally.last_call)
+    }
+}
+
+impl Said {
+    fn delta(&self) -> Counters {
+        self.latest.zip(self.baseline, u64::saturating_sub)
+    }
+}
+
+/// A mediator may be hostile: its texts end up in status.
+fn cut(text: &str) -> String {
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(TEXT)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use toolcrib_manifest::Loaded;
+
+    use super::*;
+
+    fn otter() -> ObjectRef {
+        ObjectRef::new("pond", "otter")
+    }
+
+    fn sender(uid: &str, older_than_leader: bool) -> Sender {
+        Sender {
+            uid: uid.into(),
+            pod: format!("pod-{uid}"),
+            agent: otter(),
+            older_than_leader,
+        }
+    }
+
+    fn up(epoch: &str, calls: u64) -> LinkUp {
+        LinkUp {
+            epoch: epoch.into(),
+            version: "1".into(),
+            understands: Vec::new(),
+            loaded: Some(Loaded {
+                manifest: "m1".into(),
+                credentials: "c1".into(),
+                at: "2026-01-01T00:00:00Z".into(),
+            }),
+            error: None,
+            seen: 0,
+            withheld: Vec::new(),
+            usage: Usage {
+                calls,
+                ..Usage::default()
+            },
+        }
+    }
+
+    fn calls(reports: &Reports) -> u64 {
+        reports.usage(&otter()).calls
+    }
+
+    #[test]
+    fn late_and_repeated_messages_count_once() {
+        let mut reports = Reports::default();
+        assert_eq!(
+            reports.report(&sender("a", false), &up("e1", 3)),
+            News {
+                state: true,
+                usage: true
+            }
+        );
+        assert_eq!(
+            reports.report(&sender("a", false), &up("e1", 5)),
+            News {
+                state: false,
+                usage: true
+            }
+        );
+        assert_eq!(
+            reports.report(&sender("a", false), &up("e1", 3)),
+            News::default()
+        );
+        assert_eq!(calls(&reports), 5);
+    }
+
+    #[test]
+    fn a_restarted_mediator_and_a_pod_that_is_gone_stay_counted() {
+        let mut reports = Reports::default();
+        reports.report(&sender("a", false), &up("e1", 5));
+        reports.report(&sender("a", false), &up("e2", 2));
+        reports.report(&sender("b", false), &up("e1", 10));
+        assert_eq!(calls(&reports), 17);
+        reports.gone("a");
+        reports.gone("b");
+        assert_eq!((calls(&reports), reports.pods()), (17, 0));
+    }
+
+    #[test]
+    fn a_new_leader_counts_on_from_the_status() {
+        let mut reports = Reports::default();
+        reports.begin(
+            &otter(),
+            &Usage {
+                calls: 100,
+                ..Usage::default()
+            },
+        );
+        // Its 40 are among the 100.
+        assert!(!reports.report(&sender("old", true), &up("e1", 40)).usage);
+        reports.report(&sender("new", false), &up("e1", 7));
+        assert_eq!(calls(&reports), 107);
+        reports.report(&sender("old", true), &up("e1", 45));
+        assert_eq!(calls(&reports), 112);
+    }
+
+    #[test]
+    fn hostile_texts_are_cut() {
+        let mut reports = Reports::default();
+        let mut hostile = up(&"e".repeat(10_000), 1);
+        hostile.error = Some(format!("\u{1b}[2J{}", "x".repeat(10_000)));
+        reports.report(&sender("a", false), &hostile);
+        let said = reports.pod("a").unwrap();
+        assert!(said.error.as_ref().unwrap().chars().count() <= TEXT);
+        assert!(!said.error.as_ref().unwrap().contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,173 @@
+//! Whose token it is: a TokenReview with the link's audience.
+//!
+//! The answer is kept for a minute, by the token's hash: ten thousand mediators report every
+//! 15 s. That a pod still exists is looked up in the pod table for every message, so a
+//! deleted pod is refused at once all the same.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use toolcrib_compile::names;
+
+const KEEP: Duration = Duration::from_secs(60);
+/// Twice the pods of the largest cluster that is promised for.
+const CAPACITY: usize = 20_000;
+/// No ServiceAccount token is longer.
+const LONGEST_TOKEN: usize = 8 * 1024;
+
+/// The pod that a token was projected into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    pub namespace: String,
+    pub pod: String,
+    pub uid: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    #[error("the token is not one for the link")]
+    Refused,
+    #[error("the token could not be reviewed")]
+    Unavailable(#[source] kube::Error),
+}
+
+pub struct Reviewer {
+    api: Api<TokenReview>,
+    kept: Mutex<HashMap<[u8; 32], (Instant, Bearer)>>,
+}
+
+impl Reviewer {
+    pub fn new(client: Client) -> Self {
+        Self {
+            api: Api::all(client),
+            kept: Mutex::new(HashMap::new()),
+        }
+    }
+
+    pub async fn review(&self, token: &str) -> Result<Bearer, ReviewError> {
+        if token.is_empty() || token.len() > LONGEST_TOKEN {
+            return Err(ReviewError::Refused);
+        }
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        let now = Instant::now();
+        if let Some((until, bearer)) = self
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&hash)
+            && *until > now
+        {
+            return Ok(bearer.clone());
+        }
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                audiences: Some(vec![names::LINK_AUDIENCE.to_owned()]),
+            },
+            ..TokenReview::default()
+        };
+        let answer = self
+            .api
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(ReviewError::Unavailable)?;
+        let bearer = answer
+            .status
+            .as_ref()
+            .and_then(bearer)
+            .ok_or(ReviewError::Refused)?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= CAPACITY {
+            kept.retain(|_, (until, _)| *until > now);
+        }
+        if kept.len() < CAPACITY {
+            kept.insert(hash, (now + KEEP, bearer.clone()));
+        }
+        Ok(bearer)
+    }
+}
+
+/// The pod of an answer that is about our audience and a pod's token.
+fn bearer(status: &TokenReviewStatus) -> Option<Bearer> {
+    if status.authenticated != Some(true)
+        || !status
+            .audiences
+            .iter()
+            .flatten()
+            .any(|audience| audience == names::LINK_AUDIENCE)
+    {
+        return None;
+    }
+    let user = status.user.as_ref()?;
+    let (namespace, _) = user
+        .username
+        .as_deref()?
+        .strip_prefix("system:serviceaccount:")?
+        .split_once(':')?;
+    let extra = |name: &str| match user.extra.as_ref()?.get(name)?.as_slice() {
+        [one] if !one.is_empty() => Some(one.clone()),
+        _ => None,
+    };
+    Some(Bearer {
+        namespace: namespace.to_owned(),
+        pod: extra("authentication.kubernetes.io/pod-name")?,
+        uid: extra("authentication.kubernetes.io/pod-uid")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn answer() -> Value {
+        json!({
+            "authenticated": true,
+            "audiences": ["toolcrib.dev/link"],
+            "user": {
+                "username": "system:serviceaccount:pond:default",
+                "extra": {
+                    "authentication.kubernetes.io/pod-name": ["otter-1"],
+                    "authentication.kubernetes.io/pod-uid": ["uid-1"],
+                },
+            },
+        })
+    }
+
+    fn check(change: impl FnOnce(&mut Value)) -> Option<Bearer> {
+        let mut answer = answer();
+        change(&mut answer);
+        bearer(&serde_json::from_value(answer).unwrap())
+    }
+
+    #[test]
+    fn the_pod_is_taken_from_the_review() {
+        let expected = Bearer {
+            namespace: "pond".into(),
+            pod: "otter-1".into(),
+            uid: "uid-1".into(),
+        };
+        assert_eq!(check(|_| {}), Some(expected));
+    }
+
+    #[test]
+    fn another_audience_no_pod_or_no_service_account_is_refused() {
+        assert_eq!(check(|a| a["authenticated"] = json!(false)), None);
+        assert_eq!(
+            check(|a| a["audiences"] = json!(["https://kubernetes.default.svc"])),
+            None
+        );
+        assert_eq!(check(|a| a["audiences"] = json!([])), None);
+        assert_eq!(check(|a| a["user"]["username"] = json!("admin")), None);
+        assert_eq!(check(|a| a["user"]["extra"] = json!({})), None);
+        let uid = "authentication.kubernetes.io/pod-uid";
+        assert_eq!(check(|a| a["user"]["extra"][uid] = json!(["a", "b"])), None);
+    }
+}
