@@ -2,6 +2,8 @@
 //!
 //! One program, so that the machine's set-up is compiled once.
 
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
 mod machine;
 mod run;
 mod sdk;

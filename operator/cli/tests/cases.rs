@@ -8,6 +8,8 @@
 //! UPDATE_CASES=1 cargo test -p kubectl-toolcrib --test cases
 //! ```
 
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -20,8 +22,10 @@ fn folder() -> PathBuf {
 
 #[test]
 fn cases() {
-    let mut names: Vec<PathBuf> =
-        fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut names: Vec<PathBuf> = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     names.sort();
     assert!(!names.is_empty());
     let differences: Vec<String> = names.iter().flat_map(|case| check(case)).collect();

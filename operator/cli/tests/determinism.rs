@@ -1,5 +1,7 @@
 //! The same objects in any order, in any files, give the same bytes.
 
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -13,15 +15,21 @@ fn compile(files: &[PathBuf]) -> String {
         command.arg("-f").arg(file);
     }
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn order_and_files_do_not_matter() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds/examples/trading-desk");
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(&example).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(&example)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     let whole = compile(std::slice::from_ref(&example));
     assert_eq!(whole, compile(&files));
@@ -32,7 +40,9 @@ fn order_and_files_do_not_matter() {
         .iter()
         .flat_map(|file| {
             let text = fs::read_to_string(file).unwrap();
-            text.split("\n---\n").map(ToString::to_string).collect::<Vec<_>>()
+            text.split("\n---\n")
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         })
         .collect();
     documents.sort();
@@ -45,11 +55,20 @@ fn order_and_files_do_not_matter() {
 fn no_secret_is_printed() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds/examples/trading-desk");
     let printed = compile(std::slice::from_ref(&example));
-    for secret in ["sk-scripted-7c1e52f0", "desk-reader-41d9b7a2", "desk-executor-e83c06f5"] {
-        let written = fs::read_dir(&example)
-            .unwrap()
-            .any(|entry| fs::read_to_string(entry.unwrap().path()).unwrap().contains(secret));
-        assert!(written, "the example no longer holds {secret}; this test must follow it");
+    for secret in [
+        "sk-scripted-7c1e52f0",
+        "desk-reader-41d9b7a2",
+        "desk-executor-e83c06f5",
+    ] {
+        let written = fs::read_dir(&example).unwrap().any(|entry| {
+            fs::read_to_string(entry.unwrap().path())
+                .unwrap()
+                .contains(secret)
+        });
+        assert!(
+            written,
+            "the example no longer holds {secret}; this test must follow it"
+        );
         assert!(!printed.contains(secret), "{secret} is printed");
     }
     assert!(printed.contains("${secret:trading/trading-api-reader/token}"));
