@@ -1,1 +1,44 @@
-fn main() {}
+//! `toolcrib-sidecar`: the mediator's process. See the library for what it does.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use toolcrib_sidecar::app::Limits;
+use toolcrib_sidecar::args::{Cli, Command, ServeArgs};
+use toolcrib_sidecar::server::Server;
+use toolcrib_sidecar::{probe, process};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Some(Command::Probe(args)) => probe::probe(&args).map_err(anyhow::Error::from),
+        None => serve(cli.serve),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("toolcrib-sidecar: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(args: ServeArgs) -> anyhow::Result<()> {
+    process::make_undumpable()?;
+    process::log_to_stderr();
+    // Two workers: one may encode a large body while the other keeps streams alive. More
+    // cost memory in every agent's pod.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(8)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let server = Server::start(args, Limits::default(), std::io::stdout()).await?;
+        tracing::info!(listen = server.address.to_string(), "serving");
+        process::terminated().await?;
+        tracing::info!("draining");
+        server.drain().await;
+        Ok(())
+    })
+}

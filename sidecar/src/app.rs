@@ -1,0 +1,69 @@
+//! What all requests share, and the bounds that hold for them together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::config::Current;
+use crate::continuity::ContinuityStore;
+use crate::history::History;
+use crate::metrics::Metrics;
+use crate::model::ModelClient;
+use crate::outbound::Outbound;
+
+#[derive(Debug)]
+pub struct App {
+    pub current: Arc<Current>,
+    pub metrics: Arc<Metrics>,
+    pub outbound: Arc<Outbound>,
+    pub models: ModelClient,
+    pub history: History,
+    pub continuity: ContinuityStore,
+    pub settings: Settings,
+    /// One permit per running request; draining takes them all.
+    pub requests: Arc<Semaphore>,
+    /// One permit per KiB of a body that is held.
+    pub bodies: Arc<Semaphore>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub pod: String,
+    pub keepalive: Duration,
+    pub record_bodies: bool,
+    pub limits: Limits,
+}
+
+/// Bounds that no manifest sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests at once; more are 503. One pod's runner rarely has more than a few.
+    pub requests: usize,
+    /// One body. Providers' own limits are about as high.
+    pub body: usize,
+    /// All bodies that are held at once, in KiB.
+    pub bodies_kib: usize,
+    /// For a runner to send its body.
+    pub body_timeout: Duration,
+    /// For a model to begin its answer, where there is a fallback.
+    pub first_byte: Duration,
+    /// Longest silence of a model whose answer passes through.
+    pub silence: Duration,
+    /// For running requests to end after SIGTERM. Kubernetes grants 30 s by default.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            requests: 256,
+            body: 32 * 1024 * 1024,
+            bodies_kib: 128 * 1024,
+            body_timeout: Duration::from_secs(30),
+            first_byte: Duration::from_secs(60),
+            silence: Duration::from_secs(300),
+            drain: Duration::from_secs(20),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The command line. Every flag has a `TOOLCRIB_*` twin in the environment; a flag wins,
+//! since other webhooks edit a pod's env. No secret is ever a flag or a variable: both
+//! can be read from outside the process.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use toolcrib_manifest::names;
+
+/// The mediator: presents granted tools to a model, executes their calls, keeps the record.
+#[derive(Debug, Parser)]
+#[command(
+    name = "toolcrib-sidecar",
+    version,
+    args_conflicts_with_subcommands = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Ask a running mediator about itself; for exec probes.
+    Probe(ProbeArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// Directory of the four compiled files.
+    #[arg(long, env = "TOOLCRIB_CONFIG_DIR", default_value = names::CONFIG_DIR)]
+    pub config_dir: PathBuf,
+    /// Where the runner's requests arrive.
+    #[arg(long, env = "TOOLCRIB_LISTEN", default_value_t = loopback(names::LISTEN_PORT))]
+    pub listen: SocketAddr,
+    /// Probes and metrics.
+    #[arg(long, env = "TOOLCRIB_ADMIN_LISTEN", default_value_t = loopback(names::ADMIN_PORT))]
+    pub admin_listen: SocketAddr,
+    /// Directory of the record.
+    #[arg(long, env = "TOOLCRIB_HISTORY_DIR", default_value = names::HISTORY_DIR)]
+    pub history_dir: PathBuf,
+    /// This pod's name, from the downward API.
+    #[arg(long, env = "TOOLCRIB_POD", default_value = "")]
+    pub pod: String,
+    /// Longest silence of a stream while rounds are hidden.
+    #[arg(long, env = "TOOLCRIB_KEEPALIVE", default_value = "15s", value_parser = duration)]
+    pub keepalive: Duration,
+    /// Cap of everything under --history-dir.
+    #[arg(long, env = "TOOLCRIB_HISTORY_MAX_BYTES", default_value_t = DEFAULT_HISTORY_BYTES)]
+    pub history_max_bytes: u64,
+    /// Projected ServiceAccount token for the link; without it there is no link.
+    #[arg(long, env = "TOOLCRIB_LINK_TOKEN_FILE")]
+    pub link_token_file: Option<PathBuf>,
+    /// Put the bodies of requests and responses on stdout too.
+    #[arg(long, env = "TOOLCRIB_RECORD_BODIES")]
+    pub record_bodies: bool,
+    /// Let names of services resolve to this machine.
+    #[arg(long, env = "TOOLCRIB_ALLOW_LOCAL")]
+    pub allow_local: bool,
+}
+
+/// Half of the emptyDir that injection asks for when nothing else is said.
+const DEFAULT_HISTORY_BYTES: u64 = 64 * 1024 * 1024;
+
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// Whether requests would be served.
+    #[arg(long, conflicts_with = "live", required_unless_present = "live")]
+    pub ready: bool,
+    /// Whether the process answers at all; never looks at readiness.
+    #[arg(long)]
+    pub live: bool,
+    /// The admin listener of the mediator that is asked.
+    #[arg(long, env = "TOOLCRIB_ADMIN_LISTEN", default_value_t = loopback(names::ADMIN_PORT))]
+    pub admin_listen: SocketAddr,
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// `15s`, `500ms`, `2m`: one whole number and one unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("`{text}` is not a number with a unit, like 15s"))?;
+    let duration = match unit {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "m" => Duration::from_secs(number.saturating_mul(60)),
+        _ => return Err(format!("`{text}` has no unit that is known: ms, s, m")),
+    };
+    if duration.is_zero() {
+        return Err("must be longer than nothing".to_string());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_the_contract_s_names_and_defaults() {
+        let cli = Cli::try_parse_from(["toolcrib-sidecar"]).unwrap();
+        assert_eq!(cli.serve.listen.to_string(), "127.0.0.1:4141");
+        assert_eq!(cli.serve.admin_listen.to_string(), "127.0.0.1:4142");
+        assert_eq!(cli.serve.keepalive, Duration::from_secs(15));
+        assert!(!cli.serve.allow_local);
+
+        let all = "toolcrib-sidecar --config-dir /c --listen 127.0.0.1:1 --admin-listen \
+                   127.0.0.1:2 --history-dir /h --pod otter-0 --keepalive 500ms \
+                   --history-max-bytes 9 --link-token-file /t --record-bodies --allow-local";
+        let serve = Cli::try_parse_from(all.split_whitespace()).unwrap().serve;
+        assert_eq!(serve.pod, "otter-0");
+        assert_eq!(serve.keepalive, Duration::from_millis(500));
+        assert_eq!(serve.history_max_bytes, 9);
+        assert_eq!(serve.link_token_file, Some(PathBuf::from("/t")));
+        assert!(serve.record_bodies && serve.allow_local);
+    }
+
+    #[test]
+    fn probe_wants_exactly_one_question() {
+        let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
+        assert!(parse("toolcrib-sidecar probe --ready").is_ok());
+        assert!(parse("toolcrib-sidecar probe --live").is_ok());
+        assert!(parse("toolcrib-sidecar probe").is_err());
+        assert!(parse("toolcrib-sidecar probe --ready --live").is_err());
+    }
+
+    #[test]
+    fn keepalive_needs_a_unit() {
+        for bad in ["15", "s", "0s", "-1s", "1h", ""] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! One authenticated request, and what is asked of others on its behalf.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::sync::OwnedSemaphorePermit;
+use toolcrib_dialect::Dialect;
+use toolcrib_manifest::{AgentFile, Provider};
+use toolcrib_mediation::{RunnerCode, RunnerError};
+
+use crate::config::{Effective, Unavailable, Version};
+use crate::history::line::Who;
+use crate::identity::Runner;
+use crate::model::{PolicyError, Prepared, candidates};
+
+/// A request that was let in. Its permits are held until its record is written.
+#[derive(Debug)]
+pub struct Asked {
+    pub id: String,
+    pub dialect: Dialect,
+    pub runner: Runner,
+    pub agent: Arc<AgentFile>,
+    /// The identity that services and the record see.
+    pub claw_id: String,
+    pub pod: String,
+    /// The runner's, filtered for the model.
+    pub headers: HeaderMap,
+    /// As the runner named it.
+    pub model: Option<String>,
+    pub tools_count: usize,
+    pub started: Instant,
+    pub permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl Asked {
+    pub fn who(&self) -> Who<'_> {
+        Who {
+            request_id: &self.id,
+            agent_id: &self.claw_id,
+            pod: &self.pod,
+        }
+    }
+
+    /// Why this request may not go on, if something was taken away meanwhile.
+    pub fn ended(&self, now: &Effective) -> Option<RunnerError> {
+        match now.version() {
+            Err(unavailable) => Some(unavailable.into()),
+            Ok(_) if !now.admits(&self.runner) => Some(unauthorized()),
+            Ok(_) => None,
+        }
+    }
+}
+
+/// The one text for every way of not being let in.
+pub fn unauthorized() -> RunnerError {
+    RunnerError::new(
+        RunnerCode::Unauthorized,
+        "a valid token of the agent is required",
+    )
+}
+
+/// A model call that is ready to be sent: who may serve it now, with the bodies.
+#[derive(Debug)]
+pub struct Preparation {
+    pub candidates: Vec<Prepared>,
+    pub version: Arc<Version>,
+}
+
+impl Preparation {
+    pub fn providers(&self) -> &BTreeMap<String, Provider> {
+        &self.version.providers
+    }
+}
+
+/// Asked anew for each model call, since models and providers can be withdrawn.
+/// `body` writes it for a model's name.
+pub fn prepare(
+    now: &Effective,
+    dialect: Dialect,
+    model: Option<&str>,
+    body: impl Fn(&str) -> Result<Vec<u8>, RunnerError>,
+) -> Result<Preparation, RunnerError> {
+    let version = now.version()?.clone();
+    let candidates = candidates(now, &version, dialect, model)?;
+    let mut prepared: Vec<Prepared> = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let same = prepared
+            .iter()
+            .find(|other| other.candidate.model == candidate.model);
+        let body = match same {
+            Some(other) => other.body.clone(),
+            None => Bytes::from(body(&candidate.model)?),
+        };
+        prepared.push(Prepared { candidate, body });
+    }
+    Ok(Preparation {
+        candidates: prepared,
+        version,
+    })
+}
+
+impl From<Unavailable> for RunnerError {
+    fn from(unavailable: Unavailable) -> Self {
+        let code = match unavailable {
+            Unavailable::AccessWithdrawn => RunnerCode::AccessWithdrawn,
+            Unavailable::ManifestBroken => RunnerCode::ManifestBroken,
+        };
+        RunnerError::new(code, unavailable.to_string())
+    }
+}
+
+impl From<PolicyError> for RunnerError {
+    fn from(error: PolicyError) -> Self {
+        let code = match error {
+            PolicyError::Missing => RunnerCode::ModelMissing,
+            PolicyError::NotAllowed { .. } => RunnerCode::ModelNotAllowed,
+            PolicyError::Dialect(_) => RunnerCode::DialectUnsupported,
+        };
+        RunnerError::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,202 @@
+//! What is in force now: everybody who is about to act asks here, at the moment of acting.
+//!
+//! Effective authority is what is loaded ∩ the floor of the operator's link, so that the
+//! link can deny and never grant. A reader takes one immutable snapshot; a writer swaps
+//! it whole and wakes those who wait for a change.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use thiserror::Error;
+use tokio::sync::watch;
+use toolcrib_manifest::{
+    AgentFile, AgentPresence, Floor, LinkDown, Policy, RunnerToken, SecretText, Tier, ToolsFile,
+};
+use toolcrib_mediation::{Authority, Catalog, Scrubber};
+
+use crate::identity::Runner;
+
+use super::standing::{Observation, Standing};
+use super::version::Version;
+
+/// One moment's answer to "what is in force".
+#[derive(Clone, Debug)]
+pub struct Effective {
+    pub standing: Standing,
+    /// Which tools may run: loaded ∩ floor, nothing where nothing is served.
+    pub authority: Authority,
+    /// RFC 3339 of the load that is in force.
+    pub loaded_at: Option<String>,
+    pub floor: Option<Floor>,
+    pub presence: AgentPresence,
+    /// The `seq` of the link's answer that is in force.
+    pub seen: u64,
+}
+
+impl Effective {
+    /// The version that requests are served from, or why there is none.
+    pub fn version(&self) -> Result<&Arc<Version>, Unavailable> {
+        match (self.presence, &self.standing) {
+            (AgentPresence::Deleted, _) | (_, Standing::Withdrawn { .. }) => {
+                Err(Unavailable::AccessWithdrawn)
+            }
+            (AgentPresence::Present, Standing::InForce { version, .. }) => Ok(version),
+            (AgentPresence::Present, Standing::Broken { .. } | Standing::Waiting) => {
+                Err(Unavailable::ManifestBroken)
+            }
+        }
+    }
+
+    /// Whose tokens are checked; `None`: nobody's are known.
+    pub fn agent(&self) -> Option<&Arc<AgentFile>> {
+        match &self.standing {
+            Standing::InForce { version, .. } => Some(&version.agent),
+            Standing::Withdrawn { agent } => agent.as_ref(),
+            Standing::Waiting | Standing::Broken { .. } => None,
+        }
+    }
+
+    pub fn provider_stands(&self, name: &str) -> bool {
+        self.floor
+            .as_ref()
+            .is_none_or(|floor| floor.providers.iter().any(|left| left == name))
+    }
+
+    /// `reference` is `provider/model`.
+    pub fn model_stands(&self, reference: &str) -> bool {
+        let models = self.floor.as_ref().and_then(|floor| floor.models.as_ref());
+        models.is_none_or(|left| left.iter().any(|model| model == reference))
+    }
+
+    /// Whether a runner that was let in still is.
+    pub fn admits(&self, runner: &Runner) -> bool {
+        self.version().is_ok_and(|version| {
+            let same = |token: &RunnerToken| {
+                token.id == runner.token_id && token.sha256 == runner.token_sha256
+            };
+            version.agent.tokens.iter().any(same)
+        })
+    }
+}
+
+/// Why nothing is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unavailable {
+    #[error("access of this agent is withdrawn")]
+    AccessWithdrawn,
+    #[error("the agent's manifest cannot be used; an operator must look at it")]
+    ManifestBroken,
+}
+
+/// The one place that holds what is in force.
+#[derive(Debug)]
+pub struct Current {
+    effective: ArcSwap<Effective>,
+    scrubber: ArcSwap<Scrubber>,
+    changes: watch::Sender<u64>,
+    /// The secrets of the last two versions, the later one last. Also what serializes writers.
+    secrets: Mutex<[Vec<SecretText>; 2]>,
+}
+
+impl Default for Current {
+    fn default() -> Self {
+        Self {
+            effective: ArcSwap::from_pointee(Effective {
+                authority: nothing(),
+                standing: Standing::Waiting,
+                loaded_at: None,
+                floor: None,
+                presence: AgentPresence::Present,
+                seen: 0,
+            }),
+            scrubber: ArcSwap::default(),
+            changes: watch::Sender::new(0),
+            secrets: Mutex::default(),
+        }
+    }
+}
+
+impl Current {
+    pub fn now(&self) -> Arc<Effective> {
+        self.effective.load_full()
+    }
+
+    /// Wakes on every change of what is in force; a receiver starts as "nothing new".
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Takes out the secrets of the loaded version and of the one before: a late answer
+    /// may still echo those.
+    pub fn scrubber(&self) -> Arc<Scrubber> {
+        self.scrubber.load_full()
+    }
+
+    /// A look at the directory found `seen`.
+    pub fn observe(&self, seen: Observation, at: String) {
+        let mut secrets = self.write();
+        let before = self.now();
+        let loaded = match &seen {
+            Observation::Loaded(version) => Some(version.secrets.clone()),
+            Observation::Broken(_) | Observation::Absent => None,
+        };
+        let loads = loaded.is_some();
+        if let Some(loaded) = loaded
+            && secrets[1] != loaded
+        {
+            secrets.rotate_left(1);
+            secrets[1] = loaded;
+            let known = secrets.iter().flatten().map(SecretText::expose);
+            // Before the swap: nothing is answered with a secret that is not scrubbed yet.
+            self.scrubber.store(Arc::new(Scrubber::new(known)));
+        }
+        let standing = before.standing.after(seen);
+        let loaded_at = match (&standing, loads) {
+            (Standing::InForce { .. }, true) => Some(at),
+            (Standing::InForce { .. }, false) => before.loaded_at.clone(),
+            (Standing::Waiting | Standing::Broken { .. } | Standing::Withdrawn { .. }, _) => None,
+        };
+        self.swap(Effective {
+            standing,
+            loaded_at,
+            ..(*before).clone()
+        });
+    }
+
+    /// The link's answer: whole, so it replaces what the one before it took away.
+    pub fn apply(&self, answer: LinkDown) {
+        let _one_writer = self.write();
+        let before = self.now();
+        self.swap(Effective {
+            floor: answer.floor,
+            presence: answer.agent,
+            seen: answer.seq,
+            ..(*before).clone()
+        });
+    }
+
+    fn write(&self) -> MutexGuard<'_, [Vec<SecretText>; 2]> {
+        // A panic under it leaves at worst a secret too many.
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn swap(&self, mut effective: Effective) {
+        effective.authority = match effective.version() {
+            Ok(version) => Authority::new(version.catalog.clone(), effective.floor.as_ref()),
+            Err(_) => nothing(),
+        };
+        self.effective.store(Arc::new(effective));
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+/// The authority of one who has none.
+fn nothing() -> Authority {
+    let empty = ToolsFile {
+        version: toolcrib_manifest::VERSION,
+        tools: Vec::new(),
+        policy: Policy::default(),
+        extension: toolcrib_manifest::ToolsExtension::default(),
+    };
+    Authority::new(Arc::new(Catalog::load(&empty, Tier::ReadOnly)), None)
+}

@@ -1,0 +1,224 @@
+//! What is in force, and what each event does to it: the table "What happens when" of
+//! the contract, as one pure function.
+
+use std::sync::Arc;
+
+use toolcrib_manifest::AgentFile;
+
+use super::version::{ConfigError, Version};
+
+/// What a look at the directory found.
+#[derive(Debug)]
+pub enum Observation {
+    Loaded(Box<Version>),
+    Broken(ConfigError),
+    /// None of the four files is there.
+    Absent,
+}
+
+/// What requests are served from.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// Started, and no file was ever seen.
+    Waiting,
+    InForce {
+        version: Arc<Version>,
+        /// Why the files that are there now are not these.
+        error: Option<ConfigError>,
+    },
+    /// Nothing can be served: 503 `manifest_broken`.
+    Broken { error: ConfigError },
+    /// All files vanished after a load: everything is denied, 403 `access_withdrawn`.
+    Withdrawn {
+        /// Whose access it was: a wrong token still hears 401 and nothing more.
+        agent: Option<Arc<AgentFile>>,
+    },
+}
+
+impl Standing {
+    pub fn version(&self) -> Option<&Arc<Version>> {
+        match self {
+            Standing::InForce { version, .. } => Some(version),
+            Standing::Waiting | Standing::Broken { .. } | Standing::Withdrawn { .. } => None,
+        }
+    }
+
+    pub fn error(&self) -> Option<String> {
+        match self {
+            Standing::Waiting => Some("no files yet".to_string()),
+            Standing::InForce { error, .. } => error.as_ref().map(ToString::to_string),
+            Standing::Broken { error } => Some(error.to_string()),
+            Standing::Withdrawn { .. } => {
+                Some("all files are gone; access is withdrawn".to_string())
+            }
+        }
+    }
+
+    pub fn after(&self, seen: Observation) -> Standing {
+        match (seen, self) {
+            (Observation::Loaded(version), _) => Standing::InForce {
+                version: Arc::from(version),
+                error: None,
+            },
+            // May be the restriction that matters: the last good does not stand beside it.
+            (Observation::Broken(error @ ConfigError::Requires(_)), _) => {
+                Standing::Broken { error }
+            }
+            (Observation::Broken(error), Standing::InForce { version, .. }) => Standing::InForce {
+                version: version.clone(),
+                error: Some(error),
+            },
+            (
+                Observation::Broken(error),
+                Standing::Waiting | Standing::Broken { .. } | Standing::Withdrawn { .. },
+            ) => Standing::Broken { error },
+            (Observation::Absent, Standing::Waiting) => Standing::Waiting,
+            (Observation::Absent, Standing::InForce { version, .. }) => Standing::Withdrawn {
+                agent: Some(version.agent.clone()),
+            },
+            (Observation::Absent, Standing::Broken { .. }) => Standing::Withdrawn { agent: None },
+            (Observation::Absent, Standing::Withdrawn { .. }) => self.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolcrib_manifest::RawJson;
+
+    use super::*;
+    use crate::config::version::{Files, parse};
+
+    fn version() -> Box<Version> {
+        let files = Files {
+            agent:
+                br#"{"version":1,"agent":"otter","namespace":"pond","claw_id":"otter","tokens":[]}"#
+                    .to_vec(),
+            tools: br#"{"version":1,"tools":[]}"#.to_vec(),
+            providers: br#"{"version":1,"providers":{}}"#.to_vec(),
+            feeds: b"[]".to_vec(),
+        };
+        Box::new(parse(&files, &|_| None).unwrap())
+    }
+
+    fn broken() -> Observation {
+        Observation::Broken(ConfigError::Missing(vec!["feeds.json"]))
+    }
+
+    fn refused() -> Observation {
+        Observation::Broken(ConfigError::Requires("quarantine".into()))
+    }
+
+    /// One word for what stands, with `!` where an error is reported beside it.
+    fn check(events: Vec<Observation>, expected: &str) {
+        let mut standing = Standing::Waiting;
+        for event in events {
+            standing = standing.after(event);
+        }
+        let seen = match &standing {
+            Standing::Waiting => "waiting",
+            Standing::InForce { error: None, .. } => "in force",
+            Standing::InForce { error: Some(_), .. } => "in force!",
+            Standing::Broken { .. } => "broken",
+            Standing::Withdrawn { agent: Some(_) } => "withdrawn",
+            Standing::Withdrawn { agent: None } => "withdrawn, nobody's",
+        };
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn what_happens_when() {
+        let loaded = || Observation::Loaded(version());
+        let absent = || Observation::Absent;
+        check(vec![absent()], "waiting");
+        check(vec![absent(), loaded()], "in force");
+        check(vec![broken()], "broken");
+        check(vec![broken(), loaded()], "in force");
+        check(vec![loaded(), broken()], "in force!");
+        check(vec![loaded(), broken(), loaded()], "in force");
+        check(vec![loaded(), refused()], "broken");
+        check(vec![loaded(), broken(), refused(), broken()], "broken");
+        check(vec![loaded(), absent()], "withdrawn");
+        check(vec![loaded(), absent(), absent()], "withdrawn");
+        // The last good one was taken away; it does not come back beside a broken one.
+        check(vec![loaded(), absent(), broken()], "broken");
+        check(vec![loaded(), absent(), loaded()], "in force");
+        check(vec![broken(), absent()], "withdrawn, nobody's");
+    }
+
+    #[test]
+    fn a_broken_file_is_named_and_never_quoted() {
+        let mut files = Files {
+            agent: br#"{"version":1,"agent":"otter","namespace":"pond","claw_id":"otter","tokens":"sekrit"}"#.to_vec(),
+            tools: br#"{"version":1,"tools":[]}"#.to_vec(),
+            providers: br#"{"version":1,"providers":{}}"#.to_vec(),
+            feeds: b"[]".to_vec(),
+        };
+        let error = parse(&files, &|_| None).unwrap_err().to_string();
+        assert!(
+            error.starts_with("agent.json: does not parse at line 1"),
+            "{error}"
+        );
+        assert!(!error.contains("sekrit"), "{error}");
+        files.agent = br#"{"version":2}"#.to_vec();
+        let error = parse(&files, &|_| None).unwrap_err().to_string();
+        assert!(error.contains("missing field"), "{error}");
+    }
+
+    #[test]
+    fn one_bad_tool_is_withheld_and_takes_nobody_along() {
+        let tools = r#"{"version":1,"tools":[
+            {"name":"desk.fine","inputSchema":{"type":"object"},"execution":{"transport":"http",
+             "service":"desk","base_url":"http://desk","method":"GET","path":"/",
+             "auth":{"type":"bearer","file":"keys/desk"}}},
+            {"name":"desk.lost","inputSchema":{"type":"object"},"execution":{"transport":"http",
+             "service":"desk","base_url":"http://desk","method":"GET","path":"/",
+             "auth":{"type":"bearer","file":"keys/lost"}}},
+            {"name":"desk.mcp","inputSchema":{"type":"object"},"execution":{"transport":"mcp",
+             "service":"desk","base_url":"http://desk","tool_name":"mcp"}},
+            {"name":"desk.oauth","inputSchema":{"type":"object"},"execution":{"transport":"http",
+             "service":"desk","base_url":"http://desk","method":"GET","path":"/",
+             "auth":{"type":"oauth","token_url":"https://t","client_id":"c","client_secret":"s3cret-oauth"}}},
+            {"name":"desk.later","inputSchema":{"type":"object"},"execution":{"transport":"http",
+             "service":"desk","base_url":"http://desk","method":"GET","path":"/"},
+             "x-toolcrib":{"requires":["quarantine"]}}]}"#;
+        let files = Files {
+            agent:
+                br#"{"version":1,"agent":"otter","namespace":"pond","claw_id":"otter","tokens":[]}"#
+                    .to_vec(),
+            tools: tools.as_bytes().to_vec(),
+            providers: br#"{"version":1,"providers":{}}"#.to_vec(),
+            feeds: b"[]".to_vec(),
+        };
+        let read = |path: &str| {
+            (path == "keys/desk").then(|| toolcrib_manifest::SecretText::new("from-a-file"))
+        };
+        let version = parse(&files, &read).unwrap();
+        let offered: Vec<_> = version
+            .catalog
+            .tools()
+            .iter()
+            .map(|tool| tool.name())
+            .collect();
+        assert_eq!(offered, ["desk.fine"]);
+        let withheld: Vec<_> = version
+            .withheld()
+            .into_iter()
+            .map(|entry| (entry.tool, entry.reason))
+            .collect();
+        let pair = |tool: &str, reason: &str| (tool.to_string(), reason.to_string());
+        assert_eq!(
+            withheld,
+            [
+                pair("desk.later", "unsupported_requirement"),
+                pair("desk.lost", "credential_missing"),
+                pair("desk.mcp", "unsupported_transport"),
+                pair("desk.oauth", "unsupported_auth"),
+            ]
+        );
+        let secrets: Vec<_> = version.secrets.iter().map(|it| it.expose()).collect();
+        assert_eq!(secrets, ["from-a-file", "s3cret-oauth"]);
+        let schema: &RawJson = &version.catalog.tools()[0].tool.input_schema;
+        assert_eq!(schema.get(), r#"{"type":"object"}"#);
+    }
+}

@@ -1,0 +1,294 @@
+//! One version of the four files, parsed and checked. Pure: bytes in, [`Version`] out.
+//!
+//! What is wrong with the whole is a [`ConfigError`]; what is wrong with one tool
+//! withholds that tool. No error carries a file's content: serde's messages quote
+//! values, so only the place and a missing field's name are kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use toolcrib_manifest::{
+    AgentFile, Auth, Execution, Feed, FeedAuth, FeedsFile, Policy, Provider, ProvidersFile,
+    SecretText, ServiceSettings, ToolsFile, Transport, VERSION, Withheld, names,
+};
+use toolcrib_mediation::Catalog;
+
+/// The names in `requires` that this release enforces.
+pub const UNDERSTANDS: [&str; 0] = [];
+
+/// What is loaded.
+#[derive(Debug)]
+pub struct Version {
+    pub agent: Arc<AgentFile>,
+    /// The tools, each with its credential in it.
+    pub catalog: Arc<Catalog>,
+    pub services: BTreeMap<String, ServiceSettings>,
+    pub providers: BTreeMap<String, Provider>,
+    pub feeds: Vec<Feed>,
+    /// Everything that must never appear in a result, an error, the record or a log.
+    pub secrets: Vec<SecretText>,
+    /// Of all bytes that were read: two reads of the same files are one version.
+    pub fingerprint: [u8; 32],
+    /// Tools that this release could not call, beside those the catalog withholds itself.
+    unusable: BTreeMap<String, Unusable>,
+}
+
+/// Why a tool cannot be called, whoever may call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unusable {
+    /// A transport that this release does not speak.
+    Transport,
+    /// An authentication form that this release does not speak.
+    AuthForm,
+    /// No secret, or its file is missing or leads outside.
+    Credential,
+}
+
+impl Unusable {
+    fn name(self) -> &'static str {
+        match self {
+            Unusable::Transport => "unsupported_transport",
+            Unusable::AuthForm => "unsupported_auth",
+            Unusable::Credential => "credential_missing",
+        }
+    }
+}
+
+impl Version {
+    /// For `/readyz` and the link, sorted by name.
+    pub fn withheld(&self) -> Vec<Withheld> {
+        let mut withheld = self.catalog.withheld();
+        for entry in &mut withheld {
+            if let Some(reason) = self.unusable.get(&entry.tool) {
+                entry.reason = reason.name().to_string();
+            }
+        }
+        withheld
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    #[error("{file}: does not parse at line {line}, column {column}{hint}")]
+    Syntax {
+        file: &'static str,
+        line: usize,
+        column: usize,
+        hint: String,
+    },
+    #[error("{file}: version {version} is not one this release reads")]
+    UnknownVersion { file: &'static str, version: u32 },
+    #[error("agent.json: requires {0}, which this release does not enforce")]
+    Requires(String),
+    #[error("{file}: its bytes are not those that agent.json names (half swapped?)")]
+    HashMismatch { file: &'static str },
+    #[error("tools.json: policy.{0} must be at least 1")]
+    Policy(&'static str),
+    #[error("tools.json: {0} stands there twice")]
+    DuplicateTool(String),
+    #[error("missing: {}", .0.join(", "))]
+    Missing(Vec<&'static str>),
+    #[error("{file}: cannot be read: {kind}")]
+    Unreadable {
+        file: String,
+        kind: std::io::ErrorKind,
+    },
+    #[error("{file}: larger than {limit} bytes")]
+    TooLarge { file: &'static str, limit: usize },
+}
+
+/// The bytes of the four files, in the order of [`names::FILES`].
+#[derive(Clone, Debug)]
+pub struct Files {
+    pub agent: Vec<u8>,
+    pub tools: Vec<u8>,
+    pub providers: Vec<u8>,
+    pub feeds: Vec<u8>,
+}
+
+/// Reads a secret that stands in a file of its own; `None`: missing, or it leads outside.
+pub type SecretFile<'a> = &'a dyn Fn(&str) -> Option<SecretText>;
+
+/// One version out of the bytes of one read.
+pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, ConfigError> {
+    let agent: AgentFile = parse_file(names::AGENT_FILE, &files.agent)?;
+    check_version(names::AGENT_FILE, agent.version)?;
+    // Before anything else of the version is believed: it may be the restriction that matters.
+    if let Some(unknown) = agent.requires.iter().find(|name| !understood(name)) {
+        return Err(ConfigError::Requires(unknown.clone()));
+    }
+    check_hashes(&agent, files)?;
+
+    let mut tools: ToolsFile = parse_file(names::TOOLS_FILE, &files.tools)?;
+    check_version(names::TOOLS_FILE, tools.version)?;
+    check_policy(&tools.policy)?;
+    let providers: ProvidersFile = parse_file(names::PROVIDERS_FILE, &files.providers)?;
+    check_version(names::PROVIDERS_FILE, providers.version)?;
+    let mut feeds: FeedsFile = parse_file(names::FEEDS_FILE, &files.feeds)?;
+
+    let mut secrets = Vec::new();
+    let mut unusable = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for tool in &mut tools.tools {
+        if !seen.insert(tool.name.clone()) {
+            return Err(ConfigError::DuplicateTool(tool.name.clone()));
+        }
+        let usable = make_callable(&mut tool.execution, secret_file);
+        // A withheld tool's credential is still one that must not leak.
+        secrets.extend(tool.execution.auth.as_ref().and_then(secret).cloned());
+        if let Err(reason) = usable {
+            // To the catalog it is a restriction that nobody here can honour.
+            tool.extension.requires.push(reason.name().to_string());
+            unusable.insert(tool.name.clone(), reason);
+        }
+    }
+    let catalog = Catalog::load(&tools, agent.max_tier);
+    for feed in &mut feeds.0 {
+        if let Some(FeedAuth::Full(auth)) = &mut feed.auth {
+            // A feed without its credential is fetched without, and its refusal is seen.
+            inline_secret(auth, secret_file).ok();
+        }
+        match &feed.auth {
+            Some(FeedAuth::Bearer(token)) => secrets.push(token.clone()),
+            Some(FeedAuth::Full(auth)) => secrets.extend(secret(auth).cloned()),
+            None => {}
+        }
+    }
+    secrets.extend(
+        providers
+            .providers
+            .values()
+            .flat_map(|provider| &provider.keys)
+            .map(|key| key.secret.clone()),
+    );
+    secrets.retain(|secret| !secret.expose().is_empty());
+    secrets.sort();
+    secrets.dedup();
+
+    let mut fingerprint = Sha256::new();
+    for part in [&files.agent, &files.tools, &files.providers, &files.feeds] {
+        fingerprint.update(Sha256::digest(part));
+    }
+    for secret in &secrets {
+        fingerprint.update(Sha256::digest(secret.expose()));
+    }
+
+    Ok(Version {
+        fingerprint: fingerprint.finalize().into(),
+        agent: Arc::new(agent),
+        catalog: Arc::new(catalog),
+        unusable,
+        services: tools.extension.services,
+        providers: providers.providers,
+        feeds: feeds.0,
+        secrets,
+    })
+}
+
+fn understood(name: &str) -> bool {
+    UNDERSTANDS.contains(&name)
+}
+
+fn parse_file<T: DeserializeOwned>(file: &'static str, bytes: &[u8]) -> Result<T, ConfigError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let text = error.to_string();
+        // The two messages that name only fields of ours.
+        let safe = ["missing field `", "duplicate field `"]
+            .iter()
+            .any(|start| text.starts_with(start));
+        let hint = match text.split_once(" at line ") {
+            Some((message, _)) if safe => format!(": {message}"),
+            _ => String::new(),
+        };
+        ConfigError::Syntax {
+            file,
+            line: error.line(),
+            column: error.column(),
+            hint,
+        }
+    })
+}
+
+fn check_version(file: &'static str, version: u32) -> Result<(), ConfigError> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(ConfigError::UnknownVersion { file, version })
+}
+
+fn check_hashes(agent: &AgentFile, files: &Files) -> Result<(), ConfigError> {
+    let Some(hashes) = &agent.files else {
+        return Ok(());
+    };
+    let others = [
+        (names::TOOLS_FILE, &files.tools),
+        (names::PROVIDERS_FILE, &files.providers),
+        (names::FEEDS_FILE, &files.feeds),
+    ];
+    for (file, bytes) in others {
+        let actual = hex::encode(Sha256::digest(bytes));
+        if hashes.get(file).is_some_and(|wanted| *wanted != actual) {
+            return Err(ConfigError::HashMismatch { file });
+        }
+    }
+    Ok(())
+}
+
+fn check_policy(policy: &Policy) -> Result<(), ConfigError> {
+    let bounds = [
+        ("max_rounds", u64::from(policy.max_rounds)),
+        ("timeout_per_tool_ms", policy.timeout_per_tool_ms),
+        ("total_timeout_ms", policy.total_timeout_ms),
+        ("max_tool_result_bytes", policy.max_tool_result_bytes),
+    ];
+    match bounds.iter().find(|(_, value)| *value == 0) {
+        Some((name, _)) => Err(ConfigError::Policy(name)),
+        None => Ok(()),
+    }
+}
+
+/// Brings the credential into the entry, and says whether this release can call it.
+fn make_callable(execution: &mut Execution, secret_file: SecretFile<'_>) -> Result<(), Unusable> {
+    if let Some(auth) = &mut execution.auth {
+        inline_secret(auth, secret_file)?;
+    }
+    match execution.transport {
+        Transport::Http => Ok(()),
+        Transport::Mcp => Err(Unusable::Transport),
+    }
+}
+
+/// Replaces `file` by the secret it names. Both or neither: which is meant is not ours
+/// to guess.
+fn inline_secret(auth: &mut Auth, secret_file: SecretFile<'_>) -> Result<(), Unusable> {
+    let (inline, file) = match auth {
+        Auth::Bearer { token, file } | Auth::Header { token, file, .. } => (token, file),
+        Auth::Basic { password, file, .. } => (password, file),
+        Auth::Oauth {
+            client_secret,
+            file,
+            ..
+        } => (client_secret, file),
+    };
+    let found = match (&*inline, file.take()) {
+        (Some(secret), None) => Some(secret.clone()),
+        (None, Some(path)) => secret_file(&path),
+        (Some(_), Some(_)) | (None, None) => None,
+    };
+    *inline = Some(found.ok_or(Unusable::Credential)?);
+    match auth {
+        Auth::Bearer { .. } | Auth::Header { .. } | Auth::Basic { .. } => Ok(()),
+        Auth::Oauth { .. } => Err(Unusable::AuthForm),
+    }
+}
+
+fn secret(auth: &Auth) -> Option<&SecretText> {
+    match auth {
+        Auth::Bearer { token, .. } | Auth::Header { token, .. } => token.as_ref(),
+        Auth::Basic { password, .. } => password.as_ref(),
+        Auth::Oauth { client_secret, .. } => client_secret.as_ref(),
+    }
+}

@@ -1,0 +1,174 @@
+//! Looks at the directory when it changes and at least once a second, on a thread of its
+//! own: the reads are blocking, and a busy runtime must not delay a revocation.
+//!
+//! Notifications are a convenience (gVisor and Kata miss them); the look each second is
+//! what the promises rest on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::current::Current;
+use super::directory::{self, Stamp};
+use super::standing::{Observation, Standing};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Parsing four files of at most a few MiB needs no more.
+const STACK: usize = 512 * 1024;
+
+enum Wake {
+    Look,
+    Stop,
+}
+
+/// Ends the thread when dropped.
+#[derive(Debug)]
+pub struct Watch {
+    wake: SyncSender<Wake>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub fn start(dir: PathBuf, current: Arc<Current>) -> std::io::Result<Watch> {
+        // One pending wake is as good as many: each look reads the whole.
+        let (wake, woken) = sync_channel(1);
+        let notifier = wake.clone();
+        let thread = std::thread::Builder::new()
+            .name("config".to_string())
+            .stack_size(STACK)
+            .spawn(move || Looker::new(dir, current, notifier).run(&woken))?;
+        Ok(Watch {
+            wake,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Err: the thread is gone already, which is what is wanted.
+        if self.wake.send(Wake::Stop).is_err() {
+            tracing::debug!("the config thread had ended");
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the config thread panicked");
+        }
+    }
+}
+
+struct Looker {
+    dir: PathBuf,
+    current: Arc<Current>,
+    notifier: SyncSender<Wake>,
+    watcher: Option<RecommendedWatcher>,
+    seen: Option<Stamp>,
+    settled: bool,
+}
+
+impl Looker {
+    fn new(dir: PathBuf, current: Arc<Current>, notifier: SyncSender<Wake>) -> Self {
+        Self {
+            dir,
+            current,
+            notifier,
+            watcher: None,
+            seen: None,
+            settled: false,
+        }
+    }
+
+    fn run(mut self, woken: &Receiver<Wake>) {
+        loop {
+            self.subscribe();
+            self.look();
+            match woken.recv_timeout(LOOK_EVERY) {
+                Ok(Wake::Look) => self.settled = false,
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// The directory may come later than we do, so this is tried until it holds.
+    fn subscribe(&mut self) {
+        if self.watcher.is_some() {
+            return;
+        }
+        let notifier = self.notifier.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // Our own reads are access events; answering them would never end.
+            if event.is_ok_and(|event| event.kind.is_access()) {
+                return;
+            }
+            // Full: a look is due anyway.
+            notifier.try_send(Wake::Look).ok();
+        });
+        self.watcher = watcher.ok().and_then(|mut watcher| {
+            watcher
+                .watch(&self.dir, RecursiveMode::NonRecursive)
+                .ok()
+                .map(|()| watcher)
+        });
+    }
+
+    fn look(&mut self) {
+        let stamp = directory::stamp(&self.dir);
+        if self.settled && self.seen.as_ref() == Some(&stamp) {
+            return;
+        }
+        let seen = directory::observe(&self.dir);
+        // What is not loaded is looked at again each second.
+        self.settled = matches!(seen, Observation::Loaded(_));
+        self.seen = Some(stamp);
+        let before = self.current.now().standing.error();
+        let unchanged = match (&seen, &self.current.now().standing) {
+            (
+                Observation::Loaded(new),
+                Standing::InForce {
+                    version,
+                    error: None,
+                },
+            ) => new.fingerprint == version.fingerprint,
+            (Observation::Absent, Standing::Withdrawn { .. } | Standing::Waiting) => true,
+            (Observation::Broken(new), Standing::Broken { error }) => new == error,
+            (Observation::Broken(new), Standing::InForce { error, .. }) => {
+                Some(new) == error.as_ref()
+            }
+            _ => false,
+        };
+        if unchanged {
+            return;
+        }
+        self.current
+            .observe(seen, jiff::Timestamp::now().to_string());
+        self.report(before);
+    }
+
+    fn report(&self, before: Option<String>) {
+        let now = self.current.now();
+        match (&now.standing, now.standing.error()) {
+            (
+                Standing::InForce {
+                    version,
+                    error: None,
+                },
+                _,
+            ) => tracing::info!(
+                tools = version.catalog.tools().len(),
+                withheld = version.withheld().len(),
+                agent = version.agent.agent,
+                "loaded a manifest"
+            ),
+            (_, Some(error)) if before.as_ref() != Some(&error) => {
+                tracing::error!(error, "the files are not in force");
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Who is asking. One answer for every way of being wrong, and the same work for each:
+//! neither the text nor the time tells which part did not match.
+
+use http::HeaderMap;
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use toolcrib_manifest::{AgentFile, Identity};
+
+/// The authenticated runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runner {
+    /// Which of the agent's tokens it holds.
+    pub token_id: String,
+    /// That token's hash, so that another one under the same id is another one.
+    pub token_sha256: String,
+}
+
+/// The runner whose token these headers carry. Both places of the token count, as two
+/// SDKs use two; where both are set, both must be the same token.
+pub fn authenticate(headers: &HeaderMap, agent: &AgentFile) -> Option<Runner> {
+    let presented = presented(headers);
+    let digest = Sha256::digest(presented.unwrap_or_default());
+    let mut found = Choice::from(0);
+    let mut at = 0u32;
+    for (index, token) in agent.tokens.iter().enumerate() {
+        let known = hex::decode(&token.sha256).unwrap_or_default();
+        let same = known.as_slice().ct_eq(digest.as_slice());
+        at = u32::conditional_select(&at, &(index as u32), same);
+        found |= same;
+    }
+    if presented.is_none() || !bool::from(found) {
+        return None;
+    }
+    let token = agent.tokens.get(at as usize)?;
+    Some(Runner {
+        token_id: token.id.clone(),
+        token_sha256: token.sha256.clone(),
+    })
+}
+
+/// `agent:secret` as it was sent.
+fn presented(headers: &HeaderMap) -> Option<&[u8]> {
+    let single = |name: &str| {
+        let mut values = headers.get_all(name).iter();
+        let value = values.next();
+        // Twice is malformed, whichever of the two would match.
+        values.next().is_none().then_some(value).flatten()
+    };
+    let bearer = || {
+        let value = single("authorization")?.as_bytes();
+        let (scheme, token) = value.split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+    };
+    let key = || Some(single("x-api-key")?.as_bytes());
+    let count = |name: &str| headers.get_all(name).iter().count();
+    match (count("authorization"), count("x-api-key")) {
+        (0, _) => key(),
+        (_, 0) => bearer(),
+        (_, _) => bearer().filter(|token| key().is_some_and(|key| key == *token)),
+    }
+}
+
+/// The identity that services and the record see.
+pub fn claw_id(agent: &AgentFile, pod: &str) -> String {
+    match agent.identity {
+        Identity::Agent => agent.claw_id.clone(),
+        Identity::Pod if pod.is_empty() => agent.claw_id.clone(),
+        Identity::Pod => pod.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+    use toolcrib_manifest::RunnerToken;
+
+    use super::*;
+
+    fn agent() -> AgentFile {
+        let token = |id: &str, text: &str| RunnerToken {
+            id: id.into(),
+            sha256: hex::encode(Sha256::digest(text)),
+        };
+        let mut agent: AgentFile = serde_json::from_str(
+            r#"{"version":1,"agent":"otter","namespace":"pond","claw_id":"otter","tokens":[]}"#,
+        )
+        .unwrap();
+        agent.tokens = vec![token("old", "otter:first"), token("new", "otter:second")];
+        agent
+    }
+
+    fn check(headers: &[(&str, &str)], expected: Option<&str>) {
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| {
+                let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+                (name, HeaderValue::from_bytes(value.as_bytes()).unwrap())
+            })
+            .collect();
+        let runner = authenticate(&headers, &agent());
+        assert_eq!(
+            runner.map(|it| it.token_id).as_deref(),
+            expected,
+            "{headers:?}"
+        );
+    }
+
+    #[test]
+    fn either_place_and_every_valid_token() {
+        check(&[("authorization", "Bearer otter:first")], Some("old"));
+        check(&[("authorization", "bearer otter:second")], Some("new"));
+        check(&[("x-api-key", "otter:second")], Some("new"));
+        let both = [
+            ("authorization", "Bearer otter:first"),
+            ("x-api-key", "otter:first"),
+        ];
+        check(&both, Some("old"));
+    }
+
+    #[test]
+    fn everything_else_is_nobody() {
+        for value in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer  otter:first",
+            "Bearer otter:first ",
+            "Basic otter:first",
+            "otter:first",
+            "Bearer otter:",
+            "Bearer :first",
+            "Bearer otter",
+            "Bearer otter:firs",
+            "Bearer otter:firstt",
+            "Bearer OTTER:first",
+            "Bearer heron:first",
+            "Bearer \u{00fc}",
+            "Bearer otter:first,otter:second",
+            "BearerXotter:first",
+            "Bearer\totter:first",
+        ] {
+            check(&[("authorization", value)], None);
+        }
+        check(&[], None);
+        check(&[("x-api-key", "")], None);
+        check(&[("x-api-key", "Bearer otter:first")], None);
+        check(&[("cookie", "otter:first")], None);
+    }
+
+    #[test]
+    fn two_tokens_at_once_are_none() {
+        let twice = [
+            ("authorization", "Bearer otter:first"),
+            ("authorization", "Bearer otter:first"),
+        ];
+        check(&twice, None);
+        let differing = [
+            ("authorization", "Bearer otter:first"),
+            ("x-api-key", "otter:second"),
+        ];
+        check(&differing, None);
+    }
+
+    #[test]
+    fn no_token_lets_nobody_in() {
+        let mut agent = agent();
+        agent.tokens.clear();
+        let headers = HeaderMap::from_iter([(
+            http::header::AUTHORIZATION,
+            HeaderValue::from_static("Bearer otter:first"),
+        )]);
+        assert_eq!(authenticate(&headers, &agent), None);
+    }
+}

@@ -1,0 +1,407 @@
+//! One call of a model: candidates in order, their keys in order, until one answers.
+//!
+//! What fails over: no connection, no first byte in time, a body that breaks off, 5xx, and
+//! a key that is spent; all of it only before the runner has a byte. What a provider says
+//! about the request itself (other 4xx) is an answer, not a failure.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
+use reqwest::Response;
+use serde::Deserialize;
+use thiserror::Error;
+use toolcrib_dialect::Dialect;
+use toolcrib_manifest::{Provider, ProviderAuth};
+
+use super::policy::Candidate;
+use super::pool::{Exhausted, KeyPool, Lease, Outcome};
+use crate::outbound::Outbound;
+
+/// A whole reply is at most this long; a model that says more is broken.
+pub const MAX_REPLY: usize = 32 * 1024 * 1024;
+/// What of an error's body is passed on.
+const MAX_ERROR: usize = 256 * 1024;
+
+/// Waits of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelTimeouts {
+    /// Until the first byte, where there is somebody else to ask.
+    pub first_byte: Duration,
+    /// When the call must be over.
+    pub deadline: Instant,
+}
+
+/// A whole reply with a status of 2xx.
+#[derive(Debug)]
+pub struct ModelReply {
+    pub candidate: Candidate,
+    pub key: String,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+/// A reply that is passed through as it comes. The first bytes are here already.
+#[derive(Debug)]
+pub struct ModelStream {
+    pub candidate: Candidate,
+    pub key: String,
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub first: Bytes,
+    pub rest: Response,
+}
+
+/// A provider's HTTP error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpFailure {
+    pub status: u16,
+    pub content_type: Option<HeaderValue>,
+    pub retry_after: Option<HeaderValue>,
+    pub body: Bytes,
+}
+
+#[derive(Debug, Error)]
+pub enum ModelError {
+    #[error("no key of any provider can be used now")]
+    NoUsableKey { retry_after: Option<Duration> },
+    /// The last candidate's answer.
+    #[error("the provider answered with status {}", .0.status)]
+    Http(HttpFailure),
+    /// No candidate gave an HTTP answer.
+    #[error("no provider answered")]
+    Unreachable,
+    #[error("the provider did not answer in time")]
+    Timeout,
+    #[error("the reply is larger than {MAX_REPLY} bytes")]
+    TooLarge,
+}
+
+#[derive(Debug, Default)]
+pub struct ModelClient {
+    pool: Mutex<KeyPool>,
+}
+
+/// A candidate and its body: each has a model name of its own.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub candidate: Candidate,
+    pub body: Bytes,
+}
+
+/// What one call is made of.
+#[derive(Clone, Copy)]
+pub struct ModelRequest<'a> {
+    pub dialect: Dialect,
+    pub candidates: &'a [Prepared],
+    pub providers: &'a BTreeMap<String, Provider>,
+    /// The runner's, already filtered.
+    pub headers: &'a HeaderMap,
+    pub timeouts: ModelTimeouts,
+}
+
+enum Attempt<T> {
+    Served(T),
+    /// The next candidate may fare better.
+    Failed(ModelError),
+    /// This is the answer, whoever else could be asked.
+    Final(ModelError),
+}
+
+impl ModelClient {
+    /// The whole reply of the first candidate that gives one.
+    pub async fn whole(
+        &self,
+        outbound: &Outbound,
+        request: ModelRequest<'_>,
+    ) -> Result<ModelReply, ModelError> {
+        self.first(outbound, request, async |candidate, lease, response| {
+            let headers = response.headers().clone();
+            match read_capped(response, MAX_REPLY).await {
+                Ok(Some(body)) => Attempt::Served(ModelReply {
+                    candidate: candidate.clone(),
+                    key: lease.id().to_string(),
+                    headers,
+                    body,
+                }),
+                Ok(None) => Attempt::Final(ModelError::TooLarge),
+                Err(_) => Attempt::Failed(ModelError::Unreachable),
+            }
+        })
+        .await
+    }
+
+    /// The first candidate that gives a first byte.
+    pub async fn stream(
+        &self,
+        outbound: &Outbound,
+        request: ModelRequest<'_>,
+    ) -> Result<ModelStream, ModelError> {
+        self.first(
+            outbound,
+            request,
+            async |candidate, lease, mut response| match response.chunk().await {
+                Ok(first) => Attempt::Served(ModelStream {
+                    candidate: candidate.clone(),
+                    key: lease.id().to_string(),
+                    status: response.status().as_u16(),
+                    headers: response.headers().clone(),
+                    first: first.unwrap_or_default(),
+                    rest: response,
+                }),
+                Err(_) => Attempt::Failed(ModelError::Unreachable),
+            },
+        )
+        .await
+    }
+
+    async fn first<T>(
+        &self,
+        outbound: &Outbound,
+        request: ModelRequest<'_>,
+        read: impl AsyncFn(&Candidate, &Lease, Response) -> Attempt<T>,
+    ) -> Result<T, ModelError> {
+        let mut last = None;
+        let mut exhausted: Vec<Exhausted> = Vec::new();
+        let last_index = request.candidates.len().saturating_sub(1);
+        for (index, prepared) in request.candidates.iter().enumerate() {
+            let candidate = &prepared.candidate;
+            let Some(provider) = request.providers.get(&candidate.provider) else {
+                continue;
+            };
+            // Each pass spends a key, so this ends with the provider's keys.
+            loop {
+                let lease = self
+                    .pool()
+                    .lease(&candidate.provider, provider, Instant::now());
+                let lease = match lease {
+                    Ok(lease) => lease,
+                    Err(none) => {
+                        exhausted.push(none);
+                        break;
+                    }
+                };
+                let left = request
+                    .timeouts
+                    .deadline
+                    .saturating_duration_since(Instant::now());
+                let patience = if index == last_index {
+                    left
+                } else {
+                    left.min(request.timeouts.first_byte)
+                };
+                let attempt = self.attempt(outbound, &request, prepared, provider, &lease, &read);
+                let (attempt, outcome) = match tokio::time::timeout(patience, attempt).await {
+                    Ok(done) => done,
+                    Err(_) => (Attempt::Failed(ModelError::Timeout), Outcome::Fine),
+                };
+                self.pool()
+                    .settle(&candidate.provider, &lease, outcome, Instant::now());
+                match attempt {
+                    Attempt::Served(served) => return Ok(served),
+                    Attempt::Final(error) => return Err(error),
+                    Attempt::Failed(error) => {
+                        tracing::warn!(
+                            provider = candidate.provider,
+                            key = lease.id(),
+                            error = error.to_string(),
+                            "a candidate failed"
+                        );
+                        last = Some(prefer(last, error));
+                    }
+                }
+                if !outcome.spends_the_key() || lease == Lease::NoKey {
+                    break;
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| ModelError::NoUsableKey {
+            retry_after: exhausted.iter().filter_map(|it| it.retry_after).min(),
+        }))
+    }
+
+    async fn attempt<T>(
+        &self,
+        outbound: &Outbound,
+        request: &ModelRequest<'_>,
+        prepared: &Prepared,
+        provider: &Provider,
+        lease: &Lease,
+        read: &impl AsyncFn(&Candidate, &Lease, Response) -> Attempt<T>,
+    ) -> (Attempt<T>, Outcome) {
+        let failed = |error| (Attempt::Failed(error), Outcome::Fine);
+        let candidate = &prepared.candidate;
+        let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
+        let client = match outbound.client(ca, provider.proxy.as_deref()) {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::error!(
+                    provider = candidate.provider,
+                    error = error.to_string(),
+                    "no client"
+                );
+                return failed(ModelError::Unreachable);
+            }
+        };
+        let mut headers = request.headers.clone();
+        match credential(provider.auth, lease) {
+            Ok(Some((name, value))) => {
+                headers.insert(name, value);
+            }
+            Ok(None) => {}
+            // A key that cannot be sent is as good as rejected; the next one may be sound.
+            Err(_) => return (Attempt::Failed(ModelError::Unreachable), Outcome::Rejected),
+        }
+        let url = format!("{}{}", candidate.base_url, request.dialect.resource());
+        let sent = client
+            .post(url)
+            .headers(headers)
+            .body(prepared.body.clone())
+            .send()
+            .await;
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::debug!(error = error.without_url().to_string(), "transport error");
+                return failed(ModelError::Unreachable);
+            }
+        };
+        let status = response.status();
+        if status.is_success() {
+            return (read(candidate, lease, response).await, Outcome::Fine);
+        }
+        let failure = match http_failure(response).await {
+            Ok(failure) => failure,
+            Err(_) => return failed(ModelError::Unreachable),
+        };
+        let outcome = Outcome::of(
+            failure.status,
+            failure.retry_after.as_ref().and_then(retry_after),
+            says_quota(&failure.body),
+        );
+        let error = ModelError::Http(failure);
+        if outcome.spends_the_key() || status.is_server_error() {
+            (Attempt::Failed(error), outcome)
+        } else {
+            (Attempt::Final(error), outcome)
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, KeyPool> {
+        // A panic under the lock leaves at worst one outcome unsettled.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The later failure, unless only the earlier one was an answer.
+fn prefer(before: Option<ModelError>, now: ModelError) -> ModelError {
+    match (before, now) {
+        (Some(ModelError::Http(answer)), ModelError::Unreachable | ModelError::Timeout) => {
+            ModelError::Http(answer)
+        }
+        (_, now) => now,
+    }
+}
+
+fn credential(
+    auth: ProviderAuth,
+    lease: &Lease,
+) -> Result<Option<(HeaderName, HeaderValue)>, InvalidHeaderValue> {
+    let Lease::Key { secret, .. } = lease else {
+        return Ok(None);
+    };
+    let (name, text) = match auth {
+        ProviderAuth::Bearer => (header::AUTHORIZATION, format!("Bearer {}", secret.expose())),
+        ProviderAuth::XApiKey => (
+            HeaderName::from_static("x-api-key"),
+            secret.expose().to_string(),
+        ),
+        ProviderAuth::None => return Ok(None),
+    };
+    let mut value = HeaderValue::from_str(&text)?;
+    value.set_sensitive(true);
+    Ok(Some((name, value)))
+}
+
+async fn http_failure(response: Response) -> Result<HttpFailure, reqwest::Error> {
+    let status = response.status().as_u16();
+    let content_type = response.headers().get(header::CONTENT_TYPE).cloned();
+    let retry_after = response.headers().get(header::RETRY_AFTER).cloned();
+    let body = read_prefix(response, MAX_ERROR).await?;
+    Ok(HttpFailure {
+        status,
+        content_type,
+        retry_after,
+        body: body.into(),
+    })
+}
+
+/// `None`: longer than `limit`.
+async fn read_capped(
+    mut response: Response,
+    limit: usize,
+) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > limit {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body))
+}
+
+/// At most `limit` bytes; the connection is dropped where there are more.
+async fn read_prefix(mut response: Response, limit: usize) -> Result<Vec<u8>, reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        let room = limit - body.len();
+        if chunk.len() >= room {
+            body.extend_from_slice(&chunk[..room]);
+            break;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Seconds, or a date.
+fn retry_after(value: &HeaderValue) -> Option<Duration> {
+    let text = value.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = jiff::fmt::rfc2822::DateTimeParser::new()
+        .parse_timestamp(text)
+        .ok()?;
+    let wait = date.duration_since(jiff::Timestamp::now());
+    Duration::try_from(wait).ok()
+}
+
+/// Whether an error's body says that the account, not the moment, is the reason.
+fn says_quota(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Body {
+        error: Error,
+    }
+    #[derive(Deserialize)]
+    struct Error {
+        code: Option<serde_json::Value>,
+        r#type: Option<serde_json::Value>,
+    }
+    const WORDS: [&str; 4] = [
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+    ];
+    serde_json::from_slice::<Body>(body).is_ok_and(|body| {
+        [body.error.code, body.error.r#type]
+            .iter()
+            .flatten()
+            .filter_map(|word| word.as_str())
+            .any(|word| WORDS.contains(&word))
+    })
+}

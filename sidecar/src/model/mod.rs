@@ -1,0 +1,15 @@
+//! The way to a model: which ones may serve a request, with which key, over which socket.
+//!
+//! [`policy`] and [`pool`] are pure; [`client`] is the IO; [`headers`] says what passes.
+
+pub mod client;
+pub mod headers;
+pub mod policy;
+pub mod pool;
+
+pub use client::{
+    HttpFailure, ModelClient, ModelError, ModelReply, ModelRequest, ModelStream, ModelTimeouts,
+    Prepared,
+};
+pub use policy::{Candidate, PolicyError, candidates};
+pub use pool::{KeyPool, Lease, Outcome};

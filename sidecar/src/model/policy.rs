@@ -1,0 +1,188 @@
+//! Which providers may serve a request, in order. Pure.
+//!
+//! A ref is `provider/model`; the model's part may hold slashes of its own, the provider's
+//! may not. Nothing here fails over: it says to whom one may.
+
+use thiserror::Error;
+use toolcrib_dialect::Dialect;
+use toolcrib_manifest::{Endpoint, EndpointDialect, Models, Provider, UnknownModel};
+
+use crate::config::{Effective, Version};
+
+/// One provider that may serve the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub provider: String,
+    /// The model's name without its provider.
+    pub model: String,
+    pub base_url: String,
+}
+
+impl Candidate {
+    pub fn reference(&self) -> String {
+        format!("{}/{}", self.provider, self.model)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PolicyError {
+    #[error("no model is named, and the agent has no default")]
+    Missing,
+    #[error("model `{asked}` is not allowed; allowed: {}", .allowed.join(", "))]
+    NotAllowed { asked: String, allowed: Vec<String> },
+    /// The requested model's provider does not speak the request's dialect.
+    #[error("the provider of `{0}` does not speak this API")]
+    Dialect(String),
+}
+
+/// The requested model first, then the fallbacks that speak the same dialect.
+pub fn candidates(
+    now: &Effective,
+    version: &Version,
+    dialect: Dialect,
+    asked: Option<&str>,
+) -> Result<Vec<Candidate>, PolicyError> {
+    let models = version.agent.models.as_ref();
+    let reference = select(now, version, models, asked)?;
+    let not_allowed = || PolicyError::NotAllowed {
+        asked: asked.unwrap_or(&reference).to_string(),
+        allowed: allowed(now, version),
+    };
+    let (name, model, found) = standing(now, version, &reference).ok_or_else(not_allowed)?;
+    let endpoint =
+        endpoint(found, dialect).ok_or_else(|| PolicyError::Dialect(reference.clone()))?;
+    let mut candidates = vec![candidate(name, model, endpoint)];
+    for fallback in models.iter().flat_map(|models| &models.fallbacks) {
+        let Some((name, model, found)) = standing(now, version, fallback) else {
+            continue;
+        };
+        let Some(endpoint) = self::endpoint(found, dialect) else {
+            continue;
+        };
+        let candidate = candidate(name, model, endpoint);
+        if !candidates.contains(&candidate) {
+            candidates.push(candidate);
+        }
+    }
+    Ok(candidates)
+}
+
+/// The parts of a ref, where provider and model are in force.
+fn standing<'a>(
+    now: &Effective,
+    version: &'a Version,
+    reference: &'a str,
+) -> Option<(&'a str, &'a str, &'a Provider)> {
+    let (name, model) = reference.split_once('/')?;
+    let provider = version.providers.get(name)?;
+    (now.provider_stands(name) && now.model_stands(reference)).then_some((name, model, provider))
+}
+
+/// What `GET /v1/models` lists.
+pub fn allowed(now: &Effective, version: &Version) -> Vec<String> {
+    let models = version.agent.models.as_ref();
+    let stands = |reference: &&String| {
+        let provider = reference.split('/').next().unwrap_or_default();
+        version.providers.contains_key(provider)
+            && now.provider_stands(provider)
+            && now.model_stands(reference)
+    };
+    models
+        .map(|models| models.allowed.iter().filter(stands).cloned().collect())
+        .unwrap_or_default()
+}
+
+/// The one ref that is meant.
+fn select(
+    now: &Effective,
+    version: &Version,
+    models: Option<&Models>,
+    asked: Option<&str>,
+) -> Result<String, PolicyError> {
+    let default = models.and_then(|models| models.default.as_ref());
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
+        return default.cloned().ok_or(PolicyError::Missing);
+    };
+    let Some(models) = models else {
+        return unrestricted(version, asked);
+    };
+    let known = |reference: &str| {
+        models.allowed.iter().any(|allowed| allowed == reference)
+            || models.default.as_deref() == Some(reference)
+    };
+    if known(asked) {
+        return Ok(asked.to_string());
+    }
+    let prefixed = asked
+        .split_once('/')
+        .is_some_and(|(provider, _)| version.providers.contains_key(provider));
+    if !prefixed {
+        let mut ends = models
+            .allowed
+            .iter()
+            .chain(models.default.as_ref())
+            .filter(|reference| {
+                reference
+                    .split_once('/')
+                    .is_some_and(|(_, model)| model == asked)
+            })
+            .collect::<Vec<_>>();
+        ends.dedup();
+        if let [only] = ends[..] {
+            return Ok(only.clone());
+        }
+        if let (true, UnknownModel::Default, Some(default)) =
+            (!asked.contains('/'), models.unknown, default)
+        {
+            return Ok(default.clone());
+        }
+    }
+    Err(PolicyError::NotAllowed {
+        asked: asked.to_string(),
+        allowed: allowed(now, version),
+    })
+}
+
+/// No policy: any model of any provider that there is; an unprefixed name can mean only
+/// the model of an only provider.
+fn unrestricted(version: &Version, asked: &str) -> Result<String, PolicyError> {
+    let prefixed = asked
+        .split_once('/')
+        .is_some_and(|(provider, _)| version.providers.contains_key(provider));
+    if prefixed {
+        return Ok(asked.to_string());
+    }
+    let mut providers = version.providers.keys();
+    match (providers.next(), providers.next()) {
+        (Some(only), None) => Ok(format!("{only}/{asked}")),
+        _ => Err(PolicyError::NotAllowed {
+            asked: asked.to_string(),
+            allowed: version
+                .providers
+                .keys()
+                .map(|name| format!("{name}/…"))
+                .collect(),
+        }),
+    }
+}
+
+fn endpoint(provider: &Provider, dialect: Dialect) -> Option<&Endpoint> {
+    provider
+        .endpoints
+        .iter()
+        .find(|endpoint| match (dialect, endpoint.dialect) {
+            (Dialect::OpenaiChat, EndpointDialect::Openai)
+            | (Dialect::AnthropicMessages, EndpointDialect::Anthropic) => true,
+            (Dialect::OpenaiResponses, EndpointDialect::Openai) => endpoint.responses,
+            (Dialect::AnthropicMessages, EndpointDialect::Openai)
+            | (Dialect::OpenaiChat | Dialect::OpenaiResponses, EndpointDialect::Anthropic) => false,
+        })
+}
+
+fn candidate(provider: &str, model: &str, endpoint: &Endpoint) -> Candidate {
+    Candidate {
+        provider: provider.to_string(),
+        model: model.to_string(),
+        base_url: endpoint.base_url.trim_end_matches('/').to_string(),
+    }
+}

@@ -1,0 +1,230 @@
+//! The keys of a provider, and what each answer does to the one that was used. Pure: the
+//! time is an argument.
+//!
+//! 401 and an exhausted quota retire a key, 429 cools it down; a 403 for content says
+//! nothing about the key. A rotated secret is a new key whatever its id.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use toolcrib_manifest::{Provider, ProviderAuth, SecretText};
+
+/// A provider that is asked for hours of patience is asked again sooner.
+const LONGEST_COOLING: Duration = Duration::from_secs(120);
+/// Of a 429 that does not say for how long.
+const USUAL_COOLING: Duration = Duration::from_secs(10);
+/// A retired key is tried again after this: the provider may have been wrong, or its bill
+/// paid, and an agent must not stay down until its pod is restarted.
+const RETIREMENT: Duration = Duration::from_secs(600);
+
+/// Leave to use a provider once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// `auth: none`.
+    NoKey,
+    Key {
+        id: String,
+        secret: SecretText,
+    },
+}
+
+impl Lease {
+    /// What record and metrics may say.
+    pub fn id(&self) -> &str {
+        match self {
+            Lease::NoKey => "none",
+            Lease::Key { id, .. } => id,
+        }
+    }
+}
+
+/// What an answer said about the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Fine,
+    Rejected,
+    QuotaExhausted,
+    RateLimited { retry_after: Option<Duration> },
+}
+
+impl Outcome {
+    /// `quota`: whether the body says that the quota is used up.
+    pub fn of(status: u16, retry_after: Option<Duration>, quota: bool) -> Outcome {
+        match status {
+            401 => Outcome::Rejected,
+            402 => Outcome::QuotaExhausted,
+            429 if quota => Outcome::QuotaExhausted,
+            429 => Outcome::RateLimited { retry_after },
+            _ => Outcome::Fine,
+        }
+    }
+
+    /// Whether another key may fare better.
+    pub fn spends_the_key(self) -> bool {
+        match self {
+            Outcome::Fine => false,
+            Outcome::Rejected | Outcome::QuotaExhausted | Outcome::RateLimited { .. } => true,
+        }
+    }
+}
+
+/// No key can be used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// When the first one is cool again; `None`: all are retired, or there is none.
+    pub retry_after: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+pub struct KeyPool {
+    resting: BTreeMap<(String, String, SecretText), Rest>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    until: Instant,
+    retired: bool,
+}
+
+impl KeyPool {
+    /// The first usable key in the provider's order.
+    pub fn lease(&self, name: &str, provider: &Provider, now: Instant) -> Result<Lease, Exhausted> {
+        match provider.auth {
+            ProviderAuth::None => return Ok(Lease::NoKey),
+            ProviderAuth::Bearer | ProviderAuth::XApiKey => {}
+        }
+        let mut soonest: Option<Duration> = None;
+        for key in &provider.keys {
+            let slot = (name.to_string(), key.id.clone(), key.secret.clone());
+            match self.resting.get(&slot).filter(|rest| rest.until > now) {
+                None => {
+                    return Ok(Lease::Key {
+                        id: key.id.clone(),
+                        secret: key.secret.clone(),
+                    });
+                }
+                Some(rest) if rest.retired => {}
+                Some(rest) => {
+                    let wait = rest.until - now;
+                    soonest = Some(soonest.map_or(wait, |soonest| soonest.min(wait)));
+                }
+            }
+        }
+        Err(Exhausted {
+            retry_after: soonest,
+        })
+    }
+
+    pub fn settle(&mut self, name: &str, lease: &Lease, outcome: Outcome, now: Instant) {
+        // What has rested enough is forgotten, and rotated keys with it.
+        self.resting.retain(|_, rest| rest.until > now);
+        let Lease::Key { id, secret } = lease else {
+            return;
+        };
+        let rest = match outcome {
+            Outcome::Fine => return,
+            Outcome::Rejected | Outcome::QuotaExhausted => Rest {
+                until: now + RETIREMENT,
+                retired: true,
+            },
+            Outcome::RateLimited { retry_after } => Rest {
+                until: now + retry_after.unwrap_or(USUAL_COOLING).min(LONGEST_COOLING),
+                retired: false,
+            },
+        };
+        let slot = (name.to_string(), id.clone(), secret.clone());
+        self.resting.insert(slot, rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provider(keys: &[(&str, &str)], auth: ProviderAuth) -> Provider {
+        Provider {
+            endpoints: Vec::new(),
+            auth,
+            keys: keys
+                .iter()
+                .map(|(id, secret)| toolcrib_manifest::ProviderKey {
+                    id: (*id).into(),
+                    secret: SecretText::new(*secret),
+                })
+                .collect(),
+            tls: None,
+            proxy: None,
+        }
+    }
+
+    /// Plays answers to whatever key is leased next; gives the ids that were used.
+    fn check(
+        answers: &[(u16, Option<u64>, bool)],
+        expected: &[&str],
+        end: Result<&str, Exhausted>,
+    ) {
+        let house = provider(&[("a", "key-a"), ("b", "key-b")], ProviderAuth::Bearer);
+        let mut pool = KeyPool::default();
+        let now = Instant::now();
+        let mut used = Vec::new();
+        for (status, after, quota) in answers {
+            let lease = pool.lease("house", &house, now).unwrap();
+            used.push(lease.id().to_string());
+            let outcome = Outcome::of(*status, after.map(Duration::from_secs), *quota);
+            pool.settle("house", &lease, outcome, now);
+        }
+        assert_eq!(used, expected);
+        let last = pool.lease("house", &house, now);
+        assert_eq!(last.as_ref().map(Lease::id).map_err(|error| *error), end);
+    }
+
+    #[test]
+    fn what_each_answer_does_to_its_key() {
+        let wait = |seconds| Exhausted {
+            retry_after: Some(Duration::from_secs(seconds)),
+        };
+        check(
+            &[(200, None, false), (403, None, false), (500, None, false)],
+            &["a", "a", "a"],
+            Ok("a"),
+        );
+        check(&[(401, None, false)], &["a"], Ok("b"));
+        check(
+            &[(429, Some(7), false), (429, Some(5), false)],
+            &["a", "b"],
+            Err(wait(5)),
+        );
+        check(
+            &[(429, Some(86_400), false), (401, None, false)],
+            &["a", "b"],
+            Err(wait(120)),
+        );
+        let retired = Exhausted { retry_after: None };
+        check(
+            &[(429, None, true), (402, None, false)],
+            &["a", "b"],
+            Err(retired),
+        );
+    }
+
+    #[test]
+    fn a_key_comes_back_and_a_rotated_one_is_new() {
+        let mut pool = KeyPool::default();
+        let now = Instant::now();
+        let old = provider(&[("a", "before")], ProviderAuth::XApiKey);
+        let lease = pool.lease("house", &old, now).unwrap();
+        pool.settle("house", &lease, Outcome::Rejected, now);
+        assert!(pool.lease("house", &old, now).is_err());
+        assert!(pool.lease("barn", &old, now).is_ok());
+        let rotated = provider(&[("a", "after")], ProviderAuth::XApiKey);
+        assert!(pool.lease("house", &rotated, now).is_ok());
+        assert!(pool.lease("house", &old, now + RETIREMENT).is_ok());
+    }
+
+    #[test]
+    fn no_key_is_needed_where_none_is_asked_for() {
+        let none = provider(&[], ProviderAuth::None);
+        let lease = KeyPool::default().lease("house", &none, Instant::now());
+        assert_eq!(lease, Ok(Lease::NoKey));
+    }
+}

@@ -1,0 +1,265 @@
+//! How the mediator dials anybody: the settings that every outgoing client shares, and
+//! the resolver that decides which addresses a name may stand for.
+//!
+//! Invariants: no redirect is followed (a 307 would carry the credential to another
+//! host), no proxy or root certificate is taken from the environment, and a name never
+//! leads to this machine, the link-local range or a metadata service. The check is on the
+//! addresses that are really connected to, so a name that changes its answer gains
+//! nothing. A literal address does not come here: the manifest itself holds it.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Client, Proxy, redirect};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore};
+use thiserror::Error;
+
+/// Long enough for a lost SYN to be sent twice.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Shorter than the idle timeouts of usual servers, so that few reuses meet a closed end.
+const IDLE: Duration = Duration::from_secs(30);
+const IDLE_PER_HOST: usize = 16;
+/// Distinct (CA, proxy) pairs; a manifest that has more drops the cache and goes on.
+const CLIENTS: usize = 64;
+
+/// Whether names may resolve to this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalNames {
+    Refused,
+    /// For runs on a developer's machine.
+    Allowed,
+}
+
+#[derive(Debug, Error)]
+pub enum OutboundError {
+    #[error("the CA bundle holds no usable certificate")]
+    Ca,
+    #[error("the proxy is not a URL")]
+    Proxy,
+    #[error("no client: {0}")]
+    Build(String),
+}
+
+/// Clients by what they trust and go through; each keeps its own connections, so that
+/// none is shared across trust.
+#[derive(Debug)]
+pub struct Outbound {
+    local: LocalNames,
+    clients: Mutex<HashMap<Route, Client>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Route {
+    ca: Option<String>,
+    proxy: Option<String>,
+}
+
+impl Outbound {
+    pub fn new(local: LocalNames) -> Self {
+        Self {
+            local,
+            clients: Mutex::default(),
+        }
+    }
+
+    /// `ca`: trusted instead of the public roots.
+    pub fn client(&self, ca: Option<&str>, proxy: Option<&str>) -> Result<Client, OutboundError> {
+        let route = Route {
+            ca: ca.map(str::to_string),
+            proxy: proxy.map(str::to_string),
+        };
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&route) {
+            return Ok(client.clone());
+        }
+        let client = build(&route, self.local)?;
+        if clients.len() >= CLIENTS {
+            clients.clear();
+        }
+        clients.insert(route, client.clone());
+        Ok(client)
+    }
+}
+
+fn build(route: &Route, local: LocalNames) -> Result<Client, OutboundError> {
+    let mut builder = Client::builder()
+        .tls_backend_preconfigured(tls(route.ca.as_deref())?)
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .retry(reqwest::retry::never())
+        .dns_resolver(Arc::new(GuardedResolver(local)))
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(IDLE_PER_HOST);
+    if let Some(proxy) = &route.proxy {
+        builder = builder.proxy(Proxy::all(proxy).map_err(|_| OutboundError::Proxy)?);
+    }
+    builder
+        .build()
+        .map_err(|error| OutboundError::Build(error.to_string()))
+}
+
+fn tls(ca: Option<&str>) -> Result<ClientConfig, OutboundError> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                let certificate = certificate.map_err(|_| OutboundError::Ca)?;
+                roots.add(certificate).map_err(|_| OutboundError::Ca)?;
+            }
+            if roots.is_empty() {
+                return Err(OutboundError::Ca);
+            }
+        }
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| OutboundError::Build(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+struct GuardedResolver(LocalNames);
+
+#[derive(Debug, Error)]
+#[error("the name resolves to an address that is not dialled")]
+struct RefusedAddress;
+
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let local = self.0;
+        Box::pin(async move {
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            // One bad address spoils the name: which of them is dialled is a race.
+            if local == LocalNames::Refused && found.iter().any(|it| is_refused(it.ip())) {
+                return Err(RefusedAddress.into());
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// This machine, the link, a metadata service, or nobody.
+pub fn is_refused(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_refused_v4(address),
+        IpAddr::V6(address) => match embedded_v4(address) {
+            Some(inner) => is_refused_v4(inner),
+            None => {
+                let first = address.segments()[0];
+                address.is_loopback()
+                    || address.is_unspecified()
+                    || address.is_multicast()
+                    || first & 0xffc0 == 0xfe80
+                    // AWS's IMDS over IPv6.
+                    || address == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)
+            }
+        },
+    }
+}
+
+fn is_refused_v4(address: Ipv4Addr) -> bool {
+    address.is_loopback()
+        || address.is_link_local()
+        || address.is_unspecified()
+        || address.is_broadcast()
+        || address.is_multicast()
+        || address.octets()[0] == 0
+        // Metadata services outside of the link-local range (Alibaba, Oracle).
+        || address == Ipv4Addr::new(100, 100, 100, 200)
+        || address == Ipv4Addr::new(192, 0, 0, 192)
+}
+
+/// IPv4 in IPv6's clothes: mapped, compatible, NAT64, 6to4.
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let s = address.segments();
+    let join = |high: u16, low: u16| {
+        let [a, b] = high.to_be_bytes();
+        let [c, d] = low.to_be_bytes();
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match s {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Some(join(high, low))
+        }
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(join(high, low)),
+        [0x2002, high, low, ..] => Some(join(high, low)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_the_link_and_metadata_are_refused_in_every_spelling() {
+        for refused in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "0.1.2.3",
+            "169.254.169.254",
+            "169.254.0.1",
+            "100.100.100.200",
+            "192.0.0.192",
+            "255.255.255.255",
+            "224.0.0.1",
+            "::1",
+            "::",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "fe80::1",
+            "febf::1",
+            "fd00:ec2::254",
+            "ff02::1",
+        ] {
+            assert!(is_refused(refused.parse().unwrap()), "{refused}");
+        }
+        for fine in [
+            "10.96.0.10",
+            "192.168.1.1",
+            "8.8.8.8",
+            "fd00::1",
+            "2001:db8::1",
+            "::ffff:10.0.0.1",
+        ] {
+            assert!(!is_refused(fine.parse().unwrap()), "{fine}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_for_this_machine_resolves_only_where_that_is_asked_for() {
+        let resolve = async |local| {
+            let resolved = GuardedResolver(local)
+                .resolve("localhost".parse().unwrap())
+                .await;
+            resolved.is_ok()
+        };
+        assert!(!resolve(LocalNames::Refused).await);
+        assert!(resolve(LocalNames::Allowed).await);
+    }
+
+    #[test]
+    fn a_ca_bundle_without_a_certificate_is_no_bundle() {
+        let outbound = Outbound::new(LocalNames::Refused);
+        assert!(matches!(
+            outbound.client(Some("nothing"), None),
+            Err(OutboundError::Ca)
+        ));
+        assert!(outbound.client(None, None).is_ok());
+    }
+}

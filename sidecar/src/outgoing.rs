@@ -1,0 +1,97 @@
+//! From the task that serves a request to the runner's connection. The task outlives the
+//! connection, so that what ran is recorded whoever hangs up.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::stream;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{HeaderName, StatusCode};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use toolcrib_dialect::Dialect;
+use toolcrib_mediation::{RunnerCode, RunnerError};
+
+/// Chunks that wait for the connection; beyond that the model waits.
+const QUEUE: usize = 16;
+
+/// The first is `Whole` or `Head`; chunks follow a head.
+#[derive(Debug)]
+pub enum Outgoing {
+    Whole(Head, Bytes),
+    Head(Head),
+    Chunk(Bytes),
+    /// The body breaks off, and the runner must see that it did.
+    Abort,
+}
+
+#[derive(Clone, Debug)]
+pub struct Head {
+    pub status: u16,
+    pub headers: HeaderMap,
+}
+
+impl Head {
+    pub fn new(status: u16, content_type: &str) -> Self {
+        let mut headers = HeaderMap::new();
+        if let Ok(value) = HeaderValue::from_str(content_type) {
+            headers.insert(CONTENT_TYPE, value);
+        }
+        Self { status, headers }
+    }
+
+    pub fn with(mut self, name: HeaderName, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.insert(name, value);
+        }
+        self
+    }
+}
+
+#[derive(Debug, Error)]
+#[error("the answer broke off")]
+struct BrokenOff;
+
+pub fn channel() -> (mpsc::Sender<Outgoing>, mpsc::Receiver<Outgoing>) {
+    mpsc::channel(QUEUE)
+}
+
+/// Waits for the head; the body follows as it comes.
+pub async fn response(mut from: mpsc::Receiver<Outgoing>, dialect: Dialect) -> Response {
+    match from.recv().await {
+        Some(Outgoing::Whole(head, body)) => built(head, Body::from(body)),
+        Some(Outgoing::Head(head)) => {
+            let chunks = stream::unfold(from, |mut from| async move {
+                let chunk = match from.recv().await? {
+                    Outgoing::Chunk(bytes) => Ok(bytes),
+                    Outgoing::Whole(..) | Outgoing::Head(_) | Outgoing::Abort => Err(BrokenOff),
+                };
+                Some((chunk, from))
+            });
+            built(head, Body::from_stream(chunks))
+        }
+        // Only a task that panicked says nothing.
+        Some(Outgoing::Chunk(_) | Outgoing::Abort) | None => error(
+            dialect,
+            &RunnerError::new(
+                RunnerCode::UpstreamUnreachable,
+                "the request could not be served",
+            ),
+        ),
+    }
+}
+
+/// An error that no task was needed for.
+pub fn error(dialect: Dialect, error: &RunnerError) -> Response {
+    built(
+        Head::new(error.status(), "application/json"),
+        Body::from(error.body(dialect)),
+    )
+}
+
+fn built(head: Head, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    *response.headers_mut() = head.headers;
+    response
+}

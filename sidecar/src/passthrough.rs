@@ -1,0 +1,365 @@
+//! A request of an agent without managed tools: byte for byte but for the model's name,
+//! and the answer as it comes.
+//!
+//! What passes is read along for its usage and kept for the record up to a bound; nothing
+//! of that delays a byte.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use tokio::sync::{mpsc, watch};
+use toolcrib_dialect::{Reassembly, Reply, Request, SseEvent, SseParser, Usage};
+use toolcrib_mediation::{
+    ModelFailure, RecordStatus, RunnerCode, RunnerError, TraceUsage, TurnRecord,
+};
+
+use crate::app::App;
+use crate::asked::{Asked, Preparation};
+use crate::history::Bodies;
+use crate::model::{ModelError, ModelRequest, ModelStream, ModelTimeouts, headers};
+use crate::outgoing::{Head, Outgoing};
+use crate::record::{self, Ended, HUNG_UP};
+use crate::turn::failure;
+
+/// Of an answer, for the record.
+const MAX_KEPT: usize = 1024 * 1024;
+/// One event of a stream; a larger one ends the reading along, not the stream.
+const MAX_EVENT: usize = 1024 * 1024;
+
+/// How it ended.
+struct Passed {
+    http_status: u16,
+    error: Option<&'static str>,
+    served_by: Option<(String, String)>,
+    along: Along,
+    waited: Duration,
+}
+
+/// Why there is nothing (more) to pass.
+enum Stopped {
+    RunnerGone,
+    Ended(RunnerError),
+}
+
+pub async fn pass(
+    app: Arc<App>,
+    asked: Asked,
+    request: Request,
+    prepared: Preparation,
+    to_runner: mpsc::Sender<Outgoing>,
+) {
+    let mut changes = app.current.subscribe();
+    changes.mark_changed();
+    let total = Duration::from_millis(prepared.version.catalog.policy().total_timeout_ms);
+    let model_request = ModelRequest {
+        dialect: asked.dialect,
+        candidates: &prepared.candidates,
+        providers: prepared.providers(),
+        headers: &asked.headers,
+        timeouts: ModelTimeouts {
+            first_byte: app.settings.limits.first_byte,
+            deadline: asked.started + total,
+        },
+    };
+    let waiting = Instant::now();
+    let answered = tokio::select! {
+        biased;
+        stopped = stopped(&app, &asked, &mut changes, &to_runner) => Err(stopped),
+        answered = app.models.stream(&app.outbound, model_request) => Ok(answered),
+    };
+    let waited = waiting.elapsed();
+    let (passed, last) = match answered {
+        Ok(Ok(stream)) => {
+            let mut passing = Passing {
+                app: &app,
+                asked: &asked,
+                to_runner: &to_runner,
+                waited,
+            };
+            passing.run(stream, &mut changes).await
+        }
+        Ok(Err(error)) => unanswered(&app, &asked, error, waited),
+        Err(Stopped::Ended(error)) => own_error(&asked, &error, None, waited),
+        Err(Stopped::RunnerGone) => {
+            let passed = Passed {
+                http_status: HUNG_UP,
+                error: Some("canceled"),
+                served_by: None,
+                along: Along::new(&asked, false),
+                waited,
+            };
+            (passed, None)
+        }
+    };
+    let (usage, kept) = passed.along.finish();
+    let turn = TurnRecord {
+        status: match passed.error {
+            None => RecordStatus::Ok,
+            Some(_) => RecordStatus::Error,
+        },
+        error: passed.error,
+        usage: TraceUsage {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            total_rounds: Some(1),
+        },
+        tool_trace: Vec::new(),
+        interventions: Vec::new(),
+    };
+    let served_by = passed.served_by.as_ref();
+    let ended = Ended {
+        record: &turn,
+        http_status: passed.http_status,
+        served_by: served_by.map(|(model, key)| (model.as_str(), key.as_str())),
+        bodies: Bodies {
+            request: request.as_text().as_bytes(),
+            response: &kept,
+        },
+        waited: passed.waited,
+    };
+    record::finish(&app, &asked, ended).await;
+    if let Some(last) = last
+        && to_runner.send(last).await.is_err()
+    {
+        tracing::debug!(request_id = asked.id, "the runner did not take its answer");
+    }
+}
+
+/// Resolves when the request must not go on.
+async fn stopped(
+    app: &App,
+    asked: &Asked,
+    changes: &mut watch::Receiver<u64>,
+    to_runner: &mpsc::Sender<Outgoing>,
+) -> Stopped {
+    loop {
+        tokio::select! {
+            () = to_runner.closed() => return Stopped::RunnerGone,
+            Ok(()) = changes.changed() => {
+                if let Some(error) = asked.ended(&app.current.now()) {
+                    return Stopped::Ended(error);
+                }
+            }
+        }
+    }
+}
+
+struct Passing<'a> {
+    app: &'a App,
+    asked: &'a Asked,
+    to_runner: &'a mpsc::Sender<Outgoing>,
+    waited: Duration,
+}
+
+impl Passing<'_> {
+    /// Passes chunks; gives how it ended, and what is still to be sent after the record.
+    async fn run(
+        &mut self,
+        mut stream: ModelStream,
+        changes: &mut watch::Receiver<u64>,
+    ) -> (Passed, Option<Outgoing>) {
+        self.app
+            .metrics
+            .model_call(&stream.candidate.provider, "ok");
+        let streamed = is_event_stream(&stream.headers);
+        let mut along = Along::new(self.asked, streamed);
+        let head = Head {
+            status: stream.status,
+            headers: headers::downstream(&stream.headers),
+        };
+        let mut error = None;
+        let mut next = Some(std::mem::take(&mut stream.first)).filter(|first| !first.is_empty());
+        let mut last = None;
+        if self.to_runner.send(Outgoing::Head(head)).await.is_err() {
+            error = Some("canceled");
+        }
+        while error.is_none() {
+            if let Some(chunk) = next.take() {
+                along.read(&chunk);
+                if self.to_runner.send(Outgoing::Chunk(chunk)).await.is_err() {
+                    error = Some("canceled");
+                    break;
+                }
+            }
+            match self.chunk(&mut stream, changes).await {
+                Ok(Some(chunk)) => next = Some(chunk),
+                Ok(None) => break,
+                Err(Stopped::RunnerGone) => error = Some("canceled"),
+                Err(Stopped::Ended(refusal)) => {
+                    error = Some(refusal.code.name());
+                    last = Some(if streamed {
+                        Outgoing::Chunk(refusal.events(self.asked.dialect).into())
+                    } else {
+                        Outgoing::Abort
+                    });
+                }
+            }
+        }
+        let passed = Passed {
+            http_status: stream.status,
+            error,
+            served_by: Some((stream.candidate.reference(), stream.key)),
+            along,
+            waited: self.waited,
+        };
+        (passed, last)
+    }
+
+    async fn chunk(
+        &mut self,
+        stream: &mut ModelStream,
+        changes: &mut watch::Receiver<u64>,
+    ) -> Result<Option<Bytes>, Stopped> {
+        let broken = |message: &str| {
+            Stopped::Ended(RunnerError::new(RunnerCode::UpstreamUnreachable, message))
+        };
+        let waiting = Instant::now();
+        let silence = self.app.settings.limits.silence;
+        let chunk = tokio::select! {
+            biased;
+            stopped = stopped(self.app, self.asked, changes, self.to_runner) => Err(stopped),
+            chunk = tokio::time::timeout(silence, stream.rest.chunk()) => match chunk {
+                Ok(Ok(chunk)) => Ok(chunk),
+                Ok(Err(_)) => Err(broken("the model's answer broke off")),
+                Err(_) => Err(broken("the model fell silent")),
+            },
+        };
+        self.waited += waiting.elapsed();
+        chunk
+    }
+}
+
+/// No candidate gave a first byte.
+fn unanswered(
+    app: &App,
+    asked: &Asked,
+    error: ModelError,
+    waited: Duration,
+) -> (Passed, Option<Outgoing>) {
+    let wait = match &error {
+        ModelError::NoUsableKey { retry_after } => *retry_after,
+        ModelError::Http(_)
+        | ModelError::Unreachable
+        | ModelError::Timeout
+        | ModelError::TooLarge => None,
+    };
+    match failure(app, error) {
+        ModelFailure::Http {
+            status,
+            content_type,
+            body,
+            retry_after,
+        } => {
+            let mut head = Head::new(status, &content_type);
+            if let Some(wait) = retry_after {
+                head = head.with(RETRY_AFTER, &wait);
+            }
+            let code = RunnerCode::UpstreamUnreachable.name();
+            last_word(asked, status, code, head, body, waited)
+        }
+        ModelFailure::Refused(error) => own_error(asked, &error, wait, waited),
+        ModelFailure::Unreachable { message } => {
+            let error = RunnerError::new(RunnerCode::UpstreamUnreachable, message);
+            own_error(asked, &error, None, waited)
+        }
+        ModelFailure::Malformed(error) => own_error(asked, &error.into(), None, waited),
+    }
+}
+
+fn own_error(
+    asked: &Asked,
+    error: &RunnerError,
+    retry_after: Option<Duration>,
+    waited: Duration,
+) -> (Passed, Option<Outgoing>) {
+    let mut head = Head::new(error.status(), "application/json");
+    if let Some(wait) = retry_after {
+        head = head.with(RETRY_AFTER, &wait.as_secs().max(1).to_string());
+    }
+    let body = error.body(asked.dialect);
+    last_word(asked, error.status(), error.code.name(), head, body, waited)
+}
+
+fn last_word(
+    asked: &Asked,
+    http_status: u16,
+    code: &'static str,
+    head: Head,
+    body: Vec<u8>,
+    waited: Duration,
+) -> (Passed, Option<Outgoing>) {
+    let mut along = Along::new(asked, false);
+    along.read(&body);
+    let passed = Passed {
+        http_status,
+        error: Some(code),
+        served_by: None,
+        along,
+        waited,
+    };
+    (passed, Some(Outgoing::Whole(head, body.into())))
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.starts_with("text/event-stream"))
+}
+
+/// Reads what passes.
+struct Along {
+    dialect: toolcrib_dialect::Dialect,
+    kept: Vec<u8>,
+    whole: bool,
+    parser: Option<SseParser>,
+    /// Those that speak of usage.
+    events: Vec<SseEvent>,
+}
+
+impl Along {
+    fn new(asked: &Asked, streamed: bool) -> Self {
+        Self {
+            dialect: asked.dialect,
+            kept: Vec::new(),
+            whole: true,
+            parser: streamed.then(|| SseParser::new(MAX_EVENT)),
+            events: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, bytes: &[u8]) {
+        let room = MAX_KEPT - self.kept.len();
+        self.whole &= bytes.len() <= room;
+        self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let Some(parser) = &mut self.parser else {
+            return;
+        };
+        match parser.push(bytes) {
+            Ok(events) => {
+                let speaks = |event: &SseEvent| event.data.contains("\"usage\"");
+                self.events.extend(events.into_iter().filter(speaks));
+                // The last ones have the sums; a provider that says it with each delta
+                // must not fill the memory.
+                let surplus = self.events.len().saturating_sub(4);
+                self.events.drain(..surplus);
+            }
+            Err(_) => self.parser = None,
+        }
+    }
+
+    fn finish(self) -> (Usage, Vec<u8>) {
+        let usage = if !self.events.is_empty() {
+            Reassembly::usage(&self.events, self.dialect)
+        } else if self.whole && self.parser.is_none() && !self.kept.is_empty() {
+            Reply::decode(self.dialect, self.kept.clone())
+                .map(|reply| reply.usage())
+                .unwrap_or_default()
+        } else {
+            Usage::default()
+        };
+        (usage, self.kept)
+    }
+}

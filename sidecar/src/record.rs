@@ -1,0 +1,117 @@
+//! What is left of a request: its line in the record, its share of the counters, and one
+//! line in the log.
+
+use std::time::Duration;
+
+use toolcrib_mediation::{RecordStatus, RunnerError, TraceUsage, TurnRecord};
+
+use crate::app::App;
+use crate::asked::Asked;
+use crate::history::line::{Bodies, TurnLine, body};
+
+/// How a request ended.
+#[derive(Debug)]
+pub struct Ended<'a> {
+    pub record: &'a TurnRecord,
+    /// Towards the runner; 499 where it had hung up.
+    pub http_status: u16,
+    /// `provider/model` that served, and its key's id.
+    pub served_by: Option<(&'a str, &'a str)>,
+    pub bodies: Bodies<'a>,
+    /// Time that was spent waiting for models and tools.
+    pub waited: Duration,
+}
+
+/// The runner hung up; nobody sees the status, but a record wants one.
+pub const HUNG_UP: u16 = 499;
+
+/// A request that never got as far as a model.
+pub fn refused(error: &RunnerError) -> TurnRecord {
+    TurnRecord {
+        status: RecordStatus::Error,
+        error: Some(error.code.name()),
+        usage: TraceUsage::default(),
+        tool_trace: Vec::new(),
+        interventions: Vec::new(),
+    }
+}
+
+/// Writes and counts. A record that cannot be written is counted and logged: what had a
+/// side effect has its intent line already.
+pub async fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
+    let duration = asked.started.elapsed();
+    let (with_bodies, without) = lines(app, asked, &ended, duration);
+    let stdout = if app.settings.record_bodies {
+        with_bodies.clone()
+    } else {
+        without
+    };
+    if let Err(error) = app.history.turn(with_bodies, stdout).await {
+        app.metrics.unrecorded();
+        tracing::error!(
+            request_id = asked.id,
+            error = error.to_string(),
+            "a request is not in the record"
+        );
+    }
+    count(app, asked, &ended, duration);
+}
+
+fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> (Vec<u8>, Vec<u8>) {
+    let mut line = TurnLine {
+        kind: "turn",
+        request_id: &asked.id,
+        agent_id: &asked.claw_id,
+        pod: &asked.pod,
+        timestamp: jiff::Timestamp::now().to_string(),
+        dialect: asked.dialect.name(),
+        model: ended
+            .served_by
+            .map(|(model, _)| model)
+            .or(asked.model.as_deref()),
+        key: ended.served_by.map(|(_, key)| key),
+        token: &asked.runner.token_id,
+        http_status: ended.http_status,
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        turn: ended.record,
+        request: None,
+        response: None,
+    };
+    let scrubber = app.current.scrubber();
+    let written = |line: &TurnLine<'_>| {
+        let text = serde_json::to_vec(line).expect("texts, numbers and raw JSON always serialize");
+        scrubber.scrub(text)
+    };
+    let without = written(&line);
+    line.request = body(ended.bodies.request);
+    line.response = body(ended.bodies.response);
+    (written(&line), without)
+}
+
+fn count(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) {
+    let record = ended.record;
+    app.metrics.request(asked.dialect.name(), ended.http_status);
+    app.metrics.rounds(record.tool_trace.len() as u64);
+    app.metrics
+        .tokens(record.usage.prompt_tokens, record.usage.completion_tokens);
+    for code in &record.interventions {
+        app.metrics.intervention(code);
+    }
+    let overhead = duration.saturating_sub(ended.waited);
+    app.metrics.overhead(overhead);
+    tracing::info!(
+        request_id = asked.id,
+        agent_id = asked.claw_id,
+        dialect = asked.dialect.name(),
+        model = asked.model,
+        status = ended.http_status,
+        error = record.error,
+        manifest_present = true,
+        tools_count = asked.tools_count,
+        rounds = record.tool_trace.len(),
+        interventions = record.interventions.join(","),
+        duration_ms = duration.as_millis() as u64,
+        overhead_us = overhead.as_micros() as u64,
+        "request"
+    );
+}

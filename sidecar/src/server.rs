@@ -1,0 +1,224 @@
+//! The process as a value: started, asked for its addresses, drained.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::ListenerExt;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use crate::app::{App, Limits, Settings};
+use crate::args::ServeArgs;
+use crate::config::watch::Watch;
+use crate::config::{Current, Standing};
+use crate::continuity::ContinuityStore;
+use crate::history::{History, HistoryError};
+use crate::link::Link;
+use crate::metrics::Metrics;
+use crate::model::ModelClient;
+use crate::outbound::{LocalNames, Outbound};
+use crate::{admin, routes};
+
+/// How long a start waits for its first file: the kubelet may still be syncing, and the
+/// restart after this makes it sync.
+pub const FIRST_FILE: Duration = Duration::from_secs(3);
+/// For a runner that takes its last answer slowly.
+const LAST_BYTES: Duration = Duration::from_secs(2);
+/// For a stdout that nobody reads any more.
+const FLUSH: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Somebody else may be squatting there; serving elsewhere would hide it.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        address: SocketAddr,
+        source: std::io::Error,
+    },
+    #[error("{0}")]
+    History(#[from] HistoryError),
+    #[error("cannot watch the files: {0}")]
+    Watch(std::io::Error),
+    #[error(
+        "no manifest in {0} after {secs} s: is this agent's Secret there? The restart looks again",
+        secs = FIRST_FILE.as_secs()
+    )]
+    NoFiles(String),
+    #[error("no randomness for an epoch")]
+    Randomness,
+}
+
+/// A serving mediator.
+#[derive(Debug)]
+pub struct Server {
+    pub address: SocketAddr,
+    pub admin_address: SocketAddr,
+    pub app: Arc<App>,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<std::io::Result<()>>,
+    admin: JoinHandle<std::io::Result<()>>,
+    link: Option<JoinHandle<()>>,
+    watch: Watch,
+}
+
+impl Server {
+    /// Serves from the first look at the files on. Must be called within a runtime.
+    pub async fn start(
+        args: ServeArgs,
+        limits: Limits,
+        stdout: impl Write + Send + 'static,
+    ) -> Result<Server, StartError> {
+        let listener = listen(args.listen).await?;
+        let admin_listener = listen(args.admin_listen).await?;
+        let local = if args.allow_local {
+            LocalNames::Allowed
+        } else {
+            LocalNames::Refused
+        };
+        // A quarter for the hidden rounds, the rest for the record.
+        let history_bytes = args.history_max_bytes / 4 * 3;
+        let app = Arc::new(App {
+            current: Arc::new(Current::default()),
+            metrics: Arc::new(Metrics::default()),
+            outbound: Arc::new(Outbound::new(local)),
+            models: ModelClient::default(),
+            history: History::open(&args.history_dir, history_bytes, stdout)?,
+            continuity: ContinuityStore::open(&args.history_dir),
+            requests: Arc::new(Semaphore::new(limits.requests)),
+            bodies: Arc::new(Semaphore::new(limits.bodies_kib)),
+            settings: Settings {
+                pod: args.pod,
+                keepalive: args.keepalive,
+                record_bodies: args.record_bodies,
+                limits,
+            },
+        });
+        let watch = Watch::start(args.config_dir.clone(), app.current.clone())
+            .map_err(StartError::Watch)?;
+        wait_for_files(&app.current, &args.config_dir.display().to_string()).await?;
+        let (stop, stopped) = watch::channel(false);
+        let address = listener.local_addr().map_err(|source| StartError::Listen {
+            address: args.listen,
+            source,
+        })?;
+        let admin_address = admin_listener
+            .local_addr()
+            .map_err(|source| StartError::Listen {
+                address: args.admin_listen,
+                source,
+            })?;
+        let link = args.link_token_file.map(|token_file| {
+            epoch().map(|epoch| {
+                let link = Link {
+                    current: app.current.clone(),
+                    metrics: app.metrics.clone(),
+                    outbound: app.outbound.clone(),
+                    token_file,
+                    epoch,
+                };
+                tokio::spawn(link.run())
+            })
+        });
+        Ok(Server {
+            address,
+            admin_address,
+            serving: serve(listener, routes::router(app.clone()), stopped.clone()),
+            admin: serve(admin_listener, admin::router(app.clone()), stopped),
+            link: link.transpose()?,
+            app,
+            stop,
+            watch,
+        })
+    }
+
+    /// No new requests; running ones end or are cut off at the bound; the record is flushed.
+    pub async fn drain(self) {
+        let Server {
+            app,
+            stop,
+            mut serving,
+            admin,
+            link,
+            watch,
+            ..
+        } = self;
+        if let Some(link) = link {
+            link.abort();
+        }
+        stop.send_replace(true);
+        let drain = app.settings.limits.drain;
+        let all = u32::try_from(app.settings.limits.requests).unwrap_or(u32::MAX);
+        match tokio::time::timeout(drain, app.requests.acquire_many(all)).await {
+            Ok(Ok(permits)) => permits.forget(),
+            Ok(Err(_)) | Err(_) => tracing::warn!("requests were still running at the end"),
+        }
+        // The tasks are done; their last bytes may still be on the way.
+        if tokio::time::timeout(LAST_BYTES, &mut serving)
+            .await
+            .is_err()
+        {
+            serving.abort();
+        }
+        admin.abort();
+        let flush = tokio::task::spawn_blocking(move || {
+            app.history.close();
+            drop(watch);
+        });
+        if tokio::time::timeout(FLUSH, flush).await.is_err() {
+            tracing::error!("nobody reads stdout; lines of the record are on disk only");
+        }
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| StartError::Listen { address, source })
+}
+
+async fn wait_for_files(current: &Current, dir: &str) -> Result<(), StartError> {
+    let mut changes = current.subscribe();
+    let seen = async {
+        while matches!(current.now().standing, Standing::Waiting) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    match tokio::time::timeout(FIRST_FILE, seen).await {
+        Ok(()) => Ok(()),
+        Err(_) => Err(StartError::NoFiles(dir.to_string())),
+    }
+}
+
+fn serve(
+    listener: TcpListener,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) -> JoinHandle<std::io::Result<()>> {
+    let listener = listener.tap_io(|stream| {
+        // A small last chunk of a stream must not wait for an acknowledgement.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(error = error.to_string(), "no TCP_NODELAY");
+        }
+    });
+    tokio::spawn(async move {
+        axum::serve(listener, router)
+            .with_graceful_shutdown(async move {
+                // Err: the server was dropped, which is an end too.
+                stopped.wait_for(|stopped| *stopped).await.ok();
+            })
+            .await
+    })
+}
+
+fn epoch() -> Result<String, StartError> {
+    let mut bytes = [0u8; 16];
+    getrandom::fill(&mut bytes).map_err(|_| StartError::Randomness)?;
+    Ok(hex::encode(bytes))
+}

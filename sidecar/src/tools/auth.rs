@@ -1,0 +1,122 @@
+//! A service's credential as a header. Pure.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use thiserror::Error;
+use toolcrib_manifest::{Auth, SecretText};
+
+/// What a credential must not be named: it would change how the message is framed, where
+/// it goes, or who it says is calling.
+const REFUSED: [&str; 14] = [
+    "host",
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+    "content-length",
+    "content-type",
+    "content-encoding",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AuthError {
+    #[error("there is no credential")]
+    Missing,
+    #[error("the credential cannot stand in a header")]
+    Unsendable,
+    #[error("the credential's header is one that a credential must not be")]
+    RefusedHeader,
+    #[error("this form of authentication is not supported")]
+    UnsupportedForm,
+}
+
+/// The one header that authenticates. Its value is marked sensitive, so that nobody's
+/// `Debug` prints it.
+pub fn header(auth: &Auth) -> Result<(HeaderName, HeaderValue), AuthError> {
+    let (name, text) = match auth {
+        Auth::Bearer { token, .. } => (AUTHORIZATION, format!("Bearer {}", expose(token)?)),
+        Auth::Header { header, token, .. } => (named(header)?, expose(token)?.to_string()),
+        Auth::Basic {
+            username, password, ..
+        } => {
+            let pair = format!("{}:{}", username.expose(), expose(password)?);
+            (AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair)))
+        }
+        Auth::Oauth { .. } => return Err(AuthError::UnsupportedForm),
+    };
+    let mut value = HeaderValue::from_str(&text).map_err(|_| AuthError::Unsendable)?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+fn expose(secret: &Option<SecretText>) -> Result<&str, AuthError> {
+    let secret = secret.as_ref().ok_or(AuthError::Missing)?;
+    Ok(secret.expose())
+}
+
+fn named(header: &str) -> Result<HeaderName, AuthError> {
+    let name: HeaderName = header.parse().map_err(|_| AuthError::RefusedHeader)?;
+    let refused = REFUSED.contains(&name.as_str()) || name.as_str().starts_with("x-claw-");
+    if refused {
+        return Err(AuthError::RefusedHeader);
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(auth: &str, expected: Result<(&str, &str), AuthError>) {
+        let auth: Auth = serde_json::from_str(auth).unwrap();
+        let header = header(&auth);
+        let seen = header
+            .as_ref()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .map_err(|error| *error);
+        assert_eq!(seen, expected, "{auth:?}");
+        if let Ok((_, value)) = &header {
+            assert_eq!(format!("{value:?}"), "Sensitive");
+        }
+    }
+
+    #[test]
+    fn each_form_is_one_header() {
+        check(
+            r#"{"type":"bearer","token":"t-1"}"#,
+            Ok(("authorization", "Bearer t-1")),
+        );
+        check(
+            r#"{"type":"header","header":"X-Desk-Key","token":"t-2"}"#,
+            Ok(("x-desk-key", "t-2")),
+        );
+        check(
+            r#"{"type":"basic","username":"otter","password":"p:w"}"#,
+            Ok(("authorization", "Basic b3R0ZXI6cDp3")),
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_not() {
+        check(r#"{"type":"bearer"}"#, Err(AuthError::Missing));
+        check(
+            r#"{"type":"bearer","token":"a\r\nHost: b"}"#,
+            Err(AuthError::Unsendable),
+        );
+        for name in ["Host", "transfer-encoding", "X-Claw-ID", "a b", ""] {
+            let auth = format!(r#"{{"type":"header","header":"{name}","token":"t"}}"#);
+            check(&auth, Err(AuthError::RefusedHeader));
+        }
+        check(
+            r#"{"type":"oauth","token_url":"https://x","client_id":"c","client_secret":"s"}"#,
+            Err(AuthError::UnsupportedForm),
+        );
+    }
+}

@@ -1,0 +1,343 @@
+//! The drive loop: does what the turn's state machine asks for, and tells it what happened.
+//!
+//! Nothing is decided here. Whatever waits is dropped when the turn has its answer, which
+//! cancels it; what had been sent to a service is on record by then.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use http::header::{CACHE_CONTROL, RETRY_AFTER};
+use tokio::sync::mpsc;
+use tokio::time::Instant as TokioInstant;
+use toolcrib_dialect::Reply;
+use toolcrib_mediation::{
+    Answer, Certainty, Effect, Event, ManagedCall, ModelFailure, ResultCode, RunnerCode,
+    RunnerError, ToolFailure, ToolOutcome, Turn,
+};
+
+use crate::app::App;
+use crate::asked::{Asked, prepare};
+use crate::history::{Bodies, IntentLine};
+use crate::metrics::CallKind;
+use crate::model::{ModelError, ModelReply, ModelRequest, ModelTimeouts};
+use crate::outgoing::{Head, Outgoing};
+use crate::record::{self, Ended, HUNG_UP};
+use crate::tools::http::{Client, HttpTool, wire};
+use crate::tools::{Tool, ToolContext, ToolOutput};
+
+/// How long an answer waits for a runner that reads nothing.
+const DELIVERY: Duration = Duration::from_secs(60);
+
+/// Something that was waited for has happened.
+enum Happened {
+    Model(Box<Result<ModelReply, ModelError>>),
+    Refused(RunnerError),
+    Tool(Event),
+}
+
+pub struct Drive {
+    app: Arc<App>,
+    asked: Arc<Asked>,
+    turn: Turn,
+    to_runner: mpsc::Sender<Outgoing>,
+    head_sent: bool,
+    served_by: Option<(String, String)>,
+    retry_after: Option<Duration>,
+    waited: Duration,
+}
+
+impl Drive {
+    pub fn new(app: Arc<App>, asked: Asked, turn: Turn, to_runner: mpsc::Sender<Outgoing>) -> Self {
+        Self {
+            app,
+            asked: Arc::new(asked),
+            turn,
+            to_runner,
+            head_sent: false,
+            served_by: None,
+            retry_after: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// From the first effects to the answer and its record.
+    pub async fn run(mut self, effects: Vec<Effect>) {
+        let mut effects = VecDeque::from(effects);
+        let mut running: FuturesUnordered<BoxFuture<'static, Happened>> = FuturesUnordered::new();
+        let mut changes = self.app.current.subscribe();
+        // What changed before the subscription is seen here, what changes after it below.
+        changes.mark_changed();
+        let deadline = TokioInstant::from_std(self.asked.started + self.turn.deadline());
+        let mut silent_since = TokioInstant::now();
+        loop {
+            while let Some(effect) = effects.pop_front() {
+                match effect {
+                    Effect::CallModel(_) => running.push(self.call_model()),
+                    Effect::CallTools(calls) => {
+                        running.extend(calls.into_iter().map(|call| self.call_tool(call)));
+                    }
+                    Effect::Emit(bytes) => {
+                        silent_since = TokioInstant::now();
+                        self.emit(bytes.into());
+                    }
+                    Effect::Answer(answer) => {
+                        drop(running);
+                        return self.finish(*answer).await;
+                    }
+                }
+            }
+            let waiting = Instant::now();
+            let keepalive = silent_since + self.app.settings.keepalive;
+            let event = tokio::select! {
+                biased;
+                () = self.to_runner.closed() => Some(Event::RunnerGone),
+                // Err: nobody can change anything any more; the turn goes on as it is.
+                Ok(()) = changes.changed() => {
+                    self.asked.ended(&self.app.current.now()).map(Event::Ended)
+                }
+                () = tokio::time::sleep_until(deadline) => Some(Event::Deadline),
+                Some(happened) = running.next() => Some(self.event(happened)),
+                () = tokio::time::sleep_until(keepalive) => {
+                    // Also where the turn has nothing to say: the next is due later.
+                    silent_since = TokioInstant::now();
+                    Some(Event::KeepaliveDue)
+                }
+            };
+            self.waited += waiting.elapsed();
+            if let Some(event) = event {
+                effects.extend(self.turn.step(self.asked.started.elapsed(), event));
+            }
+        }
+    }
+
+    fn call_model(&self) -> BoxFuture<'static, Happened> {
+        let now = self.app.current.now();
+        let (app, asked) = (self.app.clone(), self.asked.clone());
+        let prepared = prepare(&now, asked.dialect, asked.model.as_deref(), |model| {
+            self.turn.request_body(model)
+        });
+        let deadline = asked.started + self.turn.deadline();
+        async move {
+            let prepared = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => return Happened::Refused(error),
+            };
+            let request = ModelRequest {
+                dialect: asked.dialect,
+                candidates: &prepared.candidates,
+                providers: prepared.providers(),
+                headers: &asked.headers,
+                timeouts: ModelTimeouts {
+                    first_byte: app.settings.limits.first_byte,
+                    deadline,
+                },
+            };
+            Happened::Model(Box::new(app.models.whole(&app.outbound, request).await))
+        }
+        .boxed()
+    }
+
+    fn call_tool(&self, call: ManagedCall) -> BoxFuture<'static, Happened> {
+        let (app, asked) = (self.app.clone(), self.asked.clone());
+        let timeout = self.turn.tool_timeout(asked.started.elapsed());
+        async move {
+            let began = Instant::now();
+            let outcome = dispatch(&app, &asked, &call, timeout).await;
+            count(&app, &call, &outcome);
+            Happened::Tool(Event::ToolFinished {
+                call: call.id(),
+                outcome,
+                latency: began.elapsed(),
+            })
+        }
+        .boxed()
+    }
+
+    fn event(&mut self, happened: Happened) -> Event {
+        let result = match happened {
+            Happened::Tool(event) => return event,
+            Happened::Refused(error) => return Event::ModelFailed(ModelFailure::Refused(error)),
+            Happened::Model(result) => *result,
+        };
+        match result {
+            Ok(reply) => {
+                self.app.metrics.model_call(&reply.candidate.provider, "ok");
+                self.served_by = Some((reply.candidate.reference(), reply.key));
+                match Reply::decode(self.asked.dialect, reply.body) {
+                    Ok(reply) => Event::Replied(reply),
+                    Err(error) => Event::ModelFailed(ModelFailure::Malformed(error)),
+                }
+            }
+            Err(error) => {
+                if let ModelError::NoUsableKey { retry_after } = &error {
+                    self.retry_after = *retry_after;
+                }
+                Event::ModelFailed(failure(&self.app, error))
+            }
+        }
+    }
+
+    /// Never waits: a runner that does not read gets no keepalive, and misses none.
+    fn emit(&mut self, bytes: Bytes) {
+        if !self.head_sent {
+            self.head_sent = self
+                .to_runner
+                .try_send(Outgoing::Head(stream_head()))
+                .is_ok();
+        }
+        if self.head_sent && self.to_runner.try_send(Outgoing::Chunk(bytes)).is_err() {
+            tracing::debug!(request_id = self.asked.id, "the runner does not read");
+        }
+    }
+
+    async fn finish(self, answer: Answer) {
+        if let Some(hidden) = answer.hidden {
+            self.app.continuity.remember(hidden);
+        }
+        let response = answer.response.as_ref();
+        let ended = Ended {
+            record: &answer.record,
+            http_status: match response {
+                None => HUNG_UP,
+                Some(_) if self.head_sent => 200,
+                Some(response) => response.status,
+            },
+            served_by: self
+                .served_by
+                .as_ref()
+                .map(|(model, key)| (model.as_str(), key.as_str())),
+            bodies: Bodies {
+                request: self.turn.request().as_text().as_bytes(),
+                response: response.map(|it| it.body.as_slice()).unwrap_or_default(),
+            },
+            waited: self.waited,
+        };
+        // Before the answer: who has the answer finds the record.
+        record::finish(&self.app, &self.asked, ended).await;
+        let Some(response) = answer.response else {
+            return;
+        };
+        let outgoing = if self.head_sent {
+            Outgoing::Chunk(response.body.into())
+        } else {
+            let mut head = Head::new(response.status, &response.content_type);
+            if response.content_type.starts_with("text/event-stream") {
+                head = head.with(CACHE_CONTROL, "no-cache");
+            }
+            let seconds = self
+                .retry_after
+                .map(|wait| wait.as_secs().max(1).to_string());
+            if let Some(wait) = response.retry_after.or(seconds) {
+                head = head.with(RETRY_AFTER, &wait);
+            }
+            Outgoing::Whole(head, response.body.into())
+        };
+        let sent = tokio::time::timeout(DELIVERY, self.to_runner.send(outgoing)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            tracing::debug!(
+                request_id = self.asked.id,
+                "the runner did not take its answer"
+            );
+        }
+    }
+}
+
+pub fn stream_head() -> Head {
+    Head::new(200, "text/event-stream").with(CACHE_CONTROL, "no-cache")
+}
+
+/// One call: leave, the line before it, the call.
+async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duration) -> ToolOutcome {
+    let now = app.current.now();
+    let live = match now.authority.permits(call) {
+        Ok(live) => live,
+        Err(denied) => return denied.into(),
+    };
+    let Ok(version) = now.version() else {
+        return ToolOutcome::Failed(ToolFailure::canceled(call.name()));
+    };
+    let scrubber = app.current.scrubber();
+    let line = IntentLine::new(asked.who(), jiff::Timestamp::now().to_string(), call);
+    let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
+    if let Err(error) = app.history.intent(scrubber.scrub(line)).await {
+        app.metrics.unrecorded();
+        tracing::error!(
+            tool = call.name(),
+            error = error.to_string(),
+            "a call is refused"
+        );
+        return ToolOutcome::Failed(ToolFailure::new(
+            ResultCode::RequestFailed,
+            Certainty::NeverRan,
+            format!(
+                "{} was not called, since the call cannot be recorded",
+                call.name()
+            ),
+        ));
+    }
+    let client = Client {
+        outbound: &app.outbound,
+        scrubber: &scrubber,
+    };
+    let max_result = version.catalog.policy().max_tool_result_bytes;
+    let context = ToolContext {
+        arguments: call.arguments(),
+        claw_id: call.claw_id(),
+        timeout,
+        max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
+        wire: wire(client, version.agent.max_tier),
+    };
+    let tool: Box<dyn Tool> = Box::new(HttpTool::new(live, version.clone()));
+    match tool.execute(context).await {
+        Ok(result) => {
+            tracing::debug!(request_id = asked.id, result = result.display, "called");
+            match result.output {
+                ToolOutput::Http { status, body } => ToolOutcome::Responded { status, body },
+            }
+        }
+        Err(failure) => ToolOutcome::Failed(failure),
+    }
+}
+
+fn count(app: &App, call: &ManagedCall, outcome: &ToolOutcome) {
+    let label = outcome.label();
+    let kind = match outcome {
+        ToolOutcome::Failed(failure) if failure.certainty == Certainty::NeverRan => {
+            CallKind::Denied
+        }
+        _ if label == "ok" => CallKind::Succeeded,
+        _ => CallKind::Failed,
+    };
+    let at = jiff::Timestamp::now().to_string();
+    app.metrics.tool_call(call.name(), &label, kind, at);
+}
+
+/// What the client says, in the turn's words.
+pub fn failure(app: &App, error: ModelError) -> ModelFailure {
+    let message = error.to_string();
+    match error {
+        ModelError::NoUsableKey { .. } => {
+            ModelFailure::Refused(RunnerError::new(RunnerCode::NoUsableKey, message))
+        }
+        ModelError::Http(failure) => {
+            let text = |value: http::HeaderValue| value.to_str().ok().map(str::to_string);
+            ModelFailure::Http {
+                status: failure.status,
+                content_type: failure
+                    .content_type
+                    .and_then(text)
+                    .unwrap_or_else(|| "application/json".to_string()),
+                body: app.current.scrubber().scrub(failure.body.to_vec()),
+                retry_after: failure.retry_after.and_then(text),
+            }
+        }
+        ModelError::Unreachable | ModelError::Timeout | ModelError::TooLarge => {
+            ModelFailure::Unreachable { message }
+        }
+    }
+}
