@@ -1,4 +1,4 @@
-//! Who leads: one Lease, held and renewed.
+//! Who leads: one Lease, which the installation brings empty, held and renewed.
 //!
 //! [`Election`] decides, as a function of what was read and of this machine's own clock
 //! (never the other's: clocks differ). The runner only reads, writes and waits. A write
@@ -7,12 +7,11 @@
 //! Everything a leader writes is fenced as well; the lease is for economy, the fences are
 //! for safety.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::Instant;
@@ -141,8 +140,6 @@ pub struct Candidate {
     pub name: String,
     pub identity: String,
     pub timing: Timing,
-    /// Owner of the Lease when it is created; without one it is not created.
-    pub owner: Arc<dyn Fn() -> Option<OwnerReference> + Send + Sync>,
 }
 
 /// Held: renews while it is polled. Give it back with [`Held::release`].
@@ -168,7 +165,7 @@ impl Candidate {
                     };
                 }
                 Ok(false) => {}
-                Err(error) => tracing::debug!(%error, "lease not readable"),
+                Err(error) => tracing::warn!(%error, "lease not readable"),
             }
             tokio::time::sleep(self.timing.retry).await;
         }
@@ -178,46 +175,22 @@ impl Candidate {
     async fn look(&self, election: &mut Election) -> Result<bool, kube::Error> {
         let begun = Instant::now();
         let api = self.api();
-        let lease = api.get_opt(&self.name).await?;
-        let decision = election.decide(
-            lease.as_ref().and_then(|lease| lease.spec.as_ref()),
-            Instant::now(),
-            Timestamp::now(),
-        );
+        // It belongs to the installation: where it is gone, nobody is to lead any more, and
+        // nothing is left behind by an operator on its way out.
+        let mut lease = api.get(&self.name).await?;
+        let decision = election.decide(lease.spec.as_ref(), Instant::now(), Timestamp::now());
         let Decision::Write(spec) = decision else {
             return Ok(false);
         };
-        let written = match lease {
-            None => {
-                let Some(owner) = (self.owner)() else {
-                    tracing::debug!("the Lease's owner is not there yet");
-                    return Ok(false);
-                };
-                let lease = Lease {
-                    metadata: ObjectMeta {
-                        name: Some(self.name.clone()),
-                        owner_references: Some(vec![owner]),
-                        ..ObjectMeta::default()
-                    },
-                    spec: Some(spec),
-                };
-                api.create(&PostParams::default(), &lease).await
-            }
-            Some(mut lease) => {
-                // The resourceVersion that was read goes back: the write is fenced.
-                lease.spec = Some(spec);
-                api.replace(&self.name, &PostParams::default(), &lease)
-                    .await
-            }
-        };
+        // The resourceVersion that was read goes back: the write is fenced.
+        lease.spec = Some(spec);
+        let written = api.replace(&self.name, &PostParams::default(), &lease).await;
         match written {
             Ok(_) => {
                 election.written(begun);
                 Ok(true)
             }
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                Ok(false)
-            }
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use rustls::sign::CertifiedKey;
@@ -62,22 +61,21 @@ pub struct Material {
     pub renewed: bool,
 }
 
-/// Reads the Secret, renews what is due and says what to use. `owner`: with it the Secret
-/// goes when the operator is uninstalled.
+/// Reads the Secret, renews what is due and says what to use. The installation brings the
+/// Secret empty: the operator needs no right to create one, and uninstalling takes it along.
 pub async fn keep(
     client: &Client,
     place: &Place,
-    owner: OwnerReference,
     now: Timestamp,
 ) -> Result<Material, KeepError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);
-    let secret = api.get_opt(&place.secret).await.map_err(KeepError::Read)?;
-    let content = secret.as_ref().map(Content::read).unwrap_or_default();
+    let secret = api.get(&place.secret).await.map_err(KeepError::Read)?;
+    let content = Content::read(&secret);
     let plan = plan::plan(&content.held, &place.webhook_hosts, &place.link_hosts, now);
     let renewed = !plan.nothing_to_do();
     let content = if renewed {
         let content = content.renewed(&plan, place, now)?;
-        write(&api, place, secret, &content, owner).await?;
+        write(&api, place, secret, &content).await?;
         tracing::info!(
             signer = plan.signer,
             authority = plan.add.is_some(),
@@ -149,12 +147,11 @@ impl Content {
             .retain(|authority| authorities.contains_key(&authority.name));
         let webhook = pair(WEBHOOK_CERTIFICATE, WEBHOOK_KEY);
         let link = pair(LINK_CERTIFICATE, LINK_KEY);
-        if webhook.is_none() {
-            held.webhook = None;
-        }
-        if link.is_none() {
-            held.link = None;
-        }
+        let usable = |serving: &plan::Serving, pair: &Option<Pair>| {
+            pair.is_some() && authorities.contains_key(&serving.signed_by)
+        };
+        held.webhook = held.webhook.filter(|serving| usable(serving, &webhook));
+        held.link = held.link.filter(|serving| usable(serving, &link));
         Self {
             held,
             authorities,
@@ -253,39 +250,21 @@ fn bytes(text: &str) -> ByteString {
 async fn write(
     api: &Api<Secret>,
     place: &Place,
-    read: Option<Secret>,
+    mut secret: Secret,
     content: &Content,
-    owner: OwnerReference,
 ) -> Result<(), KeepError> {
     let held = serde_json::to_string(&content.held).expect("dates and names are JSON");
-    let mut secret = read.clone().unwrap_or_else(|| Secret {
-        metadata: ObjectMeta {
-            name: Some(place.secret.clone()),
-            ..ObjectMeta::default()
-        },
-        type_: Some("Opaque".to_owned()),
-        ..Secret::default()
-    });
     secret
         .metadata
         .annotations
         .get_or_insert_default()
         .insert(HELD_ANNOTATION.to_owned(), held);
-    secret.metadata.labels.get_or_insert_default().insert(
-        names::MANAGED_BY_LABEL.to_owned(),
-        names::FIELD_MANAGER.to_owned(),
-    );
-    secret.metadata.owner_references = Some(vec![owner]);
     secret.data = Some(content.data());
-    let written = match read {
-        None => api.create(&PostParams::default(), &secret).await,
-        // With the resourceVersion that was read: another leader's newer keys stay.
-        Some(_) => {
-            api.replace(&place.secret, &PostParams::default(), &secret)
-                .await
-        }
-    };
-    written.map(drop).map_err(KeepError::Write)
+    // With the resourceVersion that was read: another leader's newer keys stay.
+    api.replace(&place.secret, &PostParams::default(), &secret)
+        .await
+        .map(drop)
+        .map_err(KeepError::Write)
 }
 
 /// Sets `caBundle` on every webhook of the configuration that has another.
@@ -335,6 +314,8 @@ async fn publish(client: &Client, name: &str, bundle: &str) -> Result<(), KeepEr
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
     use super::*;
 
     fn place() -> Place {

@@ -147,7 +147,7 @@ async fn work(world: &World) -> anyhow::Error {
     }
 }
 
-async fn certificates(world: &World) -> Result<(), CertificatesError> {
+async fn certificates(world: &World) -> Result<(), keep::KeepError> {
     let settings = &world.settings;
     let hosts = |service: &str| {
         let host = settings.service_host(service);
@@ -160,10 +160,7 @@ async fn certificates(world: &World) -> Result<(), CertificatesError> {
         webhook_hosts: hosts(&settings.webhook_service),
         link_hosts: hosts(&settings.link_service),
     };
-    let owner = world
-        .owner()
-        .ok_or_else(|| CertificatesError::NoService(settings.link_service.clone()))?;
-    let material = keep::keep(&world.client, &place, owner, Timestamp::now()).await?;
+    let material = keep::keep(&world.client, &place, Timestamp::now()).await?;
     if material.renewed {
         world.metrics.wrote("Secret", "certificates");
     }
@@ -173,14 +170,6 @@ async fn certificates(world: &World) -> Result<(), CertificatesError> {
             .add_all(everything(&world.tables).into_iter().filter(Work::is_agent));
     }
     Ok(())
-}
-
-#[derive(Debug, thiserror::Error)]
-enum CertificatesError {
-    #[error("there is no Service {0}, which owns what the operator writes for itself")]
-    NoService(String),
-    #[error(transparent)]
-    Keep(#[from] keep::KeepError),
 }
 
 async fn keep_certificates(world: &World) -> anyhow::Error {

@@ -135,13 +135,11 @@ enum End {
 }
 
 fn candidate(world: &Arc<World>) -> Candidate {
-    let owner = Arc::clone(world);
     Candidate {
         client: world.client.clone(),
         namespace: world.settings.namespace.clone(),
         name: world.settings.lease.clone(),
         identity: world.settings.pod_name.clone(),
         timing: world.settings.lease_timing,
-        owner: Arc::new(move || owner.owner()),
     }
 }

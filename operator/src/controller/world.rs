@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, Resource};
 use rustls::sign::CertifiedKey;
 use tokio::time::Instant;
@@ -137,27 +136,6 @@ impl World {
             link: self.link(),
             refused_hosts,
         }
-    }
-
-    /// Owner of what the operator writes for itself: the link's Service, so that it goes
-    /// when the operator is uninstalled. `None` while there is no such Service: then nothing
-    /// is created either, lest an operator on its way out leaves something behind.
-    pub fn owner(&self) -> Option<OwnerReference> {
-        let service = self
-            .tables
-            .services
-            .get(&self.settings.namespace, &self.settings.link_service)?;
-        let meta = service.meta();
-        if meta.deletion_timestamp.is_some() {
-            return None;
-        }
-        Some(OwnerReference {
-            api_version: "v1".to_owned(),
-            kind: "Service".to_owned(),
-            name: meta.name.clone()?,
-            uid: meta.uid.clone()?,
-            ..OwnerReference::default()
-        })
     }
 
     /// Bookkeeping that follows a change of a table.
