@@ -1,0 +1,214 @@
+//! A pond of tools, a scripted model, and the drive loop.
+#![allow(dead_code, reason = "each test binary uses its part of it")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolcrib_dialect::{Dialect, Reply, Request};
+use toolcrib_manifest::{Policy, Tier, ToolsFile};
+use toolcrib_mediation::*;
+
+pub const DIALECT: Dialect = Dialect::OpenaiChat;
+
+/// depth (read), feed (write), look (parallel), wait (polling), set (idempotent write),
+/// leave (terminal), drain (elevated), whose (claw_id in the schema).
+pub fn tools() -> ToolsFile {
+    let tool = |name: &str, method: &str, annotations: Value, tier: &str, schema: Value| {
+        json!({
+            "name": format!("pond.{name}"), "description": format!("{name} of the pond"),
+            "inputSchema": schema, "annotations": annotations,
+            "execution": {"transport": "http", "service": "pond", "base_url": "http://pond.test:80",
+                "method": method, "path": format!("/{name}")},
+            "x-toolcrib": {"tier": tier, "grant": {"namespace": "pond", "name": "swim"}},
+        })
+    };
+    let at = json!({"type": "object", "properties": {"at": {"type": "integer", "maximum": 9}},
+        "additionalProperties": false});
+    let whose = json!({"type": "object", "properties": {"claw_id": {"type": "string"},
+        "at": {"type": "integer"}}, "required": ["claw_id"], "additionalProperties": false});
+    serde_json::from_value(json!({"version": 1, "tools": [
+        tool("depth", "GET", json!({"readOnly": true}), "ReadOnly", at.clone()),
+        tool("feed", "POST", json!({}), "System", at.clone()),
+        tool("look", "GET", json!({"parallel_safe": true, "readOnly": true}), "ReadOnly", at.clone()),
+        tool("wait", "GET", json!({"polling": true}), "ReadOnly", at.clone()),
+        tool("set", "PUT", json!({"idempotentHint": true}), "System", at.clone()),
+        tool("leave", "POST", json!({"x-claw": {"terminalOnSuccess": true}}), "System", at.clone()),
+        tool("drain", "POST", json!({}), "Elevated", at.clone()),
+        tool("whose", "POST", json!({}), "System", whose),
+    ]}))
+    .unwrap()
+}
+
+pub fn authority() -> Authority {
+    Authority::new(Arc::new(Catalog::load(&tools(), Tier::Elevated)), None)
+}
+
+pub fn policy() -> Policy {
+    Policy::default()
+}
+
+pub fn request(extra: Value) -> Request {
+    let mut body = json!({"model": "house/otter-1", "messages": [{"role": "user", "content": "hi"}],
+        "tools": [{"type": "function", "function": {"name": "shell", "parameters": {}}}]});
+    for (key, value) in extra.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    Request::decode(DIALECT, body.to_string().into_bytes()).unwrap()
+}
+
+/// A reply with these calls, ids `c0`, `c1`, …; with none, the text.
+pub fn reply(calls: &[(&str, &str)], text: &str) -> Reply {
+    let calls: Vec<Value> = calls
+        .iter()
+        .enumerate()
+        .map(|(at, (name, arguments))| {
+            json!({"id": format!("c{at}"), "type": "function",
+                "function": {"name": name, "arguments": arguments}})
+        })
+        .collect();
+    let mut message = json!({"role": "assistant", "content": text});
+    let finish = if calls.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    };
+    if !calls.is_empty() {
+        message["tool_calls"] = Value::Array(calls);
+    }
+    let body = json!({"id": "r", "object": "chat.completion", "model": "otter-1",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}});
+    Reply::decode(DIALECT, body.to_string().into_bytes()).unwrap()
+}
+
+pub fn responded(status: u16, body: &str) -> ToolOutcome {
+    ToolOutcome::Responded {
+        status,
+        body: ToolBody {
+            bytes: body.into(),
+            original_bytes: Some(body.len() as u64),
+        },
+    }
+}
+
+/// One turn, driven to its end.
+pub struct Run {
+    pub answer: Answer,
+    /// Bodies the model got.
+    pub bodies: Vec<Value>,
+    /// Groups as they were dispatched: names with arguments.
+    pub groups: Vec<Vec<(String, String)>>,
+    pub purposes: Vec<Purpose>,
+}
+
+impl Run {
+    /// The results the model read in its last request, by code or `ok`.
+    pub fn results(&self) -> Vec<String> {
+        results(self.bodies.last().unwrap())
+    }
+
+    pub fn body(&self) -> Value {
+        serde_json::from_slice(&self.answer.response.as_ref().unwrap().body).unwrap()
+    }
+
+    pub fn status(&self) -> u16 {
+        self.answer.response.as_ref().unwrap().status
+    }
+}
+
+pub fn results(body: &Value) -> Vec<String> {
+    body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| {
+            let result: Value = serde_json::from_str(message["content"].as_str().unwrap()).unwrap();
+            match result["ok"].as_bool().unwrap() {
+                true => "ok".to_string(),
+                false => result["error"]["code"].as_str().unwrap().to_string(),
+            }
+        })
+        .collect()
+}
+
+pub fn config(request: Request, policy: Policy) -> TurnConfig {
+    let presented = Presented::new(&authority(), &request);
+    TurnConfig {
+        request,
+        presented,
+        policy,
+        claw_id: ClawId {
+            name: "otter".into(),
+            namespace: "pond".into(),
+        },
+        insertions: Vec::new(),
+        context: None,
+    }
+}
+
+/// Runs a turn with replies in order (the last one again and again) and an outcome for
+/// each dispatched call.
+pub fn run(
+    config: TurnConfig,
+    replies: Vec<Reply>,
+    mut outcome: impl FnMut(&ManagedCall) -> ToolOutcome,
+) -> Run {
+    let (mut turn, mut effects) = Turn::start(config).unwrap();
+    let mut replies = replies.into_iter();
+    let mut last = None;
+    let (mut bodies, mut groups, mut purposes) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..1000 {
+        let mut events = Vec::new();
+        for effect in std::mem::take(&mut effects) {
+            match effect {
+                Effect::CallModel(call) => {
+                    let body = turn.request_body("otter-1").unwrap();
+                    bodies.push(serde_json::from_slice(&body).unwrap());
+                    purposes.push(call.purpose);
+                    last = replies.next().or(last);
+                    events.push(Event::Replied(last.clone().unwrap()));
+                }
+                Effect::CallTools(calls) => {
+                    assert!((1..=8).contains(&calls.len()));
+                    groups.push(
+                        calls
+                            .iter()
+                            .map(|call| (call.name().into(), call.arguments().get().into()))
+                            .collect(),
+                    );
+                    events.extend(calls.iter().map(|call| Event::ToolFinished {
+                        call: call.id(),
+                        outcome: outcome(call),
+                        latency: Duration::from_millis(7),
+                    }));
+                }
+                Effect::Emit(_) => {}
+                Effect::Answer(answer) => {
+                    assert!(turn.step(Duration::ZERO, Event::Deadline).is_empty());
+                    return Run {
+                        answer: *answer,
+                        bodies,
+                        groups,
+                        purposes,
+                    };
+                }
+            }
+        }
+        for event in events {
+            effects.extend(turn.step(Duration::ZERO, event));
+        }
+    }
+    panic!("the turn did not end");
+}
+
+/// How often each key occurs.
+pub fn counts<T: std::hash::Hash + Eq>(items: impl IntoIterator<Item = T>) -> HashMap<T, usize> {
+    let mut counts = HashMap::new();
+    for item in items {
+        *counts.entry(item).or_default() += 1;
+    }
+    counts
+}

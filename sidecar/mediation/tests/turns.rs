@@ -1,0 +1,565 @@
+//! What a turn does with what models and services really send.
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::*;
+use toolcrib_dialect::{Dialect, Request};
+use toolcrib_manifest::{Policy, RawJson};
+use toolcrib_mediation::*;
+
+/// Runs calls round by round, then text; every service answers 200.
+fn rounds(rounds: &[&[(&str, &str)]]) -> Run {
+    let mut replies: Vec<_> = rounds.iter().map(|calls| reply(calls, "")).collect();
+    replies.push(reply(&[], "end"));
+    run(config(request(json!({})), policy()), replies, |_| {
+        responded(200, r#"{"n":1}"#)
+    })
+}
+
+fn check(script: &[&[(&str, &str)]], wanted: &[&str]) -> Run {
+    let run = rounds(script);
+    assert_eq!(run.results(), wanted);
+    run
+}
+
+const FEED: (&str, &str) = ("pond__feed", r#"{"at":1}"#);
+
+#[test]
+fn arguments_are_read_strictly_and_checked_against_the_whole_schema() {
+    check(&[&[("pond__feed", "")]], &["ok"]);
+    check(&[&[("pond__feed", "null")]], &["invalid_arguments"]);
+    check(&[&[("pond__feed", "[1]")]], &["invalid_arguments"]);
+    check(
+        &[&[("pond__feed", r#"{"at":1,"at":2}"#)]],
+        &["invalid_arguments"],
+    );
+    check(
+        &[&[("pond__feed", r#"{"at":1e999}"#)]],
+        &["invalid_arguments"],
+    );
+    check(&[&[("pond__feed", r#"{"at":10}"#)]], &["schema_validation"]);
+    check(
+        &[&[("pond__feed", r#"{"other":1}"#)]],
+        &["schema_validation"],
+    );
+    let deep = format!(r#"{{"at":{}{}}}"#, "[".repeat(5000), "]".repeat(5000));
+    check(&[&[("pond__feed", &deep)]], &["invalid_arguments"]);
+    let long = format!(r#"{{"at":"{}"}}"#, "x".repeat(70_000));
+    check(&[&[("pond__feed", &long)]], &["invalid_arguments"]);
+}
+
+#[test]
+fn the_third_failure_comes_without_the_schema() {
+    let bad: &[(&str, &str)] = &[("pond__feed", r#"{"at":10}"#)];
+    let run = check(
+        &[bad, bad, bad, bad, &[FEED]],
+        &[
+            "schema_validation",
+            "schema_validation",
+            "retries_exhausted",
+            "retries_exhausted",
+            "ok",
+        ],
+    );
+    let result = |at: usize| {
+        run.bodies[at]["messages"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone()
+    };
+    let first: Value = serde_json::from_str(result(1)["content"].as_str().unwrap()).unwrap();
+    let details = &first["error"]["details"];
+    assert_eq!(details["path"], "/at");
+    assert_eq!(details["rule"], "/properties/at/maximum");
+    assert_eq!(details["schema"]["properties"]["at"]["maximum"], 9);
+    assert!(!result(3)["content"].as_str().unwrap().contains("schema\":"));
+}
+
+#[test]
+fn the_identity_is_ours_whatever_the_model_says() {
+    for said in [
+        "{}",
+        r#"{"claw_id":"heron"}"#,
+        r#"{"claw\u005fid":"heron"}"#,
+        r#"{"claw_id":null}"#,
+    ] {
+        let run = check(&[&[("pond__whose", said)]], &["ok"]);
+        let got: Value = serde_json::from_str(&run.groups[0][0].1).unwrap();
+        assert_eq!(got, json!({"claw_id": "otter"}), "{said}");
+        let traced = &run.answer.record.tool_trace[0].tool_calls[0].arguments;
+        assert_eq!(traced.get(), run.groups[0][0].1);
+    }
+    // Nowhere, where neither schema nor path knows it.
+    let run = check(
+        &[&[("pond__feed", r#"{"claw_id":"heron","at":1}"#)]],
+        &["ok"],
+    );
+    assert_eq!(run.groups[0][0].1, r#"{"at":1}"#);
+    // The model is not even asked.
+    let shown = run.bodies[0]["tools"].as_array().unwrap().last().unwrap();
+    let schema = json!({"type": "object", "properties": {"at": {"type": "integer"}},
+        "additionalProperties": false});
+    assert_eq!(shown["function"]["parameters"], schema);
+}
+
+#[test]
+fn numbers_keep_their_digits_to_the_service_and_back() {
+    let raw = r#"{"at": 900719925474099312}"#;
+    let run = run(
+        config(request(json!({})), policy()),
+        vec![reply(&[("pond__whose", raw)], ""), reply(&[], "end")],
+        |call| {
+            responded(
+                200,
+                &format!(r#"{{"echo":{},"n":1.10}}"#, call.arguments().get()),
+            )
+        },
+    );
+    let content = run.bodies[1]["messages"][2]["content"].as_str().unwrap();
+    assert!(
+        content.contains("900719925474099312") && content.contains("1.10"),
+        "{content}"
+    );
+}
+
+#[test]
+fn a_repetition_is_skipped_however_it_is_spelled() {
+    let run = check(
+        &[&[FEED], &[("pond.feed", r#"{ "at" : 1.0 }"#), FEED]],
+        &["ok", "duplicate_tool_call", "duplicate_tool_call"],
+    );
+    let second = &run.answer.record.tool_trace[1].tool_calls;
+    assert_eq!(
+        second[1].duplicate,
+        Some(DuplicateOf { round: 1, count: 2 })
+    );
+    assert!(!second[1].executed);
+    // Within one reply too, also of a tool that runs in parallel.
+    let look = ("pond__look", r#"{"at":1}"#);
+    check(&[&[look, look]], &["ok", "duplicate_tool_call"]);
+    check(
+        &[&[("pond__wait", "{}"), ("pond__wait", "{}")]],
+        &["ok", "ok"],
+    );
+    check(&[&[FEED, ("pond__feed", r#"{"at":2}"#)]], &["ok", "ok"]);
+}
+
+#[test]
+fn what_may_have_run_is_not_run_again() {
+    let twice = |name: &str, outcome: fn(&str) -> ToolOutcome| {
+        let calls = [(name, "{}")];
+        let run = run(
+            config(request(json!({})), policy()),
+            vec![reply(&calls, ""), reply(&calls, ""), reply(&[], "end")],
+            |call| outcome(call.name()),
+        );
+        run.results()
+    };
+    let timeout = |name: &str| ToolOutcome::Failed(ToolFailure::timeout(name));
+    let unreachable = |name: &str| ToolOutcome::Failed(ToolFailure::unreachable(name));
+    assert_eq!(
+        twice("pond__feed", timeout),
+        ["timeout", "duplicate_tool_call"]
+    );
+    assert_eq!(twice("pond__set", timeout), ["timeout", "timeout"]);
+    assert_eq!(twice("pond__depth", timeout), ["timeout", "timeout"]);
+    assert_eq!(
+        twice("pond__feed", unreachable),
+        ["request_failed", "request_failed"]
+    );
+    assert_eq!(
+        twice("pond__feed", |_| responded(503, "")),
+        ["http_503", "http_503"]
+    );
+    assert_eq!(
+        twice("pond__feed", |_| responded(500, "")),
+        ["http_500", "duplicate_tool_call"]
+    );
+    assert_eq!(
+        twice("pond__feed", |_| responded(422, "")),
+        ["http_422", "duplicate_tool_call"]
+    );
+}
+
+#[test]
+fn calls_run_in_order_and_only_safe_ones_together() {
+    let look = |at: usize| format!(r#"{{"at":{at}}}"#);
+    let args: Vec<String> = (0..9).map(look).collect();
+    let mut calls: Vec<(&str, &str)> = args.iter().map(|a| ("pond__look", a.as_str())).collect();
+    calls.insert(2, FEED);
+    let run = check(&[&calls], &["ok"; 10]);
+    let sizes: Vec<usize> = run.groups.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [2, 1, 7]);
+    let many: Vec<(&str, &str)> = args.iter().map(|a| ("pond__look", a.as_str())).collect();
+    let sizes: Vec<usize> = rounds(&[&many]).groups.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [8, 1]);
+}
+
+#[test]
+fn names_that_nobody_declared_are_answered_not_executed() {
+    check(
+        &[&[("pond.dive", "{}"), ("dive", "{}")]],
+        &["unsupported_tool", "unsupported_tool"],
+    );
+    check(
+        &[&[("shell", "{}"), ("dive", "{}")]],
+        &["mixed_tool_order"; 2],
+    );
+    check(&[&[("dive", "{}"), ("shell", "{}")]], &["unsupported_tool"]);
+    check(&[&[("pond__drain", "{}")]], &["permission_denied"]);
+}
+
+#[test]
+fn exhausted_rounds_end_in_an_answer_without_tools() {
+    let policy = Policy {
+        max_rounds: 2,
+        ..policy()
+    };
+    let round = |at: usize| reply(&[("pond__feed", &format!(r#"{{"at":{at}}}"#))], "");
+    let replies = vec![round(0), round(1), round(2), reply(&[], "end")];
+    let run = run(config(request(json!({})), policy), replies, |_| {
+        responded(200, "1")
+    });
+    assert_eq!(run.results(), ["ok", "ok", "tool_budget_exhausted"]);
+    assert_eq!(run.purposes.last(), Some(&Purpose::Finalize));
+    let last = run.bodies.last().unwrap();
+    assert_eq!(last["tool_choice"], "none");
+    assert!(
+        last["tools"].as_array().unwrap().len() > 1,
+        "tools stay listed"
+    );
+    assert_eq!(run.status(), 200);
+    let hidden = serde_json::to_string(&run.answer.hidden).unwrap();
+    assert!(hidden.contains("pond.feed") && !hidden.contains("tool_budget_exhausted"));
+
+    let replies = vec![round(0), round(1), round(2), round(3)];
+    let again = support::run(config(request(json!({})), policy), replies, |_| {
+        responded(200, "1")
+    });
+    assert_eq!(again.status(), 502);
+    assert_eq!(again.body()["error"]["code"], "budget_exhausted");
+    assert_eq!(again.answer.record.status, RecordStatus::Error);
+}
+
+#[test]
+fn a_terminal_success_ends_the_turn_and_must_be_last() {
+    let leave = ("pond__leave", "{}");
+    let run = rounds(&[&[FEED, leave]]);
+    assert_eq!(run.bodies.len(), 1);
+    let message = &run.body()["choices"][0];
+    assert_eq!(
+        message["message"],
+        json!({"role": "assistant", "content": ""})
+    );
+    assert_eq!(message["finish_reason"], "stop");
+    check(&[&[leave, FEED]], &["terminal_on_success_order"; 2]);
+    check(&[&[leave, ("shell", "{}")]], &["terminal_on_success_order"]);
+    let failed = support::run(
+        config(request(json!({})), policy()),
+        vec![reply(&[leave], ""), reply(&[], "end")],
+        |_| responded(500, ""),
+    );
+    assert_eq!(failed.results(), ["http_500"]);
+}
+
+#[test]
+fn tool_choice_is_kept_spelled_and_relaxed() {
+    let choices = |choice: Value, first: (&str, &str)| {
+        let run = run(
+            config(request(json!({"tool_choice": choice})), policy()),
+            vec![reply(&[first], ""), reply(&[], "end")],
+            |_| responded(200, "1"),
+        );
+        run.bodies
+            .iter()
+            .map(|body| body["tool_choice"].clone())
+            .collect::<Vec<_>>()
+    };
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let feed = named("pond__feed");
+    assert_eq!(
+        choices(json!("required"), FEED),
+        [json!("required"), json!("auto")]
+    );
+    assert_eq!(choices(json!("auto"), FEED), [json!("auto"), json!("auto")]);
+    assert_eq!(
+        choices(named("pond.feed"), FEED),
+        [feed.clone(), json!("auto")]
+    );
+    let bad = ("pond__feed", r#"{"at":10}"#);
+    assert_eq!(choices(named("pond.feed"), bad), [feed.clone(), feed]);
+    assert_eq!(
+        choices(named("shell"), FEED),
+        [named("shell"), named("shell")]
+    );
+    let refused = |extra: Value| {
+        Turn::start(config(request(extra), policy()))
+            .unwrap_err()
+            .code
+    };
+    assert_eq!(
+        refused(json!({"tool_choice": named("nobodys")})),
+        RunnerCode::UnknownToolChoice
+    );
+    assert_eq!(refused(json!({"n": 2})), RunnerCode::NNotSupported);
+}
+
+#[test]
+fn long_results_are_cut_between_characters_and_say_so() {
+    let data = |limit: u64, body: &str| {
+        let policy = Policy {
+            max_tool_result_bytes: limit,
+            ..policy()
+        };
+        let run = run(
+            config(request(json!({})), policy),
+            vec![reply(&[FEED], ""), reply(&[], "end")],
+            |_| responded(200, body),
+        );
+        let content = run.bodies[1]["messages"][2]["content"]
+            .as_str()
+            .unwrap()
+            .to_string();
+        serde_json::from_str::<Value>(&content).unwrap()
+    };
+    assert_eq!(
+        data(4, "aé€"),
+        json!({"ok": true, "status_code": 200, "data": "aé",
+        "truncated": true, "original_bytes": 6})
+    );
+    assert_eq!(
+        data(6, "aé€"),
+        json!({"ok": true, "status_code": 200, "data": "aé€"})
+    );
+    let own = r#"{"truncated":true}"#;
+    assert_eq!(
+        data(99, own),
+        json!({"ok": true, "status_code": 200, "data": {"truncated": true}})
+    );
+    assert_eq!(
+        data(9, ""),
+        json!({"ok": true, "status_code": 200, "data": null})
+    );
+}
+
+#[test]
+fn usage_is_summed_and_the_record_is_whole() {
+    let run = rounds(&[&[FEED], &[("pond__depth", "{}"), ("shell", "{}")]]);
+    assert_eq!(
+        run.body()["usage"],
+        json!({"prompt_tokens": 30, "completion_tokens": 3,
+        "total_tokens": 33})
+    );
+    let record = serde_json::to_value(&run.answer.record).unwrap();
+    assert_eq!(
+        record,
+        json!({
+            "status": "ok",
+            "usage": {"prompt_tokens": 30, "completion_tokens": 3, "total_rounds": 3},
+            "tool_trace": [
+                {"round": 1, "round_usage": {"prompt_tokens": 10, "completion_tokens": 1}, "tool_calls": [
+                    {"name": "pond.feed", "arguments": {"at": 1}, "latency_ms": 7, "service": "pond",
+                     "result": {"ok": true, "status_code": 200, "data": {"n": 1}}, "tier": "System",
+                     "read_only": false, "grant": {"namespace": "pond", "name": "swim"}, "executed": true}]},
+                {"round": 2, "round_usage": {"prompt_tokens": 10, "completion_tokens": 1}, "tool_calls": [
+                    {"name": "pond.depth", "arguments": {}, "latency_ms": 7, "service": "pond",
+                     "result": {"ok": true, "status_code": 200, "data": {"n": 1}}, "tier": "ReadOnly",
+                     "read_only": true, "grant": {"namespace": "pond", "name": "swim"}, "executed": true}]},
+            ],
+        })
+    );
+}
+
+#[test]
+fn a_turn_that_is_cut_short_records_what_ran() {
+    for (event, status) in [(Event::Deadline, Some(502)), (Event::RunnerGone, None)] {
+        let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
+        let calls = [("pond__feed", "{}"), ("pond__set", "{}")];
+        turn.step(Duration::ZERO, Event::Replied(reply(&calls, "")));
+        let mut effects = turn.step(Duration::from_secs(1), event);
+        let Some(Effect::Answer(answer)) = effects.pop() else {
+            panic!("no answer")
+        };
+        assert_eq!(answer.response.map(|response| response.status), status);
+        let calls = &answer.record.tool_trace[0].tool_calls;
+        assert_eq!(
+            calls.iter().map(|call| call.executed).collect::<Vec<_>>(),
+            [true, false]
+        );
+    }
+    // Work that would begin after the deadline does not begin.
+    let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
+    let effects = turn.step(turn.deadline(), Event::Replied(reply(&[FEED], "")));
+    assert!(matches!(&effects[..], [Effect::Answer(answer)]
+        if answer.response.as_ref().unwrap().error == Some(RunnerCode::TotalTimeout)));
+}
+
+#[test]
+fn upstream_errors_pass_in_the_first_round_only() {
+    let failure = || ModelFailure::Http {
+        status: 429,
+        content_type: "application/json".into(),
+        body: b"slow down".to_vec(),
+        retry_after: Some("3".into()),
+    };
+    let end = |turn: &mut Turn| match turn
+        .step(Duration::ZERO, Event::ModelFailed(failure()))
+        .pop()
+    {
+        Some(Effect::Answer(answer)) => answer.response.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
+    let first = end(&mut turn);
+    assert_eq!(
+        (first.status, first.body.as_slice()),
+        (429, &b"slow down"[..])
+    );
+    let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
+    turn.step(
+        Duration::ZERO,
+        Event::Replied(reply(&[("nobodys", "{}")], "")),
+    );
+    assert_eq!(end(&mut turn).status, 502);
+    let streamed = request(json!({"stream": true}));
+    let (mut turn, _) = Turn::start(config(streamed, policy())).unwrap();
+    let emitted = turn.step(Duration::ZERO, Event::KeepaliveDue);
+    assert!(matches!(&emitted[..], [Effect::Emit(bytes)] if bytes.starts_with(b":")));
+    let body = String::from_utf8(end(&mut turn).body).unwrap();
+    assert!(
+        body.starts_with("data: {\"error\"") && body.ends_with("data: [DONE]\n\n"),
+        "{body}"
+    );
+}
+
+#[test]
+fn functions_of_old_come_back_as_they_were_asked_for() {
+    let legacy = || {
+        Request::decode(
+            Dialect::OpenaiChat,
+            json!({"model": "m", "messages": [], "functions": [{"name": "shell"}]})
+                .to_string()
+                .into_bytes(),
+        )
+        .unwrap()
+    };
+    let one = run(
+        config(legacy(), policy()),
+        vec![reply(&[("shell", "{}")], "")],
+        |_| unreachable!(),
+    );
+    let choice = &one.body()["choices"][0];
+    assert_eq!(
+        choice["message"]["function_call"],
+        json!({"name": "shell", "arguments": "{}"})
+    );
+    assert_eq!(choice["finish_reason"], "function_call");
+    // There is room for one call only, so two are planned again.
+    let two = run(
+        config(legacy(), policy()),
+        vec![
+            reply(&[("shell", "{}"), ("shell", "1")], ""),
+            reply(&[], "end"),
+        ],
+        |_| unreachable!(),
+    );
+    assert_eq!(two.results(), ["mixed_tool_order"; 2]);
+}
+
+#[test]
+fn names_are_pure_short_apart_and_yield_to_the_runner() {
+    assert_eq!(alias("pond.depth"), "pond__depth");
+    let names = [
+        "pond.depth",
+        "pond._depth",
+        "pond_.depth",
+        "pond.de__pth",
+        "pond__de.pth",
+        "pond.dépth",
+        "pond.de.pth",
+        "pond.de_pth",
+        "depth",
+        "pond.",
+        &format!("pond.{}", "x".repeat(60)),
+        &format!("pond.{}y", "x".repeat(59)),
+    ];
+    let aliases: Vec<String> = names.iter().map(|name| alias(name)).collect();
+    assert!(
+        counts(&aliases).values().all(|count| *count == 1),
+        "{aliases:?}"
+    );
+    assert!(aliases.iter().all(|a| {
+        a.len() <= 64
+            && a.chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    }));
+
+    let taken =
+        request(json!({"tools": [{"type": "function", "function": {"name": "pond__depth"}}]}));
+    let presented = Presented::new(&authority(), &taken);
+    assert!(matches!(presented.resolve("pond__depth"), Resolved::Runner));
+    let spelled = presented.spelling("pond.depth").unwrap();
+    assert_ne!(spelled, "pond__depth");
+    assert!(
+        matches!(presented.resolve(&spelled), Resolved::Managed(tool) if tool.name() == "pond.depth")
+    );
+}
+
+#[test]
+fn authority_is_asked_of_now() {
+    let mut file = tools();
+    let load = |file: &toolcrib_manifest::ToolsFile| {
+        Authority::new(
+            std::sync::Arc::new(Catalog::load(file, toolcrib_manifest::Tier::System)),
+            None,
+        )
+    };
+    let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
+    let effects = turn.step(Duration::ZERO, Event::Replied(reply(&[FEED], "")));
+    let [Effect::CallTools(calls)] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    let call = &calls[0];
+    assert!(load(&file).permits(call).is_ok());
+    file.tools[1].input_schema = RawJson::from_text(r#"{"type":"object"}"#).unwrap();
+    assert!(matches!(
+        load(&file).permits(call),
+        Err(Denied::Changed { .. })
+    ));
+    file.tools[1].extension.tier = Some("Elevated".into());
+    assert!(matches!(
+        load(&file).permits(call),
+        Err(Denied::Withdrawn { .. })
+    ));
+    file.tools.remove(1);
+    assert!(matches!(
+        load(&file).permits(call),
+        Err(Denied::Withdrawn { .. })
+    ));
+    // A floor takes away, and gives nothing.
+    let floor = |digest: &str| toolcrib_manifest::Floor {
+        tools: [
+            ("pond.feed".to_string(), digest.to_string()),
+            ("pond.new".into(), "v1:0".into()),
+        ]
+        .into(),
+        feeds: vec![],
+        providers: vec![],
+        models: None,
+    };
+    let with = |digest: &str| {
+        let catalog = Catalog::load(&tools(), toolcrib_manifest::Tier::Elevated);
+        Authority::new(std::sync::Arc::new(catalog), Some(&floor(digest)))
+    };
+    assert!(with(call.digest()).permits(call).is_ok());
+    assert!(with("v1:other").permits(call).is_err());
+    assert_eq!(
+        Presented::new(&with(call.digest()), &request(json!({}))).len(),
+        1
+    );
+}
