@@ -46,7 +46,7 @@ impl Named {
     /// What is left of it on this machine, found by other means than those of `down`.
     fn leftovers(&self) -> Vec<String> {
         let folder = self.folder().display().to_string();
-        let cgroup = format!("toolcrib-{}", self.0);
+        let cgroup = format!("-{}", self.0);
         let node = format!("node\0--name\0{}\0", self.0);
         let mut left = devices_of_no_cluster();
         if Path::new(&folder).exists() {
@@ -63,11 +63,18 @@ impl Named {
                 fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
             };
             let line = read("cmdline");
-            if line.contains(&folder) || line.contains(&node) || read("cgroup").contains(&cgroup) {
+            if line.contains(&folder)
+                || line.contains(&node)
+                || read("cgroup").contains(&format!("{cgroup}/"))
+            {
                 left.push(format!("process {pid}"));
             }
         }
-        let folders = run(Command::new("find").args(["/sys/fs/cgroup", "-name", &cgroup]));
+        let folders = run(Command::new("find").args([
+            "/sys/fs/cgroup",
+            "-name",
+            &format!("toolcrib*{cgroup}"),
+        ]));
         left.extend(
             folders
                 .expect("find works")

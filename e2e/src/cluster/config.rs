@@ -4,6 +4,7 @@
 //! setting that is not the program's default says why.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -25,14 +26,27 @@ pub fn write(layout: &Layout, index: Index) -> Result<()> {
     json("kube-proxy.json", kube_proxy(layout))?;
     json("audit.json", audit())?;
     json("addons.json", addons(index))?;
-    write_whole(&layout.config("containerd.toml"), containerd(layout))?;
+    write_whole(&layout.config("containerd.toml"), containerd(layout)?)?;
     write_whole(&layout.config("Corefile"), corefile(layout, index))
 }
 
-fn containerd(layout: &Layout) -> String {
+/// Whether `overlayfs` can be mounted on top of this folder: not if that is itself on one,
+/// as in a container.
+pub fn snapshotter(folder: &Path) -> Result<&'static str> {
+    const OVERLAYFS: i64 = 0x794c_7630;
+    let system =
+        rustix::fs::statfs(folder).with_context(|| format!("statfs {}", folder.display()))?;
+    Ok(if system.f_type == OVERLAYFS {
+        "native"
+    } else {
+        "overlayfs"
+    })
+}
+
+fn containerd(layout: &Layout) -> Result<String> {
     // A JSON string is a TOML string.
     let text = |path: std::path::PathBuf| json!(path.to_string_lossy());
-    format!(
+    Ok(format!(
         r#"version = 2
 root = {root}
 state = "/run/containerd"
@@ -50,13 +64,17 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
   # Not mounted on every machine, and no claim of ours rests on it.
   disable_apparmor = true
 
+[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "{snapshotter}"
+
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "{CNI_PLUGINS}"
   conf_dir = {cni}
 "#,
         root = text(layout.data("containerd")),
         cni = text(layout.config("cni")),
-    )
+        snapshotter = snapshotter(&layout.dir)?,
+    ))
 }
 
 /// `ptp` and not `bridge`: every packet between two pods passes the node's routing, so a
@@ -100,7 +118,7 @@ fn kubelet(layout: &Layout, index: Index) -> Value {
         "volumePluginDir": layout.data("volume-plugins"),
         "podLogsDir": layout.data("pod-logs"),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", layout.cgroup()),
+        "cgroupRoot": format!("/{}", layout.cgroup(index)),
         // Both cgroup versions serve here.
         "failCgroupV1": false,
         // The machine is shared with its owner: no limit on all pods together, no eviction

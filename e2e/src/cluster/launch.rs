@@ -36,7 +36,7 @@ pub fn launch(layout: &Layout, mut state: State, progress: &Progress) -> Result<
     fs::create_dir_all(layout.data(""))?;
     config::write(layout, state.index)?;
     pki::write(layout, state.index)?;
-    make_cgroups(layout)?;
+    make_cgroups(layout, state.index)?;
 
     progress.stage(format!(
         "cluster {}: node at {}",
@@ -135,9 +135,9 @@ fn connect(index: Index, node: i32) -> Result<()> {
 
 /// The kubelet wants its root to exist in every hierarchy; with cgroup v2 also the
 /// controllers to be handed down to it.
-fn make_cgroups(layout: &Layout) -> Result<()> {
+fn make_cgroups(layout: &Layout, index: Index) -> Result<()> {
     for hierarchy in sweep::hierarchies()? {
-        let folder = hierarchy.join(layout.cgroup());
+        let folder = hierarchy.join(layout.cgroup(index));
         hand_down(&hierarchy)?;
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         hand_down(&folder)?;

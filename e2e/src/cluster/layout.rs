@@ -100,6 +100,11 @@ impl Index {
     pub fn device(self) -> String {
         format!("toolcrib{}", self.0)
     }
+
+    /// Whether the host's end of the veth pair exists.
+    pub fn in_use(self) -> bool {
+        Path::new("/sys/class/net").join(self.device()).exists()
+    }
 }
 
 /// Inside the node's network namespace these are the same for every cluster: no other
@@ -182,9 +187,10 @@ impl Layout {
         self.dir.join("data").join(component)
     }
 
-    /// Relative to each mounted cgroup hierarchy.
-    pub fn cgroup(&self) -> String {
-        format!("toolcrib-{}", self.name)
+    /// Relative to each mounted cgroup hierarchy; of this index, because clusters of
+    /// another home may have the same name.
+    pub fn cgroup(&self, index: Index) -> String {
+        format!("toolcrib{}-{}", index.0, self.name)
     }
 }
 

@@ -174,7 +174,7 @@ impl Cluster {
     /// Puts an image archive into the node's store. Nothing is done for a cluster that the
     /// user named: how it gets its images is the user's to know.
     pub fn import_image(&self, archive: &Path) -> Result<()> {
-        let Some(mut ctr) = self.on_node("ctr") else {
+        let (Some(node), Some(mut ctr)) = (&self.node, self.on_node("ctr")) else {
             return Ok(());
         };
         ctr.args([
@@ -185,6 +185,7 @@ impl Cluster {
             "images",
             "import",
         ]);
+        ctr.args(["--snapshotter", config::snapshotter(&node.layout.dir)?]);
         run(ctr.arg(archive)).with_context(|| format!("import {}", archive.display()))?;
         Ok(())
     }

@@ -62,7 +62,8 @@ impl State {
         write_whole(&layout.state(), serde_json::to_vec_pretty(self)?)
     }
 
-    /// A new cluster's state, with the lowest index that no other cluster has.
+    /// A new cluster's state, with the lowest index that no other cluster has, be it of
+    /// this home or another.
     pub fn allocate(home: &Home, layout: &Layout, kube: PathBuf) -> Result<State> {
         let _lock = Lock::take(&home.join("locks/indexes"), CHOICE_DEADLINE, |_| {})?;
         let mut taken = BTreeSet::new();
@@ -72,7 +73,7 @@ impl State {
             }
         }
         let index = Index::all()
-            .find(|index| !taken.contains(&index.host_address()))
+            .find(|index| !taken.contains(&index.host_address()) && !index.in_use())
             .context("all 64 indexes are taken: take a cluster down")?;
         let state = State {
             index,

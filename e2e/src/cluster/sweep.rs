@@ -30,13 +30,13 @@ pub fn sweep(layout: &Layout) -> Result<()> {
             node.outer.kill(KILL_DEADLINE)?;
         }
         remove_device(state.index)?;
-    }
-    for folder in cgroup_folders(layout)? {
-        poll(
-            CGROUP_DEADLINE,
-            || format!("cgroup {} is still in use", folder.display()),
-            || remove_cgroup(&folder),
-        )?;
+        for folder in cgroup_folders(layout, state.index)? {
+            poll(
+                CGROUP_DEADLINE,
+                || format!("cgroup {} is still in use", folder.display()),
+                || remove_cgroup(&folder),
+            )?;
+        }
     }
     remove_files(layout)
 }
@@ -44,23 +44,22 @@ pub fn sweep(layout: &Layout) -> Result<()> {
 /// The veth pair goes with the node's network namespace, which the kernel removes when it
 /// gets to it; the next cluster may want the name sooner.
 fn remove_device(index: Index) -> Result<()> {
-    let device = index.device();
-    if !Path::new("/sys/class/net").join(&device).exists() {
+    if !index.in_use() {
         return Ok(());
     }
     let mut command = Command::new("ip");
-    let ended = output(command.args(["link", "delete", &device]))?;
-    if !ended.status.success() && Path::new("/sys/class/net").join(&device).exists() {
+    let ended = output(command.args(["link", "delete", &index.device()]))?;
+    if !ended.status.success() && index.in_use() {
         run(&mut command)?;
     }
     Ok(())
 }
 
 /// The cluster's folder in each cgroup hierarchy that has one.
-pub fn cgroup_folders(layout: &Layout) -> Result<Vec<PathBuf>> {
+fn cgroup_folders(layout: &Layout, index: Index) -> Result<Vec<PathBuf>> {
     let mut folders = hierarchies()?;
     for folder in &mut folders {
-        folder.push(layout.cgroup());
+        folder.push(layout.cgroup(index));
     }
     folders.retain(|folder| folder.is_dir());
     Ok(folders)
