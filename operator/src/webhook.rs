@@ -1,0 +1,109 @@
+//! `toolcrib-operator webhook`: puts the mediator into pods that run an agent.
+//!
+//! Reads Agents; has no right to any Secret, and a patch holds references only, so whoever
+//! sends it AdmissionReviews learns nothing. Whatever the input, the answer is an
+//! AdmissionReview: what cannot be read is not allowed. Not here: what is injected
+//! (`toolcrib_compile::inject`), and the guard that stands when no webhook runs (a policy
+//! in the chart).
+//!
+//! In reading order: [`args`], [`agents`] (the watch), [`review`] (the wire format),
+//! [`routes`] (one admission), [`certificate`] and [`serve`] (TLS, drain), [`meter`].
+
+mod agents;
+mod args;
+mod certificate;
+mod meter;
+mod review;
+mod routes;
+mod serve;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use agents::Agents;
+pub use args::Args;
+use certificate::{Certificate, LOOK_INTERVAL};
+use meter::Meter;
+use routes::App;
+
+/// How long connections may take to end once nothing new is accepted.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Serves until SIGTERM or SIGINT, then drains. Errs when it cannot start, and when a part
+/// of it ended that must not.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let client = kube::Client::try_default()
+        .await
+        .context("no way to the API server")?;
+    let admission = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("--listen {}", args.listen))?;
+    let status = TcpListener::bind(args.status_listen)
+        .await
+        .with_context(|| format!("--status-listen {}", args.status_listen))?;
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
+
+    let meter = Meter::default();
+    let (agents, filler) = Agents::watch(client);
+    let certificate = Arc::new(Certificate::new(args.certificate_dir.clone()));
+    let app = App::new(
+        agents,
+        args.inject_config(),
+        args.agent_wait(),
+        meter.clone(),
+    );
+    let (stop, stopped) = watch::channel(serve::Phase::Serving);
+
+    let mut parts: JoinSet<&'static str> = JoinSet::new();
+    let errors = meter.clone();
+    parts.spawn(async move {
+        filler.run(&errors).await;
+        "watch of Agents"
+    });
+    let reloading = Arc::clone(&certificate);
+    parts.spawn(async move {
+        reloading.keep_current(LOOK_INTERVAL).await;
+        "certificate"
+    });
+    let routes = routes::status(app.clone(), Arc::clone(&certificate), stopped.clone());
+    parts.spawn(async move {
+        serve::plain(status, routes).await;
+        "status listener"
+    });
+    let mut serving = tokio::spawn(serve::tls(
+        admission,
+        certificate.server_config()?,
+        routes::admission(app),
+        stopped,
+        DRAIN_LIMIT,
+    ));
+    tracing::info!(listen = %args.listen, status = %args.status_listen, "webhook started");
+
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        ended = parts.join_next() => {
+            let part = ended.transpose().context("a task panicked")?.unwrap_or("everything");
+            anyhow::bail!("{part} ended by itself");
+        }
+        ended = &mut serving => {
+            ended.context("the admission listener panicked")?;
+            anyhow::bail!("the admission listener ended by itself");
+        }
+    }
+    // Not ready from now on; the Service goes on sending until every node knows.
+    stop.send_replace(serve::Phase::Leaving);
+    tracing::info!(seconds = args.drain_seconds, "draining");
+    tokio::time::sleep(Duration::from_secs(args.drain_seconds)).await;
+    stop.send_replace(serve::Phase::Closing);
+    serving.await.context("the admission listener panicked")?;
+    tracing::info!("stopped");
+    Ok(())
+}

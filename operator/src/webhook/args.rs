@@ -1,0 +1,87 @@
+//! The webhook's flags.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use toolcrib_compile::inject::{DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy};
+
+/// Flags of `toolcrib-operator webhook`. Each can be given by an environment variable.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Address of the admission webhook (HTTPS).
+    #[arg(long, env = "TOOLCRIB_LISTEN", default_value = "0.0.0.0:9443")]
+    pub listen: SocketAddr,
+    /// Address for /healthz, /readyz and /metrics (plain HTTP).
+    #[arg(long, env = "TOOLCRIB_STATUS_LISTEN", default_value = "0.0.0.0:8080")]
+    pub status_listen: SocketAddr,
+    /// Directory with tls.crt and tls.key, which the controller keeps; read again when they
+    /// change. Not ready until they are there.
+    #[arg(
+        long,
+        env = "TOOLCRIB_CERTIFICATE_DIR",
+        default_value = "/etc/toolcrib/certificate"
+    )]
+    pub certificate_dir: PathBuf,
+    /// How long a pod waits for an Agent that was created just before it.
+    #[arg(long, env = "TOOLCRIB_AGENT_WAIT_MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub agent_wait_ms: u64,
+    /// How long admissions are still answered after SIGTERM.
+    #[arg(long, env = "TOOLCRIB_DRAIN_SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=60))]
+    pub drain_seconds: u64,
+    /// The mediator's image.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_IMAGE")]
+    pub mediator_image: String,
+    /// The mediator's imagePullPolicy; left out: the API server's default.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_PULL_POLICY")]
+    pub mediator_pull_policy: Option<PullPolicyArg>,
+    /// The mediator's resources, as JSON: {"requests": {…}, "limits": {…}}.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_RESOURCES", default_value = "{}", value_parser = resources)]
+    pub mediator_resources: ResourceRequirements,
+    /// Size limit of the volume for the mediator's record.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_HISTORY_BYTES", default_value_t = DEFAULT_HISTORY_BYTES, value_parser = clap::value_parser!(u64).range(1_048_576..))]
+    pub mediator_history_bytes: u64,
+    /// Longest silence of a stream while the mediator works, in milliseconds.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_KEEPALIVE_MS", value_parser = clap::value_parser!(u64).range(100..))]
+    pub mediator_keepalive_ms: Option<u64>,
+    /// Mediators print the bodies of requests and responses on stdout too.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_RECORD_BODIES")]
+    pub mediator_record_bodies: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PullPolicyArg {
+    #[value(name = "Always")]
+    Always,
+    #[value(name = "IfNotPresent")]
+    IfNotPresent,
+    #[value(name = "Never")]
+    Never,
+}
+
+impl Args {
+    pub(super) fn agent_wait(&self) -> Duration {
+        Duration::from_millis(self.agent_wait_ms)
+    }
+
+    pub(super) fn inject_config(&self) -> InjectConfig {
+        InjectConfig {
+            image: self.mediator_image.clone(),
+            image_pull_policy: self.mediator_pull_policy.map(|policy| match policy {
+                PullPolicyArg::Always => PullPolicy::Always,
+                PullPolicyArg::IfNotPresent => PullPolicy::IfNotPresent,
+                PullPolicyArg::Never => PullPolicy::Never,
+            }),
+            resources: self.mediator_resources.clone(),
+            history_bytes: self.mediator_history_bytes,
+            keepalive: self.mediator_keepalive_ms.map(Duration::from_millis),
+            record_bodies: self.mediator_record_bodies,
+        }
+    }
+}
+
+fn resources(text: &str) -> Result<ResourceRequirements, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,125 @@
+//! The serving certificate, from a mounted Secret that the controller keeps.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustls::ServerConfig;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use toolcrib_manifest::SecretText;
+
+use crate::certificates::issue::{Pair, certified};
+use crate::certificates::keep::{WEBHOOK_CERTIFICATE, WEBHOOK_KEY};
+
+/// How often the files are looked at. The controller publishes an authority long before it
+/// signs with it, so nothing depends on the second.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What is served now; looked up at each handshake.
+pub struct Certificate {
+    folder: PathBuf,
+    current: RwLock<Option<Arc<CertifiedKey>>>,
+}
+
+impl std::fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificate")
+            .field("folder", &self.folder)
+            .field("loaded", &self.loaded())
+            .finish()
+    }
+}
+
+impl Certificate {
+    pub fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            current: RwLock::new(None),
+        }
+    }
+
+    pub fn loaded(&self) -> bool {
+        self.get().is_some()
+    }
+
+    pub fn server_config(self: &Arc<Self>) -> anyhow::Result<Arc<ServerConfig>> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .context("TLS versions")?
+            // The API server does not authenticate itself to webhooks by default; nothing
+            // here depends on who asks.
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// Looks at the files at that interval, forever.
+    pub async fn keep_current(&self, interval: Duration) {
+        let mut served: Option<Pair> = None;
+        let mut complained = false;
+        let mut ticks = tokio::time::interval(interval);
+        loop {
+            ticks.tick().await;
+            match self.read().await {
+                Ok(pair) => {
+                    let same = served.as_ref().is_some_and(|served| {
+                        served.certificate == pair.certificate && served.key == pair.key
+                    });
+                    if same {
+                        continue;
+                    }
+                    match certified(&pair) {
+                        Some(key) => {
+                            self.set(key);
+                            served = Some(pair);
+                            complained = false;
+                            tracing::info!("certificate loaded");
+                        }
+                        // Between the two files of a swap that is not atomic, or damaged.
+                        None => complain(&mut complained, "certificate and key do not fit"),
+                    }
+                }
+                // What was served goes on being served.
+                Err(error) => complain(&mut complained, &error.to_string()),
+            }
+        }
+    }
+
+    async fn read(&self) -> std::io::Result<Pair> {
+        let certificate = tokio::fs::read_to_string(self.folder.join(WEBHOOK_CERTIFICATE)).await?;
+        let key = tokio::fs::read_to_string(self.folder.join(WEBHOOK_KEY)).await?;
+        Ok(Pair {
+            certificate,
+            key: SecretText::new(key),
+        })
+    }
+
+    fn get(&self) -> Option<Arc<CertifiedKey>> {
+        self.current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, key: Arc<CertifiedKey>) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(key);
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.get()
+    }
+}
+
+/// Once per state: a first start waits for the controller, and that is no flood of lines.
+fn complain(complained: &mut bool, why: &str) {
+    if !*complained {
+        tracing::warn!(why, "certificate not loaded; looking again");
+        *complained = true;
+    }
+}

@@ -1,0 +1,82 @@
+//! What the webhook counts. Labels come from a closed enum: no name that a user chooses
+//! becomes a label.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Outcome {
+    Injected,
+    AlreadyInjected,
+    /// Not labelled, or not a creation: none of our business.
+    Passed,
+    Refused,
+    NoAgent,
+    NotSynced,
+    Malformed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Admission {
+    outcome: Outcome,
+}
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    admissions: Family<Admission, Counter>,
+    pub seconds: Histogram,
+    pub agents: Gauge,
+    pub watch_errors: Counter,
+    registry: Arc<Registry>,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("toolcrib_webhook");
+        let admissions = Family::default();
+        registry.register("admissions", "Admissions, by outcome", admissions.clone());
+        // 0.1 ms to about 6.5 s.
+        let seconds = Histogram::new(exponential_buckets(0.0001, 4.0, 9));
+        registry.register(
+            "admission_seconds",
+            "Time of one admission",
+            seconds.clone(),
+        );
+        let agents = Gauge::default();
+        registry.register("agents", "Agents that are known", agents.clone());
+        let watch_errors = Counter::default();
+        registry.register(
+            "watch_errors",
+            "Watches that failed and were begun again",
+            watch_errors.clone(),
+        );
+        Self {
+            admissions,
+            seconds,
+            agents,
+            watch_errors,
+            registry: Arc::new(registry),
+        }
+    }
+}
+
+impl Meter {
+    pub fn admitted(&self, outcome: Outcome) {
+        self.admissions.get_or_create(&Admission { outcome }).inc();
+    }
+
+    /// The text exposition format.
+    pub fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,68 @@
+//! The wire format of admission, `admission.k8s.io/v1`.
+//!
+//! Only what is used is read, and in two steps, so that an unreadable pod still gets an
+//! answer under its request's uid.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use json_patch::Patch;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+#[derive(Debug, Deserialize)]
+pub struct Review {
+    pub request: Request,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Request {
+    pub uid: String,
+    #[serde(default)]
+    pub namespace: String,
+    #[serde(default)]
+    pub operation: String,
+    #[serde(default)]
+    pub object: Option<Box<RawValue>>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Allowed,
+    Patched(Patch),
+    /// The text is what `kubectl` shows.
+    Denied(String),
+}
+
+impl Answer {
+    pub fn into_review(self, uid: &str) -> Value {
+        let response = match self {
+            Self::Allowed => json!({ "uid": uid, "allowed": true }),
+            Self::Patched(patch) => {
+                let patch = serde_json::to_vec(&patch).expect("a patch is plain data");
+                json!({
+                    "uid": uid,
+                    "allowed": true,
+                    "patchType": "JSONPatch",
+                    "patch": STANDARD.encode(patch),
+                })
+            }
+            Self::Denied(message) => json!({
+                "uid": uid,
+                "allowed": false,
+                "status": {
+                    "status": "Failure",
+                    "code": 403,
+                    "reason": "Forbidden",
+                    "message": message,
+                },
+            }),
+        };
+        json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "response": response,
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! Connections: TLS for admissions, plain HTTP for status, and an orderly end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+/// Where the process is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Serving,
+    /// Not ready any more; still answers.
+    Leaving,
+    /// Accepts nothing new.
+    Closing,
+}
+
+/// The API server keeps a few connections per replica of its own.
+const MAX_CONNECTIONS: usize = 512;
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+const HEADER_TIME: Duration = Duration::from_secs(10);
+
+/// Serves until [`Phase::Closing`], then lets running requests end for up to `limit`.
+pub async fn tls(
+    listener: TcpListener,
+    config: Arc<ServerConfig>,
+    routes: Router,
+    mut phase: watch::Receiver<Phase>,
+    limit: Duration,
+) {
+    let acceptor = TlsAcceptor::from(config);
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let graceful = GracefulShutdown::new();
+    let closing = phase.wait_for(|phase| *phase == Phase::Closing);
+    tokio::pin!(closing);
+    loop {
+        let permit = tokio::select! {
+            // A sender that is gone closes too.
+            _ = &mut closing => break,
+            permit = Arc::clone(&connections).acquire_owned() => permit,
+        };
+        let Ok(permit) = permit else { break };
+        let stream = tokio::select! {
+            _ = &mut closing => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match stream {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, most likely: back off instead of spinning.
+                tracing::warn!(%error, "connection not accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let acceptor = acceptor.clone();
+        let routes = routes.clone();
+        let watcher = graceful.watcher();
+        tokio::spawn(async move {
+            let _permit = permit;
+            connection(stream, acceptor, routes, watcher).await;
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(limit, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!("some connections did not end in time");
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    routes: Router,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let stream = match tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "handshake failed");
+            return;
+        }
+        Err(_) => return,
+    };
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME);
+    let service = TowerToHyperService::new(routes);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection.into_owned()).await {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// Serves until the process ends.
+pub async fn plain(listener: TcpListener, routes: Router) {
+    if let Err(error) = axum::serve(listener, routes).await {
+        tracing::error!(%error, "status listener");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::path::Path;
+
+    use axum::routing::get;
+    use jiff::Timestamp;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+    use tokio_rustls::TlsConnector;
+
+    use super::super::certificate::Certificate;
+    use super::*;
+    use crate::certificates::issue;
+    use crate::certificates::plan::{self, Held};
+
+    const HOST: &str = "webhook.pond.svc";
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    /// Writes a new certificate; returns the authority that signed it.
+    fn write_certificate(folder: &Path) -> String {
+        let hosts = vec![HOST.to_owned()];
+        let made = plan::plan(&Held::default(), &hosts, &hosts, Timestamp::now())
+            .add
+            .unwrap();
+        let ca = issue::authority(&made).unwrap();
+        let pair = issue::serving(&made, &ca.key, &hosts, Timestamp::now()).unwrap();
+        std::fs::write(folder.join("tls.crt"), &pair.certificate).unwrap();
+        std::fs::write(folder.join("tls.key"), pair.key.expose()).unwrap();
+        ca.certificate
+    }
+
+    /// The body of one request, by a client that trusts `ca` alone.
+    async fn ask(address: SocketAddr, ca: &str) -> std::io::Result<String> {
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap())
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(address).await?;
+        let mut stream = TlsConnector::from(Arc::new(config))
+            .connect(ServerName::try_from(HOST).unwrap(), stream)
+            .await?;
+        let request = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer
+            .split("\r\n\r\n")
+            .nth(1)
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    async fn until_answered(address: SocketAddr, ca: &str) -> String {
+        let trying = async {
+            loop {
+                if let Ok(answer) = ask(address, ca).await {
+                    return answer;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, trying)
+            .await
+            .expect("answered in time")
+    }
+
+    #[tokio::test]
+    async fn a_new_certificate_is_served_without_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let certificate = Arc::new(Certificate::new(folder.path().to_owned()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_stop, phase) = watch::channel(Phase::Serving);
+        let reloading = Arc::clone(&certificate);
+        tokio::spawn(async move { reloading.keep_current(Duration::from_millis(5)).await });
+        tokio::spawn(tls(
+            listener,
+            certificate.server_config().unwrap(),
+            Router::new().route("/", get(|| async { "otter" })),
+            phase,
+            DEADLINE,
+        ));
+        assert!(!certificate.loaded());
+
+        let first = write_certificate(folder.path());
+        assert_eq!(until_answered(address, &first).await, "otter");
+        let second = write_certificate(folder.path());
+        assert_eq!(until_answered(address, &second).await, "otter");
+        ask(address, &first).await.unwrap_err();
+        // Damaged files do not take away what is served.
+        std::fs::write(folder.path().join("tls.key"), "none").unwrap();
+        assert_eq!(until_answered(address, &second).await, "otter");
+    }
+
+    #[tokio::test]
+    async fn what_runs_when_it_closes_is_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = write_certificate(folder.path());
+        let certificate = Arc::new(Certificate::new(folder.path().to_owned()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, phase) = watch::channel(Phase::Serving);
+        let reloading = Arc::clone(&certificate);
+        tokio::spawn(async move { reloading.keep_current(Duration::from_millis(5)).await });
+        let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (begun_inside, go_on_inside) = (Arc::clone(&begun), Arc::clone(&go_on));
+        let slow = move || async move {
+            begun_inside.notify_one();
+            go_on_inside.notified().await;
+            "late"
+        };
+        let serving = tokio::spawn(tls(
+            listener,
+            certificate.server_config().unwrap(),
+            Router::new().route("/", get(slow)),
+            phase,
+            DEADLINE,
+        ));
+        let asking = tokio::spawn(async move { until_answered(address, &ca).await });
+        tokio::time::timeout(DEADLINE, begun.notified())
+            .await
+            .unwrap();
+        stop.send_replace(Phase::Leaving);
+        stop.send_replace(Phase::Closing);
+        go_on.notify_one();
+        assert_eq!(asking.await.unwrap(), "late");
+        tokio::time::timeout(DEADLINE, serving)
+            .await
+            .unwrap()
+            .unwrap();
+        TcpStream::connect(address).await.unwrap_err();
+    }
+}
