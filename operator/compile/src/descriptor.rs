@@ -39,6 +39,8 @@ pub(crate) struct Descriptor {
 
 #[derive(Clone, Debug)]
 pub(crate) struct DescribedTool {
+    /// Its place in the descriptor: `tools[2]`.
+    pub field: String,
     pub description: String,
     pub input_schema: RawJson,
     pub annotations: Option<RawJson>,
@@ -276,7 +278,7 @@ impl Reader {
                 continue;
             }
             let mut warnings = Vec::new();
-            let tool = tool(&raw, &mut warnings).map_err(|finding| finding.within(&at));
+            let tool = tool(&raw, &at, &mut warnings).map_err(|finding| finding.within(&at));
             self.findings
                 .extend(warnings.into_iter().map(|finding| finding.within(&at)));
             self.findings.extend(tool.as_ref().err().cloned());
@@ -349,7 +351,7 @@ struct ToolOnPaper {
 /// Longer ones are no description; every request carries them to the model.
 const MAX_DESCRIPTION: usize = 8 * 1024;
 
-fn tool(raw: &RawValue, warnings: &mut Vec<Finding>) -> Result<DescribedTool, Finding> {
+fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<DescribedTool, Finding> {
     let paper: ToolOnPaper = serde_json::from_str(raw.get())
         .map_err(|error| Finding::new("", Code::InvalidTool, format!("does not read: {error}")))?;
     let description = paper.description.unwrap_or_default();
@@ -376,6 +378,7 @@ fn tool(raw: &RawValue, warnings: &mut Vec<Finding>) -> Result<DescribedTool, Fi
         .transpose()
         .map_err(|finding| finding.within("http"))?;
     Ok(DescribedTool {
+        field: at.to_owned(),
         description,
         input_schema,
         annotations: paper.annotations,

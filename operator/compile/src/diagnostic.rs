@@ -21,6 +21,22 @@ pub struct Diagnostic {
     pub message: String,
 }
 
+impl Diagnostic {
+    /// Object, field and message, without severity and code.
+    pub fn located(&self) -> String {
+        located(&self.object, &self.field, &self.message)
+    }
+}
+
+/// `Surface pond/fish-api: spec.url: what is wrong`.
+pub(crate) fn located(object: &Subject, field: &str, message: &str) -> String {
+    if field.is_empty() {
+        format!("{object}: {message}")
+    } else {
+        format!("{object}: {field}: {message}")
+    }
+}
+
 /// The object a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
@@ -45,15 +61,8 @@ impl fmt::Display for Subject {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {}: {}: {}: {}",
-            self.severity.name(),
-            self.code.name(),
-            self.object,
-            self.field,
-            self.message
-        )
+        let (severity, code) = (self.severity.name(), self.code.name());
+        write!(f, "{severity}: {code}: {}", self.located())
     }
 }
 

@@ -128,7 +128,7 @@ impl Loader {
                 self.loaded.errors.push(DocumentError {
                     origin: origin.clone(),
                     message: format!(
-                        "is a {kind} of {api_version}, which this release does not know"
+                        "is {kind} of {api_version}, which this release does not know"
                     ),
                 });
             } else {
@@ -142,7 +142,7 @@ impl Loader {
         let Some(name) = text("/metadata/name") else {
             self.loaded.errors.push(DocumentError {
                 origin: origin.clone(),
-                message: format!("is a {} without metadata.name", kind.name()),
+                message: format!("is {} without metadata.name", kind.name()),
             });
             return;
         };
@@ -168,7 +168,7 @@ impl Loader {
                 &subject,
                 "",
                 Code::Undecodable,
-                format!("does not read as a {}: {reason}", kind.name()),
+                format!("does not read as {}: {reason}", kind.name()),
             );
             self.loaded
                 .inputs
@@ -254,7 +254,10 @@ impl Loader {
                 subject,
                 field,
                 Code::UnknownField,
-                format!("is not a field of a {}; it is dropped", subject.kind.name()),
+                format!(
+                    "is not a field of {}; it is dropped, as the API server does",
+                    subject.kind.name()
+                ),
             );
         }
         Ok(object)

@@ -11,6 +11,7 @@ use crate::compilation::{GrantSource, ToolSummary};
 use crate::compile::Work;
 use crate::credential::{self, Credential, Refused};
 use crate::descriptor::DescribedTool;
+use crate::diagnostic::located;
 use crate::digest::entry_digest;
 use crate::finding::Finding;
 use crate::offer;
@@ -76,11 +77,12 @@ pub(crate) fn tools(
                 let message = if on_agent {
                     format!("{canonical} {}", finding.message)
                 } else {
-                    finding.message.clone()
+                    finding.message
                 };
+                let why = located(&subject, &finding.field, &message);
                 work.found
                     .add(&subject, finding.field, finding.code, message);
-                work.withhold(canonical, finding.code, finding.message);
+                work.withhold(canonical, finding.code, why);
             }
             Ok((described, tier, execution)) => {
                 if tier == Tier::Elevated {
@@ -212,9 +214,21 @@ fn callable(
     reach: &Reach<'_>,
     work: &mut Work,
 ) -> Result<(String, Credential), (Code, String)> {
-    let because = |finding: &Finding| (finding.code, finding.message.clone());
-    let address = reach.resolved.address.as_ref().map_err(because)?;
-    reach.resolved.ca.as_ref().map_err(because)?;
+    let because = |subject: &Subject, finding: &Finding| {
+        let why = located(subject, &finding.field, &finding.message);
+        (finding.code, why)
+    };
+    let surface = &reach.resolved.subject;
+    let address = reach
+        .resolved
+        .address
+        .as_ref()
+        .map_err(|finding| because(surface, finding))?;
+    reach
+        .resolved
+        .ca
+        .as_ref()
+        .map_err(|finding| because(surface, finding))?;
     let credential = credential::resolve(
         inputs,
         agent,
@@ -226,11 +240,11 @@ fn callable(
     )
     .map_err(|refused| {
         let subject = match &refused {
-            Refused::OnSurface(_) => reach.resolved.subject.clone(),
+            Refused::OnSurface(_) => surface.clone(),
             Refused::OnAgent(_) => Subject::new(Kind::Agent, agent),
         };
         refused.finding().report(&subject, &mut work.found);
-        because(refused.finding())
+        because(&subject, refused.finding())
     })?;
     Ok((address.base_url.clone(), credential))
 }
@@ -277,17 +291,7 @@ fn execution(
             ..base
         }),
         None => {
-            let field = format!("{}.tools", reach.resolved.descriptor_field);
-            let path = reach.resolved.mcp_path().ok_or_else(|| {
-                Finding::new(
-                    field.clone(),
-                    Code::InvalidTool,
-                    format!(
-                        "the tool {name:?} has no http, and the surface no mcp: add one of them"
-                    ),
-                )
-            })?;
-            served(field, Feature::McpTransport)?;
+            let path = reach.resolved.mcp_transport(described)?;
             Ok(Execution {
                 transport: Transport::Mcp,
                 path: Some(path.to_owned()),

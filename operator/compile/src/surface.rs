@@ -7,8 +7,9 @@ use toolcrib_crds::{Scheme, Surface, TlsSpec};
 use toolcrib_manifest::Tier;
 
 use crate::address::{self, Address};
-use crate::descriptor::{self, Descriptor, Skill};
+use crate::descriptor::{self, DescribedTool, Descriptor, Skill};
 use crate::finding::{Finding, join};
+use crate::served::{Feature, served};
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject};
 
 /// A surface whose parts are known, or known to be unusable.
@@ -84,6 +85,20 @@ impl ResolvedSurface<'_> {
         }
     }
 
+    /// The path of the MCP endpoint that a tool without `http` goes to; or why it cannot.
+    pub fn mcp_transport(&self, tool: &DescribedTool) -> Result<&str, Finding> {
+        let field = join(&self.descriptor_field, &tool.field);
+        let path = self.mcp_path().ok_or_else(|| {
+            Finding::new(
+                field.clone(),
+                Code::InvalidTool,
+                "has no http, and the surface no mcp: add one of them",
+            )
+        })?;
+        served(field, Feature::McpTransport)?;
+        Ok(path)
+    }
+
     /// A finding of the descriptor, as one of the Surface.
     pub fn in_descriptor(&self, finding: &Finding) -> Finding {
         finding.clone().within(&self.descriptor_field)
@@ -108,6 +123,14 @@ impl ResolvedSurface<'_> {
             for finding in &descriptor.findings {
                 self.in_descriptor(finding)
                     .report(&self.subject, diagnostics);
+            }
+            let over_mcp = descriptor
+                .tools
+                .values()
+                .flatten()
+                .filter(|tool| tool.http.is_none());
+            for finding in over_mcp.filter_map(|tool| self.mcp_transport(tool).err()) {
+                finding.report(&self.subject, diagnostics);
             }
         }
     }

@@ -1,0 +1,211 @@
+//! Cases as files: YAML in, everything that compile says of it out.
+//!
+//! `cases/NAME/*.yaml` is the input, with the files and directories that `cases/NAME/include`
+//! lists; `cases/NAME/expected.txt` is the output. A new case is a new directory.
+
+#![allow(clippy::disallowed_methods, reason = "the cases are files")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::value::RawValue;
+use toolcrib_compile::{
+    Compilation, Diagnostic, Files, Inputs, Kind, Loaded, Role, check_defaults, check_grant,
+    check_provider, check_surface, compile_all, digest,
+};
+
+#[test]
+fn cases() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut cases: Vec<PathBuf> = std::fs::read_dir(&root)
+        .expect("the cases are there")
+        .map(|entry| entry.expect("readable").path())
+        .collect();
+    cases.sort();
+    assert!(!cases.is_empty());
+    let failed: Vec<String> = cases.iter().filter_map(|case| check(case)).collect();
+    assert!(
+        failed.is_empty(),
+        "{}\n\nIf the new output is right: UPDATE_EXPECT=1 cargo test -p toolcrib-compile --test cases",
+        failed.join("\n\n")
+    );
+}
+
+/// Compares one case with its expectation, or writes it. The answer is what is wrong.
+fn check(case: &Path) -> Option<String> {
+    let loaded = common::load_case(case);
+    let actual = describe(&loaded);
+    for secret in loaded.secrets.values() {
+        assert!(
+            !actual.contains(secret.expose()),
+            "{}: shows a secret value",
+            case.display()
+        );
+    }
+    let path = case.join("expected.txt");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &actual).expect("writable");
+        return None;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    let line = expected
+        .lines()
+        .zip(actual.lines())
+        .position(|(expected, actual)| expected != actual)
+        .unwrap_or(expected.lines().count().min(actual.lines().count()));
+    (expected != actual).then(|| {
+        format!(
+            "{}: line {}\n  expected: {}\n  actual:   {}",
+            path.display(),
+            line + 1,
+            expected.lines().nth(line).unwrap_or("(end)"),
+            actual.lines().nth(line).unwrap_or("(end)"),
+        )
+    })
+}
+
+fn describe(loaded: &Loaded) -> String {
+    let mut out = String::new();
+    for error in &loaded.errors {
+        writeln!(
+            out,
+            "document {} of {}: {}",
+            error.origin.document, error.origin.path, error.message
+        )
+        .expect("text grows");
+    }
+    let compiled = compile_all(&loaded.inputs);
+    let mut diagnostics: Vec<Diagnostic> = loaded.diagnostics.clone();
+    for compilation in compiled.values() {
+        describe_agent(&mut out, compilation);
+        diagnostics.extend(compilation.diagnostics.iter().cloned());
+    }
+    describe_others(&mut out, &loaded.inputs, &mut diagnostics);
+    diagnostics.sort();
+    diagnostics.dedup();
+    out.push_str("\n=== diagnostics\n");
+    for diagnostic in diagnostics {
+        writeln!(out, "{diagnostic}").expect("text grows");
+    }
+    out
+}
+
+fn describe_agent(out: &mut String, compilation: &Compilation) {
+    let mut line = |text: String| {
+        out.push_str(&text);
+        out.push('\n');
+    };
+    line(format!("\n=== agent {}", compilation.agent));
+    line(format!("manifest digest {}", compilation.manifest_digest));
+    if let Some(refusal) = &compilation.refusal {
+        line(format!("not accepted: {}", refusal.code));
+    }
+    for tool in &compilation.tools {
+        line(format!(
+            "tool {} {} from {} {} credential {}",
+            tool.name,
+            tool.tier.name(),
+            tool.grant.kind.name(),
+            tool.grant.key,
+            tool.credential.name()
+        ));
+    }
+    for withheld in &compilation.withheld {
+        line(format!(
+            "withheld {}: {}: {}",
+            withheld.what, withheld.code, withheld.message
+        ));
+    }
+    for (reference, source) in &compilation.sources {
+        line(format!("secret {reference} goes to {:?}", source.hosts));
+    }
+    let Files {
+        agent,
+        tools,
+        providers,
+        feeds,
+    } = &compilation.files;
+    for (name, text) in [
+        ("agent.json", digest::canonical(agent)),
+        ("tools.json", digest::canonical(tools)),
+        ("providers.json", digest::canonical(providers)),
+        ("feeds.json", digest::canonical(feeds)),
+    ] {
+        line(format!("--- {name}\n{}", pretty(&text)));
+    }
+    for object in compilation.objects() {
+        match object.role {
+            // Their data is above, or made by the controller.
+            Role::Mediator | Role::Identity | Role::Manifest => {}
+            Role::Context => {
+                for (name, text) in object.data {
+                    line(format!("--- context {name}\n{text}"));
+                }
+            }
+        }
+    }
+}
+
+/// One member per line, and one line per item of a member that is a list, so that a
+/// difference shows; the text of each value as it stands.
+fn pretty(text: &str) -> String {
+    let Ok(members) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(text) else {
+        return text.to_owned();
+    };
+    let member = |(key, value): (String, Box<RawValue>)| {
+        let items: Vec<Box<RawValue>> = serde_json::from_str(value.get()).unwrap_or_default();
+        if items.is_empty() {
+            format!("{key}: {value}")
+        } else {
+            let items: String = items.iter().map(|item| format!("\n  - {item}")).collect();
+            format!("{key}:{items}")
+        }
+    };
+    members
+        .into_iter()
+        .map(member)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn describe_others(out: &mut String, inputs: &Inputs, diagnostics: &mut Vec<Diagnostic>) {
+    out.push_str("\n=== others\n");
+    let mut show = |kind: Kind, key: &toolcrib_compile::ObjectRef, facts: String| {
+        writeln!(out, "{} {key}: {facts}", kind.name()).expect("text grows");
+    };
+    for (key, _) in inputs.surfaces() {
+        let report = check_surface(inputs, key).expect("is there");
+        show(
+            Kind::Surface,
+            key,
+            format!(
+                "tools {}, consumers {}, descriptor {}",
+                report.tools,
+                report.consumers,
+                report.descriptor_digest.as_deref().unwrap_or("none")
+            ),
+        );
+        diagnostics.extend(report.diagnostics);
+    }
+    for (key, _) in inputs.grants() {
+        let report = check_grant(inputs, key).expect("is there");
+        let facts = format!("agents {}, tools {}", report.agents, report.tools);
+        show(Kind::ToolGrant, key, facts);
+        diagnostics.extend(report.diagnostics);
+    }
+    for (key, _) in inputs.defaults() {
+        let report = check_defaults(inputs, key).expect("is there");
+        let facts = format!("agents {}, tools {}", report.agents, report.tools);
+        show(Kind::ToolDefaults, key, facts);
+        diagnostics.extend(report.diagnostics);
+    }
+    for (key, _) in inputs.providers() {
+        let report = check_provider(inputs, key).expect("is there");
+        let facts = format!("keys {}, consumers {}", report.keys, report.consumers);
+        show(Kind::ModelProvider, key, facts);
+        diagnostics.extend(report.diagnostics);
+    }
+}

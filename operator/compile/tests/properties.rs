@@ -1,0 +1,307 @@
+//! What holds for any set of objects.
+//!
+//! Objects are drawn from a small world in which names meet often: three agents, three
+//! surfaces (one of another namespace), grants, defaults, Secrets that may be missing,
+//! unlabelled or unreadable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use toolcrib_compile::{
+    Compilation, Inputs, LastGood, Loaded, ObjectRef, Presence, SecretKeyRef, Settings, comparable,
+    compile, compile_all, load, materialize,
+};
+use toolcrib_manifest::SecretText;
+
+const AGENTS: [&str; 3] = ["otter", "beaver", "heron"];
+const SURFACES: [&str; 3] = ["fish", "reed", "news"];
+const TOOLS: [&str; 3] = ["list", "take", "burn"];
+
+/// Documents, one object each: name of the object, YAML.
+type World = BTreeMap<String, String>;
+
+fn world() -> impl Strategy<Value = World> {
+    (
+        vec(agent(), 3),
+        vec(surface(), 3),
+        vec(grant(), 0..5),
+        prop::option::of(rules()),
+        vec(secret(), 3),
+        any::<bool>(),
+    )
+        .prop_map(|(agents, surfaces, grants, defaults, secrets, provider)| {
+            let mut world = World::new();
+            for (name, spec) in AGENTS.into_iter().zip(agents) {
+                let text = ours("Agent", name, "pond", &spec);
+                world.insert(format!("agent {name}"), text);
+            }
+            for ((name, spec), secret) in SURFACES.into_iter().zip(surfaces).zip(secrets) {
+                let namespace = namespace_of(name);
+                if let Some(spec) = spec {
+                    let text = ours("Surface", name, namespace, &spec.replace("NAME", name));
+                    world.insert(format!("surface {name}"), text);
+                }
+                world.insert(
+                    format!("service {name}"),
+                    format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {{ports: [{{port: 80}}]}}\n"),
+                );
+                if let Some(metadata) = secret {
+                    world.insert(
+                        format!("secret {name}"),
+                        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: {namespace}, {}}}\nstringData: {{token: never-shown-{name}}}\n", metadata.replace("NAME", name).replace("NS", namespace)),
+                    );
+                }
+            }
+            for (index, (agents, rules)) in grants.into_iter().enumerate() {
+                let spec = format!("{{agents: [{}], tools: [{rules}]}}", agents.join(", "));
+                let name = format!("g{index}");
+                world.insert(format!("grant {name}"), ours("ToolGrant", &name, "pond", &spec));
+            }
+            if let Some(rules) = defaults {
+                let spec = format!("{{tools: [{rules}]}}");
+                world.insert("defaults".to_owned(), ours("ToolDefaults", "default", "pond", &spec));
+            }
+            if provider {
+                let spec = "{endpoints: [{dialect: OpenAI, url: \"http://model.pond.svc/v1\"}], auth: None}";
+                world.insert("provider".to_owned(), ours("ModelProvider", "reef", "pond", spec));
+            }
+            world
+        })
+}
+
+fn namespace_of(surface: &str) -> &'static str {
+    if surface == "news" { "lake" } else { "pond" }
+}
+
+fn ours(kind: &str, name: &str, namespace: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}\n"
+    )
+}
+
+fn agent() -> impl Strategy<Value = String> {
+    (
+        btree_set(0..3_usize, 0..=3),
+        any::<bool>(),
+        prop::sample::select(vec!["ReadOnly", "System", "Elevated"]),
+    )
+        .prop_map(|(surfaces, exclude, max_tier)| {
+            let surfaces: Vec<String> = surfaces
+                .into_iter()
+                .map(|index| {
+                    let name = SURFACES[index];
+                    format!("{{name: {name}, namespace: {}}}", namespace_of(name))
+                })
+                .collect();
+            let defaults = if exclude { "Exclude" } else { "Include" };
+            format!(
+                "{{surfaces: [{}], toolDefaults: {defaults}, policy: {{maxTier: {max_tier}}}}}",
+                surfaces.join(", ")
+            )
+        })
+}
+
+fn surface() -> impl Strategy<Value = Option<String>> {
+    let tools = vec(
+        prop::sample::select(vec![
+            "inputSchema: {type: object}, http: {method: GET, path: /x}, annotations: {readOnly: true}",
+            "inputSchema: {type: object}, http: {method: POST, path: /x}",
+            "inputSchema: {type: object}, http: {method: DELETE, path: /x}, annotations: {destructive: true}",
+            "inputSchema: {type: 7}, http: {method: GET, path: /x}",
+            "inputSchema: {type: object}",
+        ]),
+        0..=3,
+    );
+    let consumers = prop::sample::select(vec![
+        "",
+        ", consumers: {namespaces: {from: All}, credentials: Share}",
+        ", consumers: {namespaces: {from: All}}",
+    ]);
+    let auth = prop::sample::select(vec![
+        "",
+        ", auth: {secretKeyRef: {name: NAME, key: token}}",
+        ", auth: {secretKeyRef: {name: NAME, key: lost}}",
+        ", auth: {fallback: Deny, perAgent: [{agent: {name: otter}, secretKeyRef: {name: NAME, key: token}}]}",
+    ]);
+    prop::option::weighted(
+        0.9,
+        (tools, consumers, auth, 1..=2_u8).prop_map(|(tools, consumers, auth, version)| {
+            let tools: Vec<String> = TOOLS
+                .into_iter()
+                .zip(tools)
+                .map(|(name, tool)| format!("{{name: {name}, {tool}}}"))
+                .collect();
+            format!(
+                "{{service: {{name: NAME, port: 80}}{auth}{consumers}, descriptor: {{version: {version}, tools: [{}]}}}}",
+                tools.join(", ")
+            )
+        }),
+    )
+}
+
+fn rules() -> impl Strategy<Value = String> {
+    vec(
+        (
+            0..3_usize,
+            prop_oneof![
+                Just(vec!["\"*\""]),
+                vec(
+                    prop::sample::select(vec!["list", "take", "burn", "lost"]),
+                    1..3
+                ),
+            ],
+        ),
+        1..3,
+    )
+    .prop_map(|rules| {
+        let rules: Vec<String> = rules
+            .into_iter()
+            .map(|(index, allow)| {
+                let name = SURFACES[index];
+                format!(
+                    "{{surface: {{name: {name}, namespace: {}}}, allow: [{}]}}",
+                    namespace_of(name),
+                    allow.join(", ")
+                )
+            })
+            .collect();
+        rules.join(", ")
+    })
+}
+
+fn grant() -> impl Strategy<Value = (Vec<&'static str>, String)> {
+    let agents = btree_set(0..3_usize, 1..=3)
+        .prop_map(|indexes| indexes.into_iter().map(|index| AGENTS[index]).collect());
+    (agents, rules())
+}
+
+fn secret() -> impl Strategy<Value = Option<&'static str>> {
+    prop::option::weighted(
+        0.8,
+        prop::sample::select(vec![
+            "labels: {toolcrib.dev/credential: \"true\"}, annotations: {toolcrib.dev/hosts: NAME.NS.svc}",
+            "labels: {toolcrib.dev/credential: \"true\"}, annotations: {toolcrib.dev/hosts: NAME.NS.svc}",
+            "annotations: {toolcrib.dev/hosts: NAME.NS.svc}",
+        ]),
+    )
+}
+
+fn load_world(world: &World) -> Loaded {
+    let loaded = load(
+        world
+            .iter()
+            .map(|(name, text)| (name.clone(), text.clone())),
+        Settings::default(),
+    );
+    assert_eq!(loaded.errors, []);
+    loaded
+}
+
+fn compile_world(world: &World) -> BTreeMap<ObjectRef, Compilation> {
+    compile_all(&load_world(world).inputs)
+}
+
+fn tools(compilation: &Compilation) -> BTreeSet<(String, String)> {
+    let tools = &compilation.files.tools.tools;
+    tools
+        .iter()
+        .map(|tool| {
+            let digest = tool.extension.entry_digest.clone();
+            (tool.name.clone(), digest.unwrap_or_default())
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+
+    #[test]
+    fn order_does_not_matter(world in world(), seed in any::<u64>()) {
+        let mut documents: Vec<(String, String)> = world.clone().into_iter().collect();
+        let length = documents.len();
+        for index in 0..length {
+            let other = usize::try_from(seed.rotate_left(u32::try_from(index).expect("few")) % length as u64)
+                .expect("an index");
+            documents.swap(index, other);
+        }
+        let shuffled = compile_all(&load(documents, Settings::default()).inputs);
+        prop_assert_eq!(shuffled, compile_world(&world));
+    }
+
+    #[test]
+    fn compiling_twice_gives_the_same(world in world()) {
+        prop_assert_eq!(compile_world(&world), compile_world(&world));
+    }
+
+    /// Whatever object goes, no agent gains a tool.
+    #[test]
+    fn removing_an_object_never_adds_a_tool(world in world(), which in any::<prop::sample::Index>()) {
+        let before = compile_world(&world);
+        let mut less = world.clone();
+        let removed = which.get(&world.keys().cloned().collect::<Vec<_>>()).clone();
+        less.remove(&removed);
+        for (agent, after) in compile_world(&less) {
+            let had = before.get(&agent).map(tools).unwrap_or_default();
+            let has = tools(&after);
+            prop_assert!(has.is_subset(&had), "without {removed}, {agent} gains {:?}", has.difference(&had));
+        }
+    }
+
+    #[test]
+    fn an_unrelated_object_changes_nothing(world in world()) {
+        let before = compile_world(&world);
+        let mut more = world;
+        for (name, text) in [
+            ("unrelated surface", ours("Surface", "moss", "marsh", "{url: \"https://moss.test\", descriptor: {version: 2}}")),
+            ("unrelated grant", ours("ToolGrant", "moss", "marsh", "{agents: [otter], tools: [{surface: {name: fish, namespace: pond}, allow: [\"*\"]}]}")),
+            ("unrelated defaults", ours("ToolDefaults", "default", "marsh", "{policy: {maxRounds: 1}}")),
+            ("unrelated provider", ours("ModelProvider", "moss", "marsh", "{endpoints: [{dialect: OpenAI, url: \"https://moss.test\"}], auth: None}")),
+        ] {
+            more.insert(name.to_owned(), text);
+        }
+        prop_assert_eq!(compile_world(&more), before);
+    }
+
+    /// Not in a compilation, not in what is printed of the final files; and each reference
+    /// in the final files is filled.
+    #[test]
+    fn secret_values_stand_in_the_final_files_only(world in world()) {
+        let loaded = load_world(&world);
+        for (_, compilation) in compile_all(&loaded.inputs) {
+            let printed = format!("{compilation:?} {:?} {}", compilation.objects(), comparable(&compilation.files));
+            prop_assert!(!printed.contains("never-shown"), "{printed}");
+            let values = |reference: &SecretKeyRef| loaded.secrets.get(reference).cloned();
+            let done = materialize(&compilation, &values, &LastGood::default(), &[]);
+            let printed = format!("{done:?}");
+            prop_assert!(!printed.contains("never-shown"), "{printed}");
+            prop_assert_eq!(&done.digests.manifest, &compilation.manifest_digest);
+            for bytes in done.files.values() {
+                let text = String::from_utf8(bytes.clone()).expect("JSON is text");
+                prop_assert!(!text.contains("${secret:"), "{text}");
+            }
+        }
+    }
+
+    /// A store that is not read yet revokes nothing that was in force, and gives nothing new.
+    #[test]
+    fn unreadable_secrets_keep_what_was_compiled(world in world()) {
+        let loaded = load_world(&world);
+        let values = |reference: &SecretKeyRef| loaded.secrets.get(reference).cloned();
+        let mut unreadable: Inputs = loaded.inputs.clone();
+        for surface in SURFACES {
+            let secret = ObjectRef::new(namespace_of(surface), surface);
+            unreadable.set_secret(secret, Presence::Unknown("403".to_owned()));
+        }
+        for (agent, compilation) in compile_all(&loaded.inputs) {
+            let before = materialize(&compilation, &values, &LastGood::default(), &[]);
+            let last_good = LastGood::read(&before.annotations, &before.files);
+            let nothing = |_: &SecretKeyRef| -> Option<SecretText> { None };
+            let again = compile(&unreadable, &agent).expect("the agent is there");
+            let after = materialize(&again, &nothing, &last_good, &[]);
+            prop_assert_eq!(&after.files["tools.json"], &before.files["tools.json"]);
+            prop_assert_eq!(&after.digests.credentials, &before.digests.credentials);
+            prop_assert_eq!(&after.kept, &compilation.references());
+        }
+    }
+}
