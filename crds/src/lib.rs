@@ -9,6 +9,11 @@
 //! every list, map and text has a bound, which is also what keeps the rules within the API
 //! server's cost budget; an inline descriptor stays the bytes it came in.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "several `printcolumn(type_ = …)` within one `kube` attribute are no duplicates"
+)]
+
 mod agent;
 mod authority;
 mod conditions;
