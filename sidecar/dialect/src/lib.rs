@@ -34,17 +34,18 @@
 //! ```
 
 mod answer;
+mod anthropic;
 mod error;
 pub mod json;
 mod later;
 mod openai_chat;
+mod read;
 mod reassembly;
 mod reply;
 mod request;
 
 mod sse;
 
-use later as anthropic;
 use later as responses;
 
 pub use answer::{Answered, answer, models_body, stored_items, terminal_answer};

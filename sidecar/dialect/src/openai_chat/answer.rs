@@ -2,6 +2,7 @@
 
 use super::reply;
 use crate::json::{self, Change, Object};
+use crate::read;
 use crate::{DialectError, Request, Usage};
 
 pub(crate) fn whole(
@@ -30,7 +31,7 @@ pub(crate) fn stored(request: &Request, text: &str) -> Result<Vec<String>, Diale
 
 pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
     edit_choice(text, |choice| {
-        let fields = reply::scan_object(choice, "choices")?;
+        let fields = read::scan_object(choice, "choices")?;
         let message = json::object(&[
             ("role", json::quote("assistant")),
             ("content", json::quote("")),
@@ -51,7 +52,7 @@ pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
 /// The usage object with the turn's sums; its details stay the last reply's.
 pub(super) fn summed_usage(raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
     let raw = raw.filter(|raw| !json::is_null(raw)).unwrap_or("{}");
-    let fields = reply::scan_object(raw, "usage")?;
+    let fields = read::scan_object(raw, "usage")?;
     let total = usage.prompt_tokens.saturating_add(usage.completion_tokens);
     let sums = [
         ("prompt_tokens", usage.prompt_tokens.to_string()),
@@ -98,7 +99,7 @@ fn edit_choice(
     let raw = body
         .get(text, "choices")
         .ok_or(DialectError::Missing("choices"))?;
-    let choices = reply::scan_array(raw, "choices")?;
+    let choices = read::scan_array(raw, "choices")?;
     let edited = edit(reply::first_choice(text)?)?;
     let choices = choices.edit(
         raw,
@@ -123,7 +124,7 @@ fn edit_choice(
 
 /// `tool_calls` as the `function_call` that the runner's generation reads.
 fn legacy_choice(choice: &str) -> Result<String, DialectError> {
-    let fields = reply::scan_object(choice, "choices")?;
+    let fields = read::scan_object(choice, "choices")?;
     let message = fields
         .get(choice, "message")
         .ok_or(DialectError::Missing("choices[0].message"))?;
@@ -142,7 +143,7 @@ fn legacy_choice(choice: &str) -> Result<String, DialectError> {
 }
 
 pub(super) fn legacy_message(message: &str) -> Result<String, DialectError> {
-    let fields = reply::scan_object(message, "message")?;
+    let fields = read::scan_object(message, "message")?;
     let calls = reply::calls(message)?;
     let added = match (calls.first(), fields.member("function_call")) {
         (Some(call), None) => vec![(

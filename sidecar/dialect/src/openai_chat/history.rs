@@ -2,10 +2,11 @@
 
 use super::reply;
 use crate::json::{self, Array, Object};
+use crate::read;
 use crate::{DialectError, HistoryItem, HistoryPart, ToolResult};
 
 pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
-    let fields = reply::scan_object(item, "messages")?;
+    let fields = read::scan_object(item, "messages")?;
     let role = fields
         .get(item, "role")
         .and_then(json::string)
@@ -71,18 +72,16 @@ fn content_parts(raw: &str) -> Result<Vec<HistoryPart>, DialectError> {
     if let Some(text) = json::string(raw) {
         return Ok(text_part(text).into_iter().collect());
     }
-    let array: Array = reply::scan_array(raw, "content")?;
+    let array: Array = read::scan_array(raw, "content")?;
     let mut parts: Vec<HistoryPart> = Vec::new();
     for part in array.texts(raw) {
-        let fields = reply::scan_object(part, "content")?;
+        let fields = read::scan_object(part, "content")?;
         match fields.get(part, "text").and_then(json::string) {
             Some(text) => match parts.last_mut() {
                 Some(HistoryPart::Text(before)) => before.push_str(&text),
                 _ => parts.extend(text_part(text)),
             },
-            None => parts.push(HistoryPart::Other(
-                json::canonical(part).unwrap_or_else(|| part.to_string()),
-            )),
+            None => parts.push(HistoryPart::Other(read::without_cache_mark(part))),
         }
     }
     Ok(parts)

@@ -1,6 +1,7 @@
 //! The reply: the first choice's message.
 
-use crate::json::{self, Array, Change, Object};
+use crate::json::{self, Change, Object};
+use crate::read::{scan_array, scan_object};
 use crate::reply::View;
 use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
@@ -64,20 +65,6 @@ pub(super) fn first_choice(text: &str) -> Result<&str, DialectError> {
         .texts(choices)
         .next()
         .ok_or(DialectError::Missing("choices[0]"))
-}
-
-pub(super) fn scan_object(raw: &str, field: &'static str) -> Result<Object, DialectError> {
-    Object::scan(raw).map_err(|_| DialectError::WrongType {
-        field,
-        expected: "an object",
-    })
-}
-
-pub(super) fn scan_array(raw: &str, field: &'static str) -> Result<Array, DialectError> {
-    Array::scan(raw).map_err(|_| DialectError::WrongType {
-        field,
-        expected: "an array",
-    })
 }
 
 /// The message's calls. A server that still answers with `function_call` made one call.

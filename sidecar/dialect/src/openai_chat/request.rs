@@ -1,6 +1,7 @@
 //! The request: `messages`, `tools` (and legacy `functions`), `tool_choice`.
 
 use crate::json::{self, Array, Change, Object};
+use crate::read::{edit_member, elements, named, present, spelled};
 use crate::request::{RequestView, flag, optional};
 use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
@@ -173,38 +174,6 @@ fn spelled_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
     }
 }
 
-fn spelled(name: &str, edits: &Edits) -> String {
-    let plain = json::string(name);
-    edits
-        .spell_choice
-        .iter()
-        .find(|(from, _)| Some(from) == plain.as_ref())
-        .map_or(name.to_string(), |(_, to)| json::quote(to))
-}
-
-fn edit_member(
-    raw: &str,
-    key: &str,
-    edit: impl FnOnce(&str) -> Result<String, DialectError>,
-) -> Result<String, DialectError> {
-    let object = Object::scan(raw)?;
-    let Some(value) = object.get(raw, key) else {
-        return Ok(raw.to_string());
-    };
-    let new = edit(value)?;
-    Ok(object.edit(
-        raw,
-        |member| {
-            if member.key == key {
-                Change::Set(new.clone())
-            } else {
-                Change::Keep
-            }
-        },
-        &[],
-    ))
-}
-
 fn edited_messages(
     text: &str,
     fields: &Object,
@@ -244,26 +213,6 @@ fn late(messages: &Array, raw: &str) -> usize {
         .unwrap_or(texts.len())
 }
 
-/// A field that is there and not `null`.
-fn present<'t>(text: &'t str, fields: &Object, field: &str) -> Option<&'t str> {
-    fields.get(text, field).filter(|raw| !json::is_null(raw))
-}
-
-fn elements<'t>(
-    text: &'t str,
-    fields: &Object,
-    field: &'static str,
-) -> Result<Vec<&'t str>, DialectError> {
-    let Some(raw) = present(text, fields, field) else {
-        return Ok(Vec::new());
-    };
-    let array = Array::scan(raw).map_err(|_| DialectError::WrongType {
-        field,
-        expected: "an array",
-    })?;
-    Ok(array.texts(raw).collect())
-}
-
 fn tool_name(raw: &str) -> Result<String, DialectError> {
     let tool = Object::scan(raw).map_err(|_| DialectError::WrongType {
         field: "tools",
@@ -279,16 +228,6 @@ fn tool_name(raw: &str) -> Result<String, DialectError> {
         .get(raw, "type")
         .and_then(json::string)
         .unwrap_or_default())
-}
-
-fn named(raw: &str, field: &'static str) -> Result<String, DialectError> {
-    Object::scan(raw)
-        .ok()
-        .and_then(|object| object.get(raw, "name").and_then(json::string))
-        .ok_or(DialectError::WrongType {
-            field,
-            expected: "an array of named tools",
-        })
 }
 
 const CHOICE: DialectError = DialectError::WrongType {

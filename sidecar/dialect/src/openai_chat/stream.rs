@@ -6,6 +6,7 @@
 use super::answer::{legacy_message, summed_usage};
 use super::reply;
 use crate::json::{self, Change, Object};
+use crate::read;
 use crate::{DialectError, Request, Usage, sse};
 
 pub(crate) fn events(
@@ -15,7 +16,7 @@ pub(crate) fn events(
 ) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
     let choice = reply::first_choice(text)?;
-    let choice_fields = reply::scan_object(choice, "choices")?;
+    let choice_fields = read::scan_object(choice, "choices")?;
     let chunk = Chunk::new(text, &body, request.include_usage());
     let own_message = reply::message(text)?;
     let message = if request.legacy_functions() {
@@ -94,7 +95,7 @@ fn delta_choice(delta: &str, logprobs: Option<&str>, finish: Option<&str>) -> St
 
 /// The role first, then each member that says something; calls one by one.
 fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
-    let fields = reply::scan_object(message, "message")?;
+    let fields = read::scan_object(message, "message")?;
     let role = fields.get(message, "role").unwrap_or("\"assistant\"");
     let content = fields.get(message, "content");
     let opening = match content {
@@ -111,7 +112,7 @@ fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
             "role" => {}
             _ if json::is_null(raw) || raw == "\"\"" || raw == "[]" => {}
             "tool_calls" => {
-                for (index, call) in reply::scan_array(raw, "tool_calls")?.texts(raw).enumerate() {
+                for (index, call) in read::scan_array(raw, "tool_calls")?.texts(raw).enumerate() {
                     let calls = json::array(&[indexed(call, index)?]);
                     deltas.push(json::object(&[("tool_calls", calls)]));
                 }
@@ -124,7 +125,7 @@ fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
 
 /// A call with its place, which chunks need and whole replies have not.
 fn indexed(call: &str, index: usize) -> Result<String, DialectError> {
-    let fields = reply::scan_object(call, "tool_calls")?;
+    let fields = read::scan_object(call, "tool_calls")?;
     let bare = fields.edit(
         call,
         |member| match member.key.as_str() {

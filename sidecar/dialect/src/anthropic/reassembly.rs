@@ -1,0 +1,146 @@
+//! Events put together again.
+
+use crate::json::{self, Object};
+use crate::read::{scan_object, text_of, with_members};
+use crate::{DialectError, SseEvent, Usage};
+
+/// One block: how it opened, and what was added.
+#[derive(Default)]
+struct Block {
+    opening: String,
+    text: Option<String>,
+    thinking: Option<String>,
+    signature: Option<String>,
+    input: Option<String>,
+    citations: Vec<String>,
+}
+
+pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
+    let mut message: Option<String> = None;
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut ending: Vec<(String, String)> = Vec::new();
+    let mut usage = String::from("{}");
+    for event in events {
+        let data = event.data.as_str();
+        let fields = scan_object(data, "event")?;
+        let part = |key| fields.get(data, key);
+        match text_of(data, "type").as_deref() {
+            Some("message_start") => {
+                let raw = part("message").ok_or(DialectError::Missing("message"))?;
+                let opening = scan_object(raw, "message")?;
+                usage = opening.get(raw, "usage").unwrap_or("{}").to_string();
+                message = Some(raw.to_string());
+            }
+            Some("content_block_start") => blocks.push(Block {
+                opening: part("content_block").unwrap_or("{}").to_string(),
+                ..Block::default()
+            }),
+            Some("content_block_delta") => {
+                let index: Option<usize> = part("index").and_then(|raw| raw.parse().ok());
+                let block = index.and_then(|index| blocks.get_mut(index));
+                let block = block.ok_or(DialectError::Missing("content_block_start"))?;
+                block.add(part("delta").unwrap_or("{}"))?;
+            }
+            Some("message_delta") => {
+                if let Some(delta) = part("delta") {
+                    for member in scan_object(delta, "delta")?.members {
+                        ending.push((member.key, delta[member.value].to_string()));
+                    }
+                }
+                if let Some(more) = part("usage") {
+                    usage = merged(&usage, more)?;
+                }
+            }
+            Some("message_stop") => {
+                let message = message.ok_or(DialectError::Missing("message_start"))?;
+                let blocks: Vec<String> = blocks
+                    .into_iter()
+                    .map(Block::whole)
+                    .collect::<Result<_, _>>()?;
+                let mut set = vec![("content", json::array(&blocks)), ("usage", usage)];
+                set.extend(ending.iter().map(|(key, raw)| (key.as_str(), raw.clone())));
+                return with_members(&message, &set);
+            }
+            Some("error") => {
+                let error = part("error").and_then(|error| text_of(error, "message"));
+                return Err(DialectError::StreamError(error.unwrap_or_default()));
+            }
+            // `ping`, `content_block_stop`, and what comes later.
+            _ => {}
+        }
+    }
+    Err(DialectError::StreamCut)
+}
+
+pub(crate) fn usage(events: &[SseEvent]) -> Usage {
+    let mut sum = Usage::default();
+    for event in events {
+        let data = event.data.as_str();
+        let Ok(fields) = Object::scan(data) else {
+            continue;
+        };
+        let message = fields.get(data, "message");
+        let (holder, raw) = match message.map(|raw| (raw, Object::scan(raw))) {
+            Some((raw, Ok(message))) => (message, raw),
+            Some((_, Err(_))) | None => (fields, data),
+        };
+        if let Some(found) = holder.get(raw, "usage").map(super::reply::usage) {
+            // Each count is cumulative.
+            sum.prompt_tokens = sum.prompt_tokens.max(found.prompt_tokens);
+            sum.completion_tokens = sum.completion_tokens.max(found.completion_tokens);
+        }
+    }
+    sum
+}
+
+impl Block {
+    fn add(&mut self, delta: &str) -> Result<(), DialectError> {
+        let fields = scan_object(delta, "delta")?;
+        let text = |key| text_of(delta, key).unwrap_or_default();
+        match text_of(delta, "type").as_deref() {
+            Some("text_delta") => grow(&mut self.text, &text("text")),
+            Some("thinking_delta") => grow(&mut self.thinking, &text("thinking")),
+            Some("signature_delta") => grow(&mut self.signature, &text("signature")),
+            Some("input_json_delta") => grow(&mut self.input, &text("partial_json")),
+            Some("citations_delta") => self
+                .citations
+                .extend(fields.get(delta, "citation").map(String::from)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn whole(self) -> Result<String, DialectError> {
+        let mut set = Vec::new();
+        for (key, text) in [
+            ("text", self.text),
+            ("thinking", self.thinking),
+            ("signature", self.signature),
+        ] {
+            set.extend(text.map(|text| (key, json::quote(&text))));
+        }
+        if let Some(input) = self.input.filter(|input| !input.is_empty()) {
+            let input = json::checked(&input).ok_or(DialectError::StreamCut)?;
+            set.push(("input", input.to_string()));
+        }
+        if !self.citations.is_empty() {
+            set.push(("citations", json::array(&self.citations)));
+        }
+        with_members(&self.opening, &set)
+    }
+}
+
+fn grow(text: &mut Option<String>, more: &str) {
+    text.get_or_insert_default().push_str(more);
+}
+
+fn merged(usage: &str, more: &str) -> Result<String, DialectError> {
+    let fields = scan_object(more, "usage")?;
+    let set: Vec<(&str, String)> = fields
+        .members
+        .iter()
+        .filter(|member| !json::is_null(&more[member.value.clone()]))
+        .map(|member| (member.key.as_str(), more[member.value.clone()].to_string()))
+        .collect();
+    with_members(usage, &set)
+}

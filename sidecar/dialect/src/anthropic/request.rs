@@ -1,0 +1,177 @@
+//! The request: `messages`, `tools`, `tool_choice`.
+
+use crate::json::{self, Array, Change, Object};
+use crate::read::{elements, present, spelled, text_of};
+use crate::request::RequestView;
+use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit};
+
+pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
+    let tools = elements(text, fields, "tools")?
+        .into_iter()
+        .map(|tool| text_of(tool, "name").or_else(|| text_of(tool, "type")))
+        .collect::<Option<Vec<_>>>()
+        .ok_or(DialectError::WrongType {
+            field: "tools",
+            expected: "an array of named tools",
+        })?;
+    let tool_choice = match present(text, fields, "tool_choice") {
+        Some(raw) => choice(raw)?,
+        None => ToolChoice::Unset,
+    };
+    Ok(RequestView {
+        tools,
+        tool_choice,
+        choices: 1,
+        include_usage: true,
+        legacy_functions: false,
+    })
+}
+
+pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
+    let model = json::quote(&edits.model);
+    let tools = declared_tools(text, fields, edits)?;
+    let choice = edited_choice(text, fields, edits)?;
+    let messages = edited_messages(text, fields, edits)?;
+    let mut added: Vec<(&str, String)> = Vec::new();
+    for (key, value) in [
+        ("model", Some(model.clone())),
+        ("tools", tools.clone()),
+        ("tool_choice", choice.clone()),
+    ] {
+        if let (Some(value), None) = (value, fields.member(key)) {
+            added.push((key, value));
+        }
+    }
+    let change = |value: &Option<String>| value.clone().map_or(Change::Keep, Change::Set);
+    Ok(fields.edit(
+        text,
+        |member| match member.key.as_str() {
+            "model" => Change::Set(model.clone()),
+            "messages" => change(&messages),
+            "tools" => change(&tools),
+            "tool_choice" => change(&choice),
+            "stream" if edits.unstream => Change::Set("false".into()),
+            _ => Change::Keep,
+        },
+        &added,
+    ))
+}
+
+fn declared_tools(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    if edits.tools.is_empty() {
+        return Ok(None);
+    }
+    let appended: Vec<String> = edits
+        .tools
+        .iter()
+        .map(|tool| {
+            json::object(&[
+                ("name", json::quote(&tool.name)),
+                ("description", json::quote(&tool.description)),
+                ("input_schema", tool.schema.clone()),
+            ])
+        })
+        .collect();
+    Ok(Some(match present(text, fields, "tools") {
+        Some(raw) => {
+            let tools = Array::scan(raw)?;
+            tools.edit(raw, |_| Change::Keep, &[(tools.items.len(), &appended)])
+        }
+        None => json::array(&appended),
+    }))
+}
+
+/// `disable_parallel_tool_use` stays where the provider accepts it.
+fn edited_choice(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    let raw = present(text, fields, "tool_choice");
+    let (raw, kind) = match (edits.tool_choice, raw) {
+        (ToolChoiceEdit::None, _) => {
+            return Ok(Some(json::object(&[("type", json::quote("none"))])));
+        }
+        (ToolChoiceEdit::Auto, raw) => (raw.unwrap_or("{}"), Some(json::quote("auto"))),
+        (ToolChoiceEdit::Keep, Some(raw)) => (raw, None),
+        (ToolChoiceEdit::Keep, None) => return Ok(None),
+    };
+    let object = Object::scan(raw)?;
+    let added = match (&kind, object.member("type")) {
+        (Some(kind), None) => vec![("type", kind.clone())],
+        _ => Vec::new(),
+    };
+    Ok(Some(object.edit(
+        raw,
+        |member| match (member.key.as_str(), &kind) {
+            ("type", Some(kind)) => Change::Set(kind.clone()),
+            ("name", Some(_)) => Change::Drop,
+            ("name", None) => Change::Set(spelled(&raw[member.value.clone()], edits)),
+            _ => Change::Keep,
+        },
+        &added,
+    )))
+}
+
+fn edited_messages(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    if edits.inserted.is_empty() && edits.appended.is_empty() && edits.context.is_none() {
+        return Ok(None);
+    }
+    let raw = fields
+        .get(text, "messages")
+        .ok_or(DialectError::Missing("messages"))?;
+    let messages = Array::scan(raw)?;
+    let context = edits.context.as_ref().map(|context| {
+        vec![json::object(&[
+            ("role", json::quote("user")),
+            ("content", json::quote(context)),
+        ])]
+    });
+    let mut inserted: Vec<(usize, &[String])> = edits
+        .inserted
+        .iter()
+        .map(|insertion| (insertion.before, insertion.items.as_slice()))
+        .collect();
+    if let Some(context) = &context {
+        inserted.push((late(&messages, raw), context));
+    }
+    inserted.push((messages.items.len(), &edits.appended));
+    Ok(Some(messages.edit(raw, |_| Change::Keep, &inserted)))
+}
+
+/// Before the last message of the user's own: late, and never between a call and its
+/// results (which are a user's message too).
+fn late(messages: &Array, raw: &str) -> usize {
+    let own = |message: &&str| {
+        super::history::read(message).is_ok_and(|item| {
+            let results =
+                |part: &crate::HistoryPart| matches!(part, crate::HistoryPart::Result { .. });
+            item.role == "user" && !item.parts.iter().any(results)
+        })
+    };
+    let texts: Vec<&str> = messages.texts(raw).collect();
+    texts.iter().rposition(own).unwrap_or(texts.len())
+}
+
+fn choice(raw: &str) -> Result<ToolChoice, DialectError> {
+    let error = DialectError::WrongType {
+        field: "tool_choice",
+        expected: "an object of type auto, any, tool or none",
+    };
+    match text_of(raw, "type").as_deref() {
+        Some("auto") => Ok(ToolChoice::Auto),
+        Some("any") => Ok(ToolChoice::Required),
+        Some("none") => Ok(ToolChoice::None),
+        Some("tool") => text_of(raw, "name").map(ToolChoice::Named).ok_or(error),
+        Some(_) => Ok(ToolChoice::Other),
+        None => Err(error),
+    }
+}

@@ -1,0 +1,116 @@
+//! A whole reply said again as events.
+//!
+//! Each block opens empty, grows by its deltas and closes; a block that no delta is
+//! defined for (search results, redacted thinking, what comes later) opens whole.
+
+use super::answer::summed_usage;
+use super::reply;
+use crate::json::{self, Change, Object};
+use crate::read::{scan_array, scan_object, text_of, with_members};
+use crate::{DialectError, Usage, sse};
+
+pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, DialectError> {
+    let body = Object::scan(text)?;
+    let usage = match (usage, body.get(text, "usage")) {
+        (Some(usage), raw) => summed_usage(raw, usage)?,
+        (None, raw) => raw.unwrap_or("{}").to_string(),
+    };
+    let mut out = Events {
+        out: String::with_capacity(text.len() * 2),
+    };
+    let opening = with_members(
+        text,
+        &[
+            ("content", "[]".into()),
+            ("stop_reason", "null".into()),
+            ("stop_sequence", "null".into()),
+            (
+                "usage",
+                with_members(&usage, &[("output_tokens", "0".into())])?,
+            ),
+        ],
+    )?;
+    out.say("message_start", &[("message", opening)]);
+    let content = reply::content(text)?;
+    for (index, block) in scan_array(content, "content")?.texts(content).enumerate() {
+        let (opening, deltas) = pieces(block)?;
+        let index = ("index", index.to_string());
+        out.say(
+            "content_block_start",
+            &[index.clone(), ("content_block", opening)],
+        );
+        for delta in deltas {
+            out.say("content_block_delta", &[index.clone(), ("delta", delta)]);
+        }
+        out.say("content_block_stop", &[index]);
+    }
+    let raw = |key| body.get(text, key).unwrap_or("null").to_string();
+    let delta = json::object(&[
+        ("stop_reason", raw("stop_reason")),
+        ("stop_sequence", raw("stop_sequence")),
+    ]);
+    out.say("message_delta", &[("delta", delta), ("usage", usage)]);
+    out.say("message_stop", &[]);
+    Ok(out.out)
+}
+
+struct Events {
+    out: String,
+}
+
+impl Events {
+    fn say(&mut self, event: &str, members: &[(&str, String)]) {
+        let mut all = vec![("type", json::quote(event))];
+        all.extend(members.iter().cloned());
+        self.out
+            .push_str(&sse::frame(Some(event), &json::object(&all)));
+    }
+}
+
+/// How a block opens, and what is added to it.
+fn pieces(block: &str) -> Result<(String, Vec<String>), DialectError> {
+    let fields = scan_object(block, "content")?;
+    let raw = |key| fields.get(block, key).filter(|raw| !json::is_null(raw));
+    let delta = |kind: &str, key: &str, value: &str| {
+        json::object(&[("type", json::quote(kind)), (key, value.to_string())])
+    };
+    let mut deltas = Vec::new();
+    match text_of(block, "type").as_deref() {
+        Some("text") => {
+            if let Some(citations) = raw("citations") {
+                for citation in scan_array(citations, "citations")?.texts(citations) {
+                    deltas.push(delta("citations_delta", "citation", citation));
+                }
+            }
+            deltas.extend(raw("text").map(|text| delta("text_delta", "text", text)));
+            let opening = fields.edit(
+                block,
+                |member| match member.key.as_str() {
+                    "text" => Change::Set(json::quote("")),
+                    "citations" if raw("citations").is_some() => Change::Set("[]".into()),
+                    _ => Change::Keep,
+                },
+                &[],
+            );
+            Ok((opening, deltas))
+        }
+        Some("thinking") => {
+            deltas.extend(raw("thinking").map(|text| delta("thinking_delta", "thinking", text)));
+            deltas.extend(raw("signature").map(|s| delta("signature_delta", "signature", s)));
+            let empty = json::quote("");
+            let opening =
+                with_members(block, &[("thinking", empty.clone()), ("signature", empty)])?;
+            Ok((opening, deltas))
+        }
+        Some("tool_use" | "server_tool_use" | "mcp_tool_use") => {
+            let input = raw("input").unwrap_or("{}");
+            deltas.push(delta(
+                "input_json_delta",
+                "partial_json",
+                &json::quote(input),
+            ));
+            Ok((with_members(block, &[("input", "{}".into())])?, deltas))
+        }
+        _ => Ok((block.to_string(), deltas)),
+    }
+}

@@ -1,0 +1,128 @@
+//! What every dialect's reader does with a part of a body.
+
+use crate::json::{self, Array, Change, Object};
+use crate::{DialectError, Edits};
+
+/// A field that is there and not `null`.
+pub(crate) fn present<'t>(text: &'t str, fields: &Object, field: &str) -> Option<&'t str> {
+    fields.get(text, field).filter(|raw| !json::is_null(raw))
+}
+
+pub(crate) fn elements<'t>(
+    text: &'t str,
+    fields: &Object,
+    field: &'static str,
+) -> Result<Vec<&'t str>, DialectError> {
+    let Some(raw) = present(text, fields, field) else {
+        return Ok(Vec::new());
+    };
+    let array = Array::scan(raw).map_err(|_| DialectError::WrongType {
+        field,
+        expected: "an array",
+    })?;
+    Ok(array.texts(raw).collect())
+}
+
+pub(crate) fn named(raw: &str, field: &'static str) -> Result<String, DialectError> {
+    Object::scan(raw)
+        .ok()
+        .and_then(|object| object.get(raw, "name").and_then(json::string))
+        .ok_or(DialectError::WrongType {
+            field,
+            expected: "an array of named tools",
+        })
+}
+
+pub(crate) fn edit_member(
+    raw: &str,
+    key: &str,
+    edit: impl FnOnce(&str) -> Result<String, DialectError>,
+) -> Result<String, DialectError> {
+    let object = Object::scan(raw)?;
+    let Some(value) = object.get(raw, key) else {
+        return Ok(raw.to_string());
+    };
+    let new = edit(value)?;
+    Ok(object.edit(
+        raw,
+        |member| {
+            if member.key == key {
+                Change::Set(new.clone())
+            } else {
+                Change::Keep
+            }
+        },
+        &[],
+    ))
+}
+
+pub(crate) fn spelled(name: &str, edits: &Edits) -> String {
+    let plain = json::string(name);
+    edits
+        .spell_choice
+        .iter()
+        .find(|(from, _)| Some(from) == plain.as_ref())
+        .map_or(name.to_string(), |(_, to)| json::quote(to))
+}
+
+pub(crate) fn scan_object(raw: &str, field: &'static str) -> Result<Object, DialectError> {
+    Object::scan(raw).map_err(|_| DialectError::WrongType {
+        field,
+        expected: "an object",
+    })
+}
+
+pub(crate) fn scan_array(raw: &str, field: &'static str) -> Result<Array, DialectError> {
+    Array::scan(raw).map_err(|_| DialectError::WrongType {
+        field,
+        expected: "an array",
+    })
+}
+
+/// The object with some members set (in place, or at the end).
+pub(crate) fn with_members(raw: &str, set: &[(&str, String)]) -> Result<String, DialectError> {
+    let object = scan_object(raw, "body")?;
+    let added: Vec<(&str, String)> = set
+        .iter()
+        .filter(|(key, _)| object.member(key).is_none())
+        .cloned()
+        .collect();
+    Ok(object.edit(
+        raw,
+        |member| {
+            let new = set.iter().find(|(key, _)| *key == member.key);
+            new.map_or(Change::Keep, |(_, value)| Change::Set(value.clone()))
+        },
+        &added,
+    ))
+}
+
+/// A string member's text.
+pub(crate) fn text_of(raw: &str, key: &str) -> Option<String> {
+    let object = Object::scan(raw).ok()?;
+    object.get(raw, key).and_then(json::string)
+}
+
+/// A number member.
+pub(crate) fn count_of(raw: &str, key: &str) -> u64 {
+    Object::scan(raw)
+        .ok()
+        .and_then(|object| object.get(raw, key)?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// A part in canonical form, without the cache mark that runners add and move.
+pub(crate) fn without_cache_mark(part: &str) -> String {
+    let Ok(object) = Object::scan(part) else {
+        return part.to_string();
+    };
+    let bare = object.edit(
+        part,
+        |member| match member.key.as_str() {
+            "cache_control" => Change::Drop,
+            _ => Change::Keep,
+        },
+        &[],
+    );
+    json::canonical(&bare).unwrap_or(bare)
+}
