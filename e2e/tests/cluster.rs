@@ -1,7 +1,7 @@
 //! The local cluster itself: it comes up, stands beside another, survives being killed at
 //! any moment in the sense that the next command puts things right, and leaves nothing.
 //!
-//! `cargo test -p toolcrib-e2e --test cluster`, as root. The clusters have names of their
+//! `cargo test -p toolcrib-e2e --features cluster --test cluster`, as root. The clusters have names of their
 //! own, so one that is in use is left alone.
 
 use std::fs;

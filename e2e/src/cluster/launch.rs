@@ -47,7 +47,7 @@ pub fn launch(layout: &Layout, mut state: State, progress: &Progress) -> Result<
     let node = identify(layout, &mut outer)?;
     state.node = Some(node.clone());
     state.write(layout)?;
-    connect(state.index, node.outer.pid)?;
+    connect(layout, state.index, node.outer.pid)?;
     let mut stdin = outer.stdin.take().context("the node's input is piped")?;
     writeln!(stdin, "{GO}").context("the node ended before it started")?;
     drop(stdin);
@@ -121,11 +121,12 @@ fn identify(layout: &Layout, outer: &mut Child) -> Result<NodeProcesses> {
     }
 }
 
-fn connect(index: Index, node: i32) -> Result<()> {
+fn connect(layout: &Layout, index: Index, node: i32) -> Result<()> {
     let device = index.device();
     ip(&format!(
         "link add {device} type veth peer name eth0 netns {node}"
     ))?;
+    ip(&format!("link set {device} alias {}", layout.mark()))?;
     ip(&format!(
         "address add {}/30 dev {device}",
         index.host_address()

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
 
 /// The folder of everything that is kept between runs: `$TOOLCRIB_HOME`, else
 /// `~/.cache/toolcrib`.
@@ -101,6 +102,13 @@ impl Index {
         format!("toolcrib{}", self.0)
     }
 
+    /// The file with the mark of the device's cluster.
+    pub fn device_alias(self) -> PathBuf {
+        Path::new("/sys/class/net")
+            .join(self.device())
+            .join("ifalias")
+    }
+
     /// Whether the host's end of the veth pair exists.
     pub fn in_use(self) -> bool {
         Path::new("/sys/class/net").join(self.device()).exists()
@@ -137,6 +145,13 @@ impl Layout {
             dir: home.clusters().join(name.as_str()),
             home: home.clone(),
         }
+    }
+
+    /// Tells this cluster's device from one of another home: a digest of the folder, as the
+    /// kernel wants it short and `ip` without spaces.
+    pub fn mark(&self) -> String {
+        let digest = Sha256::digest(self.dir.as_os_str().as_encoded_bytes());
+        format!("{}-{}", self.name, &hex::encode(digest)[..16])
     }
 
     pub fn home(&self) -> &Path {

@@ -6,13 +6,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::io::Errno;
 
 use super::layout::{Index, Layout};
-use super::process::{output, poll, run};
+use super::process::{ip, poll};
 use super::state::State;
 
 /// Killing a namespace waits for each of its processes, some of them writing to disk.
@@ -29,7 +29,7 @@ pub fn sweep(layout: &Layout) -> Result<()> {
             node.inner.kill(KILL_DEADLINE)?;
             node.outer.kill(KILL_DEADLINE)?;
         }
-        remove_device(state.index)?;
+        remove_device(layout, state.index)?;
         for folder in cgroup_folders(layout, state.index)? {
             poll(
                 CGROUP_DEADLINE,
@@ -42,17 +42,21 @@ pub fn sweep(layout: &Layout) -> Result<()> {
 }
 
 /// The veth pair goes with the node's network namespace, which the kernel removes when it
-/// gets to it; the next cluster may want the name sooner.
-fn remove_device(index: Index) -> Result<()> {
-    if !index.in_use() {
+/// gets to it; the next cluster may want the name sooner. A device without the cluster's
+/// mark is another's, or not marked yet and will go by itself.
+fn remove_device(layout: &Layout, index: Index) -> Result<()> {
+    let marked = || match fs::read_to_string(index.device_alias()) {
+        Ok(alias) => Ok(alias.trim_end() == layout.mark()),
+        // The second is what reading says of a device that goes away meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(false),
+        Err(error) => Err(error).context("read a device's alias"),
+    };
+    if !marked()? {
         return Ok(());
     }
-    let mut command = Command::new("ip");
-    let ended = output(command.args(["link", "delete", &index.device()]))?;
-    if !ended.status.success() && index.in_use() {
-        run(&mut command)?;
-    }
-    Ok(())
+    let deleted = ip(&format!("link delete {}", index.device()));
+    if marked()? { deleted } else { Ok(()) }
 }
 
 /// The cluster's folder in each cgroup hierarchy that has one.
