@@ -121,6 +121,10 @@ fn with_memory<T>(use_it: impl FnOnce(&mut HashMap<String, Verdict>) -> T) -> T 
 /// Field by field, as text: values are parsed where they are understood.
 type Members = BTreeMap<String, Box<RawValue>>;
 
+fn member<'a>(members: &'a Members, name: &str) -> Option<&'a RawValue> {
+    members.get(name).map(|value| &**value)
+}
+
 #[derive(Default)]
 struct Reader {
     findings: Vec<Finding>,
@@ -147,7 +151,7 @@ impl Reader {
         if version < 2 {
             self.refuse_later_fields(&members);
         }
-        let of_version_2 = |name: &str| (version >= 2).then(|| members.get(name)).flatten();
+        let of_version_2 = |name: &str| (version >= 2).then(|| member(&members, name)).flatten();
         let mut auth: Option<DescribedAuth> = self.field(&members, "auth");
         if version < 2
             && let Some(auth) = &mut auth
@@ -159,7 +163,7 @@ impl Reader {
             digest: format!("sha256:{}", sha256(normalized.text.as_bytes())),
             description: self.field(&members, "description").unwrap_or_default(),
             tools,
-            feeds: self.feeds(members.get("feeds")),
+            feeds: self.feeds(member(&members, "feeds")),
             endpoints: self.field(&members, "endpoints").unwrap_or_default(),
             skill: self.skill(&members),
             auth,
@@ -222,7 +226,7 @@ impl Reader {
         }
     }
 
-    fn list(&mut self, written: Option<&Box<RawValue>>, name: &str) -> Vec<Box<RawValue>> {
+    fn list(&mut self, written: Option<&RawValue>, name: &str) -> Vec<Box<RawValue>> {
         let Some(written) = written else {
             return Vec::new();
         };
@@ -234,7 +238,7 @@ impl Reader {
             .unwrap_or_default()
     }
 
-    fn mcp(&mut self, written: Option<&Box<RawValue>>) -> Option<String> {
+    fn mcp(&mut self, written: Option<&RawValue>) -> Option<String> {
         #[derive(Deserialize)]
         struct Mcp {
             path: Option<String>,
@@ -261,7 +265,7 @@ impl Reader {
 
     fn tools(
         &mut self,
-        written: Option<&Box<RawValue>>,
+        written: Option<&RawValue>,
     ) -> BTreeMap<String, Result<DescribedTool, Finding>> {
         let mut tools = BTreeMap::new();
         for (index, raw) in self.list(written, "tools").into_iter().enumerate() {
@@ -289,7 +293,7 @@ impl Reader {
 
     fn feeds(
         &mut self,
-        written: Option<&Box<RawValue>>,
+        written: Option<&RawValue>,
     ) -> BTreeMap<String, Result<DescribedFeed, Finding>> {
         let mut feeds = BTreeMap::new();
         for (index, raw) in self.list(written, "feeds").into_iter().enumerate() {

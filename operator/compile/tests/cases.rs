@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::value::RawValue;
 use toolcrib_compile::{
-    Compilation, Diagnostic, Files, Inputs, Kind, Loaded, Role, check_defaults, check_grant,
-    check_provider, check_surface, compile_all, digest,
+    Compilation, Diagnostic, Files, Inputs, Kind, Loaded, Role, Settings, check_defaults,
+    check_grant, check_provider, check_surface, compile_all, digest, load,
 };
 
 #[test]
@@ -36,7 +36,7 @@ fn cases() {
 
 /// Compares one case with its expectation, or writes it. The answer is what is wrong.
 fn check(case: &Path) -> Option<String> {
-    let loaded = common::load_case(case);
+    let loaded = load(common::documents(case), Settings::default());
     let actual = describe(&loaded);
     for secret in loaded.secrets.values() {
         assert!(

@@ -4,14 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use toolcrib_compile::{Loaded, Settings, load};
-
-/// The case's own YAML files and what it includes.
-pub fn load_case(case: &Path) -> Loaded {
-    load(documents(case), Settings::default())
-}
-
-/// `(name, text)` of every YAML file of a case.
+/// `(name, text)` of every YAML file of a case: its own, and what its `include` lists.
 pub fn documents(case: &Path) -> Vec<(String, String)> {
     let include = std::fs::read_to_string(case.join("include")).unwrap_or_default();
     let included = include

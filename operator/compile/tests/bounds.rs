@@ -1,0 +1,81 @@
+//! Over a bound, surfaces and then tools go from the end; the rest stays.
+
+use toolcrib_compile::{Code, Compilation, ObjectRef, Settings, compile, load};
+
+/// An agent with `counts` tools on surfaces `s0`, `s1`, …, each with a schema of about
+/// `padding` bytes.
+fn check(counts: &[usize], padding: usize, kept: &[usize], code: Option<Code>) {
+    let mut text = String::from(
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: ModelProvider\nmetadata: {name: reef, namespace: pond}\nspec: {endpoints: [{dialect: OpenAI, url: \"https://reef.test/v1\"}], auth: None}\n",
+    );
+    let mut names = Vec::new();
+    for (surface, count) in counts.iter().enumerate() {
+        let tools: Vec<String> = (0..*count)
+            .map(|tool| {
+                format!(
+                    "{{name: t{tool:03}, inputSchema: {{type: object, description: {}}}, http: {{method: GET, path: /x}}}}",
+                    "x".repeat(padding)
+                )
+            })
+            .collect();
+        text.push_str(&format!(
+            "---\napiVersion: toolcrib.dev/v1alpha1\nkind: Surface\nmetadata: {{name: s{surface}, namespace: pond}}\nspec: {{url: \"https://fish.test\", descriptor: {{version: 2, tools: [{}]}}}}\n",
+            tools.join(", ")
+        ));
+        names.push((
+            format!("{{name: s{surface}}}"),
+            format!("{{surface: {{name: s{surface}}}, allow: [\"*\"]}}"),
+        ));
+    }
+    let (surfaces, rules): (Vec<String>, Vec<String>) = names.into_iter().unzip();
+    text.push_str(&format!(
+        "---\napiVersion: toolcrib.dev/v1alpha1\nkind: Agent\nmetadata: {{name: otter, namespace: pond}}\nspec: {{surfaces: [{}]}}\n---\napiVersion: toolcrib.dev/v1alpha1\nkind: ToolGrant\nmetadata: {{name: g, namespace: pond}}\nspec: {{agents: [otter], tools: [{}]}}\n",
+        surfaces.join(", "),
+        rules.join(", ")
+    ));
+    let loaded = load([("world.yaml".to_owned(), text)], Settings::default());
+    assert_eq!(loaded.errors, []);
+    let compilation: Compilation =
+        compile(&loaded.inputs, &ObjectRef::new("pond", "otter")).expect("is there");
+    let per_surface: Vec<usize> = (0..counts.len())
+        .map(|surface| {
+            let prefix = format!("s{surface}.");
+            let tools = &compilation.files.tools.tools;
+            tools
+                .iter()
+                .filter(|tool| tool.name.starts_with(&prefix))
+                .count()
+        })
+        .collect();
+    assert_eq!(per_surface, kept);
+    assert_eq!(compilation.tools.len(), kept.iter().sum::<usize>());
+    let withheld = counts.iter().sum::<usize>() - kept.iter().sum::<usize>();
+    assert_eq!(compilation.withheld.len(), withheld);
+    assert!(
+        compilation
+            .withheld
+            .iter()
+            .all(|withheld| Some(withheld.code) == code)
+    );
+}
+
+#[test]
+fn what_fits_stays() {
+    check(&[60, 60], 10, &[60, 60], None);
+}
+
+#[test]
+fn a_whole_surface_goes_first() {
+    check(&[60, 60, 1], 10, &[60, 60, 0], Some(Code::TooManyTools));
+}
+
+#[test]
+fn then_single_tools_of_the_last_one() {
+    check(&[125], 10, &[120], Some(Code::TooManyTools));
+}
+
+#[test]
+fn bytes_are_bounded_too() {
+    check(&[5, 20], 50_000, &[5, 0], Some(Code::ManifestTooLarge));
+    check(&[20], 50_000, &[14], Some(Code::ManifestTooLarge));
+}

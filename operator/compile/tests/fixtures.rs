@@ -1,0 +1,73 @@
+//! The contract's fixtures: complete directories that compile must produce byte for byte
+//! and that the mediator must load. Values and tokens in them are made up.
+
+#![allow(clippy::disallowed_methods, reason = "the fixtures are files")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toolcrib_compile::{
+    LastGood, ObjectRef, SecretKeyRef, Settings, compile, identity, load, materialize, names,
+};
+use toolcrib_manifest::{LinkConfig, SecretText};
+
+/// Fixture, case, namespace and name of the agent.
+const FIXTURES: [(&str, &str, &str, &str); 4] = [
+    ("analyst", "trading-desk", "trading", "analyst"),
+    ("executor", "trading-desk", "trading", "executor"),
+    ("everything", "everything", "pond", "otter"),
+    ("no-tools", "no-tools", "pond", "newt"),
+];
+
+#[test]
+fn fixtures_are_what_compile_produces() {
+    for (fixture, case, namespace, name) in FIXTURES {
+        check(fixture, case, &ObjectRef::new(namespace, name));
+    }
+}
+
+fn check(fixture: &str, case: &str, agent: &ObjectRef) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let settings = Settings {
+        link: Some(LinkConfig {
+            url: "https://toolcrib-link.toolcrib-system.svc:8443".to_owned(),
+            ca: "-----BEGIN CERTIFICATE-----\nMIIBlink\n-----END CERTIFICATE-----\n".to_owned(),
+            audience: names::LINK_AUDIENCE.to_owned(),
+        }),
+        ..Settings::default()
+    };
+    let documents = common::documents(&root.join("tests/cases").join(case));
+    let loaded = load(documents, settings);
+    let compilation = compile(&loaded.inputs, agent).expect("the agent is there");
+    let tokens = identity::runner_tokens(&BTreeMap::from([
+        ("token".to_owned(), identity::token(&agent.name, [1; 32])),
+        (
+            "previous-1".to_owned(),
+            identity::token(&agent.name, [2; 32]),
+        ),
+    ]));
+    let values =
+        |reference: &SecretKeyRef| -> Option<SecretText> { loaded.secrets.get(reference).cloned() };
+    let done = materialize(&compilation, &values, &LastGood::default(), &tokens);
+    assert!(done.missing.is_empty(), "{fixture}: {:?}", done.missing);
+
+    let directory = root.join("../../crds/manifest/fixtures").join(fixture);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::create_dir_all(&directory).expect("writable");
+        for (name, bytes) in &done.files {
+            std::fs::write(directory.join(name), bytes).expect("writable");
+        }
+    }
+    for (name, bytes) in &done.files {
+        let path = directory.join(name);
+        let expected = std::fs::read(&path).unwrap_or_default();
+        assert_eq!(
+            String::from_utf8_lossy(bytes),
+            String::from_utf8_lossy(&expected),
+            "{}\nIf compile is right: UPDATE_EXPECT=1 cargo test -p toolcrib-compile --test fixtures",
+            path.display()
+        );
+    }
+}
