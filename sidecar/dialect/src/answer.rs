@@ -25,8 +25,8 @@ pub fn answer(
         (Dialect::OpenaiChat, true) => openai_chat::stream::events(request, text, usage),
         (Dialect::AnthropicMessages, false) => anthropic::answer::whole(text, usage),
         (Dialect::AnthropicMessages, true) => anthropic::stream::events(text, usage),
-        (Dialect::OpenaiResponses, false) => responses::answer::whole(text, usage),
-        (Dialect::OpenaiResponses, true) => responses::stream::events(text, usage),
+        (Dialect::OpenaiResponses, false) => responses::answer::whole(request, text, usage),
+        (Dialect::OpenaiResponses, true) => responses::stream::events(request, text, usage),
     }?;
     Ok(Answered {
         content_type: content_type(request),

@@ -37,16 +37,15 @@ mod answer;
 mod anthropic;
 mod error;
 pub mod json;
-mod later;
 mod openai_chat;
 mod read;
 mod reassembly;
 mod reply;
 mod request;
+mod responses;
 
 mod sse;
 
-use later as responses;
 
 pub use answer::{Answered, answer, models_body, stored_items, terminal_answer};
 pub use error::{DialectError, ErrorShape, error_body, error_events};

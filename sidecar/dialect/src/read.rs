@@ -126,3 +126,45 @@ pub(crate) fn without_cache_mark(part: &str) -> String {
     );
     json::canonical(&bare).unwrap_or(bare)
 }
+
+/// The runner's tools (`None`: it sent none) and more at their end.
+pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, DialectError> {
+    let Some(raw) = tools else {
+        return Ok(json::array(more));
+    };
+    let array = Array::scan(raw)?;
+    Ok(array.edit(raw, |_| Change::Keep, &[(array.items.len(), more)]))
+}
+
+/// Whether the history is to be changed at all.
+pub(crate) fn edits_history(edits: &Edits) -> bool {
+    !edits.inserted.is_empty() || !edits.appended.is_empty() || edits.context.is_some()
+}
+
+/// The history with everything put in. `late`: before which item the context message
+/// goes, which speaks as `role`.
+pub(crate) fn edited_history(
+    raw: &str,
+    edits: &Edits,
+    role: &str,
+    late: impl FnOnce(&[&str]) -> usize,
+) -> Result<String, DialectError> {
+    let items = Array::scan(raw)?;
+    let context = edits.context.as_ref().map(|context| {
+        vec![json::object(&[
+            ("role", json::quote(role)),
+            ("content", json::quote(context)),
+        ])]
+    });
+    let mut inserted: Vec<(usize, &[String])> = edits
+        .inserted
+        .iter()
+        .map(|insertion| (insertion.before, insertion.items.as_slice()))
+        .collect();
+    if let Some(context) = &context {
+        let texts: Vec<&str> = items.texts(raw).collect();
+        inserted.push((late(&texts), context));
+    }
+    inserted.push((items.items.len(), &edits.appended));
+    Ok(items.edit(raw, |_| Change::Keep, &inserted))
+}

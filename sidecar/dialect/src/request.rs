@@ -235,8 +235,8 @@ impl Request {
         self.view.legacy_functions
     }
 
-    /// The messages (Responses: input items), each as its JSON text. Empty where the
-    /// history is a plain string.
+    /// The messages (Responses: input items), each as its JSON text. An input that is a
+    /// plain string is one item.
     pub fn history(&self) -> impl ExactSizeIterator<Item = &str> {
         self.history.iter().map(|range| &self.text[range.clone()])
     }
@@ -326,8 +326,13 @@ fn history(
         };
     };
     let raw = &text[member.value.clone()];
-    if dialect == Dialect::OpenaiResponses && (raw.starts_with('"') || json::is_null(raw)) {
-        return Ok(Vec::new());
+    if dialect == Dialect::OpenaiResponses {
+        if json::is_null(raw) {
+            return Ok(Vec::new());
+        }
+        if raw.starts_with('"') {
+            return Ok(vec![member.value.clone()]);
+        }
     }
     let items = Array::scan(raw).map_err(|_| DialectError::WrongType {
         field,

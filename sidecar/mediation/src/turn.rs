@@ -23,6 +23,7 @@ use crate::trace::{TraceRound, TurnRecord};
 
 mod finish;
 mod past;
+mod rejection;
 mod round;
 
 use past::Past;

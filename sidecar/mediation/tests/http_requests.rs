@@ -1,4 +1,5 @@
 //! Arguments as requests: what a path may carry, byte by byte.
+#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use serde_json::{Value, json};
 use toolcrib_manifest::{RawJson, Tool};

@@ -8,6 +8,7 @@ use toolcrib_manifest::{RawJson, Tier};
 
 use super::Turn;
 use super::past::{Key, Past};
+use super::rejection::{duplicate_result, order_result, unknown_result};
 use crate::arguments::{self, Refusal};
 use crate::call::{CallId, ManagedCall, RunnerCall};
 use crate::catalog::CatalogTool;
@@ -19,8 +20,6 @@ use crate::trace::{DuplicateOf, TraceCall, TraceRound, TraceUsage};
 
 /// Calls of one group at most: enough to hide latency, too few to flood a service.
 const MAX_PARALLEL: usize = 8;
-/// The failure from which on the schema is no longer repeated.
-const RETRIES_EXHAUSTED_AT: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Round {
@@ -50,7 +49,7 @@ enum SlotState {
 }
 
 #[derive(Debug)]
-struct Answered {
+pub(super) struct Answered {
     result: String,
     latency: Duration,
     /// The call was sent to its service, as far as anybody knows.
@@ -62,7 +61,7 @@ struct Answered {
 }
 
 impl Answered {
-    fn rejected(result: String, made: bool) -> Self {
+    pub(super) fn rejected(result: String, made: bool) -> Self {
         Self {
             result,
             latency: Duration::ZERO,
@@ -161,7 +160,7 @@ impl Turn {
         let state = match (order, ours.tool) {
             (Some(code), _) => Err(Answered::rejected(order_result(code), false)),
             (None, Err(code)) => Err(Answered::rejected(
-                error_result(code, &unknown_message(code, &call.name), None, None),
+                unknown_result(code, &call.name),
                 code == ResultCode::PermissionDenied,
             )),
             (None, Ok(tool)) => self.ready(ours.index, call, &tool),
@@ -214,35 +213,6 @@ impl Turn {
             digest: tool.digest.clone(),
             claw_id,
         })
-    }
-
-    /// A failed validation: with the schema twice, then without.
-    fn refused(&mut self, tool: &CatalogTool, refusal: &Refusal) -> Answered {
-        if refusal.code == ResultCode::UnsupportedTool {
-            let result = error_result(refusal.code, &refusal.message, None, None);
-            return Answered::rejected(result, true);
-        }
-        let failures = self.failures.entry(tool.name().to_string()).or_default();
-        *failures += 1;
-        let exhausted = *failures >= RETRIES_EXHAUSTED_AT;
-        let mut details = vec![("retryable", (!exhausted).to_string())];
-        if let Some((path, rule)) = &refusal.place {
-            details.push(("path", json::quote(path)));
-            details.push(("rule", json::quote(rule)));
-        }
-        if !exhausted {
-            details.push(("schema", tool.shown_schema.clone()));
-        }
-        let code = if exhausted {
-            ResultCode::RetriesExhausted
-        } else {
-            refusal.code
-        };
-        let details = json::object(&details);
-        Answered::rejected(
-            error_result(code, &refusal.message, Some(&details), None),
-            exhausted,
-        )
     }
 }
 
@@ -437,49 +407,6 @@ fn runner_slot(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>) -> S
         tool: None,
         arguments: as_json(&reply.calls()[call.index].arguments),
         state: SlotState::Answered(Answered::rejected(order_result(code), false)),
-    }
-}
-
-fn order_result(code: ResultCode) -> String {
-    let message = match code {
-        ResultCode::TerminalOnSuccessOrder => {
-            "nothing was run: a call that ends the turn must be the last of its message"
-        }
-        ResultCode::ToolBudgetExhausted => {
-            "this call was not run: the turn has no rounds left; answer with what is known"
-        }
-        _ => {
-            "nothing was run: call the managed service tools first, alone, and other tools in a \
-             later message, one kind at a time"
-        }
-    };
-    error_result(code, message, None, None)
-}
-
-fn duplicate_result(name: &str, duplicate: DuplicateOf) -> String {
-    let details = json::object(&[
-        ("round", duplicate.round.to_string()),
-        ("count", duplicate.count.to_string()),
-    ]);
-    error_result(
-        ResultCode::DuplicateToolCall,
-        &format!(
-            "{name} was called with these arguments in round {}; it was not run again, \
-             see that result",
-            duplicate.round
-        ),
-        Some(&details),
-        None,
-    )
-}
-
-fn unknown_message(code: ResultCode, name: &str) -> String {
-    match code {
-        ResultCode::PermissionDenied => format!("{name} is not granted"),
-        ResultCode::UnsupportedRequirement => {
-            format!("{name} has a restriction that this release does not know")
-        }
-        _ => format!("there is no tool `{name}`"),
     }
 }
 

@@ -1,0 +1,75 @@
+//! The reply as JSON for the runner.
+
+use super::reply;
+use crate::json::{self, Object};
+use crate::read::{present, scan_array, text_of, with_members};
+use crate::{DialectError, Request, Usage};
+
+/// The provider says the request's tools and choice again; the runner hears its own.
+pub(crate) fn whole(
+    request: &Request,
+    text: &str,
+    usage: Option<Usage>,
+) -> Result<String, DialectError> {
+    let body = Object::scan(text)?;
+    let asked = Object::scan(request.as_text())?;
+    let mut set = Vec::new();
+    for (field, unset) in [("tools", "[]"), ("tool_choice", "\"auto\"")] {
+        if body.member(field).is_some() {
+            let own = present(request.as_text(), &asked, field).unwrap_or(unset);
+            set.push((field, own.to_string()));
+        }
+    }
+    if let Some(usage) = usage {
+        set.push(("usage", summed_usage(present(text, &body, "usage"), usage)?));
+    }
+    with_members(text, &set)
+}
+
+pub(crate) fn stored(text: &str) -> Result<Vec<String>, DialectError> {
+    let output = reply::output(text)?;
+    Ok(scan_array(output, "output")?
+        .texts(output)
+        .map(String::from)
+        .collect())
+}
+
+/// One message without words: a runner that stores the reply has something to store, by
+/// which the hidden rounds are found again.
+pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
+    let id = text_of(text, "id").unwrap_or_default();
+    let id = format!("msg_{}", id.strip_prefix("resp_").unwrap_or(&id));
+    let part = json::object(&[
+        ("type", json::quote("output_text")),
+        ("annotations", "[]".into()),
+        ("text", json::quote("")),
+    ]);
+    let message = json::object(&[
+        ("id", json::quote(&id)),
+        ("type", json::quote("message")),
+        ("status", json::quote("completed")),
+        ("role", json::quote("assistant")),
+        ("content", json::array(&[part])),
+    ]);
+    with_members(
+        text,
+        &[
+            ("output", json::array(&[message])),
+            ("status", json::quote("completed")),
+            ("incomplete_details", "null".into()),
+        ],
+    )
+}
+
+/// The usage object with the turn's sums; its details stay the last reply's.
+fn summed_usage(raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
+    let total = usage.prompt_tokens.saturating_add(usage.completion_tokens);
+    with_members(
+        raw.unwrap_or("{}"),
+        &[
+            ("input_tokens", usage.prompt_tokens.to_string()),
+            ("output_tokens", usage.completion_tokens.to_string()),
+            ("total_tokens", total.to_string()),
+        ],
+    )
+}

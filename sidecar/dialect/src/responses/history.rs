@@ -1,0 +1,119 @@
+//! The items of the history, read for recognizing them again.
+//!
+//! What a reply consists of is the assistant's; an item that a runner may leave out when
+//! it stores a reply (reasoning, the provider's own calls) says nothing.
+
+use super::{item, reply};
+use crate::json;
+use crate::read::{present, scan_array, scan_object, text_of, with_members, without_cache_mark};
+use crate::{CallKind, DialectError, HistoryItem, HistoryPart};
+
+const ASSISTANT: &str = "assistant";
+const TOOL: &str = "tool";
+
+pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
+    // The whole input is one text.
+    if let Some(text) = json::string(item) {
+        return Ok(said("user", text_part(text)));
+    }
+    let fields = scan_object(item, "input")?;
+    let kind = item::kind(item);
+    let role = text_of(item, "role");
+    if let ("" | "message", Some(role)) = (kind.as_str(), role) {
+        let content = present(item, &fields, "content").unwrap_or("\"\"");
+        return Ok(said(&role, message_parts(content)?));
+    }
+    if let Some(call) = item::call(item, 0)? {
+        let arguments = match (call.answer, call.raw.kind) {
+            (item::Answer::RunnersOwn, _) => String::new(),
+            (item::Answer::Text(_), CallKind::Function) => {
+                json::canonical(&call.raw.arguments).unwrap_or(call.raw.arguments)
+            }
+            (item::Answer::Text(_), CallKind::Custom) => call.raw.arguments,
+        };
+        let part = HistoryPart::Call {
+            id: call.raw.id,
+            name: call.raw.name,
+            arguments,
+        };
+        return Ok(said(ASSISTANT, vec![part]));
+    }
+    Ok(match kind.as_str() {
+        "program_output" => said(ASSISTANT, Vec::new()),
+        "tool_search_output" if text_of(item, "execution").as_deref() == Some("server") => {
+            said(ASSISTANT, Vec::new())
+        }
+        _ if kind.ends_with("_output") => {
+            let output = present(item, &fields, "output").unwrap_or("\"\"");
+            let part = HistoryPart::Result {
+                call_id: text_of(item, "call_id").unwrap_or_default(),
+                content: output_text(output),
+            };
+            said(TOOL, vec![part])
+        }
+        "mcp_approval_response" | "additional_tools" => {
+            said(TOOL, vec![HistoryPart::Other(without_cache_mark(item))])
+        }
+        // A reference says what it refers to, and only the provider knows that.
+        "" | "item_reference" => said(
+            ASSISTANT,
+            vec![HistoryPart::Other(without_cache_mark(item))],
+        ),
+        _ => said(ASSISTANT, Vec::new()),
+    })
+}
+
+pub(crate) fn respell(
+    item: &str,
+    spell: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, DialectError> {
+    if !matches!(item::kind(item).as_str(), "function_call" | "custom_tool_call") {
+        return Ok(item.to_string());
+    }
+    match text_of(item, "name").and_then(|name| spell(&name)) {
+        Some(name) => with_members(item, &[("name", json::quote(&name))]),
+        None => Ok(item.to_string()),
+    }
+}
+
+fn said(role: &str, parts: Vec<HistoryPart>) -> HistoryItem {
+    HistoryItem {
+        role: role.to_string(),
+        parts,
+    }
+}
+
+/// Adjacent texts are one, and empty text is none, however it was written.
+fn message_parts(content: &str) -> Result<Vec<HistoryPart>, DialectError> {
+    if let Some(text) = json::string(content) {
+        return Ok(text_part(text));
+    }
+    let mut parts: Vec<HistoryPart> = Vec::new();
+    for part in scan_array(content, "content")?.texts(content) {
+        match (text_of(part, "text"), parts.last_mut()) {
+            (Some(text), Some(HistoryPart::Text(before))) => before.push_str(&text),
+            (Some(text), _) => parts.extend(text_part(text)),
+            (None, _) => parts.push(HistoryPart::Other(without_cache_mark(part))),
+        }
+    }
+    Ok(parts)
+}
+
+fn text_part(text: String) -> Vec<HistoryPart> {
+    (!text.is_empty())
+        .then_some(HistoryPart::Text(text))
+        .into_iter()
+        .collect()
+}
+
+/// Text, text parts joined, or whatever else it is.
+fn output_text(output: &str) -> String {
+    if let Some(text) = json::string(output) {
+        return text;
+    }
+    let wrapped = json::object(&[("content", output.to_string())]);
+    match reply::message_text(&wrapped) {
+        Ok(text) if !text.is_empty() => text,
+        Ok(_) | Err(_) => json::canonical(output).unwrap_or_else(|| output.to_string()),
+    }
+}

@@ -1,0 +1,219 @@
+//! The request: `input`, `tools`, `tool_choice`.
+
+use super::{history, item};
+use crate::json::{self, Array, Change, Object};
+use crate::read::{
+    appended, edit_member, edited_history, edits_history, elements, present, spelled, text_of,
+    with_members,
+};
+use crate::request::RequestView;
+use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit};
+
+/// State that is not in the body, so that rounds cannot be put where they belong.
+const STATE_ELSEWHERE: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
+
+pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
+    let mut tools = Vec::new();
+    for tool in elements(text, fields, "tools")? {
+        tools.extend(item::declared(tool)?);
+    }
+    if present(text, fields, "input").is_some_and(|input| input.starts_with('[')) {
+        for item in elements(text, fields, "input")? {
+            tools.extend(found_tools(item)?);
+        }
+    }
+    let tool_choice = match present(text, fields, "tool_choice") {
+        Some(raw) => choice(raw)?,
+        None => ToolChoice::Unset,
+    };
+    Ok(RequestView {
+        tools,
+        tool_choice,
+        choices: 1,
+        include_usage: true,
+        legacy_functions: false,
+    })
+}
+
+/// Tools that come with an item of the history: found by a search, or added later.
+fn found_tools(item: &str) -> Result<Vec<String>, DialectError> {
+    if !matches!(
+        item::kind(item).as_str(),
+        "tool_search_output" | "additional_tools"
+    ) {
+        return Ok(Vec::new());
+    }
+    let fields = Object::scan(item)?;
+    let names = elements(item, &fields, "tools")?
+        .into_iter()
+        .map(item::declared)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(names.concat())
+}
+
+pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
+    if !edits.tools.is_empty() {
+        whole_conversation(text, fields)?;
+    }
+    let model = json::quote(&edits.model);
+    let tools = declared_tools(text, fields, edits)?;
+    let choice = edited_choice(text, fields, edits)?;
+    let input = edited_input(text, fields, edits)?;
+    let mut added: Vec<(&str, String)> = Vec::new();
+    for (key, value) in [
+        ("model", Some(model.clone())),
+        ("input", input.clone()),
+        ("tools", tools.clone()),
+        ("tool_choice", choice.clone()),
+    ] {
+        if let (Some(value), None) = (value, fields.member(key)) {
+            added.push((key, value));
+        }
+    }
+    let change = |value: &Option<String>| value.clone().map_or(Change::Keep, Change::Set);
+    Ok(fields.edit(
+        text,
+        |member| match member.key.as_str() {
+            "model" => Change::Set(model.clone()),
+            "input" => change(&input),
+            "tools" => change(&tools),
+            "tool_choice" => change(&choice),
+            "stream" if edits.unstream => Change::Set("false".into()),
+            "stream_options" if edits.unstream => Change::Drop,
+            _ => Change::Keep,
+        },
+        &added,
+    ))
+}
+
+fn whole_conversation(text: &str, fields: &Object) -> Result<(), DialectError> {
+    let elsewhere = STATE_ELSEWHERE
+        .into_iter()
+        .find(|field| present(text, fields, field).is_some());
+    let later = (present(text, fields, "background") == Some("true")).then_some("background");
+    match elsewhere.or(later) {
+        Some(field) => Err(DialectError::FieldRefused(field.to_string())),
+        None => Ok(()),
+    }
+}
+
+fn declared_tools(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    if edits.tools.is_empty() {
+        return Ok(None);
+    }
+    let more: Vec<String> = edits
+        .tools
+        .iter()
+        .map(|tool| {
+            json::object(&[
+                ("type", json::quote("function")),
+                ("name", json::quote(&tool.name)),
+                ("description", json::quote(&tool.description)),
+                ("parameters", tool.schema.clone()),
+                // Left out, it would make optional arguments required.
+                ("strict", "false".into()),
+            ])
+        })
+        .collect();
+    appended(present(text, fields, "tools"), &more).map(Some)
+}
+
+fn edited_choice(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    let raw = present(text, fields, "tool_choice");
+    match (edits.tool_choice, raw) {
+        (ToolChoiceEdit::None, _) => Ok(Some(json::quote("none"))),
+        (ToolChoiceEdit::Auto, Some(raw)) if item::kind(raw) == "allowed_tools" => {
+            let relaxed = with_members(raw, &[("mode", json::quote("auto"))])?;
+            spelled_choice(&relaxed, edits).map(Some)
+        }
+        (ToolChoiceEdit::Auto, _) => Ok(Some(json::quote("auto"))),
+        (ToolChoiceEdit::Keep, Some(raw)) => spelled_choice(raw, edits).map(Some),
+        (ToolChoiceEdit::Keep, None) => Ok(None),
+    }
+}
+
+/// `tool_choice` with the names that it mentions spelled as they are presented.
+fn spelled_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
+    let spell = |entry: &str| match item::kind(entry).as_str() {
+        "function" | "custom" => edit_member(entry, "name", |name| Ok(spelled(name, edits))),
+        _ => Ok(entry.to_string()),
+    };
+    if item::kind(raw) != "allowed_tools" {
+        return spell(raw);
+    }
+    edit_member(raw, "tools", |tools| {
+        let scan = Array::scan(tools)?;
+        let entries: Vec<String> = scan.texts(tools).map(spell).collect::<Result<_, _>>()?;
+        Ok(scan.edit(tools, |at| Change::Set(entries[at].clone()), &[]))
+    })
+}
+
+/// The input with everything put in; a text becomes the message that it stands for.
+fn edited_input(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    if !edits_history(edits) {
+        return Ok(None);
+    }
+    let raw = match present(text, fields, "input") {
+        Some(raw) if raw.starts_with('"') => json::array(&[json::object(&[
+            ("role", json::quote("user")),
+            ("content", raw.to_string()),
+        ])]),
+        Some(raw) => raw.to_string(),
+        None => "[]".to_string(),
+    };
+    edited_history(&raw, edits, "system", late).map(Some)
+}
+
+/// Before the last user message: late, and never between a call and its result.
+fn late(items: &[&str]) -> usize {
+    items
+        .iter()
+        .rposition(|item| history::read(item).is_ok_and(|item| item.role == "user"))
+        .unwrap_or(items.len())
+}
+
+const CHOICE: DialectError = DialectError::WrongType {
+    field: "tool_choice",
+    expected: "auto, none, required or an object that names a tool",
+};
+
+fn choice(raw: &str) -> Result<ToolChoice, DialectError> {
+    if let Some(word) = json::string(raw) {
+        return match word.as_str() {
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::None),
+            "required" => Ok(ToolChoice::Required),
+            _ => Err(CHOICE),
+        };
+    }
+    let object = Object::scan(raw).map_err(|_| CHOICE)?;
+    match item::kind(raw).as_str() {
+        "function" | "custom" => text_of(raw, "name").map(ToolChoice::Named).ok_or(CHOICE),
+        "allowed_tools" => {
+            let tools = object.get(raw, "tools").ok_or(CHOICE)?;
+            let names = Array::scan(tools)
+                .map_err(|_| CHOICE)?
+                .texts(tools)
+                .filter(|tool| matches!(item::kind(tool).as_str(), "function" | "custom"))
+                .filter_map(|tool| text_of(tool, "name"))
+                .collect();
+            Ok(match text_of(raw, "mode").as_deref() {
+                Some("required") => ToolChoice::AllowedRequired(names),
+                _ => ToolChoice::AllowedAuto(names),
+            })
+        }
+        _ => Ok(ToolChoice::Other),
+    }
+}

@@ -1,0 +1,235 @@
+//! A whole reply said again as events.
+//!
+//! Each item opens empty, grows and is said whole when it is done; an item that no delta
+//! is needed for (the provider's own calls, what comes later) opens whole.
+
+use super::answer;
+use super::item;
+use super::reply;
+use crate::json::{self, Object};
+use crate::read::{present, scan_array, scan_object, text_of, with_members};
+use crate::{DialectError, Request, Usage, sse};
+
+pub(crate) fn events(
+    request: &Request,
+    text: &str,
+    usage: Option<Usage>,
+) -> Result<String, DialectError> {
+    let response = answer::whole(request, text, usage)?;
+    let opening = opened(&response)?;
+    let mut out = Events {
+        out: String::with_capacity(text.len() * 3),
+        number: 0,
+    };
+    out.say("response.created", &[("response", opening.clone())]);
+    out.say("response.in_progress", &[("response", opening)]);
+    let output = reply::output(&response)?;
+    for (index, item) in scan_array(output, "output")?.texts(output).enumerate() {
+        Said {
+            out: &mut out,
+            place: vec![
+                ("item_id", json::quote(&item_id(item, index))),
+                ("output_index", index.to_string()),
+            ],
+        }
+        .item(item, index)?;
+    }
+    let ending = match text_of(&response, "status").as_deref() {
+        Some("incomplete") => "response.incomplete",
+        Some("failed" | "cancelled") => "response.failed",
+        _ => "response.completed",
+    };
+    out.say(ending, &[("response", response)]);
+    Ok(out.out)
+}
+
+/// The response before it says anything.
+fn opened(response: &str) -> Result<String, DialectError> {
+    let fields = Object::scan(response)?;
+    let mut set = vec![
+        ("status", json::quote("in_progress")),
+        ("output", "[]".to_string()),
+    ];
+    for key in ["usage", "error", "incomplete_details", "completed_at"] {
+        if fields.member(key).is_some() {
+            set.push((key, "null".into()));
+        }
+    }
+    with_members(response, &set)
+}
+
+/// Some servers give items no id, and events name them all the same.
+fn item_id(item: &str, index: usize) -> String {
+    text_of(item, "id").unwrap_or_else(|| format!("item_{index}"))
+}
+
+struct Events {
+    out: String,
+    number: u64,
+}
+
+impl Events {
+    fn say(&mut self, event: &str, members: &[(&str, String)]) {
+        let mut all = vec![("type", json::quote(event))];
+        all.push(("sequence_number", self.number.to_string()));
+        all.extend(members.iter().cloned());
+        self.number += 1;
+        self.out
+            .push_str(&sse::frame(Some(event), &json::object(&all)));
+    }
+}
+
+/// One item's events.
+struct Said<'e> {
+    out: &'e mut Events,
+    place: Vec<(&'static str, String)>,
+}
+
+impl Said<'_> {
+    fn item(&mut self, item: &str, index: usize) -> Result<(), DialectError> {
+        let fields = scan_object(item, "output")?;
+        let raw = |key| present(item, &fields, key);
+        let status = fields
+            .member("status")
+            .map(|_| ("status", json::quote("in_progress")));
+        let kind = item::kind(item);
+        let emptied: &[(&str, &str)] = match kind.as_str() {
+            "message" => &[("content", "[]")],
+            "function_call" => &[("arguments", "\"\"")],
+            "custom_tool_call" => &[("input", "\"\"")],
+            "reasoning" => &[("summary", "[]"), ("content", "[]")],
+            _ => &[],
+        };
+        let mut set: Vec<(&str, String)> = emptied
+            .iter()
+            .filter(|(key, _)| raw(key).is_some())
+            .map(|(key, empty)| (*key, (*empty).to_string()))
+            .collect();
+        if !emptied.is_empty() {
+            set.extend(status);
+        }
+        let index = ("output_index", index.to_string());
+        let opening = with_members(item, &set)?;
+        self.out.say(
+            "response.output_item.added",
+            &[index.clone(), ("item", opening)],
+        );
+        match kind.as_str() {
+            "message" => self.parts(raw("content"))?,
+            "function_call" => self.grown("response.function_call_arguments", "arguments", item)?,
+            "custom_tool_call" => self.grown("response.custom_tool_call_input", "input", item)?,
+            "reasoning" => {
+                self.summary(raw("summary"))?;
+                self.parts(raw("content"))?;
+            }
+            _ => {}
+        }
+        self.out.say(
+            "response.output_item.done",
+            &[index, ("item", item.to_string())],
+        );
+        Ok(())
+    }
+
+    fn say(&mut self, event: &str, members: &[(&str, String)]) {
+        let mut all: Vec<(&str, String)> = self.place.clone();
+        all.extend(members.iter().cloned());
+        self.out.say(event, &all);
+    }
+
+    /// A text member in one piece, then as a whole.
+    fn grown(&mut self, event: &str, key: &str, item: &str) -> Result<(), DialectError> {
+        let fields = scan_object(item, "output")?;
+        let Some(raw) = present(item, &fields, key) else {
+            return Ok(());
+        };
+        self.say(&format!("{event}.delta"), &[("delta", raw.to_string())]);
+        self.say(&format!("{event}.done"), &[(key, raw.to_string())]);
+        Ok(())
+    }
+
+    fn summary(&mut self, summary: Option<&str>) -> Result<(), DialectError> {
+        let Some(summary) = summary else {
+            return Ok(());
+        };
+        for (index, part) in scan_array(summary, "summary")?.texts(summary).enumerate() {
+            let at = ("summary_index", index.to_string());
+            let fields = scan_object(part, "summary")?;
+            let text = present(part, &fields, "text").unwrap_or("\"\"").to_string();
+            let opening = with_members(part, &[("text", json::quote(""))])?;
+            let said = |name: &str| format!("response.reasoning_summary_{name}");
+            self.say(&said("part.added"), &[at.clone(), ("part", opening)]);
+            self.say(&said("text.delta"), &[at.clone(), ("delta", text.clone())]);
+            self.say(&said("text.done"), &[at.clone(), ("text", text)]);
+            self.say(&said("part.done"), &[at, ("part", part.to_string())]);
+        }
+        Ok(())
+    }
+
+    fn parts(&mut self, content: Option<&str>) -> Result<(), DialectError> {
+        let Some(content) = content else {
+            return Ok(());
+        };
+        for (index, part) in scan_array(content, "content")?.texts(content).enumerate() {
+            self.part(part, ("content_index", index.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: &str, at: (&str, String)) -> Result<(), DialectError> {
+        let fields = scan_object(part, "content")?;
+        let raw = |key| present(part, &fields, key);
+        let (event, key) = match item::kind(part).as_str() {
+            "output_text" => ("response.output_text", "text"),
+            "refusal" => ("response.refusal", "refusal"),
+            "reasoning_text" => ("response.reasoning_text", "text"),
+            _ => ("", ""),
+        };
+        let mut set = vec![(key, json::quote(""))];
+        for list in ["annotations", "logprobs"] {
+            set.extend(raw(list).map(|_| (list, "[]".to_string())));
+        }
+        let opening = match event {
+            "" => part.to_string(),
+            _ => with_members(part, &set)?,
+        };
+        let added = "response.content_part.added";
+        self.say(added, &[at.clone(), ("part", opening)]);
+        if let Some(text) = raw(key).filter(|_| !event.is_empty()) {
+            let mut delta = vec![at.clone(), ("delta", text.to_string())];
+            let mut done = vec![at.clone(), (key, text.to_string())];
+            if event == "response.output_text" {
+                let logprobs = raw("logprobs").unwrap_or("[]").to_string();
+                delta.push(("logprobs", logprobs.clone()));
+                done.push(("logprobs", logprobs));
+            }
+            self.say(&format!("{event}.delta"), &delta);
+            self.annotations(raw("annotations"), &at)?;
+            self.say(&format!("{event}.done"), &done);
+        }
+        let done = "response.content_part.done";
+        self.say(done, &[at, ("part", part.to_string())]);
+        Ok(())
+    }
+
+    fn annotations(
+        &mut self,
+        annotations: Option<&str>,
+        at: &(&str, String),
+    ) -> Result<(), DialectError> {
+        let Some(raw) = annotations else {
+            return Ok(());
+        };
+        for (index, annotation) in scan_array(raw, "annotations")?.texts(raw).enumerate() {
+            self.say(
+                "response.output_text.annotation.added",
+                &[
+                    at.clone(),
+                    ("annotation_index", index.to_string()),
+                    ("annotation", annotation.to_string()),
+                ],
+            );
+        }
+        Ok(())
+    }
+}

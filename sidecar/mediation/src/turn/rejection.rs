@@ -1,0 +1,90 @@
+//! What a call that does not run is answered with.
+
+use toolcrib_dialect::json;
+
+use super::Turn;
+use super::round::Answered;
+use crate::arguments::Refusal;
+use crate::catalog::CatalogTool;
+use crate::codes::ResultCode;
+use crate::outcome::error_result;
+use crate::trace::DuplicateOf;
+
+/// The failure from which on the schema is no longer repeated.
+const RETRIES_EXHAUSTED_AT: u32 = 3;
+
+impl Turn {
+    /// A failed validation: with the schema twice, then without.
+    pub(super) fn refused(&mut self, tool: &CatalogTool, refusal: &Refusal) -> Answered {
+        if refusal.code == ResultCode::UnsupportedTool {
+            let result = error_result(refusal.code, &refusal.message, None, None);
+            return Answered::rejected(result, true);
+        }
+        let failures = self.failures.entry(tool.name().to_string()).or_default();
+        *failures += 1;
+        let exhausted = *failures >= RETRIES_EXHAUSTED_AT;
+        let mut details = vec![("retryable", (!exhausted).to_string())];
+        if let Some((path, rule)) = &refusal.place {
+            details.push(("path", json::quote(path)));
+            details.push(("rule", json::quote(rule)));
+        }
+        if !exhausted {
+            details.push(("schema", tool.shown_schema.clone()));
+        }
+        let code = if exhausted {
+            ResultCode::RetriesExhausted
+        } else {
+            refusal.code
+        };
+        let details = json::object(&details);
+        Answered::rejected(
+            error_result(code, &refusal.message, Some(&details), None),
+            exhausted,
+        )
+    }
+}
+
+/// Nothing of this reply was run.
+pub(super) fn order_result(code: ResultCode) -> String {
+    let message = match code {
+        ResultCode::TerminalOnSuccessOrder => {
+            "nothing was run: a call that ends the turn must be the last of its message"
+        }
+        ResultCode::ToolBudgetExhausted => {
+            "this call was not run: the turn has no rounds left; answer with what is known"
+        }
+        _ => {
+            "nothing was run: call the managed service tools first, alone, and other tools in a \
+             later message, one kind at a time"
+        }
+    };
+    error_result(code, message, None, None)
+}
+
+pub(super) fn duplicate_result(name: &str, duplicate: DuplicateOf) -> String {
+    let details = json::object(&[
+        ("round", duplicate.round.to_string()),
+        ("count", duplicate.count.to_string()),
+    ]);
+    error_result(
+        ResultCode::DuplicateToolCall,
+        &format!(
+            "{name} was called with these arguments in round {}; it was not run again, \
+             see that result",
+            duplicate.round
+        ),
+        Some(&details),
+        None,
+    )
+}
+
+pub(super) fn unknown_result(code: ResultCode, name: &str) -> String {
+    let message = match code {
+        ResultCode::PermissionDenied => format!("{name} is not granted"),
+        ResultCode::UnsupportedRequirement => {
+            format!("{name} has a restriction that this release does not know")
+        }
+        _ => format!("there is no tool `{name}`"),
+    };
+    error_result(code, &message, None, None)
+}
