@@ -108,12 +108,9 @@ impl Default for Metrics {
             interventions.clone(),
         );
         // From a tenth of a millisecond to two seconds.
-        let overhead = Histogram::new(
-            [
-                0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 2.0,
-            ]
-            .into_iter(),
-        );
+        let overhead = Histogram::new([
+            0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 2.0,
+        ]);
         registry.register_with_unit(
             "overhead",
             "Time of a request that was neither model nor tool",

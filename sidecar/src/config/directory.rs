@@ -18,8 +18,26 @@ const MAX_FILE: usize = 4 * 1024 * 1024;
 /// No credential is longer.
 const MAX_SECRET: usize = 64 * 1024;
 
+/// Swaps that may overtake one read before it waits for the next look.
+const ATTEMPTS: usize = 8;
+
 /// What stands in the directory now.
+///
+/// The kubelet deletes the old version right after a swap, so a read that was overtaken
+/// can find any of its files gone, or all of them. Only what was found while `..data`
+/// stood still says anything.
 pub fn observe(dir: &Path) -> Observation {
+    for _ in 0..ATTEMPTS {
+        let pointer = std::fs::read_link(dir.join("..data")).ok();
+        let seen = read(dir);
+        if std::fs::read_link(dir.join("..data")).ok() == pointer {
+            return seen;
+        }
+    }
+    Observation::Broken(ConfigError::Unsettled)
+}
+
+fn read(dir: &Path) -> Observation {
     let data = match open_data(dir) {
         Ok(data) => data,
         Err(error) if gone(&error) => return Observation::Absent,

@@ -89,6 +89,8 @@ pub enum ConfigError {
     Policy(&'static str),
     #[error("tools.json: {0} stands there twice")]
     DuplicateTool(String),
+    #[error("the files are being swapped faster than they can be read")]
+    Unsettled,
     #[error("missing: {}", .0.join(", "))]
     Missing(Vec<&'static str>),
     #[error("{file}: cannot be read: {kind}")]

@@ -1,0 +1,197 @@
+//! Who is let in, and that nobody else causes as much as a connection.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, MODEL_KEY, RUNNER, World, calls, chat, says, within};
+
+#[tokio::test]
+async fn every_wrong_token_is_the_same_401_and_reaches_nobody() {
+    let world = World::start().await;
+    let long = format!("Bearer otter:{}", "x".repeat(4000));
+    let wrong: &[(&str, &str)] = &[
+        ("authorization", ""),
+        ("authorization", "Bearer"),
+        ("authorization", "Bearer "),
+        ("authorization", "Bearer otter"),
+        ("authorization", "Bearer otter:"),
+        ("authorization", "Bearer :runner-secret"),
+        ("authorization", "Bearer heron:runner-secret"),
+        ("authorization", "Bearer otter:runner-secre"),
+        ("authorization", "Bearer otter:runner-secret2"),
+        ("authorization", "Bearer  otter:runner-secret"),
+        ("authorization", "Basic b3R0ZXI6cnVubmVyLXNlY3JldA=="),
+        ("authorization", "otter:runner-secret"),
+        ("authorization", "Bearer OTTER:RUNNER-SECRET"),
+        ("authorization", "Bearer null"),
+        ("authorization", &long),
+        ("x-api-key", ""),
+        ("x-api-key", "otter"),
+        ("x-api-key", "Bearer otter:runner-secret"),
+        ("x-api-key", "otter:wrong"),
+        ("cookie", "otter:runner-secret"),
+        ("x-claw-id", "otter"),
+    ];
+    let mut bodies = Vec::new();
+    for (name, value) in wrong {
+        let request = world
+            .runner
+            .post(world.url("/v1/chat/completions"))
+            .header(*name, *value)
+            .body(chat().to_string());
+        let response = within("an answer", request.send()).await.unwrap();
+        assert_eq!(response.status(), 401, "{name}: {value}");
+        bodies.push(within("a body", response.text()).await.unwrap());
+    }
+    bodies.dedup();
+    assert_eq!(bodies.len(), 1, "{bodies:?}");
+    let body: Value = serde_json::from_str(&bodies[0]).unwrap();
+    assert_eq!(body["error"]["code"], "unauthorized");
+    let listed = within(
+        "an answer",
+        world.runner.get(world.url("/v1/models")).send(),
+    )
+    .await;
+    assert_eq!(listed.unwrap().status(), 401);
+    assert_eq!(
+        (world.model.connections(), world.desk.connections()),
+        (0, 0)
+    );
+}
+
+#[tokio::test]
+async fn either_header_lets_the_runner_in_and_neither_passes() {
+    let world = World::start().await;
+    for (name, value) in [
+        ("authorization", format!("Bearer {RUNNER}")),
+        ("x-api-key", RUNNER.into()),
+    ] {
+        world.model.will(Answer::json(says("hello")));
+        let request = world
+            .runner
+            .post(world.url("/v1/chat/completions"))
+            .header(name, value)
+            .header("cookie", "session=1")
+            .header("x-claw-id", "heron")
+            .header("x-toolcrib-debug", "1")
+            .header("host", "elsewhere.example")
+            .body(chat().to_string());
+        assert_eq!(
+            within("an answer", request.send()).await.unwrap().status(),
+            200
+        );
+    }
+    for asked in world.model.requests() {
+        assert_eq!(
+            asked.header("authorization"),
+            Some(&*format!("Bearer {MODEL_KEY}"))
+        );
+        for absent in ["x-api-key", "cookie", "x-claw-id", "x-toolcrib-debug"] {
+            assert_eq!(asked.header(absent), None, "{absent}");
+        }
+        assert_eq!(
+            asked.header("host").unwrap(),
+            world.model.url().trim_start_matches("http://")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_removed_token_ends_its_running_turn_and_its_next_request() {
+    let mut world = World::start().await;
+    let gate = std::sync::Arc::new(tokio::sync::Notify::new());
+    world
+        .model
+        .will(Answer::json(calls(&[("c1", "desk__quote", "{}")])).gated(&gate));
+    let running = tokio::spawn(world.request(&chat()).send());
+    world.model.asked(1).await;
+    world.files.agent["tokens"] = json!([{"id": "t2", "sha256": "00"}]);
+    world.publish().await;
+    let response = within("the end of the turn", running)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(response.status(), 401);
+    let (status, _) = world.ask(chat()).await;
+    assert_eq!(status, 401);
+    assert_eq!(world.desk.connections(), 0);
+}
+
+#[tokio::test]
+async fn the_list_of_models_is_what_policy_allows() {
+    let world = World::start().await;
+    let request = world
+        .runner
+        .get(world.url("/v1/models"))
+        .header("x-api-key", RUNNER);
+    let text = within("an answer", request.send())
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    let listed: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(listed["data"][0]["id"], "house/otter-1");
+    assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_allowed_names_those_that_are() {
+    let world = World::start().await;
+    let mut request = chat();
+    for (model, status, code) in [
+        (json!("house/heron-9"), 403, "model_not_allowed"),
+        (json!("heron-9"), 403, "model_not_allowed"),
+        (json!("barn/otter-1"), 403, "model_not_allowed"),
+    ] {
+        request["model"] = model;
+        let (seen, body) = world.ask(request.clone()).await;
+        assert_eq!(
+            (seen, &body["error"]["code"]),
+            (status, &json!(code)),
+            "{body}"
+        );
+        assert!(
+            body["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("house/otter-1")
+        );
+    }
+    request["model"] = json!("house/otter-1");
+    request["api_base"] = json!("http://elsewhere");
+    let (status, body) = world.ask(request).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (400, &json!("field_refused"))
+    );
+    assert_eq!(world.model.connections(), 0);
+
+    world.model.will(Answer::json(says("hello")));
+    let (status, _) = world.ask(json!({"messages": []})).await;
+    assert_eq!(status, 200);
+    assert_eq!(world.model.requests()[0].json()["model"], "otter-1");
+}
+
+#[tokio::test]
+async fn other_dialects_say_so_in_their_own_shape() {
+    let world = World::start().await;
+    for path in ["/v1/messages", "/v1/responses"] {
+        let request = world
+            .runner
+            .post(world.url(path))
+            .header("x-api-key", "otter:wrong")
+            .body("{}");
+        let response = within("an answer", request.send()).await.unwrap();
+        assert_eq!(response.status(), 401, "{path}");
+    }
+    let request = world.runner.post(world.url("/v1/messages")).body("{}");
+    let text = within("an answer", request.send())
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    let body: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(body["error"]["type"], "authentication_error");
+    assert_eq!(body["error"]["code"], "unauthorized");
+}

@@ -1,0 +1,246 @@
+//! An agent without managed tools: byte for byte. And who serves when a provider fails.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, RUNNER, World, chat, says, within};
+
+#[tokio::test]
+async fn bytes_pass_as_they_are_in_both_directions() {
+    let world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
+    let sse = [
+        ": hi\r\n\r\ndata: {\"id\":\"1\",",
+        "\"choices\":[]}\n\n",
+        "data: [DONE]\n\n",
+    ];
+    world
+        .model
+        .will(Answer::chunks(200, &sse).header("content-type", "text/event-stream"));
+    let sent = "{ \"messages\" : [ ] ,\n \"n\":2,\"stream\":true, \"seed\": 12345678901234567890123,\n\t\"model\":\"house/otter-1\", \"x\":1.50 }";
+    let request = world
+        .runner
+        .post(world.url("/v1/chat/completions"))
+        .header("x-api-key", RUNNER)
+        .body(sent);
+    let response = within("an answer", request.send()).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let got = within("the stream", response.text()).await.unwrap();
+    assert_eq!(got, sse.concat());
+    let upstream = &world.model.requests()[0].body;
+    assert_eq!(upstream, &sent.replace("house/otter-1", "otter-1"));
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_ends_with_a_valid_error() {
+    let cut = std::sync::Arc::new(tokio::sync::Notify::new());
+    let world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
+    world.model.will(
+        Answer::chunks(200, &["data: {\"choices\":[]}\n\n"])
+            .header("content-type", "text/event-stream")
+            .breaks_off(&cut),
+    );
+    let mut request = chat();
+    request["stream"] = json!(true);
+    let mut response = within("an answer", world.request(&request).send())
+        .await
+        .unwrap();
+    within("a chunk", response.chunk()).await.unwrap().unwrap();
+    cut.notify_one();
+    let text = within("the stream", response.text()).await.unwrap();
+    assert!(text.contains("upstream_unreachable"), "{text}");
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    assert_eq!(world.lines()[0]["error"], "upstream_unreachable");
+}
+
+#[tokio::test]
+async fn usage_of_what_passes_is_recorded() {
+    let world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
+    world.model.will(Answer::json(says("hello")));
+    world.chat().await;
+    let line = world.lines().pop().unwrap();
+    assert_eq!(line["usage"]["prompt_tokens"], 20);
+    assert_eq!(line["model"], "house/otter-1");
+    assert_eq!(line["key"], "k1");
+}
+
+#[tokio::test]
+async fn a_withdrawn_agent_s_stream_ends_at_once() {
+    let mut world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
+    world.model.will(
+        Answer::chunks(200, &["data: {\"choices\":[]}\n\n"])
+            .header("content-type", "text/event-stream")
+            .never_ends(),
+    );
+    let mut request = chat();
+    request["stream"] = json!(true);
+    let mut response = within("an answer", world.request(&request).send())
+        .await
+        .unwrap();
+    within("a chunk", response.chunk()).await.unwrap().unwrap();
+    world.files.swap([]);
+    let rest = within("the rest", response.text()).await.unwrap();
+    assert!(rest.contains("access_withdrawn"), "{rest}");
+    world.model.hung_up(1).await;
+}
+
+/// A second provider, `barn`, on the desk's fake, as fallback.
+async fn with_fallback() -> World {
+    World::start_with(
+        |files| {
+            files.no_tools();
+            let desk = files.providers["providers"]["house"].clone();
+            files.providers["providers"]["barn"] = desk;
+            files.agent["models"]["fallbacks"] = json!(["barn/owl-2"]);
+        },
+        |_| {},
+        &[],
+    )
+    .await
+}
+
+async fn start_with_fallback() -> World {
+    let mut world = with_fallback().await;
+    let url = format!("{}/v1", world.desk.url());
+    world.files.providers["providers"]["barn"] = json!({
+        "endpoints": [{"dialect": "openai", "base_url": url}], "auth": "none"});
+    world.publish().await;
+    world
+}
+
+#[tokio::test]
+async fn a_failed_candidate_is_followed_by_the_next_and_a_refusal_is_not() {
+    let world = start_with_fallback().await;
+    let cut = std::sync::Arc::new(tokio::sync::Notify::new());
+    cut.notify_one();
+    for failing in [
+        Answer::text(500, "down"),
+        Answer::text(429, "slow").header("retry-after", "0"),
+        Answer::chunks(200, &[]).breaks_off(&cut),
+    ] {
+        world.model.will(failing);
+        world.desk.will(Answer::json(says("from the barn")));
+        world.chat().await;
+    }
+    let asked = world.desk.requests();
+    assert_eq!(asked.len(), 3);
+    assert_eq!(asked[0].json()["model"], "owl-2");
+    assert_eq!(asked[0].header("authorization"), None);
+
+    world.model.will(
+        Answer::text(403, r#"{"error":{"message":"content"}}"#)
+            .header("content-type", "application/json"),
+    );
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, body),
+        (403, json!({"error": {"message": "content"}}))
+    );
+    assert_eq!(world.desk.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn the_last_error_passes_scrubbed_and_a_spent_key_is_not_used_again() {
+    let world = World::start().await;
+    let echo = format!("who is {}?", crate::support::MODEL_KEY);
+    world
+        .model
+        .will(Answer::text(401, &echo).header("retry-after", "7"));
+    let response = within("an answer", world.request(&chat()).send())
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 401);
+    assert_eq!(response.headers()["retry-after"], "7");
+    let text = within("a body", response.text()).await.unwrap();
+    assert_eq!(text, "who is [redacted]?");
+
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (503, &json!("no_usable_key"))
+    );
+    assert_eq!(world.model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cooling_key_says_when_to_come_back() {
+    for tools in [true, false] {
+        let world = World::start_with(
+            |files| {
+                if !tools {
+                    files.no_tools();
+                }
+            },
+            |_| {},
+            &[],
+        )
+        .await;
+        world
+            .model
+            .will(Answer::text(429, "slow").header("retry-after", "60"));
+        let (status, _) = world.ask(chat()).await;
+        assert_eq!(status, 429);
+        let response = within("an answer", world.request(&chat()).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 503);
+        let wait: u64 = response.headers()["retry-after"]
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!((1..=60).contains(&wait), "{wait}");
+    }
+}
+
+#[tokio::test]
+async fn no_answer_at_all_is_a_502_that_names_no_host() {
+    let world = World::start_with(
+        |files| {
+            files.providers["providers"]["house"]["endpoints"][0]["base_url"] =
+                json!("http://127.0.0.1:1/v1");
+        },
+        |_| {},
+        &[],
+    )
+    .await;
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (502, &json!("upstream_unreachable"))
+    );
+    assert!(!body.to_string().contains("127.0.0.1"), "{body}");
+}
+
+#[tokio::test]
+async fn too_many_requests_and_too_large_bodies_are_refused() {
+    let world = World::start_with(
+        |_| {},
+        |limits| {
+            limits.requests = 1;
+            limits.body = 4096;
+        },
+        &[],
+    )
+    .await;
+    let mut large = chat();
+    large["messages"][0]["content"] = Value::String("x".repeat(5000));
+    let (status, _) = world.ask(large).await;
+    assert_eq!(status, 400);
+    let gate = std::sync::Arc::new(tokio::sync::Notify::new());
+    world.model.will(Answer::json(says("late")).gated(&gate));
+    let running = tokio::spawn(world.request(&chat()).send());
+    world.model.asked(1).await;
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (503, &json!("overloaded"))
+    );
+    gate.notify_one();
+    assert_eq!(
+        within("the first", running)
+            .await
+            .unwrap()
+            .unwrap()
+            .status(),
+        200
+    );
+}

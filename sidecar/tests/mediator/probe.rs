@@ -1,0 +1,48 @@
+//! The binary itself: probes, a start without files, SIGTERM.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::World;
+
+fn probe(world: &World, question: &str) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_toolcrib-sidecar"))
+        .args(["probe", question, "--admin-listen"])
+        .arg(world.server.admin_address.to_string())
+        .output()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn probes_tell_ready_from_live() {
+    let mut world = World::start().await;
+    assert!(probe(&world, "--ready").status.success());
+    assert!(probe(&world, "--live").status.success());
+    world.files.swap([]);
+    world.until(|now| now.version().is_err()).await;
+    let not_ready = probe(&world, "--ready");
+    assert!(!not_ready.status.success());
+    let says = String::from_utf8(not_ready.stderr).unwrap();
+    assert!(says.contains("access is withdrawn"), "{says}");
+    assert!(probe(&world, "--live").status.success());
+}
+
+#[test]
+fn a_start_without_files_ends_with_one_clear_line() {
+    let empty = tempfile::tempdir().unwrap();
+    let history = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_toolcrib-sidecar"))
+        .arg("--config-dir")
+        .arg(empty.path())
+        .arg("--history-dir")
+        .arg(history.path())
+        .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(began.elapsed() < Duration::from_secs(15));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("no manifest in"), "{text}");
+}

@@ -1,0 +1,164 @@
+//! What is on record, and when.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::support::{Answer, World, calls, chat, says, within};
+
+#[tokio::test]
+async fn the_line_says_who_what_and_with_which_result() {
+    let world = World::start().await;
+    world.model.will(Answer::json(calls(&[(
+        "c1",
+        "desk__quote",
+        r#"{"symbol":"OTR"}"#,
+    )])));
+    world.desk.will(Answer::json(json!({"price": 3})));
+    world.model.will(Answer::json(says("three")));
+    world.chat().await;
+    let lines = world.lines();
+    let [intent, turn] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(intent["kind"], "intent");
+    assert_eq!(intent["name"], "desk.quote");
+    assert_eq!(
+        intent["arguments"],
+        json!({"symbol": "OTR", "claw_id": "otter"})
+    );
+    assert_eq!(intent["request_id"], turn["request_id"]);
+    assert_eq!(turn["kind"], "turn");
+    assert_eq!(
+        (&turn["agent_id"], &turn["pod"]),
+        (&json!("otter"), &json!("otter-0"))
+    );
+    assert_eq!(
+        (&turn["status"], &turn["http_status"]),
+        (&json!("ok"), &json!(200))
+    );
+    assert_eq!(
+        turn["usage"],
+        json!({"prompt_tokens": 30, "completion_tokens": 8, "total_rounds": 2})
+    );
+    assert_eq!(turn["request"], chat());
+    assert_eq!(
+        turn["response"]["choices"][0]["message"]["content"],
+        "three"
+    );
+    let call = &turn["tool_trace"][0]["tool_calls"][0];
+    assert_eq!(call["name"], "desk.quote");
+    assert_eq!(
+        call["grant"],
+        json!({"namespace": "pond", "name": "desk-readers"})
+    );
+    assert_eq!(call["result"]["data"], json!({"price": 3}));
+
+    // stdout has the same without what was said.
+    let out = world.stdout.text();
+    assert!(
+        out.contains("desk.quote") && out.contains("\"total_rounds\":2"),
+        "{out}"
+    );
+    assert!(
+        !out.contains("how deep?") && !out.contains("three"),
+        "{out}"
+    );
+}
+
+#[tokio::test]
+async fn the_intent_is_on_disk_before_the_call_leaves() {
+    let world = World::start().await;
+    let gate = Arc::new(Notify::new());
+    world.model.will(Answer::json(calls(&[(
+        "c1",
+        "desk__order",
+        r#"{"symbol":"A"}"#,
+    )])));
+    world.desk.will(Answer::json(json!({})).gated(&gate));
+    let running = tokio::spawn(world.request(&chat()).send());
+    // The service has it, nobody has an answer: a kill would come here.
+    world.desk.asked(1).await;
+    let lines = world.lines();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(
+        (&lines[0]["kind"], &lines[0]["name"]),
+        (&json!("intent"), &json!("desk.order"))
+    );
+    assert_eq!(world.stdout.text().lines().count(), 1);
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_recorded_does_not_happen() {
+    let world = World::start().await;
+    // A closed record stands for a full disk: its writes fail.
+    world.server.app.history.close();
+    world.model.will(Answer::json(calls(&[(
+        "c1",
+        "desk__order",
+        r#"{"symbol":"A"}"#,
+    )])));
+    world.model.will(Answer::json(says("not done")));
+    world.chat().await;
+    assert_eq!(world.result()["error"]["code"], "request_failed");
+    assert_eq!(world.desk.connections(), 0);
+}
+
+#[tokio::test]
+async fn failed_requests_are_recorded_too() {
+    let world = World::start().await;
+    let (status, _) = world
+        .ask(json!({"model": "barn/owl", "messages": []}))
+        .await;
+    assert_eq!(status, 403);
+    let (status, _) = world.ask(json!({"messages": 7})).await;
+    assert_eq!(status, 400);
+    let errors: Vec<_> = world
+        .lines()
+        .iter()
+        .map(|line| line["error"].clone())
+        .collect();
+    assert_eq!(errors, ["model_not_allowed", "invalid_request"]);
+}
+
+#[tokio::test]
+async fn bodies_go_to_stdout_only_when_asked_for() {
+    let world = World::start_with(|_| {}, |_| {}, &["--record-bodies"]).await;
+    world.model.will(Answer::json(says("three")));
+    world.chat().await;
+    within("stdout", async {
+        while !world.stdout.text().contains("how deep?") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn metrics_count_by_compiled_names_only() {
+    let world = World::start().await;
+    world.model.will(Answer::json(calls(&[
+        ("c1", "desk__quote", r#"{"symbol":"A"}"#),
+        ("c2", "made_up_name", "{}"),
+    ])));
+    world.desk.will(Answer::json(json!(1)));
+    world.model.will(Answer::json(says("done")));
+    world.chat().await;
+    let url = format!("http://{}/metrics", world.server.admin_address);
+    let text = within("metrics", world.runner.get(url).send())
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    assert!(
+        text.contains(r#"tool="desk.quote",outcome="ok"} 1"#),
+        "{text}"
+    );
+    assert!(text.contains(r#"kind="prompt"} 30"#), "{text}");
+    assert!(!text.contains("made_up_name"), "{text}");
+    let usage = world.server.app.metrics.usage();
+    assert_eq!((usage.requests, usage.calls, usage.rounds), (1, 1, 1));
+}

@@ -1,0 +1,235 @@
+//! A server that plays answers in order and remembers what it was asked.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::serve::ListenerExt;
+use bytes::Bytes;
+use futures::stream;
+use http::HeaderMap;
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use super::within;
+
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    pub method: String,
+    /// Path and query, as they were sent.
+    pub target: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Recorded {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+pub struct Answer {
+    status: u16,
+    headers: Vec<(String, String)>,
+    chunks: Vec<Bytes>,
+    /// Held until the test opens it.
+    gate: Option<Arc<Notify>>,
+    never_ends: bool,
+    breaks_off: Option<Arc<Notify>>,
+}
+
+impl Answer {
+    pub fn json(body: Value) -> Answer {
+        Self::text(200, &body.to_string()).header("content-type", "application/json")
+    }
+
+    pub fn text(status: u16, body: &str) -> Answer {
+        Self::chunks(status, &[body])
+    }
+
+    pub fn chunks(status: u16, chunks: &[&str]) -> Answer {
+        Answer {
+            status,
+            headers: Vec::new(),
+            chunks: chunks
+                .iter()
+                .map(|chunk| Bytes::copy_from_slice(chunk.as_bytes()))
+                .collect(),
+            gate: None,
+            never_ends: false,
+            breaks_off: None,
+        }
+    }
+
+    pub fn header(mut self, name: &str, value: &str) -> Answer {
+        self.headers.push((name.to_string(), value.to_string()));
+        self
+    }
+
+    pub fn gated(mut self, gate: &Arc<Notify>) -> Answer {
+        self.gate = Some(gate.clone());
+        self
+    }
+
+    /// After its chunks, silence.
+    pub fn never_ends(mut self) -> Answer {
+        self.never_ends = true;
+        self
+    }
+
+    /// After its chunks, the connection breaks when the test says so.
+    pub fn breaks_off(mut self, when: &Arc<Notify>) -> Answer {
+        self.breaks_off = Some(when.clone());
+        self
+    }
+}
+
+pub struct Fake {
+    state: Arc<Played>,
+    address: std::net::SocketAddr,
+    task: JoinHandle<()>,
+}
+
+struct Played {
+    script: Mutex<VecDeque<Answer>>,
+    requests: Mutex<Vec<Recorded>>,
+    count: watch::Sender<usize>,
+    connections: AtomicUsize,
+    /// Requests whose answer was not taken to its end.
+    dropped: watch::Sender<usize>,
+}
+
+impl Fake {
+    pub async fn start() -> Fake {
+        let state = Arc::new(Played {
+            script: Mutex::default(),
+            requests: Mutex::default(),
+            count: watch::Sender::new(0),
+            connections: AtomicUsize::new(0),
+            dropped: watch::Sender::new(0),
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let counted = state.clone();
+        let listener = listener.tap_io(move |_| {
+            counted.connections.fetch_add(1, Ordering::SeqCst);
+        });
+        let router = axum::Router::new().fallback(play).with_state(state.clone());
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Fake {
+            state,
+            address,
+            task,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn will(&self, answer: Answer) {
+        self.state.script.lock().unwrap().push_back(answer);
+    }
+
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.state.requests.lock().unwrap().clone()
+    }
+
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Waits for this many requests.
+    pub async fn asked(&self, count: usize) {
+        let mut seen = self.state.count.subscribe();
+        within("a request", seen.wait_for(|seen| *seen >= count))
+            .await
+            .unwrap();
+    }
+
+    /// Waits for this many answers that the other side hung up on.
+    pub async fn hung_up(&self, count: usize) {
+        let mut seen = self.state.dropped.subscribe();
+        within("a hang-up", seen.wait_for(|seen| *seen >= count))
+            .await
+            .unwrap();
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Counts unless it is defused.
+struct Dropped(Option<Arc<Played>>);
+
+impl Dropped {
+    fn defuse(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        if let Some(state) = self.0.take() {
+            state.dropped.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+async fn play(State(state): State<Arc<Played>>, request: Request) -> Response {
+    let mut dropped = Dropped(Some(state.clone()));
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    state.requests.lock().unwrap().push(Recorded {
+        method: parts.method.to_string(),
+        target: parts.uri.to_string(),
+        headers: parts.headers,
+        body,
+    });
+    state.count.send_modify(|count| *count += 1);
+    let answer = state.script.lock().unwrap().pop_front();
+    let answer = answer.unwrap_or_else(|| Answer::text(599, "the script has no more answers"));
+    if let Some(gate) = &answer.gate {
+        gate.notified().await;
+    }
+    let mut response = Response::builder().status(answer.status);
+    for (name, value) in &answer.headers {
+        response = response.header(name, value);
+    }
+    if !answer.never_ends && answer.breaks_off.is_none() {
+        dropped.defuse();
+        if let [one] = &answer.chunks[..] {
+            return response.body(Body::from(one.clone())).unwrap();
+        }
+    }
+    let (never_ends, breaks_off) = (answer.never_ends, answer.breaks_off);
+    let chunks = stream::unfold((answer.chunks.into_iter(), dropped), move |mut at| {
+        let breaks_off = breaks_off.clone();
+        async move {
+            if let Some(chunk) = at.0.next() {
+                return Some((Ok(chunk), at));
+            }
+            if let Some(when) = breaks_off {
+                when.notified().await;
+                return Some((Err(std::io::Error::other("cut")), at));
+            }
+            if never_ends {
+                std::future::pending::<()>().await;
+            }
+            at.1.defuse();
+            None
+        }
+    });
+    response.body(Body::from_stream(chunks)).unwrap()
+}

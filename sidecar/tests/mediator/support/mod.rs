@@ -1,0 +1,244 @@
+//! One agent ("otter" in "pond"), its mediator, model and tool service.
+
+mod fake;
+mod files;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use toolcrib_sidecar::app::Limits;
+use toolcrib_sidecar::args::Cli;
+use toolcrib_sidecar::server::Server;
+
+pub use fake::{Answer, Fake};
+pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN};
+
+/// Every wait of a test ends with a failure at this bound.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+pub async fn within<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, wait)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: not within {DEADLINE:?}"))
+}
+
+pub struct World {
+    pub model: Fake,
+    pub desk: Fake,
+    pub files: Files,
+    pub server: Server,
+    pub stdout: Sink,
+    pub history: TempDir,
+    pub runner: reqwest::Client,
+}
+
+impl World {
+    /// A model and a desk service; the agent may call `desk.quote` and `desk.order`.
+    pub async fn start() -> World {
+        Self::start_with(|_| {}, |_| {}, &[]).await
+    }
+
+    pub async fn start_with(
+        edit: impl FnOnce(&mut Files),
+        limit: impl FnOnce(&mut Limits),
+        flags: &[&str],
+    ) -> World {
+        let model = Fake::start().await;
+        let desk = Fake::start().await;
+        let mut files = Files::new(&model.url(), &desk.url());
+        edit(&mut files);
+        files.publish();
+        let history = tempfile::tempdir().unwrap();
+        let stdout = Sink::default();
+        let mut limits = Limits::default();
+        limit(&mut limits);
+        let server = start_server(&files, &history, limits, stdout.clone(), flags)
+            .await
+            .unwrap();
+        World {
+            model,
+            desk,
+            files,
+            server,
+            stdout,
+            history,
+            runner: reqwest::Client::builder()
+                .no_proxy()
+                .tls_backend_preconfigured(no_tls())
+                .build()
+                .unwrap(),
+        }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server.address)
+    }
+
+    pub fn request(&self, body: &Value) -> reqwest::RequestBuilder {
+        self.runner
+            .post(self.url("/v1/chat/completions"))
+            .header("authorization", format!("Bearer {RUNNER}"))
+            .header("content-type", "application/json")
+            .body(body.to_string())
+    }
+
+    pub async fn ask(&self, body: Value) -> (u16, Value) {
+        let response = within("an answer", self.request(&body).send())
+            .await
+            .unwrap();
+        let status = response.status().as_u16();
+        let text = within("its body", response.text()).await.unwrap();
+        let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        (status, value)
+    }
+
+    /// The usual request, answered with 200.
+    pub async fn chat(&self) -> Value {
+        let (status, body) = self.ask(chat()).await;
+        assert_eq!(status, 200, "{body}");
+        body
+    }
+
+    /// Publishes and waits until it is in force.
+    pub async fn publish(&mut self) {
+        let digest = self.files.publish();
+        self.until(|now| {
+            now.version().is_ok_and(|it| {
+                it.agent
+                    .digest
+                    .as_ref()
+                    .is_some_and(|it| it.manifest == digest)
+            })
+        })
+        .await;
+    }
+
+    pub async fn until(&self, seen: impl Fn(&toolcrib_sidecar::config::Effective) -> bool) {
+        let current = &self.server.app.current;
+        let mut changes = current.subscribe();
+        within("a change of what is in force", async {
+            while !seen(&current.now()) {
+                changes.changed().await.unwrap();
+            }
+        })
+        .await;
+    }
+
+    /// Every line of the record so far, in order.
+    pub fn lines(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.history.path().join("history.jsonl")).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// The tool results that the model was given in its last request, by call id.
+    pub fn results(&self) -> Vec<(String, Value)> {
+        let body = self.model.requests().last().unwrap().json();
+        body["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .map(|message| {
+                let id = message["tool_call_id"].as_str().unwrap().to_string();
+                let content = message["content"].as_str().unwrap();
+                (id, serde_json::from_str(content).unwrap())
+            })
+            .collect()
+    }
+
+    /// The one result of the last request.
+    pub fn result(&self) -> Value {
+        let mut results = self.results();
+        assert_eq!(results.len(), 1, "{results:?}");
+        results.remove(0).1
+    }
+}
+
+pub async fn start_server(
+    files: &Files,
+    history: &TempDir,
+    limits: Limits,
+    stdout: Sink,
+    flags: &[&str],
+) -> Result<Server, toolcrib_sidecar::server::StartError> {
+    let config = files.dir().to_str().unwrap();
+    let history = history.path().to_str().unwrap();
+    let mut line = vec![
+        "toolcrib-sidecar",
+        "--config-dir",
+        config,
+        "--history-dir",
+        history,
+    ];
+    line.extend([
+        "--listen",
+        "127.0.0.1:0",
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--pod",
+        "otter-0",
+    ]);
+    line.extend(flags);
+    Server::start(Cli::parse_from(line).serve, limits, stdout).await
+}
+
+/// The runner speaks plain HTTP; without this reqwest asks for a process-wide provider.
+fn no_tls() -> rustls::ClientConfig {
+    rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth()
+}
+
+pub fn chat() -> Value {
+    json!({"model": "house/otter-1", "messages": [{"role": "user", "content": "how deep?"}]})
+}
+
+/// What a model says when it calls tools: `(id, name, arguments)`.
+pub fn calls(calls: &[(&str, &str, &str)]) -> Value {
+    let calls: Vec<Value> = calls
+        .iter()
+        .map(|(id, name, arguments)| {
+            json!({"id": id, "type": "function",
+                   "function": {"name": name, "arguments": arguments}})
+        })
+        .collect();
+    json!({"id": "cmpl-1", "object": "chat.completion", "created": 1, "model": "otter-1",
+           "choices": [{"index": 0, "finish_reason": "tool_calls",
+                        "message": {"role": "assistant", "content": null, "tool_calls": calls}}],
+           "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}})
+}
+
+pub fn says(text: &str) -> Value {
+    json!({"id": "cmpl-2", "object": "chat.completion", "created": 2, "model": "otter-1",
+           "choices": [{"index": 0, "finish_reason": "stop",
+                        "message": {"role": "assistant", "content": text}}],
+           "usage": {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}})
+}
+
+#[derive(Clone, Default)]
+pub struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Sink {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,321 @@
+//! What happens when files change under a running mediator.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::support::{Answer, Sink, World, calls, chat, says, start_server, within};
+
+/// A turn whose first reply is held; `change` happens meanwhile; then it goes on.
+async fn turn_with(change: impl AsyncFnOnce(&mut World), then: &[Answer2]) -> (World, u16, Value) {
+    let mut world = World::start().await;
+    let gate = Arc::new(Notify::new());
+    world
+        .model
+        .will(Answer::json(calls(&[("c1", "desk__quote", r#"{"symbol":"OTR"}"#)])).gated(&gate));
+    for answer in then {
+        match answer {
+            Answer2::Model(value) => world.model.will(Answer::json(value.clone())),
+            Answer2::Desk(value) => world.desk.will(Answer::json(value.clone())),
+        }
+    }
+    let running = tokio::spawn(world.request(&chat()).send());
+    world.model.asked(1).await;
+    change(&mut world).await;
+    gate.notify_one();
+    let response = within("the turn", running).await.unwrap().unwrap();
+    let status = response.status().as_u16();
+    let text = within("a body", response.text()).await.unwrap();
+    (world, status, serde_json::from_str(&text).unwrap())
+}
+
+enum Answer2 {
+    Model(Value),
+    Desk(Value),
+}
+
+#[tokio::test]
+async fn a_withdrawn_tool_is_denied_in_the_turn_that_presented_it() {
+    let withdraw = async |world: &mut World| {
+        let tools = world.files.tools["tools"].as_array_mut().unwrap();
+        tools.remove(0);
+        world.publish().await;
+    };
+    let (world, status, _) = turn_with(withdraw, &[Answer2::Model(says("denied"))]).await;
+    assert_eq!(status, 200);
+    assert_eq!(world.result()["error"]["code"], "permission_denied");
+    assert_eq!(world.desk.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_changed_or_raised_tool_is_denied_and_a_rotated_credential_is_used() {
+    let change = async |world: &mut World| {
+        world.files.tools["tools"][0]["x-toolcrib"]["entry_digest"] = json!("v1:other");
+        world.publish().await;
+    };
+    let (world, _, _) = turn_with(change, &[Answer2::Model(says("denied"))]).await;
+    assert_eq!(world.result()["error"]["code"], "permission_denied");
+    assert_eq!(world.desk.connections(), 0);
+
+    let rotate = async |world: &mut World| {
+        world.files.tools["tools"][0]["execution"]["auth"]["token"] = json!("desk-token-0002");
+        world.publish().await;
+    };
+    let echo = json!({"old": crate::support::TOOL_TOKEN, "new": "desk-token-0002"});
+    let then = [Answer2::Desk(echo), Answer2::Model(says("fine"))];
+    let (world, _, _) = turn_with(rotate, &then).await;
+    let asked = &world.desk.requests()[0];
+    assert_eq!(
+        asked.header("authorization"),
+        Some("Bearer desk-token-0002")
+    );
+    // The scrubber knows both.
+    let data = world.result()["data"].clone();
+    assert_eq!(data, json!({"old": "[redacted]", "new": "[redacted]"}));
+}
+
+#[tokio::test]
+async fn a_withdrawn_model_ends_the_turn_at_its_next_round() {
+    let withdraw = async |world: &mut World| {
+        world.files.agent["models"] = json!({"allowed": ["house/owl-2"]});
+        world.publish().await;
+    };
+    let (world, status, body) = turn_with(withdraw, &[Answer2::Desk(json!(1))]).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (403, &json!("model_not_allowed"))
+    );
+    assert_eq!(world.model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn vanished_files_deny_everything_and_come_back() {
+    let vanish = async |world: &mut World| {
+        world.files.swap([]);
+        world.until(|now| now.version().is_err()).await;
+    };
+    let (mut world, status, body) = turn_with(vanish, &[]).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (403, &json!("access_withdrawn"))
+    );
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (403, &json!("access_withdrawn"))
+    );
+    let with = |token: &'static str| {
+        let request = world
+            .runner
+            .get(world.url("/v1/models"))
+            .header("x-api-key", token);
+        async move {
+            within("an answer", request.send())
+                .await
+                .unwrap()
+                .status()
+                .as_u16()
+        }
+    };
+    assert_eq!(with(crate::support::RUNNER).await, 403);
+    assert_eq!(with("otter:wrong").await, 401);
+    assert_eq!(world.desk.connections(), 0);
+
+    world.publish().await;
+    world.model.will(Answer::json(says("back")));
+    world.chat().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_leaves_the_last_good_in_force_and_says_so() {
+    let mut world = World::start().await;
+    let agent = world.files.agent.to_string();
+    let tools = world.files.tools.to_string();
+    let half = tools.replace("A price", "Another price");
+    let providers = world.files.providers.to_string();
+    for (files, error) in [
+        // Half swapped: the hashes name other bytes.
+        (
+            vec![
+                ("agent.json", agent.as_str()),
+                ("tools.json", half.as_str()),
+                ("providers.json", providers.as_str()),
+                ("feeds.json", "[]"),
+            ],
+            "tools.json: its bytes are not those",
+        ),
+        (
+            vec![("agent.json", "{\"version\":1,\"agent\":\"sekrit")],
+            "missing: tools.json",
+        ),
+        (
+            vec![
+                ("agent.json", "{\"version\":1,\"agent\":\"sekrit"),
+                ("tools.json", ""),
+                ("providers.json", ""),
+                ("feeds.json", ""),
+            ],
+            "agent.json: does not parse",
+        ),
+    ] {
+        world.files.swap(files);
+        world
+            .until(|now| now.standing.error().is_some_and(|it| it.starts_with(error)))
+            .await;
+        world.model.will(Answer::json(says("still here")));
+        world.chat().await;
+        let ready = format!("http://{}/readyz", world.server.admin_address);
+        let response = within("readiness", world.runner.get(ready).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 200);
+        let text = response.text().await.unwrap();
+        assert!(text.contains(error) && !text.contains("sekrit"), "{text}");
+    }
+    world.publish().await;
+    assert_eq!(world.server.app.current.now().standing.error(), None);
+}
+
+#[tokio::test]
+async fn an_unknown_restriction_is_never_served_past() {
+    let mut world = World::start().await;
+    world.files.agent["requires"] = json!(["quarantine"]);
+    world.files.publish();
+    world.until(|now| now.version().is_err()).await;
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (503, &json!("manifest_broken"))
+    );
+}
+
+#[tokio::test]
+async fn broken_at_start_serves_nothing_and_is_not_ready() {
+    let mut world = World::start().await;
+    let history = tempfile::tempdir().unwrap();
+    world.files.swap([
+        ("agent.json", "{"),
+        ("tools.json", "{"),
+        ("providers.json", "{"),
+        ("feeds.json", "{"),
+    ]);
+    let server = start_server(
+        &world.files,
+        &history,
+        Default::default(),
+        Sink::default(),
+        &[],
+    )
+    .await
+    .unwrap();
+    world.server.drain().await;
+    world.server = server;
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (503, &json!("manifest_broken"))
+    );
+    let ready = format!("http://{}/readyz", world.server.admin_address);
+    let response = within("readiness", world.runner.get(ready).send())
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 503);
+    world.publish().await;
+    world.model.will(Answer::json(says("here")));
+    world.chat().await;
+}
+
+#[tokio::test]
+async fn a_plain_directory_is_read_and_watched_too() {
+    let mut world = World::start().await;
+    let plain = tempfile::tempdir().unwrap();
+    world.files.agent["files"] = Value::Null;
+    let write = |files: &crate::support::Files| {
+        for (name, value) in [
+            ("tools.json", &files.tools),
+            ("providers.json", &files.providers),
+            ("feeds.json", &files.feeds),
+            ("agent.json", &files.agent),
+        ] {
+            std::fs::write(plain.path().join(name), value.to_string()).unwrap();
+        }
+    };
+    write(&world.files);
+    let current = Arc::new(toolcrib_sidecar::config::Current::default());
+    let mut changes = current.subscribe();
+    let _watch =
+        toolcrib_sidecar::config::watch::Watch::start(plain.path().to_path_buf(), current.clone())
+            .unwrap();
+    let tools = |count: usize| {
+        let now = current.now();
+        now.version()
+            .is_ok_and(|version| version.catalog.tools().len() == count)
+    };
+    within("the first load", async {
+        while !tools(2) {
+            changes.changed().await.unwrap();
+        }
+    })
+    .await;
+    world.files.no_tools();
+    write(&world.files);
+    within("the second load", async {
+        while !tools(0) {
+            changes.changed().await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_swaps_under_load_are_never_torn() {
+    let mut world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
+    // Version n names key n and model n: a mixture would show as one that differ.
+    let version = |files: &mut crate::support::Files, n: usize| {
+        files.providers["providers"]["house"]["keys"][0]["secret"] = json!(format!("sk-key-{n}"));
+        files.agent["models"] = json!({"default": format!("house/m-{n}"), "allowed": []});
+    };
+    version(&mut world.files, 0);
+    world.publish().await;
+    let url = world.url("/v1/chat/completions");
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let load = tokio::spawn({
+        let (runner, stop) = (world.runner.clone(), stop.clone());
+        async move {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let request = runner
+                    .post(&url)
+                    .header("x-api-key", crate::support::RUNNER)
+                    .body(r#"{"messages":[]}"#);
+                let status = within("an answer", request.send()).await.unwrap().status();
+                // The script is empty: 599 is an answer, a 503 would be a torn read.
+                assert_eq!(status.as_u16(), 599);
+            }
+        }
+    });
+    for n in 1..=1000 {
+        version(&mut world.files, n);
+        world.files.publish();
+        if n % 100 == 0 {
+            world.publish().await;
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    load.await.unwrap();
+    let requests = world.model.requests();
+    assert!(!requests.is_empty());
+    for asked in requests {
+        let key = asked
+            .header("authorization")
+            .unwrap()
+            .trim_start_matches("Bearer sk-key-")
+            .to_string();
+        let model = asked.json()["model"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("m-")
+            .to_string();
+        assert_eq!(key, model);
+    }
+}
