@@ -1,0 +1,80 @@
+//! `rules/<case>.yaml`: an object, and in its first line whether the definitions' own
+//! rules (CEL) accept it or with which words they refuse it. The same files say the same
+//! to a real API server: `kubectl apply --dry-run=server -f crds/tests/rules/`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kube::core::cel::Validator;
+use serde_json::Value;
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
+
+fn schema(kind: &str) -> Value {
+    let definition = definitions()
+        .into_iter()
+        .find(|definition| definition.spec.names.kind == kind)
+        .expect("a kind of ours");
+    let version = definition
+        .spec
+        .versions
+        .into_iter()
+        .next()
+        .expect("a version");
+    let schema = version.schema.and_then(|schema| schema.open_api_v3_schema);
+    serde_json::to_value(schema.expect("a schema")).expect("plain data")
+}
+
+/// Whether our own types read it: what admission lets pass must be decodable.
+fn decodes(kind: &str, text: &str) -> Result<(), String> {
+    fn as_kind<K: serde::de::DeserializeOwned>(text: &str) -> Result<(), String> {
+        serde_json::from_str::<K>(text)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+    match kind {
+        "Agent" => as_kind::<Agent>(text),
+        "ModelProvider" => as_kind::<ModelProvider>(text),
+        "Surface" => as_kind::<Surface>(text),
+        "ToolDefaults" => as_kind::<ToolDefaults>(text),
+        "ToolGrant" => as_kind::<ToolGrant>(text),
+        other => Err(format!("kind {other}")),
+    }
+}
+
+#[track_caller]
+fn check(case: &Path) {
+    let text = fs::read_to_string(case).expect("case");
+    let expected = text.lines().next().expect("a first line");
+    let object: Value = serde_yaml::from_str(&text).expect("YAML");
+    let kind = object["kind"].as_str().expect("kind");
+    decodes(kind, &object.to_string())
+        .unwrap_or_else(|error| panic!("{}: {error}", case.display()));
+    let result = Validator::new().validate(&schema(kind), &object, None);
+    let name = case.display();
+    match expected.strip_prefix("# refused: ") {
+        None => {
+            assert_eq!(expected, "# accepted", "{name}");
+            if let Err(errors) = result {
+                panic!("{name}: {errors}");
+            }
+        }
+        Some(words) => {
+            let errors = result.expect_err(&format!("{name} is refused")).to_string();
+            assert!(errors.contains(words), "{name}: {errors}");
+        }
+    }
+}
+
+#[test]
+fn cases() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/rules");
+    let mut cases: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("cases")
+        .map(|entry| entry.expect("entry").path())
+        .collect();
+    cases.sort();
+    assert!(!cases.is_empty());
+    for case in cases {
+        check(&case);
+    }
+}
