@@ -274,8 +274,6 @@ codes! {
     NoModelProvider: Error, Spec,
     /// No provider of the namespace serves this model.
     ModelNotServed: Error, Reference,
-    /// The default model is not among the allowed ones.
-    DefaultModelNotAllowed: Error, Spec,
     /// A fallback speaks another dialect than the default; it can never step in.
     FallbackDialectMismatch: Error, Spec,
 

@@ -92,17 +92,6 @@ fn check_refs(
             );
         }
     }
-    if let Some(default) = &models.default
-        && !models.allowed.is_empty()
-        && !models.allowed.contains(default)
-    {
-        found.add(
-            subject,
-            "spec.models.default",
-            Code::DefaultModelNotAllowed,
-            format!("{default:?} is not in allowed, so requests that name no model are refused: add it there"),
-        );
-    }
     let dialects = |reference: &str| -> Option<Vec<manifest::EndpointDialect>> {
         let provider = providers.get(provider_name(reference)?)?;
         Some(
@@ -147,12 +136,6 @@ pub(crate) fn provider_of(
         let at = format!("spec.endpoints[{index}]");
         let address = address::of_url(&endpoint.url, &inputs.settings.refused_hosts)
             .map_err(|message| Finding::new(format!("{at}.url"), Code::AddressRefused, message));
-        let dialect = match endpoint.dialect {
-            toolcrib_crds::Dialect::OpenAI => Ok(()),
-            toolcrib_crds::Dialect::Anthropic => {
-                served(format!("{at}.dialect"), Feature::AnthropicDialect)
-            }
-        };
         let responses = match endpoint.responses {
             Some(true) => served(format!("{at}.responses"), Feature::Responses),
             Some(false) | None => Ok(()),
@@ -160,7 +143,7 @@ pub(crate) fn provider_of(
         if let Err(finding) = &responses {
             finding.report(subject, found);
         }
-        match dialect.and(address) {
+        match address {
             Err(finding) => finding.report(subject, found),
             Ok(address) => {
                 hosts.insert(address.host);

@@ -15,7 +15,6 @@ pub(crate) enum Feature {
     McpTransport,
     OAuth,
     Feeds,
-    AnthropicDialect,
     Responses,
 }
 
@@ -48,9 +47,6 @@ impl Feature {
                 Some("OAuth is not served by this release: use Bearer, Header or Basic")
             }
             Feature::Feeds => Some("feeds are not fetched by this release: grant a tool instead"),
-            Feature::AnthropicDialect => {
-                Some("this release mediates OpenAI chat completions only: give an OpenAI endpoint")
-            }
             Feature::Responses => {
                 Some("the responses resource is not served by this release: remove the field")
             }
