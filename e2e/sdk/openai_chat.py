@@ -181,11 +181,18 @@ def wrong_key():
             raise AssertionError(f"{key[:12]} let in")
 
 
-def errors_of_the_model_pass():
+def an_error_of_the_model_passes():
+    assert "it broke" in raises(openai.InternalServerError, "broken").message
+
+
+def a_limit_passes_and_cools_the_key_down():
+    """Last, since the provider's only key rests for seconds afterwards."""
     error = raises(openai.RateLimitError, "limited")
     assert error.response.headers["retry-after"] == "7", error.response.headers
     assert "slow down" in error.message, error.message
-    assert "it broke" in raises(openai.InternalServerError, "broken").message
+    error = raises(openai.InternalServerError, "market")
+    assert (error.status_code, error.code) == (503, "no_usable_key"), error
+    assert 1 <= int(error.response.headers["retry-after"]) <= 7, error.response.headers
 
 
 def a_model_that_does_not_answer_is_a_502():
@@ -234,11 +241,12 @@ CASES = [
     text_survives,
     finish_reason_survives,
     wrong_key,
-    errors_of_the_model_pass,
+    an_error_of_the_model_passes,
     a_model_that_does_not_answer_is_a_502,
     an_error_in_a_stream_is_an_error,
     refused_requests,
     models_are_listed,
+    a_limit_passes_and_cools_the_key_down,
 ]
 
 

@@ -73,13 +73,14 @@ impl Laptop {
 
     /// `kubectl toolcrib run` on the example, both services being here.
     pub fn run(&self, agent: &str, flags: &[&str], command: &[&str]) -> Output {
-        self.run_with(&[], agent, flags, command)
+        self.run_with(&[], &example(), agent, flags, command)
     }
 
-    /// The same with variables in its environment.
+    /// The same with variables in its environment, on other files.
     pub fn run_with(
         &self,
         variables: &[(&str, &str)],
+        files: &Path,
         agent: &str,
         flags: &[&str],
         command: &[&str],
@@ -88,7 +89,7 @@ impl Laptop {
             .envs(variables.iter().copied())
             .arg("run")
             .arg("-f")
-            .arg(example())
+            .arg(files)
             .args(["--agent", agent])
             .args(["--at", &format!("trading-api=http://{}", self.desk.address)])
             .args([
@@ -201,7 +202,7 @@ pub fn runner(name: &str) -> String {
         .to_string()
 }
 
-fn example() -> PathBuf {
+pub fn example() -> PathBuf {
     repository().join("crds/examples/trading-desk")
 }
 

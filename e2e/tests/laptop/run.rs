@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::machine::{Laptop, demo, document, headers, market, offered, runner, stderr, stdout};
+use crate::machine::{
+    Laptop, demo, document, example, headers, market, offered, runner, stderr, stdout,
+};
 
 /// Runs the standard-library agent with this prompt.
 fn ask(laptop: &Laptop, agent: &str, flags: &[&str], prompt: &str) -> Value {
@@ -130,6 +132,7 @@ fn a_credential_from_a_variable_is_used_and_kept_from_the_program() {
     // The example's Secret has the reader's token; this one takes its place.
     let output = laptop.run_with(
         &[("DESK_TOKEN", &token)],
+        &example(),
         "analyst",
         &[
             "--secret",
@@ -138,6 +141,44 @@ fn a_credential_from_a_variable_is_used_and_kept_from_the_program() {
         &["sh", "-c", &script],
     );
     assert_eq!(quoted(&document(&output)), market("analyst", "executor"));
+}
+
+#[test]
+fn files_without_secrets_do_with_credentials_from_elsewhere() {
+    let laptop = Laptop::start(demo());
+    // As files are in Git: everything but the Secrets.
+    let files = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(example()).unwrap() {
+        let entry = entry.unwrap();
+        let text = std::fs::read_to_string(entry.path()).unwrap();
+        let kept: Vec<&str> = text
+            .split("\n---\n")
+            .filter(|part| !part.contains("\nkind: Secret\n"))
+            .collect();
+        std::fs::write(files.path().join(entry.file_name()), kept.join("\n---\n")).unwrap();
+    }
+    let program = runner("agent_stdlib.py");
+    let command = ["python3", program.as_str(), "--json", "How is my market?"];
+    let refused = laptop.run_with(&[], files.path(), "analyst", &[], &command);
+    assert_eq!(refused.status.code(), Some(1), "{}", stdout(&refused));
+    assert!(
+        stderr(&refused).contains("SecretNotFound"),
+        "{}",
+        stderr(&refused)
+    );
+
+    let key_file = files.path().join("key.txt");
+    std::fs::write(&key_file, format!("{}\n", laptop.credentials.provider_key)).unwrap();
+    let key = format!("trading/scripted-model-key/key=file:{}", key_file.display());
+    let flags = [
+        "--secret",
+        "trading/trading-api-reader/token=env:DESK_TOKEN",
+        "--secret",
+        key.as_str(),
+    ];
+    let variables = [("DESK_TOKEN", laptop.credentials.reader.as_str())];
+    let answer = document(&laptop.run_with(&variables, files.path(), "analyst", &flags, &command));
+    assert_eq!(quoted(&answer), market("analyst", "reader"));
 }
 
 #[test]

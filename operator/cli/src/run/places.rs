@@ -18,7 +18,7 @@ pub fn apply(
     for place in places {
         match &place.of {
             PlaceOf::Surface(name) => surface(compilation, inputs, name, &place.url)?,
-            PlaceOf::Provider(name) => provider(compilation, name, &place.url)?,
+            PlaceOf::Provider(name) => provider(compilation, inputs, name, &place.url)?,
         }
     }
     Ok(())
@@ -61,16 +61,30 @@ fn surface(
     Ok(())
 }
 
-fn provider(compilation: &mut Compilation, name: &str, url: &Url) -> anyhow::Result<()> {
-    let providers = &mut compilation.files.providers.providers;
-    let known: Vec<String> = providers.keys().cloned().collect();
-    let Some(provider) = providers.get_mut(name) else {
+fn provider(
+    compilation: &mut Compilation,
+    inputs: &Inputs,
+    name: &str,
+    url: &Url,
+) -> anyhow::Result<()> {
+    let namespace = &compilation.agent.namespace;
+    let known: Vec<&str> = inputs
+        .providers()
+        .filter(|(key, _)| key.namespace == *namespace)
+        .map(|(key, _)| key.name.as_str())
+        .collect();
+    if !known.contains(&name) {
         bail!(
-            "--at provider:{name}: the agent's providers are: {}",
+            "--at provider:{name}: the providers of namespace {namespace} are: {}",
             known.join(", ")
         );
-    };
-    for endpoint in &mut provider.endpoints {
+    }
+    // One that this agent cannot select, or that has no usable key, is not in the files.
+    let provider = compilation.files.providers.providers.get_mut(name);
+    for endpoint in provider
+        .into_iter()
+        .flat_map(|provider| &mut provider.endpoints)
+    {
         endpoint.base_url = moved(&endpoint.base_url, url);
     }
     Ok(())
