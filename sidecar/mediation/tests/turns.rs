@@ -564,3 +564,53 @@ fn authority_is_asked_of_now() {
         1
     );
 }
+
+/// A schema from a hostile descriptor costs an answer, not the mediator's time.
+#[test]
+fn schemas_that_explode_are_not_evaluated() {
+    let result = |schema: Value, arguments: &str| {
+        let mut file = tools();
+        file.tools.truncate(1);
+        file.tools[0].input_schema = RawJson::from_text(schema.to_string()).unwrap();
+        let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
+        let authority = Authority::new(std::sync::Arc::new(catalog), None);
+        let mut config = config(request(json!({})), policy());
+        config.presented = Presented::new(&authority, &config.request);
+        let replies = vec![reply(&[("pond__depth", arguments)], ""), reply(&[], "end")];
+        run(config, replies, |_| responded(200, "1"))
+            .results()
+            .remove(0)
+    };
+    let mut doubling = json!({"d0": {"type": "object"}});
+    for level in 1..=40 {
+        let below = format!("#/$defs/d{}", level - 1);
+        doubling[format!("d{level}")] = json!({"allOf": [{"$ref": below}, {"$ref": below}]});
+    }
+    let schema = |more: Value| {
+        let mut schema = json!({"type": "object", "$defs": doubling});
+        for (key, value) in more.as_object().unwrap() {
+            schema[key] = value.clone();
+        }
+        schema
+    };
+    assert_eq!(
+        result(schema(json!({"$ref": "#/$defs/d40"})), "{}"),
+        "invalid_arguments"
+    );
+    assert_eq!(result(schema(json!({"$ref": "#/$defs/d4"})), "{}"), "ok");
+    assert_eq!(
+        result(json!({"allOf": [{"$ref": "#"}]}), "{}"),
+        "unsupported_tool"
+    );
+    assert_eq!(
+        result(json!({"$ref": "file:///etc/passwd"}), "{}"),
+        "unsupported_tool"
+    );
+    assert_eq!(
+        result(json!({"$ref": "http://pond.test/s"}), "{}"),
+        "unsupported_tool"
+    );
+    // A tree that goes down with the value is fine.
+    let tree = json!({"type": "object", "properties": {"next": {"$ref": "#"}}});
+    assert_eq!(result(tree, r#"{"next":{"next":{}}}"#), "ok");
+}
