@@ -7,6 +7,7 @@
 //! Everything a leader writes is fenced as well; the lease is for economy, the fences are
 //! for safety.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -140,7 +141,12 @@ pub struct Candidate {
     pub name: String,
     pub identity: String,
     pub timing: Timing,
+    /// Kept up to date with every renewal: until when the holder may act.
+    pub until: Until,
 }
+
+/// Until when a candidate may act as the leader; `None`: it does not lead.
+pub type Until = Arc<Mutex<Option<Instant>>>;
 
 /// Held: renews while it is polled. Give it back with [`Held::release`].
 pub struct Held {
@@ -184,10 +190,13 @@ impl Candidate {
         };
         // The resourceVersion that was read goes back: the write is fenced.
         lease.spec = Some(spec);
-        let written = api.replace(&self.name, &PostParams::default(), &lease).await;
+        let written = api
+            .replace(&self.name, &PostParams::default(), &lease)
+            .await;
         match written {
             Ok(_) => {
                 election.written(begun);
+                *self.until.lock().unwrap_or_else(PoisonError::into_inner) = election.leads_until();
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),

@@ -23,7 +23,7 @@ enum Command {
     /// the certificates. Of several replicas one leads.
     Controller(Box<controller::Args>),
     /// Injects the mediator into labelled pods. Has no right to any Secret.
-    Webhook(webhook::Args),
+    Webhook(Box<webhook::Args>),
 }
 
 fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let result = runtime.block_on(async {
         match cli.command {
             Command::Controller(args) => controller::main(*args).await,
-            Command::Webhook(args) => webhook::run(args).await,
+            Command::Webhook(args) => webhook::run(*args).await,
         }
     });
     match result {

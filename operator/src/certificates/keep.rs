@@ -63,11 +63,7 @@ pub struct Material {
 
 /// Reads the Secret, renews what is due and says what to use. The installation brings the
 /// Secret empty: the operator needs no right to create one, and uninstalling takes it along.
-pub async fn keep(
-    client: &Client,
-    place: &Place,
-    now: Timestamp,
-) -> Result<Material, KeepError> {
+pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Material, KeepError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);
     let secret = api.get(&place.secret).await.map_err(KeepError::Read)?;
     let content = Content::read(&secret);

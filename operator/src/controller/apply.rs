@@ -2,8 +2,9 @@
 //!
 //! Objects are made with POST, which fails on an existing one; an existing one must be ours
 //! (controlled by this very Agent, with our label), else it is a [`ApplyError::Conflict`].
-//! A change carries uid and resourceVersion, so a leader that was paused fails instead of
-//! bringing back what was revoked. It is a merge patch and not server-side apply: the object
+//! A change carries the uid and resourceVersion that the *watch* has brought, not those of a
+//! fresh read: a leader that was paused decided from what it had watched, and must fail
+//! instead of bringing back what was revoked. It is a merge patch and not server-side apply: the object
 //! was made by POST, so its creator keeps every field it made, and applied leftovers (a
 //! skill's file, an old token) would stay forever. An object that is as it should be is not
 //! written, and not even read when its version is the one that was seen so last.
@@ -32,6 +33,16 @@ pub enum ApplyError {
     Conflict { kind: &'static str, key: ObjectRef },
     #[error("{kind} {key} is left over from an earlier Agent of this name and is being removed")]
     Leftover { kind: &'static str, key: ObjectRef },
+    /// The watch has not brought what is there now; it will.
+    #[error("{kind} {key} is newer than what was watched")]
+    Stale { kind: &'static str, key: ObjectRef },
+    /// Nothing is written where nothing can be watched.
+    #[error("{kind} {key}: {why}")]
+    NotWatched {
+        kind: &'static str,
+        key: ObjectRef,
+        why: String,
+    },
     #[error("{kind} {key} not {operation}")]
     Api {
         kind: &'static str,
@@ -200,38 +211,45 @@ pub async fn apply<K: Carrier>(
     };
 
     let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
-    let mut found = None;
-    match table.look_up(key) {
-        Presence::Present(seen) => {
-            if let Some(last) = last
-                && last.fingerprint == fingerprint
-                && Some(&last.version) == Version::of(&*seen).as_ref()
-            {
-                return Ok((Verb::Unchanged, last.clone()));
+    let stale = || ApplyError::Stale {
+        kind: K::KIND,
+        key: key.clone(),
+    };
+    let seen = match table.look_up(key) {
+        Presence::Present(seen) => Version::of(&*seen).ok_or_else(stale)?,
+        Presence::Absent => {
+            if last.is_some_and(|last| last.fingerprint == fingerprint) {
+                // Made a moment ago, or removed by somebody: the watch will tell which.
+                return match api.get_opt(&key.name).await.map_err(failed("read"))? {
+                    Some(_) => Err(stale()),
+                    None => create(&api, owner, desired)
+                        .await
+                        .map(|made| (Verb::Created, applied(&made))),
+                };
             }
-            found = api.get_opt(&key.name).await.map_err(failed("read"))?;
+            return create(&api, owner, desired)
+                .await
+                .map(|made| (Verb::Created, applied(&made)));
         }
-        Presence::Absent => {}
-        Presence::Unknown(_) => found = api.get_opt(&key.name).await.map_err(failed("read"))?,
-    }
-    let found = match found {
-        Some(found) => found,
-        None => {
-            let object = K::carrying(metadata(desired, owner), &desired.data);
-            let params = PostParams {
-                field_manager: Some(names::FIELD_MANAGER.to_owned()),
-                ..PostParams::default()
-            };
-            match api.create(&params, &object).await {
-                Ok(made) => return Ok((Verb::Created, applied(&made))),
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    api.get(&key.name).await.map_err(failed("read"))?
-                }
-                Err(error) => return Err(failed("created")(error)),
-            }
+        Presence::Unknown(why) => {
+            return Err(ApplyError::NotWatched {
+                kind: K::KIND,
+                key: key.clone(),
+                why,
+            });
         }
     };
-
+    if let Some(last) = last
+        && last.fingerprint == fingerprint
+        && last.version == seen
+    {
+        return Ok((Verb::Unchanged, last.clone()));
+    }
+    let found = api
+        .get_opt(&key.name)
+        .await
+        .map_err(failed("read"))?
+        .ok_or_else(stale)?;
     match standing(found.meta(), owner) {
         Standing::Ours => {}
         Standing::Leftover => {
@@ -250,15 +268,46 @@ pub async fn apply<K: Carrier>(
     let Some(patch) = patch(&found, desired) else {
         return Ok((Verb::Unchanged, applied(&found)));
     };
+    if Version::of(&found).as_ref() != Some(&seen) {
+        return Err(stale());
+    }
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let patched = api
-        .patch(&key.name, &params, &Patch::Merge(&patch))
-        .await
-        .map_err(failed("changed"))?;
-    Ok((Verb::Patched, applied(&patched)))
+    match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+        Ok(patched) => Ok((Verb::Patched, applied(&patched))),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Err(stale()),
+        Err(error) => Err(failed("changed")(error)),
+    }
+}
+
+/// Makes the object; one that exists is not touched.
+async fn create<K: Carrier>(
+    api: &Api<K>,
+    owner: &OwnerReference,
+    desired: &Desired,
+) -> Result<K, ApplyError> {
+    let key = || desired.key.clone();
+    let object = K::carrying(metadata(desired, owner), &desired.data);
+    let params = PostParams {
+        field_manager: Some(names::FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    match api.create(&params, &object).await {
+        Ok(made) => Ok(made),
+        // Whose it is will be seen when the watch has brought it.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Err(ApplyError::Stale {
+            kind: K::KIND,
+            key: key(),
+        }),
+        Err(source) => Err(ApplyError::Api {
+            kind: K::KIND,
+            key: key(),
+            operation: "created",
+            source,
+        }),
+    }
 }
 
 fn metadata(desired: &Desired, owner: &OwnerReference) -> ObjectMeta {

@@ -41,8 +41,12 @@ const RECONCILE: Duration = Duration::from_secs(60);
 /// Best effort requests when leading ends.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// Leads until dropped, or until a part of it ends that must not.
-pub async fn lead(world: &Arc<World>) -> anyhow::Result<Infallible> {
+/// Leads until dropped, or until one of `parts` ends that must not. They are the caller's to
+/// end, so that it can wait until they have.
+pub async fn lead(
+    world: &Arc<World>,
+    parts: &mut JoinSet<anyhow::Error>,
+) -> anyhow::Result<Infallible> {
     let started = Timestamp::now();
     world.forget();
     while world.tables.synced().is_none() {
@@ -86,7 +90,6 @@ pub async fn lead(world: &Arc<World>) -> anyhow::Result<Infallible> {
         .await
         .with_context(|| format!("--link-listen {address}"))?;
     let link = Arc::new(Link::new(Arc::clone(world), started));
-    let mut parts: JoinSet<anyhow::Error> = JoinSet::new();
     parts.spawn(async move {
         match serve(listener, link).await {
             Ok(never) => match never {},

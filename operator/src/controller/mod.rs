@@ -83,30 +83,43 @@ pub async fn run(
         }
     });
 
+    let result = stand(&world, &mut parts, shutdown).await;
+    // Every task is seen to end: nothing of this controller runs when this returns.
+    parts.shutdown().await;
+    result
+}
+
+/// Stands for election and works while it leads.
+async fn stand(
+    world: &Arc<World>,
+    parts: &mut JoinSet<()>,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     tokio::pin!(shutdown);
     loop {
-        let candidate = candidate(&world);
+        let candidate = candidate(world);
         let mut held = tokio::select! {
             () = &mut shutdown => return Ok(()),
             _ = parts.join_next() => anyhow::bail!("a watch or the health listener ended"),
             held = candidate.acquire() => held,
         };
         tracing::info!("leading");
+        let mut duties = JoinSet::new();
         let end = tokio::select! {
             () = &mut shutdown => End::Shutdown,
             _ = parts.join_next() => End::Part,
             why = held.lost() => End::Lost(why),
-            result = leader::lead(&world) => match result {
+            result = leader::lead(world, &mut duties) => match result {
                 Ok(never) => match never {},
                 Err(error) => End::Failed(error),
             },
         };
-        // Every task of the leader was dropped with its future; nothing is written any more.
         world.set_leading(false);
         world.queue.close();
+        duties.shutdown().await;
+        leader::unlabel(world).await;
         match end {
             End::Shutdown => {
-                leader::unlabel(&world).await;
                 held.release().await;
                 return Ok(());
             }
@@ -114,12 +127,8 @@ pub async fn run(
                 held.release().await;
                 anyhow::bail!("a watch or the health listener ended");
             }
-            End::Lost(why) => {
-                tracing::warn!(why, "leading no longer; standing by");
-                leader::unlabel(&world).await;
-            }
+            End::Lost(why) => tracing::warn!(why, "leading no longer; standing by"),
             End::Failed(error) => {
-                leader::unlabel(&world).await;
                 held.release().await;
                 return Err(error);
             }
@@ -141,5 +150,6 @@ fn candidate(world: &Arc<World>) -> Candidate {
         name: world.settings.lease.clone(),
         identity: world.settings.pod_name.clone(),
         timing: world.settings.lease_timing,
+        until: Arc::clone(&world.lease_until),
     }
 }

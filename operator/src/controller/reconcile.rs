@@ -31,9 +31,13 @@ use super::world::{AgentMemory, World};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// Not an error of anybody: it is looked at again when everything is listed.
-    #[error("not everything is listed yet")]
+    /// Not an error of anybody: it is looked at again when the watch has caught up.
+    #[error("the watches have not brought everything yet")]
     NotSynced,
+    #[error("this replica leads no longer")]
+    NotLeading,
+    #[error("Secret {0}: {1}")]
+    NotWatched(ObjectRef, String),
     #[error("Secret {0} not read")]
     ReadSecret(ObjectRef, #[source] kube::Error),
     #[error("randomness not available: {0}")]
@@ -42,6 +46,18 @@ pub enum ReconcileError {
     Apply(#[from] ApplyError),
     #[error(transparent)]
     Report(#[from] ReportError),
+}
+
+impl ReconcileError {
+    /// Whether it is only a matter of the watches catching up.
+    fn passes(&self) -> bool {
+        matches!(
+            self,
+            ReconcileError::NotSynced
+                | ReconcileError::NotLeading
+                | ReconcileError::Apply(ApplyError::Stale { .. })
+        )
+    }
 }
 
 /// Does one piece of work.
@@ -148,6 +164,10 @@ async fn agent(world: &World, work: &Work, synced: Synced) -> Result<Done, Recon
         return Ok(Done::Settled);
     };
     let outcome = write_agent(world, agent, &compiled).await;
+    if outcome.errors.iter().any(ReconcileError::passes) {
+        // Nothing that a user should read about.
+        return Err(ReconcileError::NotSynced);
+    }
     report_agent(world, work, agent, &compiled, outcome).await
 }
 
@@ -262,7 +282,7 @@ async fn write_agent(world: &World, agent: &Agent, compiled: &Compilation) -> Ou
             }
         };
         if let Err(error) = result {
-            outcome.errors.push(error.into());
+            outcome.errors.push(error);
         }
     }
     outcome.materialized = Some(materialized);
@@ -275,9 +295,12 @@ async fn put<K: Carrier>(
     table: &Scoped<K>,
     agent: &Agent,
     desired: &Desired,
-) -> Result<(), ApplyError> {
+) -> Result<(), ReconcileError> {
     let last: Option<Applied> = world.memory().applied.get(&desired.key).cloned();
     let owner = apply::owner(agent);
+    if !world.leading() {
+        return Err(ReconcileError::NotLeading);
+    }
     let (verb, applied) =
         apply::apply(&world.client, table, &owner, desired, last.as_ref()).await?;
     world.memory().applied.insert(desired.key.clone(), applied);
@@ -341,8 +364,15 @@ async fn write_identity(
                 annotations: found.meta().annotations.clone().unwrap_or_default(),
             })
         }
-        Presence::Absent => None,
-        Presence::Unknown(_) => return Err(ReconcileError::NotSynced),
+        Presence::Absent => {
+            let made = world.memory().applied.contains_key(&key);
+            if made && exists(world, &key).await? {
+                // Another token now would lock out whoever got the one made a moment ago.
+                return Err(ReconcileError::NotSynced);
+            }
+            None
+        }
+        Presence::Unknown(why) => return Err(ReconcileError::NotWatched(key, why)),
     };
     let now = Timestamp::now();
     let mut random = [0; 32];
@@ -376,6 +406,15 @@ async fn write_identity(
     };
     put(world, table, agent, &desired).await?;
     Ok((runner_tokens(&wanted.data), look_again(&wanted, now)))
+}
+
+async fn exists(world: &World, secret: &ObjectRef) -> Result<bool, ReconcileError> {
+    let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(world.client.clone(), &secret.namespace);
+    api.get_opt(&secret.name)
+        .await
+        .map(|found| found.is_some())
+        .map_err(|error| ReconcileError::ReadSecret(secret.clone(), error))
 }
 
 fn pod_births(world: &World, agent: &ObjectRef) -> Vec<Timestamp> {
@@ -526,8 +565,15 @@ async fn report_agent(
         outcome.look_again,
         (usage != shown && !write_usage).then_some(usage_wait),
     ];
-    if let Some(error) = outcome.errors.into_iter().next() {
-        return Err(error);
+    match outcome.errors.into_iter().next() {
+        // Said in status; only another configuration can change it.
+        Some(ReconcileError::NotWatched(key, _))
+            if !world.settings.secrets.covers(&key.namespace) =>
+        {
+            return Ok(Done::Settled);
+        }
+        Some(error) => return Err(error),
+        None => {}
     }
     Ok(waits
         .into_iter()

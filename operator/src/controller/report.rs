@@ -161,6 +161,9 @@ where
         + Debug
         + DeserializeOwned,
 {
+    if !world.leading() {
+        return Ok(());
+    }
     let api: Api<Decoded<K>> = Api::namespaced(world.client.clone(), &work.key.namespace);
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
@@ -251,8 +254,12 @@ async fn say(
                 .inc();
         }
     }
+    let ending = world.ending(&work.key.namespace);
     for (_, warning) in news.iter().take(EVENTS) {
         tracing::info!(object = %work.subject(), reason = warning.reason, "{}", warning.note);
+        if ending || !world.leading() {
+            continue;
+        }
         match world.events.warn(&about, warning).await {
             Ok(true) => world.metrics.wrote("Event", "create"),
             Ok(false) => {}

@@ -20,6 +20,7 @@ use super::settings::Settings;
 use super::stores::Tables;
 use super::tables::Change;
 use super::work::Work;
+use crate::lease::Until;
 use crate::link::reports::Reports;
 use crate::metrics::Metrics;
 
@@ -38,6 +39,7 @@ pub struct World {
     link_bundle: ArcSwapOption<String>,
     pub link_certificate: ArcSwapOption<CertifiedKey>,
     leading: AtomicBool,
+    pub lease_until: Until,
 }
 
 /// Per agent, and only while this replica leads.
@@ -71,6 +73,7 @@ impl World {
             link_bundle: ArcSwapOption::empty(),
             link_certificate: ArcSwapOption::empty(),
             leading: AtomicBool::new(false),
+            lease_until: Until::default(),
             client,
             settings,
         }
@@ -84,8 +87,14 @@ impl World {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this replica may act as the leader at this very moment: it was told so, and
+    /// its lease has not run out (a process that was paused has not been told yet).
     pub fn leading(&self) -> bool {
-        self.leading.load(Ordering::Acquire)
+        let until = *self
+            .lease_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.leading.load(Ordering::Acquire) && until.is_some_and(|until| until > Instant::now())
     }
 
     pub fn set_leading(&self, leading: bool) {
@@ -138,6 +147,14 @@ impl World {
         }
     }
 
+    /// Whether a namespace is being deleted: nothing can be made in it any more.
+    pub fn ending(&self, namespace: &str) -> bool {
+        self.tables
+            .namespaces
+            .get("", namespace)
+            .is_none_or(|namespace| namespace.meta().deletion_timestamp.is_some())
+    }
+
     /// Bookkeeping that follows a change of a table.
     pub fn changed<K: Resource<DynamicType = ()> + 'static>(&self, change: &Change<K>) {
         let gone = change.new.is_none();
@@ -155,8 +172,14 @@ impl World {
                 self.memory().agents.remove(&key);
                 self.reports().forget_agent(&key);
             }
-            "Secret" => self.readers.secrets.forget(&key),
-            "ConfigMap" => self.readers.config_maps.forget(&key),
+            "Secret" => {
+                self.readers.secrets.forget(&key);
+                self.memory().applied.remove(&key);
+            }
+            "ConfigMap" => {
+                self.readers.config_maps.forget(&key);
+                self.memory().applied.remove(&key);
+            }
             _ => {}
         }
     }

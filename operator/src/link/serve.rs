@@ -180,7 +180,8 @@ async fn take(link: &Link, headers: &HeaderMap, body: &[u8]) -> Result<LinkDown,
             .meta()
             .creation_timestamp
             .as_ref()
-            .is_none_or(|created| created.0 < link.started),
+            // Creation times are cut to the second.
+            .is_none_or(|created| created.0.as_second() < link.started.as_second()),
     };
     let (news, pods) = {
         let mut reports = world.reports();

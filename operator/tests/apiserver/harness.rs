@@ -1,0 +1,448 @@
+//! A controller in this process against a real API server, in namespaces of its own.
+//!
+//! Tests take turns: a controller watches Agents of all namespaces, so two at a time would
+//! both report on the same objects.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams,
+    PostParams,
+};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, Resource, ResourceExt};
+use serde::de::{Deserialize as _, DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
+use toolcrib_operator::controller::{self, SecretScope, Settings};
+use toolcrib_operator::lease::Timing;
+
+pub const DEADLINE: Duration = Duration::from_secs(45);
+const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
+
+static TURN: Mutex<()> = Mutex::const_new(());
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+pub struct Harness {
+    pub client: Client,
+    /// Where the agents are.
+    pub pond: String,
+    /// Where the operator is.
+    pub system: String,
+    pub health: SocketAddr,
+    pub link: SocketAddr,
+    pub resync: Duration,
+    running: Option<(oneshot::Sender<()>, JoinHandle<anyhow::Result<()>>)>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Harness {
+    /// Namespaces, definitions, the empty Lease and Secret; no controller yet.
+    pub async fn new() -> Self {
+        let turn = TURN.lock().await;
+        // Both: somebody may run one test alone, or have RUST_LOG set for all.
+        let subscriber = tracing_subscriber::fmt().with_test_writer().finish();
+        if tracing::subscriber::set_global_default(subscriber).is_err() {
+            tracing::debug!("logging was set up by an earlier test");
+        }
+        if rustls::crypto::ring::default_provider()
+            .install_default()
+            .is_err()
+        {
+            tracing::debug!("the provider was installed by an earlier test");
+        }
+        let client = client().await;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = |part: &str| format!("{part}-{}-{number}", std::process::id());
+        let harness = Self {
+            client,
+            pond: name("pond"),
+            system: name("toolcrib"),
+            health: free_port(),
+            link: free_port(),
+            resync: Duration::from_secs(3600),
+            running: None,
+            _turn: turn,
+        };
+        harness.define().await;
+        for namespace in [&harness.pond, &harness.system] {
+            let object = Namespace {
+                metadata: ObjectMeta {
+                    name: Some(namespace.clone()),
+                    ..ObjectMeta::default()
+                },
+                ..Namespace::default()
+            };
+            Api::<Namespace>::all(harness.client.clone())
+                .create(&PostParams::default(), &object)
+                .await
+                .expect("namespace");
+        }
+        let metadata = |name: &str| ObjectMeta {
+            name: Some(name.into()),
+            ..ObjectMeta::default()
+        };
+        let lease = Lease {
+            metadata: metadata("controller"),
+            ..Lease::default()
+        };
+        harness
+            .api::<Lease>(&harness.system)
+            .create(&PostParams::default(), &lease)
+            .await
+            .expect("lease");
+        let secret = Secret {
+            metadata: metadata("certificates"),
+            ..Secret::default()
+        };
+        harness
+            .api::<Secret>(&harness.system)
+            .create(&PostParams::default(), &secret)
+            .await
+            .expect("secret");
+        harness
+    }
+
+    /// With a controller that runs.
+    pub async fn running() -> Self {
+        let mut harness = Self::new().await;
+        harness.start("heron");
+        harness
+    }
+
+    pub fn start(&mut self, pod: &str) {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let settings = Settings {
+            namespace: self.system.clone(),
+            pod_name: pod.to_owned(),
+            lease: "controller".into(),
+            lease_timing: Timing::default(),
+            webhook_config_name: None,
+            webhook_service: "webhook".into(),
+            link_service: "link".into(),
+            link_service_port: self.link.port(),
+            certificate_secret: "certificates".into(),
+            secrets: SecretScope::Namespaces([self.pond.clone()].into()),
+            listen: self.health,
+            link_listen: self.link,
+            refused_hosts: Default::default(),
+            workers: 4,
+            usage_interval: Duration::from_secs(300),
+            stale_after: Duration::from_secs(120),
+            resync: self.resync,
+        };
+        let client = self.client.clone();
+        let run = async move {
+            let shutdown = async {
+                // A dropped sender means the test is over as well.
+                stopped.await.unwrap_or(());
+            };
+            controller::run(client, settings, shutdown).await
+        };
+        self.running = Some((stop, tokio::spawn(run)));
+    }
+
+    /// Graceful end: the lease is given back.
+    pub async fn stop(&mut self) {
+        if let Some((stop, running)) = self.running.take() {
+            stop.send(()).expect("the controller still runs");
+            running.await.expect("no panic").expect("no error");
+        }
+    }
+
+    /// Stops everything and removes the namespaces. Not run when the test fails: then what
+    /// is there helps to see why.
+    pub async fn end(mut self) {
+        self.stop().await;
+        for namespace in [&self.pond, &self.system] {
+            Api::<Namespace>::all(self.client.clone())
+                .delete(namespace, &DeleteParams::background())
+                .await
+                .expect("namespace deleted");
+        }
+        // Gone before the next test's controller looks at what is left.
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        for name in [&self.pond, &self.system] {
+            self.eventually("the namespace is gone", || async {
+                namespaces
+                    .get_opt(name)
+                    .await
+                    .expect("API server")
+                    .is_none()
+                    .then_some(())
+            })
+            .await;
+        }
+    }
+
+    async fn define(&self) {
+        let api = Api::all(self.client.clone());
+        let params = PatchParams::apply("toolcrib-test").force();
+        for definition in definitions() {
+            let name = definition.name_any();
+            api.patch(&name, &params, &Patch::Apply(&definition))
+                .await
+                .expect("definition");
+            self.eventually(&format!("{name} is served"), || async {
+                let found: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition =
+                    api.get(&name).await.ok()?;
+                found
+                    .status?
+                    .conditions?
+                    .iter()
+                    .any(|condition| condition.type_ == "Established" && condition.status == "True")
+                    .then_some(())
+            })
+            .await;
+        }
+    }
+
+    pub fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// The trading-desk example without its workloads, in the pond.
+    pub async fn apply_example(&self) {
+        for file in [
+            "10-model",
+            "20-service",
+            "30-surface",
+            "40-agents",
+            "50-grants",
+        ] {
+            let path = format!(
+                "{}/../crds/examples/trading-desk/{file}.yaml",
+                env!("CARGO_MANIFEST_DIR")
+            );
+            let text = std::fs::read_to_string(&path).expect("example file");
+            // In names of objects and in hosts alike.
+            let text = text
+                .replace(
+                    "namespace: trading\n",
+                    &format!("namespace: {}\n", self.pond),
+                )
+                .replace(".trading.svc", &format!(".{}.svc", self.pond));
+            self.apply_yaml(&text).await;
+        }
+    }
+
+    pub async fn apply_yaml(&self, text: &str) {
+        for document in serde_yaml::Deserializer::from_str(text) {
+            let object = Value::deserialize(document).expect("a document");
+            let kind = object["kind"].as_str().expect("a kind");
+            if kind != "Deployment" && kind != "Pod" {
+                self.apply(object).await;
+            }
+        }
+    }
+
+    pub async fn apply(&self, object: Value) {
+        let resource = match object["kind"].as_str().expect("a kind") {
+            "Secret" => ApiResource::erase::<Secret>(&()),
+            "ConfigMap" => ApiResource::erase::<ConfigMap>(&()),
+            "Service" => ApiResource::erase::<k8s_openapi::api::core::v1::Service>(&()),
+            "Agent" => ApiResource::erase::<Agent>(&()),
+            "Surface" => ApiResource::erase::<Surface>(&()),
+            "ToolGrant" => ApiResource::erase::<ToolGrant>(&()),
+            "ToolDefaults" => ApiResource::erase::<ToolDefaults>(&()),
+            "ModelProvider" => ApiResource::erase::<ModelProvider>(&()),
+            kind => panic!("the harness does not know {kind}"),
+        };
+        let name = object["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &self.pond, &resource);
+        api.patch(
+            &name,
+            &PatchParams::apply("toolcrib-test").force(),
+            &Patch::Apply(&object),
+        )
+        .await
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+
+    /// Polls until `look` finds something.
+    pub async fn eventually<T, F>(&self, what: &str, mut look: impl FnMut() -> F) -> T
+    where
+        F: Future<Output = Option<T>>,
+    {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            assert!(begun.elapsed() < DEADLINE, "not in time: {what}");
+            assert!(
+                self.running
+                    .as_ref()
+                    .is_none_or(|(_, running)| !running.is_finished()),
+                "the controller ended while waiting: {what}"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// `status/reason` of an object's condition becomes `expected`; its message.
+    pub async fn condition<K>(&self, name: &str, type_: &str, expected: &str) -> String
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + serde::Serialize,
+    {
+        let api: Api<K> = self.api(&self.pond);
+        let last = std::cell::RefCell::new(String::new());
+        let what = format!("{name} {type_} {expected}");
+        let begun = Instant::now();
+        loop {
+            let object = serde_json::to_value(api.get(name).await.expect("object")).expect("JSON");
+            let conditions = object["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            let generation = &object["metadata"]["generation"];
+            if let Some(found) = conditions
+                .iter()
+                .find(|condition| condition["type"] == type_)
+            {
+                let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+                let state = format!("{}/{}", text("status"), text("reason"));
+                if state == expected && found["observedGeneration"] == *generation {
+                    return text("message");
+                }
+                *last.borrow_mut() = format!("{state}: {}", text("message"));
+            }
+            assert!(
+                begun.elapsed() < DEADLINE,
+                "not in time: {what}; last: {}",
+                last.borrow()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The four files of an agent, once `ready` says so of them.
+    pub async fn files(
+        &self,
+        agent: &str,
+        what: &str,
+        ready: impl Fn(&BTreeMap<String, Value>) -> bool,
+    ) -> BTreeMap<String, Value> {
+        let api: Api<Secret> = self.api(&self.pond);
+        let name = format!("toolcrib-{agent}-mediator");
+        self.eventually(what, || async {
+            let secret = api.get_opt(&name).await.expect("API server")?;
+            let files: BTreeMap<String, Value> = secret
+                .data?
+                .into_iter()
+                .map(|(name, bytes)| (name, serde_json::from_slice(&bytes.0).expect("JSON")))
+                .collect();
+            ready(&files).then_some(files)
+        })
+        .await
+    }
+
+    /// Kind, name and resourceVersion of everything in the pond that the controller could
+    /// write, and what it counts as writes.
+    pub async fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions = BTreeMap::new();
+        async fn add<K>(harness: &Harness, versions: &mut BTreeMap<String, String>)
+        where
+            K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+                + Clone
+                + Debug
+                + DeserializeOwned,
+        {
+            let api: Api<K> = harness.api(&harness.pond);
+            for object in api.list(&ListParams::default()).await.expect("list") {
+                versions.insert(
+                    format!("{} {}", K::kind(&()), object.name_any()),
+                    object.resource_version().unwrap_or_default(),
+                );
+            }
+        }
+        add::<Secret>(self, &mut versions).await;
+        add::<ConfigMap>(self, &mut versions).await;
+        add::<Agent>(self, &mut versions).await;
+        add::<Surface>(self, &mut versions).await;
+        add::<ToolGrant>(self, &mut versions).await;
+        add::<ToolDefaults>(self, &mut versions).await;
+        add::<ModelProvider>(self, &mut versions).await;
+        add::<k8s_openapi::api::events::v1::Event>(self, &mut versions).await;
+        versions
+    }
+
+    /// The sum of all series of a metric.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = reqwest::get(format!("http://{}/metrics", self.health))
+            .await
+            .expect("metrics")
+            .text()
+            .await
+            .expect("text");
+        text.lines()
+            .filter(|line| line.starts_with(&format!("toolcrib_operator_{name}_total")))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// Waits until everything was looked at twice more; fails when it never settles.
+    pub async fn settled(&self) -> BTreeMap<String, String> {
+        let begun = Instant::now();
+        loop {
+            let before = self.versions().await;
+            let reconciles = self.metric("reconciles").await;
+            let objects = before.len() as f64;
+            self.eventually("looked at again", || async {
+                (self.metric("reconciles").await >= reconciles + objects).then_some(())
+            })
+            .await;
+            let after = self.versions().await;
+            if before == after {
+                return after;
+            }
+            assert!(begun.elapsed() < DEADLINE, "it never settles");
+        }
+    }
+
+    /// A Secret of somebody else.
+    pub fn foreign_secret(&self, name: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name, "namespace": self.pond},
+            "stringData": {"theirs": "untouched"},
+        })
+    }
+}
+
+async fn client() -> Client {
+    let path = std::env::var(KUBECONFIG).unwrap_or_else(|_| {
+        panic!("{KUBECONFIG} is not set: name a kubeconfig, as e2e/run does for its cluster")
+    });
+    let kubeconfig = Kubeconfig::read_from(&path).expect("kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .expect("config");
+    Client::try_from(config).expect("client")
+}
+
+fn free_port() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address")
+}
