@@ -46,7 +46,6 @@ mod responses;
 
 mod sse;
 
-
 pub use answer::{Answered, answer, models_body, stored_items, terminal_answer};
 pub use error::{DialectError, ErrorShape, error_body, error_events};
 pub use reassembly::Reassembly;

@@ -67,7 +67,10 @@ pub(crate) fn respell(
     item: &str,
     spell: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
-    if !matches!(item::kind(item).as_str(), "function_call" | "custom_tool_call") {
+    if !matches!(
+        item::kind(item).as_str(),
+        "function_call" | "custom_tool_call"
+    ) {
         return Ok(item.to_string());
     }
     match text_of(item, "name").and_then(|name| spell(&name)) {

@@ -42,15 +42,17 @@ pub(super) fn call(item: &str, nth: usize) -> Result<Option<Call>, DialectError>
             "input",
         ),
         _ => {
-            return Ok(runs_at_the_runner(item, &kind).map(|(name, arguments)| Call {
-                raw: RawCall {
-                    id,
-                    name: name.to_string(),
-                    arguments: fields.get(item, arguments).unwrap_or("{}").to_string(),
-                    kind: CallKind::Function,
-                },
-                answer: Answer::RunnersOwn,
-            }));
+            return Ok(
+                runs_at_the_runner(item, &kind).map(|(name, arguments)| Call {
+                    raw: RawCall {
+                        id,
+                        name: name.to_string(),
+                        arguments: fields.get(item, arguments).unwrap_or("{}").to_string(),
+                        kind: CallKind::Function,
+                    },
+                    answer: Answer::RunnersOwn,
+                }),
+            );
         }
     };
     let name = text_of(item, "name").ok_or(DialectError::Missing("output[].name"))?;

@@ -15,8 +15,8 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
             said.push_str(&message_text(item)?);
         }
     }
-    let reason = present(text, &body, "incomplete_details")
-        .and_then(|details| text_of(details, "reason"));
+    let reason =
+        present(text, &body, "incomplete_details").and_then(|details| text_of(details, "reason"));
     Ok(View {
         calls: calls(output)?
             .into_iter()
