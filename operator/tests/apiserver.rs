@@ -72,6 +72,33 @@ async fn the_example_compiles_and_a_grant_gives_and_takes() {
         "toolcrib.dev/link"
     );
 
+    // Whom mediators trust is whom the API server trusts, and has signed what is served.
+    let webhook = harness.webhooks().get(&harness.system).await.unwrap();
+    let bundle = &webhook.webhooks.as_ref().unwrap()[0]
+        .client_config
+        .ca_bundle
+        .as_ref()
+        .unwrap()
+        .0;
+    assert_eq!(
+        analyst["agent.json"]["link"]["ca"]
+            .as_str()
+            .unwrap()
+            .as_bytes(),
+        bundle
+    );
+    let certificates = harness
+        .api::<Secret>(&harness.system)
+        .get("certificates")
+        .await
+        .unwrap()
+        .data
+        .unwrap();
+    assert_eq!(&certificates["ca.crt"].0, bundle);
+    for key in ["tls.crt", "tls.key", "link.crt", "link.key"] {
+        assert!(certificates[key].0.starts_with(b"-----BEGIN "), "{key}");
+    }
+
     // What is written belongs to the Agent and is not labelled like it.
     let agents: Api<Agent> = harness.api(&harness.pond);
     let agent = agents.get("analyst").await.unwrap();

@@ -405,3 +405,152 @@ pub fn everything(tables: &Tables) -> Related {
     add(&tables.providers, WorkKind::ModelProvider, &mut all);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use kube_runtime::watcher::Event;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controller::settings::SecretScope;
+    use crate::controller::stores::Scoped;
+    use crate::controller::tables::{Filler, Table};
+
+    fn meta(name: &str, version: &str, generation: i64) -> Value {
+        json!({
+            "name": name, "namespace": "pond", "uid": format!("uid-{name}"),
+            "resourceVersion": version, "generation": generation,
+        })
+    }
+
+    fn object(kind: &str, name: &str, spec: Value) -> Value {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": kind,
+            "metadata": meta(name, "1", 1), "spec": spec,
+        })
+    }
+
+    fn feed<K>(table: &Table<K>, object: Value) -> Vec<Change<K>>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let object = serde_json::from_value(object).unwrap();
+        Filler::new(table.clone()).apply(Event::Apply(object))
+    }
+
+    /// Two agents, two surfaces with a credential each; `otter` uses reed, `newt` uses mud.
+    fn pond() -> Tables {
+        let tables = Tables::new(&SecretScope::Cluster);
+        for (surface, agent) in [("reed", "otter"), ("mud", "newt")] {
+            feed(
+                &tables.surfaces,
+                object(
+                    "Surface",
+                    surface,
+                    json!({
+                        "service": {"name": format!("{surface}-service"), "port": 80},
+                        "auth": {"secretKeyRef": {"name": format!("{surface}-key"), "key": "k"}},
+                    }),
+                ),
+            );
+            feed(
+                &tables.agents,
+                object("Agent", agent, json!({"surfaces": [{"name": surface}]})),
+            );
+            feed(
+                &tables.grants,
+                object(
+                    "ToolGrant",
+                    &format!("{agent}-grant"),
+                    json!({
+                        "agents": [agent],
+                        "tools": [{"surface": {"name": surface}, "allow": ["*"]}],
+                    }),
+                ),
+            );
+        }
+        tables
+    }
+
+    /// Whom the change that `event` makes concerns, as `Kind name`.
+    fn check<K>(tables: &Tables, table: &Table<K>, event: Value) -> BTreeSet<String>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Concerns,
+    {
+        feed(table, event)
+            .iter()
+            .flat_map(|change| K::concerns(change, tables))
+            .map(|work| format!("{} {}", work.kind.kind().name(), work.key.name))
+            .collect()
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_grant_that_moves_concerns_who_had_it_and_who_has_it() {
+        let tables = pond();
+        let mut moved = object("ToolGrant", "otter-grant", json!({"agents": ["newt"]}));
+        moved["metadata"] = meta("otter-grant", "2", 2);
+        assert_eq!(
+            check(&tables, &tables.grants, moved),
+            names(&["Agent newt", "Agent otter", "ToolGrant otter-grant"])
+        );
+    }
+
+    #[test]
+    fn status_alone_concerns_nobody_and_a_rotation_does() {
+        let tables = pond();
+        let mut otter = object("Agent", "otter", json!({"surfaces": [{"name": "reed"}]}));
+        otter["metadata"] = meta("otter", "2", 1);
+        otter["status"] = json!({"toolCount": 1});
+        assert_eq!(check(&tables, &tables.agents, otter.clone()), names(&[]));
+        otter["metadata"]["resourceVersion"] = json!("3");
+        otter["metadata"]["annotations"] = json!({"toolcrib.dev/rotate": "1"});
+        assert!(check(&tables, &tables.agents, otter).contains("Agent otter"));
+    }
+
+    #[test]
+    fn a_service_and_a_credential_concern_the_agents_of_their_surface() {
+        let tables = pond();
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": meta("mud-service", "1", 1),
+            "spec": {"ports": [{"port": 80}]},
+        });
+        let expected = names(&["Agent newt", "Surface mud", "ToolGrant newt-grant"]);
+        assert_eq!(check(&tables, &tables.services, service), expected);
+        let Scoped::Cluster(secrets) = &tables.secrets else {
+            panic!("cluster-wide")
+        };
+        let secret = json!({"kind": "PartialObjectMetadata", "metadata": meta("mud-key", "1", 1)});
+        assert_eq!(check(&tables, secrets, secret), expected);
+        let stranger = json!({"metadata": meta("somebody-elses", "1", 1)});
+        assert_eq!(check(&tables, secrets, stranger), names(&[]));
+    }
+
+    #[test]
+    fn a_compiled_object_concerns_its_agent() {
+        let tables = pond();
+        let Scoped::Cluster(secrets) = &tables.secrets else {
+            panic!("cluster-wide")
+        };
+        let mut ours = json!({"metadata": meta("toolcrib-otter-mediator", "1", 1)});
+        ours["metadata"]["labels"] = json!({"toolcrib.dev/compiled-for": "otter"});
+        assert_eq!(check(&tables, secrets, ours), names(&["Agent otter"]));
+    }
+
+    #[test]
+    fn a_grant_that_cannot_be_read_concerns_its_whole_namespace() {
+        let tables = pond();
+        let mut broken = object("ToolGrant", "otter-grant", json!({"agents": 5}));
+        broken["metadata"] = meta("otter-grant", "2", 2);
+        assert_eq!(
+            check(&tables, &tables.grants, broken),
+            names(&["Agent newt", "Agent otter", "ToolGrant otter-grant"])
+        );
+    }
+}

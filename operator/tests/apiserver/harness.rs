@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{
@@ -110,7 +111,32 @@ impl Harness {
             .create(&PostParams::default(), &secret)
             .await
             .expect("secret");
+        // For pods that nobody makes: only its caBundle is looked at.
+        let webhook = serde_json::from_value(json!({
+            "metadata": {"name": harness.system},
+            "webhooks": [{
+                "name": "inject.toolcrib.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Ignore",
+                "timeoutSeconds": 3,
+                "objectSelector": {"matchLabels": {"toolcrib.dev/test": harness.system}},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+                "clientConfig": {"service": {"name": "webhook", "namespace": harness.system, "path": "/mutate"}},
+            }],
+        }))
+        .expect("webhook configuration");
         harness
+            .webhooks()
+            .create(&PostParams::default(), &webhook)
+            .await
+            .expect("webhook");
+        harness
+    }
+
+    /// Cluster-scoped; named like the operator's namespace.
+    pub fn webhooks(&self) -> Api<MutatingWebhookConfiguration> {
+        Api::all(self.client.clone())
     }
 
     /// With a controller that runs.
@@ -127,7 +153,7 @@ impl Harness {
             pod_name: pod.to_owned(),
             lease: "controller".into(),
             lease_timing: Timing::default(),
-            webhook_config_name: None,
+            webhook_config_name: Some(self.system.clone()),
             webhook_service: "webhook".into(),
             link_service: "link".into(),
             link_service_port: self.link.port(),
@@ -164,6 +190,10 @@ impl Harness {
     /// is there helps to see why.
     pub async fn end(mut self) {
         self.stop().await;
+        self.webhooks()
+            .delete(&self.system, &DeleteParams::default())
+            .await
+            .expect("webhook deleted");
         for namespace in [&self.pond, &self.system] {
             Api::<Namespace>::all(self.client.clone())
                 .delete(namespace, &DeleteParams::background())
