@@ -53,8 +53,8 @@ pub fn error_body(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
 
 /// An error after a stream began, and what ends the stream.
 ///
-/// Anthropic's and the Responses API's `error` event is itself the end: their SDKs raise
-/// on it, and no further event is defined.
+/// Anthropic's and the Responses API's `error` event is itself the end: Anthropic's SDKs
+/// raise on it, OpenAI's hand it on, and no further event is defined.
 pub fn error_events(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
     match dialect {
         Dialect::OpenaiChat => {
@@ -70,6 +70,8 @@ pub fn error_events(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
                 ("code", json::quote(error.code)),
                 ("message", json::quote(error.message)),
                 ("param", "null".into()),
+                // No other event of ours precedes it.
+                ("sequence_number", "0".into()),
             ]),
         ),
     }

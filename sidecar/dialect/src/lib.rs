@@ -27,7 +27,11 @@
 //! let reply = Reply::decode(Dialect::OpenaiChat, br#"{"choices":[{"finish_reason":"tool_calls",
 //!     "message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function",
 //!     "function":{"name":"pond__depth","arguments":"{}"}}]}}]}"#.to_vec())?;
-//! let results = vec![ToolResult { call: 0, content: r#"{"ok":true}"#.into() }];
+//! let results = vec![ToolResult {
+//!     call: 0,
+//!     content: r#"{"ok":true}"#.into(),
+//!     is_error: false,
+//! }];
 //! edits.appended.extend(reply.items(&results, |_| None)?);
 //! let _next: Vec<u8> = request.encode(&edits)?;
 //! # Ok::<(), toolcrib_dialect::DialectError>(())
@@ -43,18 +47,19 @@ mod reassembly;
 mod reply;
 mod request;
 mod responses;
-
 mod sse;
+mod usage;
 
 pub use answer::{Answered, answer, models_body, stored_items, terminal_answer};
 pub use error::{DialectError, ErrorShape, error_body, error_events};
 pub use reassembly::Reassembly;
-pub use reply::{CallKind, RawCall, Reply, ToolResult, Usage};
+pub use reply::{CallKind, RawCall, Reply, ToolResult};
 pub use request::{
     Edits, HistoryItem, HistoryPart, Insertion, Request, ToolChoice, ToolChoiceEdit,
     ToolDeclaration, history_item, respell,
 };
 pub use sse::{SseEvent, SseParser, frame, keepalive};
+pub use usage::Usage;
 
 /// A model API's wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

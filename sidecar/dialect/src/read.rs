@@ -142,12 +142,13 @@ pub(crate) fn edits_history(edits: &Edits) -> bool {
 }
 
 /// The history with everything put in. `late`: before which item the context message
-/// goes, which speaks as `role`.
+/// goes, which speaks as `role`. `left_out`: items that the provider would not take.
 pub(crate) fn edited_history(
     raw: &str,
     edits: &Edits,
     role: &str,
     late: impl FnOnce(&[&str]) -> usize,
+    left_out: impl Fn(usize) -> bool,
 ) -> Result<String, DialectError> {
     let items = Array::scan(raw)?;
     let context = edits.context.as_ref().map(|context| {
@@ -166,5 +167,19 @@ pub(crate) fn edited_history(
         inserted.push((late(&texts), context));
     }
     inserted.push((items.items.len(), &edits.appended));
-    Ok(items.edit(raw, |_| Change::Keep, &inserted))
+    let change = |at| match left_out(at) {
+        true => Change::Drop,
+        false => Change::Keep,
+    };
+    Ok(items.edit(raw, change, &inserted))
+}
+
+/// Hides what leads to hidden parts only: a provider refuses reasoning that nothing
+/// follows.
+pub(crate) fn hide_what_leads_to_hidden(hidden: &mut [bool], leads: impl Fn(usize) -> bool) {
+    let mut next = false;
+    for at in (0..hidden.len()).rev() {
+        hidden[at] |= next && leads(at);
+        next = hidden[at];
+    }
 }

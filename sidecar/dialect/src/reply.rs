@@ -1,6 +1,6 @@
 //! A model's whole (not streamed) reply.
 
-use crate::{Dialect, DialectError, anthropic, openai_chat, responses};
+use crate::{Dialect, DialectError, Usage, anthropic, openai_chat, responses};
 
 /// What a model answered, with its body as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,22 +38,6 @@ pub enum CallKind {
     Custom,
 }
 
-/// Tokens of one reply or, summed, of a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub prompt_tokens: u64,
-    pub completion_tokens: u64,
-}
-
-impl std::ops::AddAssign for Usage {
-    fn add_assign(&mut self, other: Self) {
-        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
-        self.completion_tokens = self
-            .completion_tokens
-            .saturating_add(other.completion_tokens);
-    }
-}
-
 /// What one call is answered with, as the text of one JSON string. Calls are named by
 /// their place, since some servers give no ids, or one twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +45,9 @@ pub struct ToolResult {
     /// Index in [`Reply::calls`].
     pub call: usize,
     pub content: String,
+    /// The mediator's own verdict, for a format that has a place for it. Always said, so
+    /// that results differ in values alone.
+    pub is_error: bool,
 }
 
 impl Reply {

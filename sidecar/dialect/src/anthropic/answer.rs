@@ -2,7 +2,8 @@
 
 use super::reply;
 use crate::json::{self, Object};
-use crate::read::with_members;
+use crate::read::{scan_object, with_members};
+use crate::usage::{counted, with_details};
 use crate::{DialectError, Usage};
 
 pub(crate) fn whole(text: &str, usage: Option<Usage>) -> Result<String, DialectError> {
@@ -20,24 +21,42 @@ pub(crate) fn stored(text: &str) -> Result<Vec<String>, DialectError> {
 }
 
 pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
-    with_members(
-        text,
-        &[
-            ("content", "[]".into()),
-            ("stop_reason", json::quote("end_turn")),
-            ("stop_sequence", "null".into()),
-        ],
-    )
+    let mut set = vec![
+        ("content", "[]".to_string()),
+        ("stop_reason", json::quote("end_turn")),
+        ("stop_sequence", "null".into()),
+    ];
+    if scan_object(text, "body")?.member("stop_details").is_some() {
+        set.push(("stop_details", "null".into()));
+    }
+    with_members(text, &set)
 }
 
-/// The usage object with the turn's sums; cache counts stay the last reply's.
+/// The usage object with the turn's sums. How long the cache keeps what was written is
+/// not summed, and the last reply's would contradict the sum.
 pub(super) fn summed_usage(raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
     let raw = raw.filter(|raw| !json::is_null(raw)).unwrap_or("{}");
-    with_members(
-        raw,
-        &[
-            ("input_tokens", usage.prompt_tokens.to_string()),
-            ("output_tokens", usage.completion_tokens.to_string()),
-        ],
-    )
+    let cached = usage
+        .cache_read_tokens
+        .saturating_add(usage.cache_write_tokens);
+    let mut set = vec![
+        (
+            "input_tokens",
+            usage.prompt_tokens.saturating_sub(cached).to_string(),
+        ),
+        ("output_tokens", usage.completion_tokens.to_string()),
+    ];
+    let caches = [
+        (reply::CACHE_WRITE, usage.cache_write_tokens),
+        (reply::CACHE_READ, usage.cache_read_tokens),
+    ];
+    set.extend(counted(raw, &caches)?);
+    if scan_object(raw, "usage")?
+        .member("cache_creation")
+        .is_some()
+    {
+        set.push(("cache_creation", "null".into()));
+    }
+    let thinking = [(reply::THINKING, usage.reasoning_tokens)];
+    with_details(&with_members(raw, &set)?, reply::DETAILS, &thinking)
 }

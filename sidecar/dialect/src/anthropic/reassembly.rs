@@ -85,9 +85,8 @@ pub(crate) fn usage(events: &[SseEvent]) -> Usage {
             Some((_, Err(_))) | None => (fields, data),
         };
         if let Some(found) = holder.get(raw, "usage").map(super::reply::usage) {
-            // Each count is cumulative.
-            sum.prompt_tokens = sum.prompt_tokens.max(found.prompt_tokens);
-            sum.completion_tokens = sum.completion_tokens.max(found.completion_tokens);
+            // Each count is cumulative; what an event leaves out stands as it was.
+            sum = sum.later(found);
         }
     }
     sum
@@ -120,8 +119,10 @@ impl Block {
             set.extend(text.map(|text| (key, json::quote(&text))));
         }
         if let Some(input) = self.input.filter(|input| !input.is_empty()) {
-            let input = json::checked(&input).ok_or(DialectError::StreamCut)?;
-            set.push(("input", input.to_string()));
+            // Cut by the token limit, it is a text that validation refuses, never a part
+            // of what was meant.
+            let whole = json::checked(&input).map_or(json::quote(&input), String::from);
+            set.push(("input", whole));
         }
         if !self.citations.is_empty() {
             set.push(("citations", json::array(&self.citations)));

@@ -1,8 +1,11 @@
 //! The reply: content blocks.
 
 use crate::json::{self, Array, Change, Object};
-use crate::read::{count_of, scan_array, scan_object, text_of, with_members};
+use crate::read::{
+    count_of, hide_what_leads_to_hidden, scan_array, scan_object, text_of, with_members,
+};
 use crate::reply::View;
+use crate::usage::detail;
 use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
 pub(crate) fn view(text: &str) -> Result<View, DialectError> {
@@ -34,15 +37,22 @@ pub(crate) fn items(
     let kept = with_calls(content, &calls, spell, |index| {
         results.iter().any(|result| result.call == index)
     })?;
+    let array = scan_array(content, "content")?;
+    let blocks: Vec<&str> = array.texts(content).collect();
     let answers: Vec<String> = results
         .iter()
         .map(|result| {
-            let id = calls.get(result.call).map(|(_, call)| call.id.as_str());
-            json::object(&[
+            let call = calls.get(result.call);
+            let id = call.map(|(_, call)| call.id.as_str());
+            let mut members = vec![
                 ("type", json::quote("tool_result")),
                 ("tool_use_id", json::quote(id.unwrap_or_default())),
                 ("content", json::quote(&result.content)),
-            ])
+                ("is_error", result.is_error.to_string()),
+            ];
+            let family = call.and_then(|(at, _)| blocks.get(*at).and_then(|block| family(block)));
+            members.extend(family.map(|family| ("toolset_name", json::quote(&family))));
+            json::object(&members)
         })
         .collect();
     let mut items = vec![message("assistant", kept)];
@@ -70,16 +80,33 @@ pub(super) fn calls(content: &str) -> Result<Vec<(usize, RawCall)>, DialectError
             continue;
         }
         let fields = scan_object(block, "content")?;
-        let name = text_of(block, "name").ok_or(DialectError::Missing("content[].name"))?;
+        let name = match family(block) {
+            Some(family) => toolset(&family),
+            None => text_of(block, "name").ok_or(DialectError::Missing("content[].name"))?,
+        };
         let call = RawCall {
             id: text_of(block, "id").unwrap_or_else(|| format!("toolu_{}", calls.len())),
             name,
-            arguments: fields.get(block, "input").unwrap_or("{}").to_string(),
+            arguments: arguments(fields.get(block, "input").unwrap_or("{}")),
             kind: CallKind::Function,
         };
         calls.push((at, call));
     }
     Ok(calls)
+}
+
+/// An input that broke off is kept as its text.
+fn arguments(input: &str) -> String {
+    json::string(input).unwrap_or_else(|| input.to_string())
+}
+
+/// Calls of a toolset's members name the family, which is what the runner declared.
+pub(super) fn family(block: &str) -> Option<String> {
+    text_of(block, "toolset_name")
+}
+
+pub(super) fn toolset(family: &str) -> String {
+    format!("{family}_toolset")
 }
 
 /// The blocks with only the calls to keep, under their presented names.
@@ -90,26 +117,54 @@ pub(super) fn with_calls(
     keep: impl Fn(usize) -> bool,
 ) -> Result<String, DialectError> {
     let blocks: Array = scan_array(content, "content")?;
-    let mut changes: Vec<Change> = blocks.items.iter().map(|_| Change::Keep).collect();
+    let texts: Vec<&str> = blocks.texts(content).collect();
+    let mut hidden = vec![false; texts.len()];
+    let mut changes = vec![Change::Keep; texts.len()];
     for (index, (at, call)) in calls.iter().enumerate() {
-        let block = &content[blocks.items[*at].value.clone()];
+        hidden[*at] = !keep(index);
+        let block = texts[*at];
         let mut set = Vec::new();
         set.extend(spell(&call.name).map(|name| ("name", json::quote(&name))));
         if text_of(block, "id").is_none() {
             set.push(("id", json::quote(&call.id)));
         }
-        changes[*at] = match (keep(index), set.is_empty()) {
-            (false, _) => Change::Drop,
-            (true, true) => Change::Keep,
-            (true, false) => Change::Set(with_members(block, &set)?),
-        };
+        // Its result says what was wrong with it, and the provider takes objects only.
+        if !call.arguments.starts_with('{') {
+            set.push(("input", "{}".into()));
+        }
+        if !set.is_empty() {
+            changes[*at] = Change::Set(with_members(block, &set)?);
+        }
     }
-    Ok(blocks.edit(content, |at| changes[at].clone(), &[]))
+    hide_what_leads_to_hidden(&mut hidden, |at| {
+        matches!(
+            text_of(texts[at], "type").as_deref(),
+            Some("thinking" | "redacted_thinking")
+        )
+    });
+    let change = |at: usize| match hidden[at] {
+        true => Change::Drop,
+        false => changes[at].clone(),
+    };
+    Ok(blocks.edit(content, change, &[]))
 }
 
+pub(super) const DETAILS: &str = "output_tokens_details";
+pub(super) const THINKING: &str = "thinking_tokens";
+pub(super) const CACHE_READ: &str = "cache_read_input_tokens";
+pub(super) const CACHE_WRITE: &str = "cache_creation_input_tokens";
+
+/// `input_tokens` leaves out what the cache had a part in.
 pub(super) fn usage(raw: &str) -> Usage {
+    let (cache_read_tokens, cache_write_tokens) =
+        (count_of(raw, CACHE_READ), count_of(raw, CACHE_WRITE));
     Usage {
-        prompt_tokens: count_of(raw, "input_tokens"),
+        prompt_tokens: count_of(raw, "input_tokens")
+            .saturating_add(cache_read_tokens)
+            .saturating_add(cache_write_tokens),
         completion_tokens: count_of(raw, "output_tokens"),
+        cache_read_tokens,
+        cache_write_tokens,
+        reasoning_tokens: detail(raw, DETAILS, THINKING),
     }
 }

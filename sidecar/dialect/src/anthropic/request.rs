@@ -1,14 +1,17 @@
 //! The request: `messages`, `tools`, `tool_choice`.
 
+use super::reply;
 use crate::json::{self, Array, Change, Object};
-use crate::read::{elements, present, spelled, text_of};
+use crate::read::{
+    appended, edited_history, edits_history, elements, present, scan_object, spelled, text_of,
+};
 use crate::request::RequestView;
-use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit};
+use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit};
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
     let tools = elements(text, fields, "tools")?
         .into_iter()
-        .map(|tool| text_of(tool, "name").or_else(|| text_of(tool, "type")))
+        .map(tool_name)
         .collect::<Option<Vec<_>>>()
         .ok_or(DialectError::WrongType {
             field: "tools",
@@ -24,6 +27,18 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
         choices: 1,
         include_usage: true,
         legacy_functions: false,
+    })
+}
+
+/// By its name; a toolset, which has none, by its family, and what else has none by its
+/// type.
+fn tool_name(tool: &str) -> Option<String> {
+    text_of(tool, "name").or_else(|| {
+        let kind = text_of(tool, "type")?;
+        Some(match kind.split_once("_toolset_") {
+            Some((family, _)) => reply::toolset(family),
+            None => kind,
+        })
     })
 }
 
@@ -65,7 +80,7 @@ fn declared_tools(
     if edits.tools.is_empty() {
         return Ok(None);
     }
-    let appended: Vec<String> = edits
+    let more: Vec<String> = edits
         .tools
         .iter()
         .map(|tool| {
@@ -76,13 +91,7 @@ fn declared_tools(
             ])
         })
         .collect();
-    Ok(Some(match present(text, fields, "tools") {
-        Some(raw) => {
-            let tools = Array::scan(raw)?;
-            tools.edit(raw, |_| Change::Keep, &[(tools.items.len(), &appended)])
-        }
-        None => json::array(&appended),
-    }))
+    appended(present(text, fields, "tools"), &more).map(Some)
 }
 
 /// `disable_parallel_tool_use` stays where the provider accepts it.
@@ -122,43 +131,50 @@ fn edited_messages(
     fields: &Object,
     edits: &Edits,
 ) -> Result<Option<String>, DialectError> {
-    if edits.inserted.is_empty() && edits.appended.is_empty() && edits.context.is_none() {
-        return Ok(None);
-    }
     let raw = fields
         .get(text, "messages")
         .ok_or(DialectError::Missing("messages"))?;
-    let messages = Array::scan(raw)?;
-    let context = edits.context.as_ref().map(|context| {
-        vec![json::object(&[
-            ("role", json::quote("user")),
-            ("content", json::quote(context)),
-        ])]
-    });
-    let mut inserted: Vec<(usize, &[String])> = edits
-        .inserted
-        .iter()
-        .map(|insertion| (insertion.before, insertion.items.as_slice()))
-        .collect();
-    if let Some(context) = &context {
-        inserted.push((late(&messages, raw), context));
+    let empty = if edits.tools.is_empty() {
+        Vec::new()
+    } else {
+        empty_answers(raw)?
+    };
+    if empty.is_empty() && !edits_history(edits) {
+        return Ok(None);
     }
-    inserted.push((messages.items.len(), &edits.appended));
-    Ok(Some(messages.edit(raw, |_| Change::Keep, &inserted)))
+    edited_history(raw, edits, "user", late, |at| empty.contains(&at)).map(Some)
+}
+
+/// Answers without content, as a terminal tool leaves them: runners send them back, and
+/// the provider takes one only at the very end. What they followed stands before them.
+fn empty_answers(raw: &str) -> Result<Vec<usize>, DialectError> {
+    let messages = Array::scan(raw)?;
+    let last = messages.items.len().saturating_sub(1);
+    let mut empty = Vec::new();
+    for (at, message) in messages.texts(raw).enumerate().filter(|(at, _)| *at < last) {
+        let content = scan_object(message, "messages")?;
+        let nothing = match content.get(message, "content") {
+            Some(content) if content.starts_with('[') => Array::scan(content)?.items.is_empty(),
+            Some(content) => content == "\"\"",
+            None => false,
+        };
+        if nothing && text_of(message, "role").as_deref() == Some("assistant") {
+            empty.push(at);
+        }
+    }
+    Ok(empty)
 }
 
 /// Before the last message of the user's own: late, and never between a call and its
 /// results (which are a user's message too).
-fn late(messages: &Array, raw: &str) -> usize {
+fn late(messages: &[&str]) -> usize {
     let own = |message: &&str| {
         super::history::read(message).is_ok_and(|item| {
-            let results =
-                |part: &crate::HistoryPart| matches!(part, crate::HistoryPart::Result { .. });
+            let results = |part: &HistoryPart| matches!(part, HistoryPart::Result { .. });
             item.role == "user" && !item.parts.iter().any(results)
         })
     };
-    let texts: Vec<&str> = messages.texts(raw).collect();
-    texts.iter().rposition(own).unwrap_or(texts.len())
+    messages.iter().rposition(own).unwrap_or(messages.len())
 }
 
 fn choice(raw: &str) -> Result<ToolChoice, DialectError> {

@@ -18,18 +18,16 @@ pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, Dialect
     let mut out = Events {
         out: String::with_capacity(text.len() * 2),
     };
-    let opening = with_members(
-        text,
-        &[
-            ("content", "[]".into()),
-            ("stop_reason", "null".into()),
-            ("stop_sequence", "null".into()),
-            (
-                "usage",
-                with_members(&usage, &[("output_tokens", "0".into())])?,
-            ),
-        ],
-    )?;
+    let mut opening = vec![
+        ("content", "[]".to_string()),
+        (
+            "usage",
+            with_members(&usage, &[("output_tokens", "0".into())])?,
+        ),
+    ];
+    let said = ENDING.iter().filter(|key| body.member(key).is_some());
+    opening.extend(said.map(|key| (*key, "null".to_string())));
+    let opening = with_members(text, &opening)?;
     out.say("message_start", &[("message", opening)]);
     let content = reply::content(text)?;
     for (index, block) in scan_array(content, "content")?.texts(content).enumerate() {
@@ -44,15 +42,18 @@ pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, Dialect
         }
         out.say("content_block_stop", &[index]);
     }
-    let raw = |key| body.get(text, key).unwrap_or("null").to_string();
-    let delta = json::object(&[
-        ("stop_reason", raw("stop_reason")),
-        ("stop_sequence", raw("stop_sequence")),
-    ]);
+    let delta: Vec<(&str, String)> = ENDING
+        .iter()
+        .filter_map(|key| Some((*key, body.get(text, key)?.to_string())))
+        .collect();
+    let delta = json::object(&delta);
     out.say("message_delta", &[("delta", delta), ("usage", usage)]);
     out.say("message_stop", &[]);
     Ok(out.out)
 }
+
+/// What is known of a message only when it ends.
+const ENDING: [&str; 4] = ["stop_reason", "stop_sequence", "stop_details", "container"];
 
 struct Events {
     out: String,

@@ -49,29 +49,9 @@ pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
     })
 }
 
-/// The usage object with the turn's sums; its details stay the last reply's.
+/// The usage object with the turn's sums.
 pub(super) fn summed_usage(raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
-    let raw = raw.filter(|raw| !json::is_null(raw)).unwrap_or("{}");
-    let fields = read::scan_object(raw, "usage")?;
-    let total = usage.prompt_tokens.saturating_add(usage.completion_tokens);
-    let sums = [
-        ("prompt_tokens", usage.prompt_tokens.to_string()),
-        ("completion_tokens", usage.completion_tokens.to_string()),
-        ("total_tokens", total.to_string()),
-    ];
-    let added: Vec<(&str, String)> = sums
-        .iter()
-        .filter(|(key, _)| fields.member(key).is_none())
-        .cloned()
-        .collect();
-    Ok(fields.edit(
-        raw,
-        |member| {
-            let sum = sums.iter().find(|(key, _)| *key == member.key);
-            sum.map_or(Change::Keep, |(_, sum)| Change::Set(sum.clone()))
-        },
-        &added,
-    ))
+    reply::USAGE.write(raw.filter(|raw| !json::is_null(raw)), usage)
 }
 
 fn edit_usage(text: &str, usage: Usage) -> Result<String, DialectError> {

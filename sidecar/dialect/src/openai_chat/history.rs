@@ -54,6 +54,7 @@ pub(crate) fn respell(
         .map(|call| ToolResult {
             call,
             content: String::new(),
+            is_error: false,
         })
         .collect();
     reply::with_calls(item, &calls, &all, spell)

@@ -3,6 +3,7 @@
 use crate::json::{self, Change, Object};
 use crate::read::{scan_array, scan_object};
 use crate::reply::View;
+use crate::usage::Names;
 use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
 pub(crate) fn view(text: &str) -> Result<View, DialectError> {
@@ -162,20 +163,15 @@ pub(super) fn content(message: &str) -> Result<Option<String>, DialectError> {
     ))
 }
 
+pub(super) const USAGE: Names = Names {
+    prompt: "prompt_tokens",
+    completion: "completion_tokens",
+    prompt_details: "prompt_tokens_details",
+    completion_details: "completion_tokens_details",
+};
+
 pub(super) fn usage(raw: &str) -> Usage {
-    let Ok(fields) = Object::scan(raw) else {
-        return Usage::default();
-    };
-    let count = |key| {
-        fields
-            .get(raw, key)
-            .and_then(|raw| raw.parse().ok())
-            .unwrap_or(0)
-    };
-    Usage {
-        prompt_tokens: count("prompt_tokens"),
-        completion_tokens: count("completion_tokens"),
-    }
+    USAGE.read(raw)
 }
 
 /// The message with only the answered calls, under their presented names.

@@ -1,7 +1,9 @@
 //! The request: `messages`, `tools` (and legacy `functions`), `tool_choice`.
 
 use crate::json::{self, Array, Change, Object};
-use crate::read::{edit_member, elements, named, present, spelled};
+use crate::read::{
+    appended, edit_member, edited_history, edits_history, elements, named, present, spelled,
+};
 use crate::request::{RequestView, flag, optional};
 use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
@@ -83,26 +85,20 @@ fn declared_tools(
     fields: &Object,
     edits: &Edits,
 ) -> Result<Option<String>, DialectError> {
-    let mut appended = Vec::new();
+    let mut more = Vec::new();
     if edits.normalize_legacy {
         for function in elements(text, fields, "functions")? {
-            appended.push(json::object(&[
+            more.push(json::object(&[
                 ("type", json::quote("function")),
                 ("function", function.to_string()),
             ]));
         }
     }
-    appended.extend(edits.tools.iter().map(declaration));
-    if appended.is_empty() {
+    more.extend(edits.tools.iter().map(declaration));
+    if more.is_empty() {
         return Ok(None);
     }
-    Ok(Some(match present(text, fields, "tools") {
-        Some(raw) => {
-            let tools = Array::scan(raw)?;
-            tools.edit(raw, |_| Change::Keep, &[(tools.items.len(), &appended)])
-        }
-        None => json::array(&appended),
-    }))
+    appended(present(text, fields, "tools"), &more).map(Some)
 }
 
 fn declaration(tool: &ToolDeclaration) -> String {
@@ -179,38 +175,21 @@ fn edited_messages(
     fields: &Object,
     edits: &Edits,
 ) -> Result<Option<String>, DialectError> {
-    if edits.inserted.is_empty() && edits.appended.is_empty() && edits.context.is_none() {
+    if !edits_history(edits) {
         return Ok(None);
     }
     let raw = fields
         .get(text, "messages")
         .ok_or(DialectError::Missing("messages"))?;
-    let messages = Array::scan(raw)?;
-    let context = edits.context.as_ref().map(|context| {
-        vec![json::object(&[
-            ("role", json::quote("system")),
-            ("content", json::quote(context)),
-        ])]
-    });
-    let mut inserted: Vec<(usize, &[String])> = edits
-        .inserted
-        .iter()
-        .map(|insertion| (insertion.before, insertion.items.as_slice()))
-        .collect();
-    if let Some(context) = &context {
-        inserted.push((late(&messages, raw), context));
-    }
-    inserted.push((messages.items.len(), &edits.appended));
-    Ok(Some(messages.edit(raw, |_| Change::Keep, &inserted)))
+    edited_history(raw, edits, "system", late, |_| false).map(Some)
 }
 
 /// Before the last user message: late, and never between a call and its result.
-fn late(messages: &Array, raw: &str) -> usize {
-    let texts: Vec<&str> = messages.texts(raw).collect();
-    texts
+fn late(messages: &[&str]) -> usize {
+    messages
         .iter()
         .rposition(|message| super::history::role(message).as_deref() == Some("user"))
-        .unwrap_or(texts.len())
+        .unwrap_or(messages.len())
 }
 
 fn tool_name(raw: &str) -> Result<String, DialectError> {

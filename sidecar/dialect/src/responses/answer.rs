@@ -21,7 +21,10 @@ pub(crate) fn whole(
         }
     }
     if let Some(usage) = usage {
-        set.push(("usage", summed_usage(present(text, &body, "usage"), usage)?));
+        set.push((
+            "usage",
+            reply::USAGE.write(present(text, &body, "usage"), usage)?,
+        ));
     }
     with_members(text, &set)
 }
@@ -57,19 +60,6 @@ pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
             ("output", json::array(&[message])),
             ("status", json::quote("completed")),
             ("incomplete_details", "null".into()),
-        ],
-    )
-}
-
-/// The usage object with the turn's sums; its details stay the last reply's.
-fn summed_usage(raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
-    let total = usage.prompt_tokens.saturating_add(usage.completion_tokens);
-    with_members(
-        raw.unwrap_or("{}"),
-        &[
-            ("input_tokens", usage.prompt_tokens.to_string()),
-            ("output_tokens", usage.completion_tokens.to_string()),
-            ("total_tokens", total.to_string()),
         ],
     )
 }

@@ -2,9 +2,12 @@
 
 use super::item::{self, Answer, Call};
 use crate::json::{self, Array, Object};
-use crate::read::{count_of, present, scan_array, scan_object, text_of, with_members};
+use crate::read::{
+    hide_what_leads_to_hidden, present, scan_array, scan_object, text_of, with_members,
+};
 use crate::reply::View;
-use crate::{DialectError, ToolResult, Usage};
+use crate::usage::Names;
+use crate::{CallKind, DialectError, ToolResult, Usage};
 
 pub(crate) fn view(text: &str) -> Result<View, DialectError> {
     let body = Object::scan(text)?;
@@ -37,34 +40,20 @@ pub(crate) fn items(
     let output = output(text)?;
     let calls = calls(output)?;
     let array: Array = scan_array(output, "output")?;
-    let answered = |nth: usize| results.iter().any(|result| result.call == nth);
-    let mut fates = vec![Fate::Stays; array.items.len()];
-    for (nth, (at, call)) in calls.iter().enumerate() {
-        // A call that no text can answer would be an open one.
-        fates[*at] = match call.answer {
-            Answer::Text(_) if answered(nth) => Fate::Call(nth),
-            Answer::Text(_) | Answer::RunnersOwn => Fate::Hidden,
-        };
-    }
     let texts: Vec<&str> = array.texts(output).collect();
-    // A provider refuses reasoning that leads to nothing.
-    let mut next_hidden = false;
-    for (at, item) in texts.iter().enumerate().rev() {
-        match fates[at] {
-            Fate::Hidden => next_hidden = true,
-            Fate::Stays if next_hidden && item::kind(item) == "reasoning" => {
-                fates[at] = Fate::Hidden;
-            }
-            Fate::Stays | Fate::Call(_) => next_hidden = false,
-        }
+    let mut hidden = vec![false; texts.len()];
+    for (nth, (at, call)) in calls.iter().enumerate() {
+        let answered = results.iter().any(|result| result.call == nth);
+        // A call that no text can answer would stay an open one.
+        hidden[*at] = !answered || call.answer == Answer::RunnersOwn;
     }
+    hide_what_leads_to_hidden(&mut hidden, |at| item::kind(texts[at]) == "reasoning");
     let mut items = Vec::new();
-    for (item, fate) in texts.iter().zip(&fates) {
-        match fate {
-            Fate::Hidden => {}
-            Fate::Stays => items.push((*item).to_string()),
-            Fate::Call(nth) => items.push(presented(item, &calls[*nth].1, spell)?),
-        }
+    for (at, item) in texts.iter().enumerate().filter(|(at, _)| !hidden[*at]) {
+        items.push(match calls.iter().find(|(place, _)| *place == at) {
+            Some((_, call)) => presented(item, call, spell)?,
+            None => (*item).to_string(),
+        });
     }
     for result in results {
         if let Some((at, call)) = calls.get(result.call)
@@ -85,13 +74,6 @@ pub(crate) fn items(
     Ok(items)
 }
 
-#[derive(Clone, Copy)]
-enum Fate {
-    Stays,
-    Hidden,
-    Call(usize),
-}
-
 pub(super) fn output(text: &str) -> Result<&str, DialectError> {
     let body = Object::scan(text)?;
     body.get(text, "output")
@@ -109,7 +91,7 @@ fn calls(output: &str) -> Result<Vec<(usize, Call)>, DialectError> {
     Ok(calls)
 }
 
-/// The call's item under its presented name, and with an id.
+/// The call's item under its presented name, with an id, and its arguments as a text.
 fn presented(
     item: &str,
     call: &Call,
@@ -120,10 +102,25 @@ fn presented(
     if text_of(item, "call_id").is_none_or(|id| id.is_empty()) {
         set.push(("call_id", json::quote(&call.raw.id)));
     }
+    let member = arguments_member(call.raw.kind);
+    let fields = scan_object(item, "output")?;
+    if !fields
+        .get(item, member)
+        .is_some_and(|raw| raw.starts_with('"'))
+    {
+        set.push((member, json::quote(&call.raw.arguments)));
+    }
     if set.is_empty() {
         return Ok(item.to_string());
     }
     with_members(item, &set)
+}
+
+pub(super) fn arguments_member(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::Function => "arguments",
+        CallKind::Custom => "input",
+    }
 }
 
 /// The text parts of a message, joined.
@@ -141,9 +138,13 @@ pub(super) fn message_text(item: &str) -> Result<String, DialectError> {
         .collect())
 }
 
+pub(super) const USAGE: Names = Names {
+    prompt: "input_tokens",
+    completion: "output_tokens",
+    prompt_details: "input_tokens_details",
+    completion_details: "output_tokens_details",
+};
+
 pub(super) fn usage(raw: &str) -> Usage {
-    Usage {
-        prompt_tokens: count_of(raw, "input_tokens"),
-        completion_tokens: count_of(raw, "output_tokens"),
-    }
+    USAGE.read(raw)
 }

@@ -173,7 +173,7 @@ fn edited_input(
         Some(raw) => raw.to_string(),
         None => "[]".to_string(),
     };
-    edited_history(&raw, edits, "system", late).map(Some)
+    edited_history(&raw, edits, "system", late, |_| false).map(Some)
 }
 
 /// Before the last user message: late, and never between a call and its result.

@@ -143,8 +143,13 @@ impl Said<'_> {
         let Some(raw) = present(item, &fields, key) else {
             return Ok(());
         };
-        self.say(&format!("{event}.delta"), &[("delta", raw.to_string())]);
-        self.say(&format!("{event}.done"), &[(key, raw.to_string())]);
+        // Some servers write the object itself, and a delta is text.
+        let text = match raw.starts_with('"') {
+            true => raw.to_string(),
+            false => json::quote(raw),
+        };
+        self.say(&format!("{event}.delta"), &[("delta", text.clone())]);
+        self.say(&format!("{event}.done"), &[(key, text)]);
         Ok(())
     }
 

@@ -319,6 +319,7 @@ impl Round {
                 slot.answered().map(|answered| ToolResult {
                     call: slot.index,
                     content: answered.result.clone(),
+                    is_error: !answered.success,
                 })
             })
             .collect()

@@ -1,0 +1,126 @@
+//! Tokens: read from a reply, and the turn's sums written in their place.
+
+use crate::DialectError;
+use crate::read::{count_of, present, scan_object, with_members};
+
+/// Tokens of one reply or, summed, of a turn; the same meaning in every dialect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// All input, cached or not.
+    pub prompt_tokens: u64,
+    /// All output, reasoning too.
+    pub completion_tokens: u64,
+    /// Of `prompt_tokens`: read from the provider's cache.
+    pub cache_read_tokens: u64,
+    /// Of `prompt_tokens`: written to the provider's cache.
+    pub cache_write_tokens: u64,
+    /// Of `completion_tokens`: not shown as text.
+    pub reasoning_tokens: u64,
+}
+
+impl Usage {
+    /// With each count of both by this function.
+    fn with(self, other: Self, join: fn(u64, u64) -> u64) -> Self {
+        Self {
+            prompt_tokens: join(self.prompt_tokens, other.prompt_tokens),
+            completion_tokens: join(self.completion_tokens, other.completion_tokens),
+            cache_read_tokens: join(self.cache_read_tokens, other.cache_read_tokens),
+            cache_write_tokens: join(self.cache_write_tokens, other.cache_write_tokens),
+            reasoning_tokens: join(self.reasoning_tokens, other.reasoning_tokens),
+        }
+    }
+
+    /// The larger of each count: two reports of the same growing reply.
+    pub(crate) fn later(self, other: Self) -> Self {
+        self.with(other, u64::max)
+    }
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        *self = self.with(other, u64::saturating_add);
+    }
+}
+
+/// What OpenAI's two APIs call the same counts.
+pub(crate) struct Names {
+    pub prompt: &'static str,
+    pub completion: &'static str,
+    pub prompt_details: &'static str,
+    pub completion_details: &'static str,
+}
+
+const CACHED: &str = "cached_tokens";
+const WRITTEN: &str = "cache_write_tokens";
+const REASONING: &str = "reasoning_tokens";
+
+impl Names {
+    pub(crate) fn read(&self, raw: &str) -> Usage {
+        Usage {
+            prompt_tokens: count_of(raw, self.prompt),
+            completion_tokens: count_of(raw, self.completion),
+            cache_read_tokens: detail(raw, self.prompt_details, CACHED),
+            cache_write_tokens: detail(raw, self.prompt_details, WRITTEN),
+            reasoning_tokens: detail(raw, self.completion_details, REASONING),
+        }
+    }
+
+    /// The usage object with these counts; what else it says stays the last reply's.
+    pub(crate) fn write(&self, raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
+        let total = usage.prompt_tokens.saturating_add(usage.completion_tokens);
+        let raw = with_members(
+            raw.unwrap_or("{}"),
+            &[
+                (self.prompt, usage.prompt_tokens.to_string()),
+                (self.completion, usage.completion_tokens.to_string()),
+                ("total_tokens", total.to_string()),
+            ],
+        )?;
+        let raw = with_details(
+            &raw,
+            self.prompt_details,
+            &[
+                (CACHED, usage.cache_read_tokens),
+                (WRITTEN, usage.cache_write_tokens),
+            ],
+        )?;
+        let reasoning = [(REASONING, usage.reasoning_tokens)];
+        with_details(&raw, self.completion_details, &reasoning)
+    }
+}
+
+/// A count in the object `of`.
+pub(crate) fn detail(raw: &str, of: &str, key: &str) -> u64 {
+    scan_object(raw, "usage")
+        .ok()
+        .and_then(|fields| fields.get(raw, of).map(|details| count_of(details, key)))
+        .unwrap_or_default()
+}
+
+/// The object `of` with those counts that it has or that are not zero.
+pub(crate) fn with_details(
+    raw: &str,
+    of: &str,
+    counts: &[(&str, u64)],
+) -> Result<String, DialectError> {
+    let fields = scan_object(raw, "usage")?;
+    let details = present(raw, &fields, of).unwrap_or("{}");
+    let set = counted(details, counts)?;
+    if set.is_empty() {
+        return Ok(raw.to_string());
+    }
+    with_members(raw, &[(of, with_members(details, &set)?)])
+}
+
+/// Those counts that `raw` has or that are not zero.
+pub(crate) fn counted<'k>(
+    raw: &str,
+    counts: &[(&'k str, u64)],
+) -> Result<Vec<(&'k str, String)>, DialectError> {
+    let fields = scan_object(raw, "usage")?;
+    Ok(counts
+        .iter()
+        .filter(|(key, count)| *count > 0 || fields.member(key).is_some())
+        .map(|(key, count)| (*key, count.to_string()))
+        .collect())
+}
