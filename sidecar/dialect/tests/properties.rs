@@ -70,9 +70,7 @@ proptest! {
     fn canonical_text_is_a_fixed_point_and_says_the_same(raw in value()) {
         if let Some(canonical) = json::canonical(&raw) {
             prop_assert_eq!(json::canonical(&canonical), Some(canonical.clone()));
-            let (a, b): (serde_json::Value, serde_json::Value) =
-                (serde_json::from_str(&raw).unwrap(), serde_json::from_str(&canonical).unwrap());
-            prop_assert_eq!(numbers_as_floats(a), numbers_as_floats(b));
+            prop_assert_eq!(exact(&raw), exact(&canonical));
         }
     }
 
@@ -98,6 +96,42 @@ proptest! {
     fn a_frame_comes_out_as_it_went_in(data in "[^\r\n \t\x0c]{1,40}") {
         let events = SseParser::new(1 << 16).push(frame(Some("e"), &data).as_bytes()).unwrap();
         prop_assert_eq!(events, vec![SseEvent { event: Some("e".into()), data }]);
+    }
+
+    #[test]
+    fn what_no_edit_names_stays_in_every_dialect(
+        members in vec(("[a-f]{3,6}", space(), value(), space()), 0..6), at in 0usize..7,
+    ) {
+        for dialect in Dialect::ALL {
+            let history = match dialect {
+                Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
+                Dialect::OpenaiResponses => "input",
+            };
+            let written = |model: &str, appended: &str| {
+                let mut all: Vec<String> = members
+                    .iter()
+                    .map(|(key, before, value, after)| {
+                        format!("{before}\"{key}\"{after}: {value}{before}")
+                    })
+                    .collect();
+                let at = at.min(all.len());
+                let item = r#"{"role":"user","content":"hi"}"#;
+                let fields = format!("\"model\" : \"{model}\",\t\"{history}\":[ {item}  {appended}]");
+                all.insert(at, fields);
+                format!(" {{{}}}\n", all.join(","))
+            };
+            let body = written("house/otter", "").into_bytes();
+            let Ok(request) = Request::decode(dialect, body) else {
+                continue; // A member that stands twice.
+            };
+            let mut edits = Edits::new("otter");
+            let same = String::from_utf8(request.encode(&edits).unwrap()).unwrap();
+            prop_assert_eq!(same, written("otter", ""));
+            let item = r#"{"role":"user","content":"more"}"#;
+            edits.appended = vec![item.to_string()];
+            let more = String::from_utf8(request.encode(&edits).unwrap()).unwrap();
+            prop_assert_eq!(more, written("otter", &format!(",{item}")));
+        }
     }
 
     #[test]
@@ -175,19 +209,101 @@ fn errors_have_the_dialects_shape() {
         body(Dialect::AnthropicMessages),
         r#"{"type":"error","error":{"type":"permission_error","message":"allowed: \"house/otter\"","code":"model_not_allowed"}}"#
     );
-    let events = String::from_utf8(error_events(Dialect::OpenaiChat, error)).unwrap();
-    assert!(events.starts_with("data: {\"error\"") && events.ends_with("\n\ndata: [DONE]\n\n"));
+    let chat = String::from_utf8(error_events(Dialect::OpenaiChat, error)).unwrap();
+    assert!(chat.ends_with("\n\ndata: [DONE]\n\n"));
+    for dialect in Dialect::ALL {
+        let mut reassembly = Reassembly::new(dialect);
+        for event in SseParser::new(1 << 10)
+            .push(&error_events(dialect, error))
+            .unwrap()
+        {
+            reassembly.push(event);
+        }
+        assert_eq!(
+            reassembly.finish(),
+            Err(DialectError::StreamError(error.message.into())),
+            "{dialect:?}"
+        );
+    }
 }
 
-fn numbers_as_floats(value: serde_json::Value) -> serde_json::Value {
-    match value {
-        serde_json::Value::Number(n) => n.as_f64().into(),
-        serde_json::Value::Array(items) => items.into_iter().map(numbers_as_floats).collect(),
-        serde_json::Value::Object(members) => members
-            .into_iter()
-            .map(|(key, value)| (key, numbers_as_floats(value)))
+/// With tools put in, this body is refused for the field; without, it passes.
+fn needs_the_whole_conversation(field: &str, value: &str) {
+    let body = format!(r#"{{"model":"m","input":"hi","{field}":{value}}}"#);
+    let request = Request::decode(Dialect::OpenaiResponses, body.clone().into_bytes()).unwrap();
+    let mut edits = Edits::new("m");
+    assert_eq!(request.encode(&edits).unwrap(), body.into_bytes());
+    edits.tools = vec![ToolDeclaration {
+        name: "pond__depth".into(),
+        description: String::new(),
+        schema: "{}".into(),
+    }];
+    assert_eq!(
+        request.encode(&edits),
+        Err(DialectError::FieldRefused(field.into()))
+    );
+}
+
+#[test]
+fn state_at_the_provider_and_managed_tools_exclude_each_other() {
+    needs_the_whole_conversation("previous_response_id", "\"resp_1\"");
+    needs_the_whole_conversation("conversation", "{\"id\":\"conv_1\"}");
+    needs_the_whole_conversation("prompt", "{\"id\":\"pmpt_1\"}");
+    needs_the_whole_conversation("background", "true");
+}
+
+/// All of these say the same.
+fn says_the_same(dialect: Dialect, items: &[&str]) {
+    let first = history_item(dialect, items[0]).unwrap();
+    for item in items {
+        assert_eq!(history_item(dialect, item).unwrap(), first, "{item}");
+    }
+}
+
+#[test]
+fn an_item_is_recognized_as_runners_store_it() {
+    says_the_same(
+        Dialect::OpenaiResponses,
+        &[
+            r#""hi""#,
+            r#"{"role":"user","content":"hi"}"#,
+            r#"{"type":"message","role":"user","id":null,"content":[{"type":"input_text","text":"hi"}]}"#,
+        ],
+    );
+    says_the_same(
+        Dialect::OpenaiResponses,
+        &[
+            r#"{"type":"function_call","call_id":"c","name":"n","arguments":"{\"b\": 1.0,\"a\":2}"}"#,
+            r#"{"id":"fc","status":"completed","type":"function_call","call_id":"c","name":"n","arguments":"{\"a\":2,\"b\":1}"}"#,
+        ],
+    );
+    says_the_same(
+        Dialect::AnthropicMessages,
+        &[
+            r#"{"role":"assistant","content":"hi"}"#,
+            r#"{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"text","text":"h"},{"type":"text","text":"i","citations":null,"cache_control":{"type":"ephemeral"}}]}"#,
+        ],
+    );
+}
+
+/// The value with each number as the nearest float, which `serde_json`'s own reading of
+/// long numbers is not.
+fn exact(raw: &str) -> serde_json::Value {
+    let raw = raw.trim();
+    if let Ok(object) = Object::scan(raw) {
+        let member = |key: &str| exact(object.get(raw, key).unwrap());
+        return object
+            .members
+            .iter()
+            .map(|found| (found.key.clone(), member(&found.key)))
             .collect::<serde_json::Map<_, _>>()
-            .into(),
-        other => other,
+            .into();
+    }
+    if let Ok(array) = Array::scan(raw) {
+        return array.texts(raw).map(exact).collect();
+    }
+    match raw.parse::<f64>() {
+        Ok(number) => (number + 0.0).into(), // `-0` is `0`.
+        Err(_) => serde_json::from_str(raw).unwrap(),
     }
 }
