@@ -204,6 +204,10 @@ fn said(dialect: Dialect, item: &str) -> Result<Vec<u8>, DialectError> {
     if matches!(item.role.as_str(), "system" | "developer") {
         return Ok(out);
     }
+    // Reasoning that is an item of its own, which runners may leave out.
+    if item.role == "assistant" && item.parts.is_empty() {
+        return Ok(out);
+    }
     let mut write = |kind: u8, texts: &[&str]| {
         out.push(kind);
         for text in texts {

@@ -5,6 +5,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::*;
+use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_mediation::*;
 
 fn presented() -> Presented {
@@ -124,4 +125,112 @@ fn the_store_is_bounded_and_survives_a_restart() {
     let mut tiny = Continuity::new(8);
     tiny.remember(again.entries().next().unwrap());
     assert!(tiny.is_empty());
+}
+
+/// How one dialect writes a request, a reply and a stored reply.
+struct Written {
+    dialect: Dialect,
+    history: &'static str,
+    first: Value,
+    call: fn(&str) -> Value,
+    text: Value,
+    /// What of an answer a runner stores, and what it may leave out of that.
+    stored: fn(&Value) -> Vec<Value>,
+    thinking: &'static str,
+}
+
+fn written() -> [Written; 3] {
+    [
+        Written {
+            dialect: Dialect::OpenaiChat,
+            history: "messages",
+            first: json!([user("a")]),
+            call: |name| {
+                json!({"choices": [{"message": {"role": "assistant", "content": null,
+                    "tool_calls": [{"id": "c", "type": "function",
+                        "function": {"name": name, "arguments": "{}"}}]}}]})
+            },
+            text: json!({"choices": [{"message": {"role": "assistant", "content": "done"}}]}),
+            stored: |body| vec![body["choices"][0]["message"].clone()],
+            thinking: "reasoning",
+        },
+        Written {
+            dialect: Dialect::AnthropicMessages,
+            history: "messages",
+            first: json!([user("a")]),
+            call: |name| {
+                json!({"content": [{"type": "thinking", "thinking": "t", "signature": "s"},
+                    {"type": "tool_use", "id": "c", "name": name, "input": {}}]})
+            },
+            text: json!({"content": [{"type": "thinking", "thinking": "t", "signature": "s"},
+                {"type": "text", "text": "done"}]}),
+            stored: |body| vec![json!({"role": "assistant", "content": body["content"]})],
+            thinking: "thinking",
+        },
+        Written {
+            dialect: Dialect::OpenaiResponses,
+            history: "input",
+            first: json!("a"),
+            call: |name| {
+                json!({"id": "resp_1", "output": [{"type": "reasoning", "id": "rs", "summary": []},
+                    {"type": "function_call", "call_id": "c", "name": name, "arguments": "{}"}]})
+            },
+            text: json!({"id": "resp_2", "output": [{"type": "reasoning", "id": "rs2", "summary": []},
+                {"type": "message", "role": "assistant",
+                    "content": [{"type": "output_text", "text": "done"}]}]}),
+            stored: |body| body["output"].as_array().unwrap().clone(),
+            thinking: "reasoning",
+        },
+    ]
+}
+
+impl Written {
+    fn request(&self, history: Value) -> Request {
+        let mut body = json!({"model": "house/otter-1"});
+        body[self.history] = history;
+        Request::decode(self.dialect, body.to_string().into_bytes()).unwrap()
+    }
+
+    fn reply(&self, body: &Value) -> Reply {
+        Reply::decode(self.dialect, body.to_string().into_bytes()).unwrap()
+    }
+
+    /// The next request of a runner that stored this turn's answer finds its rounds, also
+    /// where the runner leaves thinking out.
+    fn returns(&self, tool: &str, replies: Vec<Reply>) {
+        let run = run(
+            config(self.request(self.first.clone()), policy()),
+            replies,
+            |_| responded(200, "1"),
+        );
+        let mut store = Continuity::new(1 << 20);
+        let stored = (self.stored)(&run.body());
+        store.remember(run.answer.hidden.unwrap());
+        let mut without = stored.clone();
+        without.retain(|item| item["type"] != self.thinking);
+        for item in &mut without {
+            if let Some(blocks) = item["content"].as_array_mut() {
+                blocks.retain(|block| block["type"] != self.thinking);
+            }
+        }
+        for stored in [stored, without] {
+            let history = [vec![user("a")], stored, vec![user("b")]].concat();
+            let next = self.request(Value::from(history));
+            let found = store.insertions(&next, &presented()).unwrap();
+            assert_eq!(found.len(), 1, "{:?} {tool}", self.dialect);
+            assert_eq!(found[0].before, 1, "{:?} {tool}", self.dialect);
+            assert!(found[0].items.concat().contains(tool));
+        }
+    }
+}
+
+#[test]
+fn every_dialect_finds_its_rounds_again() {
+    for written in written() {
+        let call = |name: &str| written.reply(&(written.call)(name));
+        let text = written.reply(&written.text);
+        written.returns("pond__feed", vec![call("pond__feed"), text]);
+        // The answer is empty, and there to be recognized all the same.
+        written.returns("pond__leave", vec![call("pond__leave")]);
+    }
 }
