@@ -22,11 +22,6 @@ pub enum DialectError {
     /// A field that would steer a provider away from what policy chose.
     #[error("`{0}` is not accepted here")]
     FieldRefused(String),
-    #[error("{dialect} cannot do this yet: {what}")]
-    Unsupported {
-        dialect: &'static str,
-        what: &'static str,
-    },
     #[error("an event of the stream is larger than {limit} bytes")]
     StreamTooLarge { limit: usize },
     #[error("the stream ended before the reply was complete")]

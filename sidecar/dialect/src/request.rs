@@ -241,7 +241,8 @@ impl Request {
         self.history.iter().map(|range| &self.text[range.clone()])
     }
 
-    /// The body with `edits` applied and every other byte as it came.
+    /// The body with `edits` applied and every other byte as it came. Errors: tools are
+    /// put in and a part of the conversation stands elsewhere (`FieldRefused`).
     pub fn encode(&self, edits: &Edits) -> Result<Vec<u8>, DialectError> {
         let text = match self.dialect {
             Dialect::OpenaiChat => openai_chat::request::encode(&self.text, &self.fields, edits),

@@ -38,6 +38,66 @@ fn value() -> impl Strategy<Value = String> {
     })
 }
 
+/// An item, message, block or tool whose known members hold anything.
+fn odd_part() -> impl Strategy<Value = String> {
+    let kind = prop::sample::select(vec![
+        "message",
+        "function_call",
+        "custom_tool_call",
+        "function_call_output",
+        "reasoning",
+        "computer_call",
+        "namespace",
+        "output_text",
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "text",
+        "function",
+        "custom",
+        "allowed_tools",
+    ]);
+    let keys = vec![
+        "role",
+        "name",
+        "id",
+        "call_id",
+        "content",
+        "arguments",
+        "input",
+        "summary",
+        "output",
+        "tool_calls",
+        "function",
+        "tools",
+        "text",
+        "thinking",
+        "toolset_name",
+        "usage",
+        "input_tokens_details",
+    ];
+    let inner = (kind.clone(), value())
+        .prop_map(|(kind, value)| format!(r#"[{{"type":"{kind}","text":{value}}}]"#));
+    let role =
+        prop::sample::select(vec!["user", "assistant", "tool", "system"]).prop_map(json::quote);
+    let member = (
+        prop::sample::select(keys),
+        prop_oneof![
+            value(),
+            any::<String>().prop_map(|text| json::quote(&text)),
+            inner,
+            role
+        ],
+    );
+    (kind, vec(member, 0..6)).prop_map(|(kind, members)| {
+        let members: String = members
+            .iter()
+            .map(|(key, value)| format!(",\"{key}\":{value}"))
+            .collect();
+        format!("{{\"type\":\"{kind}\"{members}}}")
+    })
+}
+
 proptest! {
     #[test]
     fn an_edit_that_changes_nothing_gives_the_same_bytes(
@@ -131,6 +191,57 @@ proptest! {
             edits.appended = vec![item.to_string()];
             let more = String::from_utf8(request.encode(&edits).unwrap()).unwrap();
             prop_assert_eq!(more, written("otter", &format!(",{item}")));
+        }
+    }
+
+    #[test]
+    fn no_shape_of_a_known_field_makes_anything_panic(
+        a in odd_part(), b in odd_part(), choice in value(), stream in any::<bool>(),
+    ) {
+        let body = format!(
+            r#"{{"model":"m","stream":{stream},"messages":[{a},{b}],"input":[{a},{b}],"tools":[{b}],"tool_choice":{choice}}}"#
+        );
+        let replied = format!(
+            r#"{{"id":"r","output":[{a},{b}],"content":[{a},{b}],"choices":[{{"message":{a}}}],"usage":{b}}}"#
+        );
+        for dialect in Dialect::ALL {
+            let _read = history_item(dialect, &a).is_ok();
+            let Ok(reply) = Reply::decode(dialect, replied.clone().into_bytes()) else { continue };
+            let results = [0, 1, 7].map(|call| ToolResult {
+                call,
+                content: "x".into(),
+                is_error: false,
+            });
+            let spell = |name: &str| Some(format!("{name}_"));
+            let items = reply.items(&results, spell).unwrap_or_default();
+            for item in &items {
+                prop_assert!(json::checked(item).is_some(), "{item}");
+                let _respelled = respell(dialect, item, spell).is_ok();
+            }
+            if let Ok(empty) = terminal_answer(&reply) {
+                prop_assert_eq!(empty.calls(), []);
+                prop_assert_eq!(empty.content(), None);
+            }
+            let Ok(request) = Request::decode(dialect, body.clone().into_bytes()) else { continue };
+            if let Ok(answered) = answer(&request, &reply, Some(reply.usage())) {
+                let text = String::from_utf8(answered.body).unwrap();
+                prop_assert!(stream || json::checked(&text).is_some(), "{text}");
+            }
+            let mut edits = Edits::new("n");
+            edits.context = Some("late".into());
+            edits.inserted = vec![Insertion { before: 9, items: items.clone() }];
+            edits.appended = items;
+            edits.tool_choice = ToolChoiceEdit::Auto;
+            edits.unstream = true;
+            edits.tools = vec![ToolDeclaration {
+                name: "t".into(),
+                description: String::new(),
+                schema: "{}".into(),
+            }];
+            if let Ok(body) = request.encode(&edits) {
+                let text = String::from_utf8(body).unwrap();
+                prop_assert!(json::checked(&text).is_some(), "{text}");
+            }
         }
     }
 

@@ -176,7 +176,6 @@ impl From<DialectError> for RunnerError {
     fn from(error: DialectError) -> Self {
         let code = match &error {
             DialectError::FieldRefused(_) => RunnerCode::FieldRefused,
-            DialectError::Unsupported { .. } => RunnerCode::DialectUnsupported,
             DialectError::NotUtf8
             | DialectError::NotJson(_)
             | DialectError::Missing(_)
