@@ -77,9 +77,8 @@ impl Desk {
     /// All that the trading desk was asked so far.
     pub fn asked(&self) -> Result<Vec<Value>> {
         let log = self.observe("http://trading-api:4000/log", SECRETS[1])?;
-        Ok(log["asked"]
+        Ok(log["requests"]
             .as_array()
-            .or(log.as_array())
             .context("the desk's log")?
             .clone())
     }

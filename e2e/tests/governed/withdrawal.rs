@@ -78,7 +78,7 @@ fn a_grant_that_goes_takes_the_tool_from_the_running_pod() -> Result<()> {
             )?;
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             Ok(Seen::when(
-                !output.status.success() && said.contains("access_withdrawn"),
+                !output.status.success() && said.contains("access of this agent is withdrawn"),
                 said,
             ))
         })?;

@@ -1,7 +1,10 @@
 //! The guard policy of the chart checks what injection makes: both spell the same
 //! arguments, mounts and volumes, or every injected pod is denied.
 
-#![allow(clippy::disallowed_methods, reason = "a test reads its cases from files")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test reads its cases from files"
+)]
 
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,10 @@
 //! its author is told). Write them anew with `UPDATE_EXPECTED=1 cargo test -p
 //! toolcrib-compile --test inject`, and read the difference.
 
-#![allow(clippy::disallowed_methods, reason = "a test reads its cases from files")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test reads its cases from files"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;
