@@ -1,0 +1,67 @@
+//! What compile looks at, for one piece of work.
+//!
+//! Here: reading the ConfigMaps that are in scope, and joining them with what the tables
+//! and the readers know of Secrets. Not here: what is in scope (the controller's
+//! `snapshot`), and reading Secrets.
+//!
+//! Invariant: whatever was not read is unknown, never absent.
+
+use std::collections::BTreeMap;
+
+use toolcrib_compile::{Inputs, ObjectRef, Presence, SecretFacts, Synced};
+
+use crate::controller::snapshot::Scope;
+use crate::controller::work::Work;
+use crate::controller::world::World;
+
+/// Secrets that could not be read just now, and why; what they hold is unknown.
+pub(super) type Unread = BTreeMap<ObjectRef, String>;
+
+/// The scope of one piece of work, with its ConfigMaps read.
+pub(super) struct Gathered {
+    scope: Scope,
+    synced: Synced,
+    config_maps: BTreeMap<ObjectRef, Presence<BTreeMap<String, String>>>,
+}
+
+impl Gathered {
+    pub(super) async fn of(world: &World, work: &Work, synced: Synced) -> Self {
+        let scope = Scope::of(work, &world.tables);
+        let mut config_maps = BTreeMap::new();
+        for key in &scope.config_maps {
+            let data = world
+                .readers
+                .config_map(&world.tables.config_maps, key)
+                .await;
+            config_maps.insert(key.clone(), data);
+        }
+        Self {
+            scope,
+            synced,
+            config_maps,
+        }
+    }
+
+    /// The snapshot as of now: Secrets read since the last call count.
+    pub(super) fn inputs(&self, world: &World, unread: &Unread) -> Inputs {
+        let secret = |key: &ObjectRef| -> Presence<SecretFacts> {
+            match unread.get(key) {
+                Some(why) => Presence::Unknown(why.clone()),
+                None => world.readers.secret_facts(&world.tables.secrets, key),
+            }
+        };
+        let config_map = |key: &ObjectRef| {
+            self.config_maps
+                .get(key)
+                .cloned()
+                .unwrap_or_else(|| Presence::Unknown("it was not read".to_owned()))
+        };
+        self.scope.inputs(
+            self.synced,
+            world.compile_settings(),
+            &world.tables,
+            secret,
+            config_map,
+        )
+    }
+}

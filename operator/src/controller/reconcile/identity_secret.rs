@@ -1,0 +1,121 @@
+//! The Secret that holds an agent's tokens.
+//!
+//! Here: what it holds now, and putting it as it should be. Not here: which tokens are
+//! wanted (the controller's `identity`, pure).
+//!
+//! Invariant: a Secret that is there and not read, or that may be there, is never taken for
+//! absent: another token would lock out whoever has the first one.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Resource;
+use toolcrib_compile::{Compilation, ObjectRef, Presence, Role, identity::runner_tokens, names};
+use toolcrib_crds::Agent;
+use toolcrib_manifest::RunnerToken;
+
+use super::ReconcileError;
+use super::objects::put;
+use super::{pods, secrets};
+use crate::controller::apply::{self, ApplyError, Desired, Standing};
+use crate::controller::identity::{Identity, identity, look_again};
+use crate::controller::world::World;
+
+/// The identity Secret as it should be; its valid tokens.
+pub(super) async fn write(
+    world: &World,
+    agent: &Agent,
+    compiled: &Compilation,
+) -> Result<(Vec<RunnerToken>, Option<Duration>), ReconcileError> {
+    let Some(object) = compiled
+        .objects()
+        .into_iter()
+        .find(|o| o.role == Role::Identity)
+    else {
+        return Ok((Vec::new(), None));
+    };
+    let key = object.key;
+    let current = current(world, agent, &key).await?;
+    let now = Timestamp::now();
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(ReconcileError::Random)?;
+    let rotate = agent
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(names::ROTATE_ANNOTATION))
+        .map(String::as_str);
+    let wanted = identity(
+        &compiled.agent.name,
+        current.as_ref(),
+        rotate,
+        &pods::births(world, &compiled.agent),
+        now,
+        || random,
+    );
+    let mut annotations = object.annotations;
+    annotations.extend(wanted.annotations.clone());
+    let data = wanted
+        .data
+        .iter()
+        .map(|(key, value)| (key.clone(), value.expose().as_bytes().to_vec()))
+        .collect();
+    let desired = Desired {
+        key,
+        labels: object.labels,
+        annotations,
+        data,
+    };
+    put(world, &world.tables.secrets, agent, &desired).await?;
+    Ok((runner_tokens(&wanted.data), look_again(&wanted, now)))
+}
+
+/// What it holds; `None`: it is not there.
+async fn current(
+    world: &World,
+    agent: &Agent,
+    key: &ObjectRef,
+) -> Result<Option<Identity>, ReconcileError> {
+    let table = &world.tables.secrets;
+    let read = |error| ReconcileError::ReadSecret(key.clone(), error);
+    world.readers.read_secret(table, key).await.map_err(read)?;
+    match table.look_up(key) {
+        Presence::Present(found) => {
+            match apply::standing(found.meta(), &apply::owner(agent)) {
+                Standing::Ours => {}
+                Standing::Leftover => {
+                    return Err(ApplyError::Leftover {
+                        kind: "Secret",
+                        key: key.clone(),
+                    }
+                    .into());
+                }
+                Standing::Foreign => {
+                    return Err(ApplyError::Conflict {
+                        kind: "Secret",
+                        key: key.clone(),
+                    }
+                    .into());
+                }
+            }
+            // Read, but of a newer version than the watch has brought: soon.
+            let values = world
+                .readers
+                .secret_values(table, key)
+                .ok_or(ReconcileError::NotSynced)?;
+            Ok(Some(Identity {
+                data: (*values).clone(),
+                annotations: found.meta().annotations.clone().unwrap_or_default(),
+            }))
+        }
+        Presence::Absent => {
+            let made = world.memory().applied.contains_key(key);
+            if made && secrets::find(world, key).await?.is_some() {
+                // Another token now would lock out whoever got the one made a moment ago.
+                return Err(ReconcileError::NotSynced);
+            }
+            Ok(None)
+        }
+        Presence::Unknown(why) => Err(ReconcileError::NotWatched(key.clone(), why)),
+    }
+}

@@ -1,0 +1,71 @@
+//! One object, from the tables to the API server and back into its status.
+//!
+//! Here: which kind goes which way, and how it can fail. Reading order: [`gather`]
+//! (snapshot), [`agent`] (an Agent's steps, in order), [`secrets`] (what compile asked for),
+//! [`objects`] (materialize and apply) with [`identity_secret`], [`outcome`] (report) with
+//! [`pods`]; [`others`] (the kinds that are only checked). Not here: what compiled,
+//! applied and said things are made of; those are pure, or beside this folder.
+//!
+//! Invariant: level-based. It looks only at what is, never waits, and doing it twice does
+//! nothing the second time.
+
+mod agent;
+mod gather;
+mod identity_secret;
+mod objects;
+mod others;
+mod outcome;
+mod pods;
+mod secrets;
+
+use toolcrib_compile::ObjectRef;
+
+use super::apply::ApplyError;
+use super::queue::Done;
+use super::report::ReportError;
+use super::work::{Work, WorkKind};
+use super::world::World;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// Not an error of anybody: it is looked at again when the watch has caught up.
+    #[error("the watches have not brought everything yet")]
+    NotSynced,
+    #[error("this replica leads no longer")]
+    NotLeading,
+    #[error("Secret {0}: {1}")]
+    NotWatched(ObjectRef, String),
+    #[error("Secret {0} not read")]
+    ReadSecret(ObjectRef, #[source] kube::Error),
+    #[error("randomness not available: {0}")]
+    Random(getrandom::Error),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+impl ReconcileError {
+    /// Whether it is only a matter of the watches catching up.
+    fn passes(&self) -> bool {
+        matches!(
+            self,
+            ReconcileError::NotSynced
+                | ReconcileError::NotLeading
+                | ReconcileError::Apply(ApplyError::Stale { .. })
+        )
+    }
+}
+
+/// Does one piece of work.
+pub async fn reconcile(world: &World, work: &Work) -> Result<Done, ReconcileError> {
+    let synced = world.tables.synced().ok_or(ReconcileError::NotSynced)?;
+    match work.kind {
+        WorkKind::Agent => return agent::agent(world, work, synced).await,
+        WorkKind::Surface => others::surface(world, work, synced).await?,
+        WorkKind::ToolGrant => others::grant(world, work, synced).await?,
+        WorkKind::ToolDefaults => others::defaults(world, work, synced).await?,
+        WorkKind::ModelProvider => others::provider(world, work, synced).await?,
+    }
+    Ok(Done::Settled)
+}

@@ -1,0 +1,64 @@
+//! A Surface, ToolGrant, ToolDefaults or ModelProvider: snapshot, check, report.
+//!
+//! Here: which check and which table belong to which kind. Not here: what the checks find
+//! (`toolcrib_compile`) and how a report becomes a status.
+//!
+//! Invariant: of these objects only the status is written, and nothing is compiled.
+
+use toolcrib_compile::{
+    Inputs, Synced, check_defaults, check_grant, check_provider, check_surface,
+};
+use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
+
+use super::ReconcileError;
+use super::gather::{Gathered, Unread};
+use crate::controller::report;
+use crate::controller::status::{OfDefaults, OfGrant};
+use crate::controller::work::Work;
+use crate::controller::world::World;
+
+pub(super) async fn surface(
+    world: &World,
+    work: &Work,
+    synced: Synced,
+) -> Result<(), ReconcileError> {
+    let report = check_surface(&snapshot(world, work, synced).await, &work.key);
+    report::other::<Surface, _>(world, work, &world.tables.surfaces, report).await?;
+    Ok(())
+}
+
+pub(super) async fn grant(
+    world: &World,
+    work: &Work,
+    synced: Synced,
+) -> Result<(), ReconcileError> {
+    let report = check_grant(&snapshot(world, work, synced).await, &work.key).map(OfGrant);
+    report::other::<ToolGrant, _>(world, work, &world.tables.grants, report).await?;
+    Ok(())
+}
+
+pub(super) async fn defaults(
+    world: &World,
+    work: &Work,
+    synced: Synced,
+) -> Result<(), ReconcileError> {
+    let report = check_defaults(&snapshot(world, work, synced).await, &work.key).map(OfDefaults);
+    report::other::<ToolDefaults, _>(world, work, &world.tables.defaults, report).await?;
+    Ok(())
+}
+
+pub(super) async fn provider(
+    world: &World,
+    work: &Work,
+    synced: Synced,
+) -> Result<(), ReconcileError> {
+    let report = check_provider(&snapshot(world, work, synced).await, &work.key);
+    report::other::<ModelProvider, _>(world, work, &world.tables.providers, report).await?;
+    Ok(())
+}
+
+async fn snapshot(world: &World, work: &Work, synced: Synced) -> Inputs {
+    Gathered::of(world, work, synced)
+        .await
+        .inputs(world, &Unread::new())
+}

@@ -1,0 +1,176 @@
+//! What came of an Agent: status, events, and when to look again.
+//!
+//! Here: from what was compiled, written and said by pods to the facts of a status. Not
+//! here: what a status says of them (the controller's `status`, pure) and writing it.
+//!
+//! Invariant: status lists the tools that are really in the files.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use toolcrib_compile::{Code, Compilation, Materialized, ToolSummary, Withheld};
+use toolcrib_crds::{Agent, Mode};
+
+use super::ReconcileError;
+use super::objects::Wrote;
+use super::pods::pods;
+use crate::controller::apply::ApplyError;
+use crate::controller::queue::Done;
+use crate::controller::report;
+use crate::controller::status::{AgentFacts, Written, counted};
+use crate::controller::work::Work;
+use crate::controller::world::{AgentMemory, World};
+
+/// Status, events, and when to look again.
+pub(super) async fn report(
+    world: &World,
+    work: &Work,
+    agent: &Agent,
+    compiled: &Compilation,
+    wrote: Wrote,
+) -> Result<Done, ReconcileError> {
+    let key = &work.key;
+    let digests = wrote
+        .materialized
+        .as_ref()
+        .map(|materialized| &materialized.digests);
+    if let (Some(digests), true) = (digests, wrote.errors.is_empty()) {
+        let mut memory = world.memory();
+        let remembered = memory
+            .agents
+            .entry(key.clone())
+            .or_insert_with(|| AgentMemory {
+                want: digests.clone(),
+                since: Instant::now(),
+                usage_written: None,
+            });
+        if remembered.want != *digests {
+            remembered.want = digests.clone();
+            remembered.since = Instant::now();
+        }
+    }
+    let memory = world.memory().agents.get(key).cloned();
+    let (pods, pods_wait) = pods(world, key, memory.as_ref());
+    let usage = world.reports().usage(key);
+    let shown = counted(
+        agent
+            .status
+            .as_ref()
+            .and_then(|status| status.usage.as_ref()),
+    );
+    let usage_wait = memory
+        .as_ref()
+        .and_then(|memory| memory.usage_written)
+        .map_or(Duration::ZERO, |written| {
+            world
+                .settings
+                .usage_interval
+                .saturating_sub(written.elapsed())
+        });
+    let write_usage = usage != shown && usage_wait.is_zero();
+
+    let (tools, withheld) = given(compiled, wrote.materialized.as_ref());
+    let facts = AgentFacts {
+        generation: agent.metadata.generation,
+        mode: match compiled.files.agent.mode {
+            toolcrib_manifest::Mode::Mediated => Mode::Mediated,
+            toolcrib_manifest::Mode::Native => Mode::Native,
+        },
+        refusal: compiled.refusal.as_ref(),
+        tools: &tools,
+        withheld: &withheld,
+        diagnostics: &compiled.diagnostics,
+        digests,
+        kept: wrote
+            .materialized
+            .iter()
+            .flat_map(|materialized| &materialized.kept)
+            .map(ToString::to_string)
+            .collect(),
+        written: written(&wrote.errors),
+        pods,
+        usage: write_usage.then(|| usage.clone()),
+    };
+    report::agent(world, work, agent, &facts).await?;
+    if write_usage && let Some(memory) = world.memory().agents.get_mut(key) {
+        memory.usage_written = Some(Instant::now());
+    }
+
+    let waits = [
+        pods_wait,
+        wrote.look_again,
+        (usage != shown && !write_usage).then_some(usage_wait),
+    ];
+    match wrote.errors.into_iter().next() {
+        // Said in status; only another configuration can change it.
+        Some(ReconcileError::NotWatched(key, _))
+            if !world.settings.secrets.covers(&key.namespace) =>
+        {
+            return Ok(Done::Settled);
+        }
+        Some(error) => return Err(error),
+        None => {}
+    }
+    Ok(waits
+        .into_iter()
+        .flatten()
+        .min()
+        .map_or(Done::Settled, Done::Again))
+}
+
+/// The tools that are really in the files, and what is withheld.
+fn given(
+    compiled: &Compilation,
+    materialized: Option<&Materialized>,
+) -> (Vec<ToolSummary>, Vec<Withheld>) {
+    let late: BTreeSet<&str> = materialized
+        .iter()
+        .flat_map(|materialized| &materialized.withheld)
+        .map(String::as_str)
+        .collect();
+    let tools = compiled
+        .tools
+        .iter()
+        .filter(|tool| !late.contains(tool.name.as_str()))
+        .cloned()
+        .collect();
+    let withheld = compiled
+        .withheld
+        .iter()
+        .cloned()
+        .chain(late.iter().map(|what| Withheld {
+            what: (*what).to_owned(),
+            code: Code::SecretUnknown,
+            message: "its credential could not be read".to_owned(),
+        }))
+        .collect();
+    (tools, withheld)
+}
+
+fn written(errors: &[ReconcileError]) -> Written {
+    let conflict = errors.iter().find_map(|error| match error {
+        ReconcileError::Apply(conflict @ ApplyError::Conflict { .. }) => Some(conflict.to_string()),
+        _ => None,
+    });
+    match (conflict, errors.first()) {
+        (Some(conflict), _) => Written::Conflict(conflict),
+        (None, Some(error)) => Written::Failed(chain(error)),
+        (None, None) => Written::Done,
+    }
+}
+
+/// An error for the user: with the API server's own words, which say what to do about
+/// missing rights.
+fn chain(error: &ReconcileError) -> String {
+    match error {
+        ReconcileError::Apply(ApplyError::Api {
+            source: kube::Error::Api(status),
+            ..
+        })
+        | ReconcileError::ReadSecret(_, kube::Error::Api(status)) => {
+            format!("{error}: {}", status.message)
+        }
+        other => other.to_string(),
+    }
+}
