@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, MODEL_KEY, RUNNER, World, calls, chat, says, within};
+use crate::support::{Answer, MODEL_KEY, RUNNER, Wire, World, calls, chat, says, within};
 
 #[tokio::test]
 async fn every_wrong_token_is_the_same_401_and_reaches_nobody() {
@@ -173,25 +173,17 @@ async fn a_model_that_is_not_allowed_names_those_that_are() {
 }
 
 #[tokio::test]
-async fn other_dialects_say_so_in_their_own_shape() {
-    let world = World::start().await;
-    for path in ["/v1/messages", "/v1/responses"] {
-        let request = world
-            .runner
-            .post(world.url(path))
-            .header("x-api-key", "otter:wrong")
-            .body("{}");
+async fn each_dialect_says_so_in_its_own_shape() {
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        let path = format!("/v1{}", wire.0.resource());
+        let request = world.runner.post(world.url(&path)).body("{}");
+        let request = request.header("x-api-key", "otter:wrong");
         let response = within("an answer", request.send()).await.unwrap();
-        assert_eq!(response.status(), 401, "{path}");
+        assert_eq!(response.status(), 401);
+        let text = within("its body", response.text()).await.unwrap();
+        let body: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(wire.error_code(&body), "unauthorized");
+        assert_eq!(body["error"]["type"], "authentication_error");
     }
-    let request = world.runner.post(world.url("/v1/messages")).body("{}");
-    let text = within("an answer", request.send())
-        .await
-        .unwrap()
-        .text()
-        .await
-        .unwrap();
-    let body: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(body["error"]["type"], "authentication_error");
-    assert_eq!(body["error"]["code"], "unauthorized");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, RUNNER, World, chat, says, within};
+use crate::support::{Answer, RUNNER, Wire, World, chat, says, within};
 
 #[tokio::test]
 async fn bytes_pass_as_they_are_in_both_directions() {
@@ -31,35 +31,39 @@ async fn bytes_pass_as_they_are_in_both_directions() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_off_ends_with_a_valid_error() {
-    let cut = std::sync::Arc::new(tokio::sync::Notify::new());
-    let world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
-    world.model.will(
-        Answer::chunks(200, &["data: {\"choices\":[]}\n\n"])
-            .header("content-type", "text/event-stream")
-            .breaks_off(&cut),
-    );
-    let mut request = chat();
-    request["stream"] = json!(true);
-    let mut response = within("an answer", world.request(&request).send())
-        .await
-        .unwrap();
-    within("a chunk", response.chunk()).await.unwrap().unwrap();
-    cut.notify_one();
-    let text = within("the stream", response.text()).await.unwrap();
-    assert!(text.contains("upstream_unreachable"), "{text}");
-    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
-    assert_eq!(world.lines()[0]["error"], "upstream_unreachable");
+    for wire in Wire::all() {
+        let cut = std::sync::Arc::new(tokio::sync::Notify::new());
+        let world = World::speaking_with(wire, |files| files.no_tools(), &[]).await;
+        world.model.will(
+            Answer::chunks(200, &[": hi\n\n"])
+                .header("content-type", "text/event-stream")
+                .breaks_off(&cut),
+        );
+        let mut request = wire.chat();
+        request["stream"] = json!(true);
+        let mut response = within("an answer", world.request(&request).send())
+            .await
+            .unwrap();
+        within("a chunk", response.chunk()).await.unwrap().unwrap();
+        cut.notify_one();
+        let text = within("the stream", response.text()).await.unwrap();
+        assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
+        assert_eq!(world.lines()[0]["error"], "upstream_unreachable");
+    }
 }
 
 #[tokio::test]
 async fn usage_of_what_passes_is_recorded() {
-    let world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
-    world.model.will(Answer::json(says("hello")));
-    world.chat().await;
-    let line = world.lines().pop().unwrap();
-    assert_eq!(line["usage"]["prompt_tokens"], 20);
-    assert_eq!(line["model"], "house/otter-1");
-    assert_eq!(line["key"], "k1");
+    for wire in Wire::all() {
+        let world = World::speaking_with(wire, |files| files.no_tools(), &[]).await;
+        world.model.will(wire.will_say("hello"));
+        world.chat().await;
+        let line = world.lines().pop().unwrap();
+        assert_eq!(line["usage"]["prompt_tokens"], 20);
+        assert_eq!(line["usage"]["completion_tokens"], 5);
+        assert_eq!(line["model"], "house/otter-1");
+        assert_eq!(line["key"], "k1");
+    }
 }
 
 #[tokio::test]

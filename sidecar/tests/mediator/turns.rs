@@ -1,199 +1,242 @@
 //! Who executes which call, streaming and not.
 
 use serde_json::{Value, json};
+use toolcrib_dialect::Dialect;
 
-use crate::support::{Answer, TOOL_TOKEN, World, calls, chat, says, within};
+use crate::support::{
+    Answer, Files, MODEL_KEY, Streamed, TOOL_TOKEN, Wire, World, calls, chat, within,
+};
+
+const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
 #[tokio::test]
 async fn a_managed_call_is_executed_and_the_runner_sees_the_answer_alone() {
-    let world = World::start().await;
-    world.model.will(Answer::json(calls(&[(
-        "c1",
-        "desk__quote",
-        r#"{"symbol":"OTR"}"#,
-    )])));
-    world.desk.will(Answer::json(json!({"price": 12.50})));
-    world.model.will(Answer::json(says("12.50")));
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
+        world.desk.will(Answer::json(json!({"price": 12.50})));
+        world.model.will(wire.will_say("12.50"));
 
-    let answer = world.chat().await;
-    assert_eq!(answer["choices"][0]["message"]["content"], "12.50");
-    // Both rounds.
-    assert_eq!(answer["usage"]["prompt_tokens"], 30);
-    assert_eq!(answer["usage"]["completion_tokens"], 8);
+        let answer = world.chat().await;
+        assert_eq!(wire.text(&answer), "12.50");
+        // Both rounds.
+        assert_eq!(wire.tokens(&answer["usage"]), (30, 8), "{wire:?}");
+        let line = world.lines().pop().unwrap();
+        assert_eq!(line["usage"]["prompt_tokens"], 30);
+        assert_eq!(line["usage"]["completion_tokens"], 8);
 
-    let asked = &world.desk.requests()[0];
-    assert_eq!(
-        (asked.method.as_str(), asked.target.as_str()),
-        ("GET", "/quotes/OTR?claw_id=otter")
-    );
-    assert_eq!(
-        asked.header("authorization"),
-        Some(&*format!("Bearer {TOOL_TOKEN}"))
-    );
-    assert_eq!(asked.header("x-claw-id"), Some("otter"));
+        let asked = &world.desk.requests()[0];
+        assert_eq!(
+            (asked.method.as_str(), asked.target.as_str()),
+            ("GET", "/quotes/OTR?claw_id=otter")
+        );
+        let bearer = format!("Bearer {TOOL_TOKEN}");
+        assert_eq!(asked.header("authorization"), Some(&*bearer));
+        assert_eq!(asked.header("x-claw-id"), Some("otter"));
 
-    let first = world.model.requests()[0].json();
-    let offered: Vec<_> = first["tools"].as_array().unwrap().iter().collect();
-    assert_eq!(offered[0]["function"]["name"], "desk__quote");
-    assert_eq!(first["model"], "otter-1");
-    assert!(!first.to_string().contains("claw_id"), "{first}");
-    assert_eq!(
-        world.result(),
-        json!({"ok": true, "status_code": 200, "data": {"price": 12.50}})
-    );
+        let request = &world.model.requests()[0];
+        assert_eq!(request.target, format!("/v1{}", wire.0.resource()));
+        let bearer = format!("Bearer {MODEL_KEY}");
+        let (authorization, key) = match wire.0 {
+            Dialect::OpenaiChat | Dialect::OpenaiResponses => (Some(&*bearer), None),
+            Dialect::AnthropicMessages => (None, Some(MODEL_KEY)),
+        };
+        assert_eq!(request.header("authorization"), authorization);
+        assert_eq!(request.header("x-api-key"), key);
+        let first = request.json();
+        assert_eq!(wire.offered(&first), ["desk__quote", "desk__order"]);
+        assert_eq!(first["model"], "otter-1");
+        assert!(!first.to_string().contains("claw_id"), "{first}");
+        assert_eq!(
+            world.result(),
+            json!({"ok": true, "status_code": 200, "data": {"price": 12.50}})
+        );
+    }
 }
 
 #[tokio::test]
 async fn a_call_of_the_runner_s_own_tool_passes_unchanged() {
-    let world = World::start().await;
-    let reply = calls(&[("c1", "shell", r#"{"cmd":"ls"}"#)]);
-    world.model.will(Answer::json(reply.clone()));
-    let mut request = chat();
-    request["tools"] = json!([{"type": "function", "function": {"name": "shell",
-        "parameters": {"type": "object"}}}]);
-    let (status, answer) = world.ask(request).await;
-    assert_eq!((status, &answer), (200, &reply));
-    assert_eq!(world.desk.connections(), 0);
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        let reply = wire.calls(&[("c1", "shell", r#"{"cmd":"ls"}"#)]);
+        world.model.will(Answer::json(reply.clone()));
+        let (status, answer) = world.ask(wire.chat_with_shell()).await;
+        assert_eq!((status, &answer), (200, &reply));
+        assert_eq!(world.desk.connections(), 0);
+    }
 }
 
 #[tokio::test]
 async fn runner_owned_before_managed_executes_nothing_and_the_model_replans() {
-    let world = World::start().await;
-    world.model.will(Answer::json(calls(&[
-        ("c1", "shell", "{}"),
-        ("c2", "desk__quote", r#"{"symbol":"OTR"}"#),
-    ])));
-    world.model.will(Answer::json(says("again")));
-    let mut request = chat();
-    request["tools"] = json!([{"type": "function", "function": {"name": "shell",
-        "parameters": {"type": "object"}}}]);
-    let (status, answer) = world.ask(request).await;
-    assert_eq!(status, 200);
-    assert_eq!(answer["choices"][0]["message"]["content"], "again");
-    assert_eq!(world.desk.connections(), 0);
-    let codes: Vec<Value> = world
-        .results()
-        .into_iter()
-        .map(|(_, result)| result["error"]["code"].clone())
-        .collect();
-    assert_eq!(codes, ["mixed_tool_order", "mixed_tool_order"]);
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        let mixed = [("c1", "shell", "{}"), ("c2", "desk__quote", QUOTE)];
+        world.model.will(wire.will_call(&mixed));
+        world.model.will(wire.will_say("again"));
+        let (status, answer) = world.ask(wire.chat_with_shell()).await;
+        assert_eq!(status, 200);
+        assert_eq!(wire.text(&answer), "again");
+        assert_eq!(world.desk.connections(), 0);
+        let codes: Vec<Value> = world
+            .results()
+            .into_iter()
+            .map(|(_, result)| result["error"]["code"].clone())
+            .collect();
+        assert_eq!(codes, ["mixed_tool_order", "mixed_tool_order"]);
+    }
 }
 
 #[tokio::test]
 async fn a_managed_prefix_runs_and_the_runner_s_suffix_is_hidden() {
-    let world = World::start().await;
-    world.model.will(Answer::json(calls(&[
-        ("c1", "desk__quote", r#"{"symbol":"OTR"}"#),
-        ("c2", "shell", "{}"),
-    ])));
-    world.desk.will(Answer::json(json!(1)));
-    world.model.will(Answer::json(says("done")));
-    let mut request = chat();
-    request["tools"] = json!([{"type": "function", "function": {"name": "shell",
-        "parameters": {"type": "object"}}}]);
-    let (status, _) = world.ask(request).await;
-    assert_eq!(status, 200);
-    let last = world.model.requests()[1].json().to_string();
-    assert!(!last.contains("\"c2\""), "{last}");
-    assert_eq!(world.results().len(), 1);
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        let mixed = [("c1", "desk__quote", QUOTE), ("c2", "shell", "{}")];
+        world.model.will(wire.will_call(&mixed));
+        world.desk.will(Answer::json(json!(1)));
+        world.model.will(wire.will_say("done"));
+        let (status, _) = world.ask(wire.chat_with_shell()).await;
+        assert_eq!(status, 200);
+        let last = world.model.requests()[1].json().to_string();
+        assert!(!last.contains("\"c2\""), "{last}");
+        assert_eq!(world.results().len(), 1);
+    }
 }
 
 #[tokio::test]
 async fn a_name_that_nobody_offers_is_executed_by_nobody() {
-    let world = World::start().await;
-    world
-        .model
-        .will(Answer::json(calls(&[("c1", "desk.cancel_all", "{}")])));
-    world.model.will(Answer::json(says("no")));
-    world.chat().await;
-    assert_eq!(world.result()["error"]["code"], "unsupported_tool");
-    assert_eq!(world.desk.connections(), 0);
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk.cancel_all", "{}")]));
+        world.model.will(wire.will_say("no"));
+        world.chat().await;
+        assert_eq!(world.result()["error"]["code"], "unsupported_tool");
+        assert_eq!(world.desk.connections(), 0);
+    }
 }
 
-#[tokio::test]
-async fn a_stream_is_asked_for_whole_and_streamed_again() {
-    let world = World::start().await;
-    world.model.will(Answer::json(calls(&[(
-        "c1",
-        "desk__quote",
-        r#"{"symbol":"OTR"}"#,
-    )])));
-    world.desk.will(Answer::json(json!({"price": 1})));
-    world.model.will(Answer::json(says("one")));
-    let mut request = chat();
+/// Asks for a stream and gives it whole.
+async fn stream(world: &World, mut request: Value) -> String {
     request["stream"] = json!(true);
-    request["stream_options"] = json!({"include_usage": true});
+    if let Dialect::OpenaiChat = world.wire.0 {
+        request["stream_options"] = json!({"include_usage": true});
+    }
     let response = within("an answer", world.request(&request).send())
         .await
         .unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let text = within("the stream", response.text()).await.unwrap();
-    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
-    let chunks: Vec<Value> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("data: "))
-        .filter(|data| *data != "[DONE]")
-        .map(|data| serde_json::from_str(data).unwrap())
-        .collect();
-    let said: String = chunks
-        .iter()
-        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
-        .collect();
-    assert_eq!(said, "one");
-    assert_eq!(chunks.last().unwrap()["usage"]["prompt_tokens"], 30);
-    assert!(!text.contains("desk__quote"), "{text}");
-    for request in world.model.requests() {
-        assert_ne!(request.json()["stream"], json!(true));
+    within("the stream", response.text()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_stream_is_asked_for_whole_and_streamed_again() {
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
+        world.desk.will(Answer::json(json!({"price": 1})));
+        world.model.will(wire.will_say("one"));
+        let text = stream(&world, wire.chat()).await;
+        let expected = Streamed {
+            text: "one".to_string(),
+            calls: Vec::new(),
+            tokens: (30, 8),
+        };
+        assert_eq!(wire.read_stream(&text), expected);
+        assert!(!text.contains("desk__quote"), "{text}");
+
+        // The runner's own calls after a hidden round.
+        world
+            .model
+            .will(wire.will_call(&[("c2", "desk__quote", r#"{"symbol":"B"}"#)]));
+        world.desk.will(Answer::json(json!({"price": 2})));
+        world
+            .model
+            .will(wire.will_call(&[("c3", "shell", r#"{"cmd":"ls"}"#)]));
+        let text = stream(&world, wire.chat_with_shell()).await;
+        let expected = Streamed {
+            text: String::new(),
+            calls: vec![("shell".to_string(), r#"{"cmd":"ls"}"#.to_string())],
+            tokens: (20, 6),
+        };
+        assert_eq!(wire.read_stream(&text), expected);
+        for request in world.model.requests() {
+            assert_ne!(request.json()["stream"], json!(true));
+        }
     }
 }
 
 #[tokio::test]
 async fn keepalives_fill_the_silence_of_hidden_rounds_and_a_late_error_ends_the_stream() {
-    let world = World::start_with(|_| {}, |_| {}, &["--keepalive", "10ms"]).await;
-    let gate = std::sync::Arc::new(tokio::sync::Notify::new());
-    world.model.will(Answer::text(500, "down").gated(&gate));
-    let mut request = chat();
-    request["stream"] = json!(true);
-    let mut response = within("an answer", world.request(&request).send())
-        .await
-        .unwrap();
-    assert_eq!(response.status(), 200);
-    let first = within("a keepalive", response.chunk())
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(first.starts_with(b": keepalive\n\n"));
-    gate.notify_one();
-    let rest = within("the rest", response.text()).await.unwrap();
-    assert!(rest.contains("upstream_unreachable"), "{rest}");
-    assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
+    for wire in Wire::all() {
+        let world = World::speaking_with(wire, |_| {}, &["--keepalive", "10ms"]).await;
+        let gate = std::sync::Arc::new(tokio::sync::Notify::new());
+        world.model.will(Answer::text(500, "down").gated(&gate));
+        let mut request = wire.chat();
+        request["stream"] = json!(true);
+        let mut response = within("an answer", world.request(&request).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 200);
+        let first = within("a keepalive", response.chunk())
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(first.starts_with(b": keepalive\n\n"));
+        gate.notify_one();
+        let rest = within("the rest", response.text()).await.unwrap();
+        assert_eq!(wire.stream_error_code(&rest), "upstream_unreachable");
+    }
+}
+
+#[tokio::test]
+async fn an_error_has_the_dialect_s_shape() {
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        let mut request = wire.chat();
+        request["model"] = json!("elsewhere/heron");
+        let (status, body) = world.ask(request).await;
+        assert_eq!(
+            (status, &*wire.error_code(&body)),
+            (403, "model_not_allowed")
+        );
+        // After a hidden round no answer of the provider passes.
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
+        world.desk.will(Answer::json(json!(1)));
+        world.model.will(Answer::text(500, "down"));
+        let (status, body) = world.ask(wire.chat()).await;
+        assert_eq!(
+            (status, &*wire.error_code(&body)),
+            (502, "upstream_unreachable")
+        );
+    }
 }
 
 #[tokio::test]
 async fn rounds_end_with_a_last_answer() {
-    let world = World::start_with(
-        |files| files.tools["policy"]["max_rounds"] = json!(1),
-        |_| {},
-        &[],
-    )
-    .await;
-    world.model.will(Answer::json(calls(&[(
-        "c1",
-        "desk__quote",
-        r#"{"symbol":"A"}"#,
-    )])));
-    world.desk.will(Answer::json(json!(1)));
-    world.model.will(Answer::json(calls(&[(
-        "c2",
-        "desk__quote",
-        r#"{"symbol":"B"}"#,
-    )])));
-    world.model.will(Answer::json(says("what I know")));
-    let answer = world.chat().await;
-    assert_eq!(answer["choices"][0]["message"]["content"], "what I know");
-    let last = world.model.requests()[2].json();
-    assert_eq!(last["tool_choice"], "none");
-    assert_eq!(world.desk.requests().len(), 1);
+    for wire in Wire::all() {
+        let one = |files: &mut Files| files.tools["policy"]["max_rounds"] = json!(1);
+        let world = World::speaking_with(wire, one, &[]).await;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", r#"{"symbol":"A"}"#)]));
+        world.desk.will(Answer::json(json!(1)));
+        world
+            .model
+            .will(wire.will_call(&[("c2", "desk__quote", r#"{"symbol":"B"}"#)]));
+        world.model.will(wire.will_say("what I know"));
+        let answer = world.chat().await;
+        assert_eq!(wire.text(&answer), "what I know");
+        let last = world.model.requests()[2].json();
+        assert_eq!(last["tool_choice"], wire.no_more_calls());
+        assert_eq!(world.desk.requests().len(), 1);
+    }
 }
 
 #[tokio::test]
@@ -252,49 +295,24 @@ async fn a_runner_that_hangs_up_cancels_the_tool_and_what_ran_is_recorded() {
 
 #[tokio::test]
 async fn hidden_rounds_are_there_in_the_next_turn_and_after_a_restart() {
-    let world = World::start().await;
-    world.model.will(Answer::json(calls(&[(
-        "c1",
-        "desk__quote",
-        r#"{"symbol":"OTR"}"#,
-    )])));
-    world.desk.will(Answer::json(json!({"price": 7})));
-    world.model.will(Answer::json(says("seven")));
-    world.chat().await;
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
+        world.desk.will(Answer::json(json!({"price": 7})));
+        world.model.will(wire.will_say("seven"));
+        world.chat().await;
 
-    let World {
-        server,
-        files,
-        history,
-        model,
-        runner,
-        stdout,
-        ..
-    } = world;
-    server.drain().await;
-    let server = crate::support::start_server(&files, &history, Default::default(), stdout, &[])
-        .await
-        .unwrap();
-    model.will(Answer::json(says("still seven")));
-    let next = json!({"model": "house/otter-1", "messages": [
-        {"role": "user", "content": "how deep?"},
-        {"role": "assistant", "content": "seven"},
-        {"role": "user", "content": "sure?"}]});
-    let response = runner
-        .post(format!("http://{}/v1/chat/completions", server.address))
-        .header(
-            "authorization",
-            format!("Bearer {}", crate::support::RUNNER),
-        )
-        .body(next.to_string())
-        .send();
-    assert_eq!(within("an answer", response).await.unwrap().status(), 200);
-    let sent = model.requests().last().unwrap().json();
-    let roles: Vec<_> = sent["messages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| &it["role"])
-        .collect();
-    assert_eq!(roles, ["user", "assistant", "tool", "assistant", "user"]);
+        let world = world.restart().await;
+        world.model.will(wire.will_say("still seven"));
+        let (status, body) = world.ask(wire.follow_up("seven")).await;
+        assert_eq!(status, 200, "{body}");
+        let result = json!({"ok": true, "status_code": 200, "data": {"price": 7}});
+        assert_eq!(world.results(), [("c1".to_string(), result)]);
+        let sent = world.model.requests().last().unwrap().json().to_string();
+        let at = |text: &str| sent.find(text).unwrap_or_else(|| panic!("{text}: {sent}"));
+        assert!(at("how deep?") < at("desk__quote\""), "{sent}");
+        assert!(at("price") < at("\"seven\""), "{sent}");
+    }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use toolcrib_dialect::Dialect;
 
 /// As the runner sends it.
 pub const RUNNER: &str = "otter:runner-secret";
@@ -62,6 +63,19 @@ impl Files {
 
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The provider speaks this dialect and no other, and takes its key as is usual there.
+    pub fn speak(&mut self, dialect: Dialect) {
+        let house = &mut self.providers["providers"]["house"];
+        let (name, responses, auth) = match dialect {
+            Dialect::OpenaiChat => ("openai", false, "bearer"),
+            Dialect::AnthropicMessages => ("anthropic", false, "x-api-key"),
+            Dialect::OpenaiResponses => ("openai", true, "bearer"),
+        };
+        house["endpoints"][0]["dialect"] = json!(name);
+        house["endpoints"][0]["responses"] = json!(responses);
+        house["auth"] = json!(auth);
     }
 
     pub fn no_tools(&mut self) {

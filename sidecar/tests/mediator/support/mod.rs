@@ -2,20 +2,23 @@
 
 mod fake;
 mod files;
+mod wire;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Parser;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
+use toolcrib_dialect::Dialect;
 use toolcrib_sidecar::app::Limits;
 use toolcrib_sidecar::args::Cli;
 use toolcrib_sidecar::server::Server;
 
 pub use fake::{Answer, Fake};
 pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN};
+pub use wire::{Streamed, Wire};
 
 /// Every wait of a test ends with a failure at this bound.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -34,12 +37,29 @@ pub struct World {
     pub stdout: Sink,
     pub history: TempDir,
     pub runner: reqwest::Client,
+    /// What the runner speaks.
+    pub wire: Wire,
 }
 
 impl World {
     /// A model and a desk service; the agent may call `desk.quote` and `desk.order`.
     pub async fn start() -> World {
         Self::start_with(|_| {}, |_| {}, &[]).await
+    }
+
+    /// The same with a runner and a provider of this dialect.
+    pub async fn speaking(wire: Wire) -> World {
+        Self::speaking_with(wire, |_| {}, &[]).await
+    }
+
+    pub async fn speaking_with(wire: Wire, edit: impl FnOnce(&mut Files), flags: &[&str]) -> World {
+        let speak = |files: &mut Files| {
+            files.speak(wire.0);
+            edit(files);
+        };
+        let mut world = Self::start_with(speak, |_| {}, flags).await;
+        world.wire = wire;
+        world
     }
 
     pub async fn start_with(
@@ -71,6 +91,7 @@ impl World {
                 .tls_backend_preconfigured(no_tls())
                 .build()
                 .unwrap(),
+            wire: Wire::CHAT,
         }
     }
 
@@ -79,11 +100,20 @@ impl World {
     }
 
     pub fn request(&self, body: &Value) -> reqwest::RequestBuilder {
-        self.runner
-            .post(self.url("/v1/chat/completions"))
-            .header("authorization", format!("Bearer {RUNNER}"))
+        let dialect = self.wire.0;
+        let request = self
+            .runner
+            .post(self.url(&format!("/v1{}", dialect.resource())))
             .header("content-type", "application/json")
-            .body(body.to_string())
+            .body(body.to_string());
+        match dialect {
+            Dialect::OpenaiChat | Dialect::OpenaiResponses => {
+                request.header("authorization", format!("Bearer {RUNNER}"))
+            }
+            Dialect::AnthropicMessages => request
+                .header("x-api-key", RUNNER)
+                .header("anthropic-version", "2023-06-01"),
+        }
     }
 
     pub async fn ask(&self, body: Value) -> (u16, Value) {
@@ -98,9 +128,19 @@ impl World {
 
     /// The usual request, answered with 200.
     pub async fn chat(&self) -> Value {
-        let (status, body) = self.ask(chat()).await;
+        let (status, body) = self.ask(self.wire.chat()).await;
         assert_eq!(status, 200, "{body}");
         body
+    }
+
+    /// The process ends in order and another takes its place, on the same files.
+    pub async fn restart(self) -> World {
+        self.server.drain().await;
+        let (stdout, limits) = (self.stdout.clone(), Limits::default());
+        let server = start_server(&self.files, &self.history, limits, stdout, &[])
+            .await
+            .unwrap();
+        World { server, ..self }
     }
 
     /// Publishes and waits until it is in force.
@@ -139,17 +179,7 @@ impl World {
     /// The tool results that the model was given in its last request, by call id.
     pub fn results(&self) -> Vec<(String, Value)> {
         let body = self.model.requests().last().unwrap().json();
-        body["messages"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|message| message["role"] == "tool")
-            .map(|message| {
-                let id = message["tool_call_id"].as_str().unwrap().to_string();
-                let content = message["content"].as_str().unwrap();
-                (id, serde_json::from_str(content).unwrap())
-            })
-            .collect()
+        self.wire.results(&body)
     }
 
     /// The one result of the last request.
@@ -197,30 +227,17 @@ fn no_tls() -> rustls::ClientConfig {
         .with_no_client_auth()
 }
 
+/// Chat completions, for tests that hold in any dialect.
 pub fn chat() -> Value {
-    json!({"model": "house/otter-1", "messages": [{"role": "user", "content": "how deep?"}]})
+    Wire::CHAT.chat()
 }
 
-/// What a model says when it calls tools: `(id, name, arguments)`.
 pub fn calls(calls: &[(&str, &str, &str)]) -> Value {
-    let calls: Vec<Value> = calls
-        .iter()
-        .map(|(id, name, arguments)| {
-            json!({"id": id, "type": "function",
-                   "function": {"name": name, "arguments": arguments}})
-        })
-        .collect();
-    json!({"id": "cmpl-1", "object": "chat.completion", "created": 1, "model": "otter-1",
-           "choices": [{"index": 0, "finish_reason": "tool_calls",
-                        "message": {"role": "assistant", "content": null, "tool_calls": calls}}],
-           "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}})
+    Wire::CHAT.calls(calls)
 }
 
 pub fn says(text: &str) -> Value {
-    json!({"id": "cmpl-2", "object": "chat.completion", "created": 2, "model": "otter-1",
-           "choices": [{"index": 0, "finish_reason": "stop",
-                        "message": {"role": "assistant", "content": text}}],
-           "usage": {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}})
+    Wire::CHAT.says(text)
 }
 
 #[derive(Clone, Default)]
