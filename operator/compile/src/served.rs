@@ -47,9 +47,7 @@ impl Feature {
                 Some("OAuth is not served by this release: use Bearer, Header or Basic")
             }
             Feature::Feeds => Some("feeds are not fetched by this release: grant a tool instead"),
-            Feature::Responses => {
-                Some("the responses resource is not served by this release: remove the field")
-            }
+            Feature::Responses => None,
         }
     }
 }
