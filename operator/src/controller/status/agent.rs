@@ -1,0 +1,295 @@
+//! An Agent's status: mode, tools, what is withheld, and four conditions.
+//!
+//! Here: `Accepted`, `Compiled`, `Ready`, and the lists. Not here: pods with `InForce`,
+//! usage, and finding any of the facts.
+//!
+//! Invariant: digests name what is in place, not what failed to be put there.
+
+use jiff::Timestamp;
+use toolcrib_compile::{CredentialKind, Diagnostic, Severity, ToolSummary, Withheld};
+use toolcrib_crds::{
+    AgentStatus, ConditionStatus, ConditionType, GrantName, Mode, StateReason, Tier, ToolStatus,
+    WithheldStatus,
+};
+use toolcrib_manifest::{Digests, Usage};
+
+use super::condition::{Verdict, code, put, sentence, verdict, verdict_on};
+use super::count;
+use super::pods::{PodState, in_force, pods, stale};
+use super::usage::usage;
+
+/// Entries of a capped list; a count stands beside each.
+const LISTED: usize = 64;
+
+/// How writing ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    Done,
+    Conflict(String),
+    Failed(String),
+}
+
+/// All that an Agent's status is made of.
+pub struct AgentFacts<'a> {
+    pub generation: Option<i64>,
+    pub mode: Mode,
+    pub refusal: Option<&'a Diagnostic>,
+    pub tools: &'a [ToolSummary],
+    pub withheld: &'a [Withheld],
+    pub diagnostics: &'a [Diagnostic],
+    /// What was compiled; `None` when nothing could be.
+    pub digests: Option<&'a Digests>,
+    /// References whose last known value stands in.
+    pub kept: Vec<String>,
+    pub written: Written,
+    pub pods: Vec<PodState>,
+    /// `None`: not to be written this time.
+    pub usage: Option<Usage>,
+}
+
+pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestamp) -> AgentStatus {
+    let before = before.cloned().unwrap_or_default();
+    let mut status = AgentStatus {
+        observed_generation: facts.generation,
+        mode: Some(facts.mode),
+        tool_count: Some(count(facts.tools.len())),
+        read_only_count: Some(count(
+            facts.tools.iter().filter(|tool| tool.read_only).count(),
+        )),
+        tools: facts.tools.iter().take(LISTED).map(tool).collect(),
+        withheld_count: Some(count(facts.withheld.len())),
+        withheld: facts.withheld.iter().take(LISTED).map(withheld).collect(),
+        manifest_digest: before.manifest_digest.clone(),
+        credentials_revision: before.credentials_revision.clone(),
+        pods: Some(pods(&facts.pods)),
+        usage: usage(before.usage.as_ref(), facts.usage.as_ref(), now),
+        conditions: before.conditions,
+    };
+    // Status names what is in place, not what failed to be put there.
+    if let (Written::Done, Some(digests)) = (&facts.written, facts.digests) {
+        status.manifest_digest = Some(digests.manifest.clone());
+        status.credentials_revision = Some(digests.credentials.clone());
+    }
+    for (type_, verdict) in [
+        (
+            ConditionType::Accepted,
+            verdict_on(facts.refusal, StateReason::Accepted),
+        ),
+        (ConditionType::Compiled, compiled(facts)),
+        (ConditionType::InForce, in_force(&facts.pods)),
+        (ConditionType::Ready, ready(facts)),
+    ] {
+        put(
+            &mut status.conditions,
+            type_,
+            verdict,
+            facts.generation,
+            now,
+        );
+    }
+    status
+}
+
+fn compiled(facts: &AgentFacts<'_>) -> Verdict {
+    match &facts.written {
+        Written::Done => {
+            let mut notes: Vec<String> = facts
+                .diagnostics
+                .iter()
+                .filter(|diagnostic| diagnostic.severity == Severity::Error)
+                .map(sentence)
+                .collect();
+            if !facts.kept.is_empty() {
+                notes.push(format!(
+                    "could not be read now, the last known value stands: {}",
+                    facts.kept.join(", ")
+                ));
+            }
+            verdict(
+                ConditionStatus::True,
+                StateReason::Compiled,
+                notes.join("; "),
+            )
+        }
+        Written::Conflict(what) => {
+            verdict(ConditionStatus::False, StateReason::Conflict, what.clone())
+        }
+        Written::Failed(why) => verdict(
+            ConditionStatus::False,
+            StateReason::ApplyFailed,
+            why.clone(),
+        ),
+    }
+}
+
+/// Ready: compiled, and no pod has been stale for long. A pod that says nothing has not
+/// loaded anything as far as anybody knows.
+fn ready(facts: &AgentFacts<'_>) -> Verdict {
+    if let Some(refusal) = facts.refusal {
+        return verdict(
+            ConditionStatus::False,
+            code(refusal.code),
+            sentence(refusal),
+        );
+    }
+    if facts.written != Written::Done {
+        let Verdict(_, reason, message) = compiled(facts);
+        return verdict(ConditionStatus::False, reason, message);
+    }
+    if facts.pods.is_empty() {
+        return verdict(
+            ConditionStatus::True,
+            StateReason::NoPods,
+            "no pod of the agent runs",
+        );
+    }
+    let stale = stale(&facts.pods);
+    if stale.is_empty() {
+        verdict(ConditionStatus::True, StateReason::Ready, "")
+    } else {
+        let text = format!("what is compiled is not loaded by {}", stale.join(", "));
+        verdict(ConditionStatus::False, StateReason::Stale, text)
+    }
+}
+
+fn tool(tool: &ToolSummary) -> ToolStatus {
+    ToolStatus {
+        name: tool.name.clone(),
+        tier: match tool.tier {
+            toolcrib_manifest::Tier::ReadOnly => Tier::ReadOnly,
+            toolcrib_manifest::Tier::Workspace => Tier::Workspace,
+            toolcrib_manifest::Tier::System => Tier::System,
+            toolcrib_manifest::Tier::Elevated => Tier::Elevated,
+        },
+        grant: GrantName {
+            kind: tool.grant.kind.name().to_owned(),
+            name: tool.grant.key.name.clone(),
+            namespace: tool.grant.key.namespace.clone(),
+        },
+        credential: match tool.credential {
+            CredentialKind::PerAgent => toolcrib_crds::CredentialKind::PerAgent,
+            CredentialKind::Surface => toolcrib_crds::CredentialKind::Surface,
+            CredentialKind::None => toolcrib_crds::CredentialKind::None,
+        },
+    }
+}
+
+fn withheld(withheld: &Withheld) -> WithheldStatus {
+    WithheldStatus {
+        name: cut(&withheld.what, 256),
+        reason: withheld.code.name().to_owned(),
+        message: (!withheld.message.is_empty()).then(|| cut(&withheld.message, 1024)),
+    }
+}
+
+fn cut(text: &str, characters: usize) -> String {
+    text.chars().take(characters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PodNews;
+    use super::*;
+
+    fn pod(name: &str, news: PodNews, overdue: bool) -> PodState {
+        PodState {
+            name: name.into(),
+            news,
+            overdue,
+            withheld: Vec::new(),
+        }
+    }
+
+    /// `InForce` and `Ready` as `status/reason`, and `running inForce [stale]`.
+    fn check(pods: Vec<PodState>) -> (String, String, String) {
+        let digests = Digests {
+            manifest: "m1".into(),
+            credentials: "c1".into(),
+        };
+        let facts = AgentFacts {
+            generation: Some(3),
+            mode: Mode::Mediated,
+            refusal: None,
+            tools: &[],
+            withheld: &[],
+            diagnostics: &[],
+            digests: Some(&digests),
+            kept: Vec::new(),
+            written: Written::Done,
+            pods,
+            usage: None,
+        };
+        let status = agent(None, &facts, Timestamp::UNIX_EPOCH);
+        let condition = |type_: &str| {
+            let found = status.conditions.iter().find(|c| c.type_ == type_).unwrap();
+            format!("{}/{}", found.status, found.reason)
+        };
+        let pods = status.pods.as_ref().unwrap();
+        let pods = format!("{} {} {:?}", pods.running, pods.in_force, pods.stale);
+        (condition("InForce"), condition("Ready"), pods)
+    }
+
+    fn said(in_force: &str, ready: &str, pods: &str) -> (String, String, String) {
+        (in_force.to_owned(), ready.to_owned(), pods.to_owned())
+    }
+
+    #[test]
+    fn in_force_is_what_pods_say_and_never_assumed() {
+        use PodNews::{Behind, Loaded, None, Rejected};
+        let cases = [
+            (vec![], said("Unknown/NoPods", "True/NoPods", "0 0 []")),
+            (
+                vec![pod("a", None, false)],
+                said("Unknown/NoReport", "True/Ready", "1 0 []"),
+            ),
+            (
+                vec![pod("a", None, true)],
+                said("Unknown/NoReport", "False/Stale", r#"1 0 ["a"]"#),
+            ),
+            (
+                vec![pod("a", Loaded, true)],
+                said("True/InForce", "True/Ready", "1 1 []"),
+            ),
+            (
+                vec![pod("a", Loaded, false), pod("b", Behind, false)],
+                said("False/Pending", "True/Ready", "2 1 []"),
+            ),
+            (
+                vec![pod("a", Loaded, true), pod("b", Behind, true)],
+                said("False/Stale", "False/Stale", r#"2 1 ["b"]"#),
+            ),
+            (
+                vec![pod("a", Rejected("hash mismatch".into()), false)],
+                said("False/ManifestRejected", "True/Ready", "1 0 []"),
+            ),
+        ];
+        for (pods, expected) in cases {
+            assert_eq!(check(pods.clone()), expected, "{pods:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_facts_later_are_the_same_status() {
+        let facts = AgentFacts {
+            generation: Some(3),
+            mode: Mode::Mediated,
+            refusal: None,
+            tools: &[],
+            withheld: &[],
+            diagnostics: &[],
+            digests: None,
+            kept: Vec::new(),
+            written: Written::Failed("why".into()),
+            pods: Vec::new(),
+            usage: Some(Usage {
+                calls: 3,
+                ..Usage::default()
+            }),
+        };
+        let first = agent(None, &facts, Timestamp::from_second(10).unwrap());
+        let second = agent(Some(&first), &facts, Timestamp::from_second(20).unwrap());
+        assert_eq!(first, second);
+        let since = first.usage.unwrap().since.unwrap();
+        assert_eq!(since.0.as_second(), 10);
+    }
+}

@@ -1,0 +1,110 @@
+//! Conditions: one verdict each, and when it last changed.
+//!
+//! Here: building a condition and putting it among the others, and the two that every kind
+//! but Agent has. Not here: what an Agent's say.
+//!
+//! Invariant: a condition that says the same stays as it is, with its time.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use toolcrib_compile::{Code, Diagnostic, Subject, not_accepted, not_resolved};
+use toolcrib_crds::{ConditionStatus, ConditionType, ReasonName, StateReason, condition, set};
+
+/// Status, reason and message of a condition.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Verdict(
+    pub(super) ConditionStatus,
+    pub(super) ReasonName,
+    pub(super) String,
+);
+
+pub(super) fn verdict(
+    status: ConditionStatus,
+    reason: impl Into<ReasonName>,
+    message: impl Into<String>,
+) -> Verdict {
+    Verdict(status, reason.into(), message.into())
+}
+
+pub(super) fn code(code: Code) -> ReasonName {
+    ReasonName(code.name())
+}
+
+pub(super) fn put(
+    conditions: &mut Vec<Condition>,
+    type_: ConditionType,
+    Verdict(status, reason, message): Verdict,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let now = Time(whole_second(now));
+    set(
+        conditions,
+        condition(type_, status, reason, message, generation, now),
+    );
+}
+
+/// The API server keeps whole seconds; more would make an unchanged status differ.
+pub(super) fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+/// `Kind namespace/name: field: what is wrong`.
+pub fn sentence(diagnostic: &Diagnostic) -> String {
+    let Diagnostic {
+        object,
+        field,
+        message,
+        ..
+    } = diagnostic;
+    if field.is_empty() {
+        format!("{object}: {message}")
+    } else {
+        format!("{object}: {field}: {message}")
+    }
+}
+
+/// Right, or not for what was found.
+pub(super) fn verdict_on(found: Option<&Diagnostic>, right: StateReason) -> Verdict {
+    match found {
+        Some(found) => verdict(ConditionStatus::False, code(found.code), sentence(found)),
+        None => verdict(ConditionStatus::True, right, ""),
+    }
+}
+
+/// `Accepted` and `Resolved`, from what was found about the object itself.
+pub(super) fn own_conditions(
+    mut conditions: Vec<Condition>,
+    subject: &Subject,
+    diagnostics: &[Diagnostic],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let accepted = verdict_on(not_accepted(diagnostics, subject), StateReason::Accepted);
+    let resolved = verdict_on(not_resolved(diagnostics, subject), StateReason::Resolved);
+    for (type_, verdict) in [
+        (ConditionType::Accepted, accepted),
+        (ConditionType::Resolved, resolved),
+    ] {
+        put(&mut conditions, type_, verdict, generation, now);
+    }
+    conditions
+}
+
+/// The one condition that can be given for an object that cannot be read.
+pub fn undecodable(why: &str, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+    let mut conditions = Vec::new();
+    let state = verdict(
+        ConditionStatus::False,
+        code(Code::Undecodable),
+        format!("it cannot be read as its kind, so it gives nothing: {why}"),
+    );
+    put(
+        &mut conditions,
+        ConditionType::Accepted,
+        state,
+        generation,
+        now,
+    );
+    conditions
+}

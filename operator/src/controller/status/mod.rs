@@ -1,0 +1,25 @@
+//! What status says. Pure: from what was found and what it said before, to what it says now.
+//!
+//! Reading order: [`condition`] (shared by every kind), [`pods`], [`usage`], [`agent`];
+//! [`others`] (Surface, ToolGrant, ToolDefaults, ModelProvider). Not here: what the facts
+//! are, and writing any of it.
+//!
+//! Invariant: a status that says the same is equal, so it is not written. Credentials never
+//! get here; texts of mediators were cut where they came in.
+
+mod agent;
+mod condition;
+mod others;
+mod pods;
+mod usage;
+
+pub use agent::{AgentFacts, Written, agent};
+pub use condition::{sentence, undecodable};
+pub use others::{OfDefaults, OfGrant, Reported};
+pub use pods::{PodNews, PodState};
+pub use usage::counted;
+
+/// A number as status types have it.
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,129 @@
+//! Status of a Surface, ToolGrant, ToolDefaults or ModelProvider: its report, in numbers, and
+//! whether it is accepted and resolved.
+//!
+//! Here: which number of a report is which field. Not here: how conditions are built, and
+//! Agents.
+//!
+//! Invariant: conditions that others put into a status stay.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use toolcrib_compile::{Diagnostic, GrantReport, ProviderReport, Subject, SurfaceReport};
+use toolcrib_crds::{ModelProviderStatus, SurfaceStatus, ToolDefaultsStatus, ToolGrantStatus};
+
+use super::condition::own_conditions;
+
+/// A report that becomes a status of its kind.
+pub trait Reported {
+    type Status: Clone + Default + PartialEq + serde::Serialize + serde::de::DeserializeOwned;
+
+    fn diagnostics(&self) -> &[Diagnostic];
+
+    /// What such a status says already.
+    fn conditions(status: &Self::Status) -> &[Condition];
+
+    /// The status with these conditions, and otherwise what the report says.
+    fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> Self::Status;
+
+    fn status(
+        &self,
+        before: Option<&Self::Status>,
+        subject: &Subject,
+        generation: Option<i64>,
+        now: Timestamp,
+    ) -> Self::Status {
+        let before = before.map_or_else(Vec::new, |status| Self::conditions(status).to_vec());
+        let conditions = own_conditions(before, subject, self.diagnostics(), generation, now);
+        self.with(generation, conditions)
+    }
+}
+
+/// A [`GrantReport`] of a ToolGrant.
+pub struct OfGrant(pub GrantReport);
+/// A [`GrantReport`] of a ToolDefaults.
+pub struct OfDefaults(pub GrantReport);
+
+impl Reported for SurfaceReport {
+    type Status = SurfaceStatus;
+
+    fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    fn conditions(status: &SurfaceStatus) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> SurfaceStatus {
+        SurfaceStatus {
+            observed_generation: generation,
+            tool_count: Some(self.tools),
+            descriptor_digest: self.descriptor_digest.clone(),
+            consumer_count: Some(self.consumers),
+            conditions,
+        }
+    }
+}
+
+impl Reported for ProviderReport {
+    type Status = ModelProviderStatus;
+
+    fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    fn conditions(status: &ModelProviderStatus) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> ModelProviderStatus {
+        ModelProviderStatus {
+            observed_generation: generation,
+            key_count: Some(self.keys),
+            consumer_count: Some(self.consumers),
+            conditions,
+        }
+    }
+}
+
+impl Reported for OfGrant {
+    type Status = ToolGrantStatus;
+
+    fn diagnostics(&self) -> &[Diagnostic] {
+        &self.0.diagnostics
+    }
+
+    fn conditions(status: &ToolGrantStatus) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> ToolGrantStatus {
+        ToolGrantStatus {
+            observed_generation: generation,
+            matched_agents: Some(self.0.agents),
+            tool_count: Some(self.0.tools),
+            conditions,
+        }
+    }
+}
+
+impl Reported for OfDefaults {
+    type Status = ToolDefaultsStatus;
+
+    fn diagnostics(&self) -> &[Diagnostic] {
+        &self.0.diagnostics
+    }
+
+    fn conditions(status: &ToolDefaultsStatus) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> ToolDefaultsStatus {
+        ToolDefaultsStatus {
+            observed_generation: generation,
+            matched_agents: Some(self.0.agents),
+            tool_count: Some(self.0.tools),
+            conditions,
+        }
+    }
+}
