@@ -1,0 +1,163 @@
+//! `claw.describe`: what a service says of itself, read part by part.
+//!
+//! One tool that cannot be used must not take the others along, so each part is read by
+//! itself and what is wrong becomes a finding. Unknown keys are kept (they count for the
+//! digest) and mean nothing. Results are remembered by the text's hash: one surface is
+//! compiled into many agents.
+//!
+//! Here: the parts together, and those that are one field. Reading order: [`members`] (how
+//! a part is read), [`versions`] (which parts count), [`tools`] with [`http`], [`feeds`].
+//! Not here: where the text comes from, and what an agent is given of it.
+//!
+//! Invariant: the same text gives the same descriptor; nothing that is wrong goes unsaid.
+
+mod feeds;
+mod http;
+mod members;
+mod tools;
+mod versions;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::Code;
+use crate::digest::sha256;
+use crate::finding::Finding;
+use crate::normalize::normalize;
+pub(crate) use feeds::DescribedFeed;
+use members::{ByName, Members, Reader, member};
+pub(crate) use tools::DescribedTool;
+use versions::Version;
+
+/// A descriptor that could be read, at least in part.
+#[derive(Clone, Debug)]
+pub(crate) struct Descriptor {
+    /// `sha256:<hex>` of the normalized text.
+    pub digest: String,
+    pub description: String,
+    pub tools: ByName<DescribedTool>,
+    pub feeds: ByName<DescribedFeed>,
+    pub endpoints: Vec<DescribedEndpoint>,
+    pub skill: Option<Skill>,
+    pub auth: Option<DescribedAuth>,
+    pub mcp_path: Option<String>,
+    /// Fields are relative to the descriptor. Findings of tools and feeds are among them.
+    pub findings: Vec<Finding>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct DescribedEndpoint {
+    #[serde(default)]
+    pub method: String,
+    #[serde(default)]
+    pub path: String,
+    #[serde(default)]
+    pub description: String,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Skill {
+    /// A file of the descriptor's ConfigMap.
+    Path(String),
+    Text(String),
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct DescribedAuth {
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// The variable that the credential usually stands in: the default key of the Secret.
+    pub env: Option<String>,
+    pub header: Option<String>,
+}
+
+/// Entries that are kept in memory; one is a few KiB to a few hundred.
+const REMEMBERED: usize = 1024;
+static MEMORY: Mutex<Option<HashMap<String, Verdict>>> = Mutex::new(None);
+
+type Verdict = Result<Arc<Descriptor>, Finding>;
+
+/// Reads a descriptor's text. `Err`: nothing of it can be used. A pure function whose
+/// results are remembered.
+pub(crate) fn read(text: &str) -> Verdict {
+    let hash = sha256(text.as_bytes());
+    let known = with_memory(|memory| memory.get(&hash).cloned());
+    known.unwrap_or_else(|| {
+        let verdict = descriptor(text).map(Arc::new);
+        with_memory(|memory| {
+            if memory.len() >= REMEMBERED {
+                memory.clear();
+            }
+            memory.insert(hash, verdict.clone());
+        });
+        verdict
+    })
+}
+
+fn with_memory<T>(use_it: impl FnOnce(&mut HashMap<String, Verdict>) -> T) -> T {
+    // A panic elsewhere leaves at worst an entry out.
+    let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    use_it(memory.get_or_insert_with(HashMap::new))
+}
+
+fn descriptor(text: &str) -> Result<Descriptor, Finding> {
+    let mut reader = Reader::default();
+    let normalized = normalize(text)
+        .map_err(|error| Finding::new("", Code::DescriptorInvalid, error.to_string()))?;
+    for number in &normalized.rewritten {
+        reader.find(
+            "",
+            Code::NumberRewritten,
+            format!(
+                "holds the number {number}, which the API server would change: use fewer digits, or a string"
+            ),
+        );
+    }
+    let members: Members = serde_json::from_str(&normalized.text)
+        .map_err(|_| Finding::new("", Code::DescriptorInvalid, "must be a JSON object"))?;
+    let version = Version::of(&members)?;
+    version.refuse_later_fields(&members, &mut reader);
+    let auth = reader
+        .field(&members, "auth")
+        .map(|auth| version.auth(auth));
+    let tools = tools::read(&mut reader, version.later(&members, "tools"));
+    Ok(Descriptor {
+        digest: format!("sha256:{}", sha256(normalized.text.as_bytes())),
+        description: reader.field(&members, "description").unwrap_or_default(),
+        tools,
+        feeds: feeds::read(&mut reader, member(&members, "feeds")),
+        endpoints: reader.field(&members, "endpoints").unwrap_or_default(),
+        skill: skill(&mut reader, &members),
+        auth,
+        mcp_path: mcp_path(&mut reader, version.later(&members, "mcp")),
+        findings: reader.findings,
+    })
+}
+
+fn skill(reader: &mut Reader, members: &Members) -> Option<Skill> {
+    let text: Option<String> = reader.field(members, "skillText");
+    let path: Option<String> = reader.field(members, "skill");
+    text.map(Skill::Text).or(path.map(Skill::Path))
+}
+
+fn mcp_path(reader: &mut Reader, written: Option<&RawValue>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Mcp {
+        path: Option<String>,
+    }
+    let mcp: Mcp = match serde_json::from_str::<Option<Mcp>>(written?.get()) {
+        Ok(mcp) => mcp?,
+        Err(error) => {
+            reader.find(
+                "mcp",
+                Code::DescriptorInvalid,
+                format!("does not read: {error}"),
+            );
+            return None;
+        }
+    };
+    Some(mcp.path.unwrap_or_else(|| "/mcp".to_owned()))
+}

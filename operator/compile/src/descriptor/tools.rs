@@ -1,0 +1,111 @@
+//! Tools of a descriptor: schema, tier, and how each is called.
+//!
+//! Not here: the HTTP mapping, and which agent gets which tool.
+//!
+//! Invariant: a tool without hints is never taken for harmless.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use toolcrib_manifest::{RawJson, Tier};
+
+use super::http::{HttpCall, http_call};
+use super::members::{ByName, Reader};
+use crate::Code;
+use crate::finding::Finding;
+use crate::schema;
+
+#[derive(Clone, Debug)]
+pub(crate) struct DescribedTool {
+    /// Its place in the descriptor: `tools[2]`.
+    pub field: String,
+    pub description: String,
+    pub input_schema: RawJson,
+    pub annotations: Option<RawJson>,
+    pub tier: Tier,
+    /// `None`: the tool goes over MCP.
+    pub http: Option<HttpCall>,
+}
+
+pub(super) fn read(reader: &mut Reader, written: Option<&RawValue>) -> ByName<DescribedTool> {
+    reader.items(written, "tools", Code::InvalidTool, tool)
+}
+
+#[derive(Deserialize)]
+struct ToolOnPaper {
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(rename = "inputSchema")]
+    input_schema: Option<RawJson>,
+    annotations: Option<RawJson>,
+    http: Option<BTreeMap<String, serde_json::Value>>,
+}
+
+/// Longer ones are no description; every request carries them to the model.
+const MAX_DESCRIPTION: usize = 8 * 1024;
+
+fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<DescribedTool, Finding> {
+    let paper: ToolOnPaper = serde_json::from_str(raw.get())
+        .map_err(|error| Finding::new("", Code::InvalidTool, format!("does not read: {error}")))?;
+    let description = paper.description.unwrap_or_default();
+    if description.len() > MAX_DESCRIPTION {
+        return Err(Finding::new(
+            "description",
+            Code::InvalidTool,
+            format!("is longer than {MAX_DESCRIPTION} bytes: shorten it"),
+        ));
+    }
+    let input_schema = paper.input_schema.ok_or_else(|| {
+        Finding::new(
+            "inputSchema",
+            Code::InvalidSchema,
+            "is missing: write {\"type\": \"object\"} for a tool without arguments",
+        )
+    })?;
+    let schema =
+        schema::check(input_schema.get()).map_err(|finding| finding.within("inputSchema"))?;
+    let tier = tier(paper.annotations.as_ref())?;
+    let http = paper
+        .http
+        .map(|http| http_call(&http, &schema, warnings))
+        .transpose()
+        .map_err(|finding| finding.within("http"))?;
+    Ok(DescribedTool {
+        field: at.to_owned(),
+        description,
+        input_schema,
+        annotations: paper.annotations,
+        tier,
+        http,
+    })
+}
+
+/// Both spellings of each hint; on conflict the highest tier wins.
+fn tier(annotations: Option<&RawJson>) -> Result<Tier, Finding> {
+    let Some(annotations) = annotations else {
+        return Ok(Tier::System);
+    };
+    let hints: BTreeMap<String, serde_json::Value> = serde_json::from_str(annotations.get())
+        .map_err(|_| Finding::new("annotations", Code::InvalidTool, "must be an object"))?;
+    let says = |names: [&str; 2]| {
+        names
+            .iter()
+            .any(|name| hints.get(*name) == Some(&serde_json::Value::Bool(true)))
+    };
+    let denies = |names: [&str; 2]| {
+        names
+            .iter()
+            .any(|name| hints.get(*name) == Some(&serde_json::Value::Bool(false)))
+    };
+    let elevated = says(["destructive", "destructiveHint"])
+        || says(["confirmationRequired", "confirmationRequiredHint"]);
+    let read_only = ["readOnly", "readOnlyHint"];
+    Ok(if elevated {
+        Tier::Elevated
+    } else if says(read_only) && !denies(read_only) {
+        Tier::ReadOnly
+    } else {
+        Tier::System
+    })
+}
