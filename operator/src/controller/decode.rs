@@ -132,25 +132,32 @@ impl From<Meta> for ObjectMeta {
     }
 }
 
+/// All that a `Resource` says of its kind, from the one that is wrapped.
+macro_rules! of_the_kind {
+    ($K:ident) => {
+        type DynamicType = $K::DynamicType;
+        type Scope = $K::Scope;
+
+        fn kind(dt: &$K::DynamicType) -> Cow<'_, str> {
+            $K::kind(dt)
+        }
+
+        fn group(dt: &$K::DynamicType) -> Cow<'_, str> {
+            $K::group(dt)
+        }
+
+        fn version(dt: &$K::DynamicType) -> Cow<'_, str> {
+            $K::version(dt)
+        }
+
+        fn plural(dt: &$K::DynamicType) -> Cow<'_, str> {
+            $K::plural(dt)
+        }
+    };
+}
+
 impl<K: Resource + Clone> Resource for Decoded<K> {
-    type DynamicType = K::DynamicType;
-    type Scope = K::Scope;
-
-    fn kind(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::kind(dt)
-    }
-
-    fn group(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::group(dt)
-    }
-
-    fn version(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::version(dt)
-    }
-
-    fn plural(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::plural(dt)
-    }
+    of_the_kind!(K);
 
     fn meta(&self) -> &ObjectMeta {
         self.object
@@ -190,24 +197,7 @@ impl<'de, K> Deserialize<'de> for MetaOf<K> {
 }
 
 impl<K: Resource> Resource for MetaOf<K> {
-    type DynamicType = K::DynamicType;
-    type Scope = K::Scope;
-
-    fn kind(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::kind(dt)
-    }
-
-    fn group(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::group(dt)
-    }
-
-    fn version(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::version(dt)
-    }
-
-    fn plural(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::plural(dt)
-    }
+    of_the_kind!(K);
 
     fn meta(&self) -> &ObjectMeta {
         &self.meta

@@ -1,0 +1,161 @@
+//! Whom a change of a Service, Secret, ConfigMap, Pod or Namespace concerns.
+//!
+//! Not here: the API's own kinds.
+//!
+//! Invariant: what nobody refers to, and is no agent's own, concerns nobody, however often it
+//! changes.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
+use kube::Resource;
+use toolcrib_compile::{ObjectRef, names};
+
+use super::users::users_of;
+use super::{Concerns, Related, here, key};
+use crate::controller::decode::{Decoded, MetaOf};
+use crate::controller::names_in;
+use crate::controller::stores::Tables;
+use crate::controller::tables::Change;
+use crate::controller::work::WorkKind;
+
+impl Concerns for Decoded<Service> {
+    fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
+        let mut related = Related::new();
+        // Services carry no generation; their spec is small enough to compare.
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && let (Ok(old), Ok(new)) = (&old.object, &new.object)
+            && old.spec == new.spec
+        {
+            return related;
+        }
+        let service = here(change);
+        users_of(
+            tables,
+            &change.namespace,
+            |surface| names_in::surface_service(surface).as_ref() == Some(&service),
+            |_| false,
+            &mut related,
+        );
+        related
+    }
+}
+
+/// Surfaces and providers that a Secret is a credential of.
+pub fn users_of_secret(tables: &Tables, secret: &ObjectRef) -> Related {
+    let mut related = Related::new();
+    users_of(
+        tables,
+        &secret.namespace,
+        |surface| names_in::surface_secrets(surface).contains(secret),
+        |provider| names_in::provider_secrets(provider).contains(secret),
+        &mut related,
+    );
+    related.retain(|work| work.kind != WorkKind::Agent);
+    related
+}
+
+impl Concerns for MetaOf<Secret> {
+    fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
+        let mut related = Related::new();
+        compiled_for(change.old.as_deref(), change.new.as_deref(), &mut related);
+        let secret = here(change);
+        users_of(
+            tables,
+            &change.namespace,
+            |surface| names_in::surface_secrets(surface).contains(&secret),
+            |provider| names_in::provider_secrets(provider).contains(&secret),
+            &mut related,
+        );
+        for agent in tables.agents.namespace(&change.namespace) {
+            if agent
+                .object
+                .as_ref()
+                .is_ok_and(|a| names_in::agent_secrets(a).contains(&secret))
+            {
+                related.insert(WorkKind::Agent.work(key(&*agent)));
+            }
+        }
+        related
+    }
+}
+
+impl Concerns for MetaOf<ConfigMap> {
+    fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
+        let mut related = Related::new();
+        compiled_for(change.old.as_deref(), change.new.as_deref(), &mut related);
+        let config_map = here(change);
+        users_of(
+            tables,
+            &change.namespace,
+            |surface| names_in::surface_config_maps(surface).contains(&config_map),
+            |provider| names_in::provider_config_maps(provider).contains(&config_map),
+            &mut related,
+        );
+        related
+    }
+}
+
+impl Concerns for MetaOf<Pod> {
+    fn concerns(change: &Change<Self>, _: &Tables) -> Related {
+        let label = |pod: &Self| {
+            let labels = pod.meta().labels.as_ref()?;
+            Some((
+                labels.get(names::AGENT_LABEL)?.clone(),
+                pod.meta().deletion_timestamp.is_some(),
+            ))
+        };
+        let old = change.old.as_deref().and_then(label);
+        let new = change.new.as_deref().and_then(label);
+        // A pod's own status changes often and says nothing to us.
+        if old == new {
+            return Related::new();
+        }
+        [old, new]
+            .into_iter()
+            .flatten()
+            .map(|(agent, _)| WorkKind::Agent.work(ObjectRef::new(change.namespace.clone(), agent)))
+            .collect()
+    }
+}
+
+impl Concerns for MetaOf<Namespace> {
+    fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
+        let mut related = Related::new();
+        let labels = |side: &Option<std::sync::Arc<Self>>| {
+            side.as_ref()
+                .and_then(|namespace| namespace.meta().labels.clone())
+        };
+        if labels(&change.old) == labels(&change.new) {
+            return related;
+        }
+        // Its labels decide which other namespaces' surfaces its agents may use.
+        for agent in tables.agents.namespace(&change.name) {
+            let Ok(object) = &agent.object else { continue };
+            let foreign: Vec<ObjectRef> = names_in::agent_surfaces(object)
+                .into_iter()
+                .filter(|surface| surface.namespace != change.name)
+                .collect();
+            if !foreign.is_empty() {
+                related.insert(WorkKind::Agent.work(key(&*agent)));
+                related.extend(foreign.into_iter().map(|key| WorkKind::Surface.work(key)));
+            }
+        }
+        related
+    }
+}
+
+/// The agent that an object of ours was compiled for.
+fn compiled_for(old: Option<&impl Resource>, new: Option<&impl Resource>, related: &mut Related) {
+    let mut add = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+        let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
+        if let Some(agent) = label(names::COMPILED_FOR_LABEL) {
+            let namespace = meta.namespace.clone().unwrap_or_default();
+            related.insert(WorkKind::Agent.work(ObjectRef::new(namespace, agent.clone())));
+        }
+    };
+    if let Some(old) = old {
+        add(old.meta());
+    }
+    if let Some(new) = new {
+        add(new.meta());
+    }
+}
