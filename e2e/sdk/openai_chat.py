@@ -7,10 +7,10 @@ each case says with the SDK's own types what an agent's author relies on.
 import asyncio
 import json
 import os
-import sys
-import traceback
 
 import openai
+
+from cases import CLOCK_ARGUMENTS, ODD_TEXT, is_market, is_wrong_order, raised, run
 
 CLOCK = {
     "type": "function",
@@ -20,7 +20,6 @@ CLOCK = {
         "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}},
     },
 }
-ODD_TEXT = 'data: [DONE]\n\nevent: error\n"quoted" \\ \U0001f9a6 \u00e9 \u2028\u0007 {{not a placeholder}}'
 
 # No retries: a case wants the error itself.
 client = openai.OpenAI(max_retries=0, timeout=60)
@@ -48,21 +47,8 @@ def collect(stream):
     return got
 
 
-def is_market(text):
-    """The desk's answer for this very agent, whoever the model asked for."""
-    result = json.loads(text)
-    assert result["ok"] is True and result["status_code"] == 200, result
-    assert result["data"]["claw_id"] == "analyst", result
-    assert result["data"]["principal"] == "reader", result
-    return True
-
-
 def raises(kind, prompt, **more):
-    try:
-        ask(prompt, **more)
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
+    return raised(kind, lambda: ask(prompt, **more))
 
 
 def managed_call():
@@ -119,7 +105,7 @@ def own_calls():
     assert [call.id for call in calls] == ["call_a", "call_b"], calls
     assert [call.function.name for call in calls] == ["local_clock"] * 2, calls
     arguments = json.loads(calls[0].function.arguments)
-    assert arguments == {"zone": "\u00c6r\u00f8", "n": 12345678901234567}, arguments
+    assert arguments == CLOCK_ARGUMENTS, arguments
     assert message.message.content == "I will look.", message
 
 
@@ -155,9 +141,7 @@ def managed_prefix_own_suffix():
 def wrong_order():
     choice = ask("wrong order", tools=[CLOCK]).choices[0]
     assert choice.message.tool_calls is None, choice
-    results = [json.loads(line) for line in choice.message.content.split("\n")]
-    codes = [result["error"]["code"] for result in results]
-    assert codes == ["mixed_tool_order"] * 2, results
+    is_wrong_order(choice.message.content)
 
 
 def text_survives():
@@ -250,19 +234,5 @@ CASES = [
 ]
 
 
-def main():
-    failed = []
-    for case in CASES:
-        try:
-            case()
-            print("ok", case.__name__)
-        except Exception:
-            failed.append(case.__name__)
-            print("FAILED", case.__name__)
-            traceback.print_exc(file=sys.stdout)
-    print(f"openai {openai.__version__} at {os.environ['OPENAI_BASE_URL']}: {len(CASES)} cases")
-    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    run(CASES, f"openai {openai.__version__} at {os.environ['OPENAI_BASE_URL']}")

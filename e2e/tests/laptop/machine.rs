@@ -8,16 +8,21 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
+use axum::{extract::Request, middleware::Next};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot, watch};
 use toolcrib_e2e::{
     desk::{self, DeskState},
     model::{self, ModelState, Script},
     serving::serve_on,
 };
+
+/// Every wait of a test ends with a failure at this bound; builds may take the machine.
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What the example's Secrets hold, by what they are for.
 pub struct Credentials {
@@ -28,11 +33,12 @@ pub struct Credentials {
 
 pub struct Laptop {
     pub credentials: Credentials,
+    gate: Arc<Gate>,
     model: Service<ModelState>,
     desk: Service<DeskState>,
     /// Dropped with the services' runtime; it holds the key and token files.
     _files: tempfile::TempDir,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 struct Service<T> {
@@ -42,8 +48,28 @@ struct Service<T> {
     _stop: oneshot::Sender<()>,
 }
 
+/// Where the model's requests wait until they may be answered.
+struct Gate {
+    asked: watch::Sender<usize>,
+    leave: Semaphore,
+}
+
 impl Laptop {
+    /// The model answers at once.
     pub fn start(script: Script) -> Self {
+        Self::start_gated(script, Semaphore::MAX_PERMITS)
+    }
+
+    /// The model answers a request when [`Laptop::let_model_answer`] says so.
+    pub fn start_stepped(script: Script) -> Self {
+        Self::start_gated(script, 0)
+    }
+
+    fn start_gated(script: Script, leave: usize) -> Self {
+        let gate = Arc::new(Gate {
+            asked: watch::Sender::new(0),
+            leave: Semaphore::new(leave),
+        });
         let credentials = credentials();
         let files = tempfile::tempdir().unwrap();
         let key = files.path().join("key");
@@ -60,15 +86,47 @@ impl Laptop {
             .unwrap();
         let model = ModelState::new(key, script);
         let desk = DeskState::new(tokens);
-        let model = Service::start(&runtime, model.clone(), model::router(model));
+        let gated = gate.clone();
+        let hold = axum::middleware::from_fn(move |request: Request, next: Next| {
+            let gate = gated.clone();
+            async move {
+                gate.pass().await;
+                next.run(request).await
+            }
+        });
+        let router = model::router(model.clone()).layer(hold);
+        let model = Service::start(&runtime, model, router);
         let desk = Service::start(&runtime, desk.clone(), desk::router(desk));
         Self {
             credentials,
+            gate,
             model,
             desk,
             _files: files,
-            _runtime: runtime,
+            runtime,
         }
+    }
+
+    pub fn model_address(&self) -> SocketAddr {
+        self.model.address
+    }
+
+    pub fn desk_address(&self) -> SocketAddr {
+        self.desk.address
+    }
+
+    /// Waits until the model was asked this often, answered or not.
+    pub fn model_was_asked(&self, times: usize) {
+        let mut asked = self.gate.asked.subscribe();
+        let wait =
+            async { tokio::time::timeout(DEADLINE, asked.wait_for(|it| *it >= times)).await };
+        let waited = self.runtime.block_on(wait);
+        assert!(waited.is_ok(), "the model was not asked {times} times");
+    }
+
+    /// One request more is answered.
+    pub fn let_model_answer(&self) {
+        self.gate.leave.add_permits(1);
     }
 
     /// `kubectl toolcrib run` on the example, both services being here.
@@ -116,6 +174,13 @@ impl Laptop {
         let requests = serde_json::to_string(&self.model.state.recorder().since(0)).unwrap();
         let requests: Value = serde_json::from_str(&requests).unwrap();
         requests["requests"].as_array().unwrap().clone()
+    }
+}
+
+impl Gate {
+    async fn pass(&self) {
+        self.asked.send_modify(|asked| *asked += 1);
+        self.leave.acquire().await.unwrap().forget();
     }
 }
 
@@ -234,7 +299,7 @@ fn credentials() -> Credentials {
 }
 
 /// A program of another package of this workspace, built as it is now.
-fn built(program: &str) -> PathBuf {
+pub fn built(program: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let status = Command::new(env!("CARGO"))

@@ -16,22 +16,45 @@ use sha2::{Digest as _, Sha256};
 use crate::machine::{Laptop, demo, document, market, repository, runner, stderr, stdout};
 use toolcrib_e2e::model::Script;
 
-#[test]
-fn the_openai_sdk_is_served_as_by_its_own_provider() {
+/// Runs one file of cases; `providers` are those of providers.yaml that it uses.
+fn check(cases: &str, providers: &[&str]) {
     let folder = repository().join("e2e/sdk");
     let script = fs::read_to_string(folder.join("script.yaml")).unwrap();
     let laptop = Laptop::start(Script::parse(&script).unwrap());
-    let python = python();
-    let cases = folder.join("openai_chat.py");
-    let command = [python.to_str().unwrap(), cases.to_str().unwrap()];
-    let output = laptop.run("analyst", &[], &command);
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        stdout(&output),
-        stderr(&output)
-    );
-    println!("{}", stdout(&output));
+    let mut flags = Vec::new();
+    if !providers.is_empty() {
+        flags.extend([
+            "-f".to_string(),
+            folder.join("providers.yaml").display().to_string(),
+        ]);
+    }
+    for name in providers {
+        let place = format!("provider:{name}=http://{}", laptop.model_address());
+        flags.extend(["--at".to_string(), place]);
+    }
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let (python, cases) = (python(), folder.join(cases));
+    // -B: no caches beside the sources.
+    let command = [python.to_str().unwrap(), "-B", cases.to_str().unwrap()];
+    let output = laptop.run("analyst", &flags, &command);
+    let (said, complaints) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{said}\n{complaints}");
+    println!("{said}");
+}
+
+#[test]
+fn the_openai_sdk_is_served_chat_completions_as_by_its_own_provider() {
+    check("openai_chat.py", &[]);
+}
+
+#[test]
+fn the_openai_sdk_is_served_responses_as_by_its_own_provider() {
+    check("openai_responses.py", &["ibis"]);
+}
+
+#[test]
+fn the_anthropic_sdk_is_served_as_by_its_own_provider() {
+    check("anthropic_messages.py", &["heron"]);
 }
 
 #[test]

@@ -1,0 +1,219 @@
+"""The official `anthropic` SDK, unchanged, against the mediator: messages.
+
+Run behind `kubectl toolcrib run --agent analyst` with the scripted model playing script.yaml
+and the provider `heron` of providers.yaml.
+"""
+
+import asyncio
+import os
+
+import anthropic
+
+from cases import CLOCK_ARGUMENTS, ODD_TEXT, is_market, is_wrong_order, raised, run
+
+CLOCK = {
+    "name": "local_clock",
+    "description": "The agent's own clock",
+    "input_schema": {"type": "object", "properties": {"zone": {"type": "string"}}},
+}
+MODEL = "heron/otter-1"
+
+# No retries: a case wants the error itself.
+client = anthropic.Anthropic(max_retries=0, timeout=60)
+
+
+def request(prompt, **more):
+    messages = more.pop("messages", [{"role": "user", "content": prompt}])
+    return {"model": MODEL, "max_tokens": 500, "messages": messages, **more}
+
+
+def ask(prompt, **more):
+    return client.messages.create(**request(prompt, **more))
+
+
+def stream(prompt, **more):
+    """The text as it came, and the message that the SDK put together."""
+    with client.messages.stream(**request(prompt, **more)) as events:
+        text = "".join(events.text_stream)
+        return text, events.get_final_message()
+
+
+def text_of(message):
+    assert [block.type for block in message.content] == ["text"], message
+    return message.content[0].text
+
+
+def managed_call():
+    message = ask("market")
+    assert is_market(text_of(message))
+    assert message.stop_reason == "end_turn", message
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (250, 50), message.usage
+
+
+def managed_call_streamed():
+    text, message = stream("market")
+    assert is_market(text) and text_of(message) == text
+    assert message.stop_reason == "end_turn", message
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (250, 50), message.usage
+
+
+def managed_call_as_raw_events():
+    kinds = [event.type for event in ask("market", stream=True)]
+    assert kinds[:2] == ["message_start", "content_block_start"], kinds
+    assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"], kinds
+    assert kinds.count("content_block_start") == 1, kinds
+
+
+def managed_call_async():
+    async def asked():
+        async with anthropic.AsyncAnthropic(max_retries=0, timeout=60) as other:
+            turns = [other.messages.create(**request("market")) for _ in range(8)]
+            return await asyncio.gather(*turns)
+
+    assert all(is_market(text_of(message)) for message in asyncio.run(asked()))
+
+
+def check_own_calls(message):
+    assert message.stop_reason == "tool_use", message
+    text, *calls = message.content
+    assert text.text == "I will look.", message
+    assert [call.id for call in calls] == ["call_a", "call_b"], calls
+    assert [call.name for call in calls] == ["local_clock"] * 2, calls
+    assert [call.input for call in calls] == [CLOCK_ARGUMENTS, {"zone": "UTC"}], calls
+
+
+def own_calls():
+    check_own_calls(ask("clock", tools=[CLOCK]))
+
+
+def own_calls_streamed():
+    check_own_calls(stream("clock", tools=[CLOCK])[1])
+
+
+def managed_then_own(prompt="both"):
+    first = ask(prompt, tools=[CLOCK])
+    calls = [block for block in first.content if block.type == "tool_use"]
+    assert [call.name for call in calls] == ["local_clock"], first
+    messages = [
+        {"role": "user", "content": prompt},
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": call.id, "content": "half past nine"}
+            for call in calls
+        ]},
+    ]
+    last = ask(prompt, messages=messages, tools=[CLOCK])
+    market, clock = text_of(last).split("\n")
+    assert is_market(market) and clock == "half past nine", last
+
+
+def managed_prefix_own_suffix():
+    managed_then_own("prefix")
+
+
+def wrong_order():
+    is_wrong_order(text_of(ask("wrong order", tools=[CLOCK])))
+
+
+def thinking_survives():
+    for message in [ask("think"), stream("think")[1]]:
+        thinking, text = message.content
+        assert (thinking.type, thinking.thinking) == ("thinking", "Deep and green."), message
+        assert thinking.signature and is_market(text.text), message
+
+
+def text_survives():
+    assert text_of(ask("odd text")) == ODD_TEXT
+    assert stream("odd text")[0] == ODD_TEXT
+
+
+def stop_reason_survives():
+    assert ask("cut by heron").stop_reason == "max_tokens"
+    assert stream("cut by heron")[1].stop_reason == "max_tokens"
+
+
+def wrong_key():
+    for key in ["analyst:0000", "nonsense", "x" * 4096]:
+        other = anthropic.Anthropic(api_key=key, max_retries=0)
+        error = raised(
+            anthropic.AuthenticationError, lambda: other.messages.create(**request("market"))
+        )
+        assert error.status_code == 401, error
+        assert error.body["type"] == "error", error.body
+        assert error.body["error"]["type"] == "authentication_error", error.body
+        assert error.body["error"]["code"] == "unauthorized", error.body
+
+
+def a_token_as_bearer_is_let_in():
+    token = os.environ["ANTHROPIC_API_KEY"]
+    other = anthropic.Anthropic(api_key=None, auth_token=token, max_retries=0)
+    assert is_market(text_of(other.messages.create(**request("market"))))
+
+
+def an_error_of_the_model_passes():
+    error = raised(anthropic.InternalServerError, lambda: ask("broken"))
+    assert "it broke" in str(error.body), error.body
+
+
+def a_model_that_does_not_answer_is_a_502():
+    for prompt in ["reset", "truncated", "hangs up later"]:
+        error = raised(anthropic.InternalServerError, lambda: ask(prompt))
+        assert error.status_code == 502, (prompt, error)
+
+
+def an_error_in_a_stream_is_an_error():
+    for prompt in ["reset", "hangs up later"]:
+        raised(anthropic.APIError, lambda: stream(prompt))
+
+
+def refused_requests():
+    choice = {"type": "tool", "name": "no_such_tool"}
+    error = raised(
+        anthropic.BadRequestError, lambda: ask("market", tools=[CLOCK], tool_choice=choice)
+    )
+    assert error.body["error"]["code"] == "unknown_tool_choice", error.body
+    error = raised(anthropic.BadRequestError, lambda: client.messages.create(
+        model="scripted/otter-1", max_tokens=9, messages=[{"role": "user", "content": "market"}]
+    ))
+    assert error.body["error"]["code"] == "dialect_unsupported", error.body
+
+
+def models_are_listed():
+    assert isinstance(client.models.list().data, list)
+
+
+def a_limit_passes_and_cools_the_key_down():
+    """Last, since the provider's only key rests for seconds afterwards."""
+    error = raised(anthropic.RateLimitError, lambda: ask("limited"))
+    assert error.response.headers["retry-after"] == "7", error.response.headers
+    error = raised(anthropic.APIStatusError, lambda: ask("market"))
+    assert error.status_code == 503, error
+    assert error.body["error"]["code"] == "no_usable_key", error.body
+    assert 1 <= int(error.response.headers["retry-after"]) <= 7, error.response.headers
+
+
+CASES = [
+    managed_call,
+    managed_call_streamed,
+    managed_call_as_raw_events,
+    managed_call_async,
+    own_calls,
+    own_calls_streamed,
+    managed_then_own,
+    managed_prefix_own_suffix,
+    wrong_order,
+    thinking_survives,
+    text_survives,
+    stop_reason_survives,
+    wrong_key,
+    a_token_as_bearer_is_let_in,
+    an_error_of_the_model_passes,
+    a_model_that_does_not_answer_is_a_502,
+    an_error_in_a_stream_is_an_error,
+    refused_requests,
+    models_are_listed,
+    a_limit_passes_and_cools_the_key_down,
+]
+
+if __name__ == "__main__":
+    run(CASES, f"anthropic {anthropic.__version__} at {os.environ['ANTHROPIC_BASE_URL']}")

@@ -1,0 +1,204 @@
+"""The official `openai` SDK, unchanged, against the mediator: responses.
+
+Run behind `kubectl toolcrib run --agent analyst` with the scripted model playing script.yaml
+and the provider `ibis` of providers.yaml.
+"""
+
+import asyncio
+import json
+import os
+
+import openai
+
+from cases import CLOCK_ARGUMENTS, ODD_TEXT, is_market, is_wrong_order, raised, run
+
+CLOCK = {
+    "type": "function",
+    "name": "local_clock",
+    "description": "The agent's own clock",
+    "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}},
+    "strict": False,
+}
+MODEL = "ibis/otter-1"
+
+# No retries: a case wants the error itself.
+client = openai.OpenAI(max_retries=0, timeout=60)
+
+
+def ask(prompt, **more):
+    return client.responses.create(model=MODEL, input=prompt, **more)
+
+
+def stream(prompt, **more):
+    """The text as it came, and the response that the SDK put together."""
+    with client.responses.stream(model=MODEL, input=prompt, **more) as events:
+        deltas = [it.delta for it in events if it.type == "response.output_text.delta"]
+        return "".join(deltas), events.get_final_response()
+
+
+def managed_call():
+    response = ask("market")
+    assert is_market(response.output_text)
+    assert response.status == "completed", response
+    assert [item.type for item in response.output] == ["message"], response
+    usage = response.usage
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (250, 50, 300), usage
+
+
+def managed_call_streamed():
+    text, response = stream("market")
+    assert is_market(text) and response.output_text == text, response
+    assert response.status == "completed", response
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (250, 50), response
+
+
+def managed_call_as_raw_events():
+    events = list(ask("market", stream=True))
+    kinds = [event.type for event in events]
+    assert kinds[0] == "response.created" and kinds[-1] == "response.completed", kinds
+    assert kinds.count("response.output_item.added") == 1, kinds
+    assert [event.sequence_number for event in events] == list(range(len(events))), events
+    assert is_market(events[-1].response.output_text)
+
+
+def managed_call_async():
+    async def asked():
+        async with openai.AsyncOpenAI(max_retries=0, timeout=60) as other:
+            turns = [other.responses.create(model=MODEL, input="market") for _ in range(8)]
+            return await asyncio.gather(*turns)
+
+    assert all(is_market(response.output_text) for response in asyncio.run(asked()))
+
+
+def check_own_calls(response):
+    message, *calls = response.output
+    assert message.type == "message" and response.output_text == "I will look.", response
+    assert [call.type for call in calls] == ["function_call"] * 2, calls
+    assert [call.call_id for call in calls] == ["call_a", "call_b"], calls
+    assert [call.name for call in calls] == ["local_clock"] * 2, calls
+    arguments = [json.loads(call.arguments) for call in calls]
+    assert arguments == [CLOCK_ARGUMENTS, {"zone": "UTC"}], arguments
+
+
+def own_calls():
+    check_own_calls(ask("clock", tools=[CLOCK]))
+
+
+def own_calls_streamed():
+    check_own_calls(stream("clock", tools=[CLOCK])[1])
+
+
+def managed_then_own(prompt="both"):
+    first = ask(prompt, tools=[CLOCK])
+    calls = [item for item in first.output if item.type == "function_call"]
+    assert [call.name for call in calls] == ["local_clock"], first
+    history = [{"role": "user", "content": prompt}, *first.output]
+    for call in calls:
+        output = "half past nine"
+        history.append({"type": "function_call_output", "call_id": call.call_id, "output": output})
+    last = ask(history, tools=[CLOCK])
+    market, clock = last.output_text.split("\n")
+    assert is_market(market) and clock == "half past nine", last
+
+
+def managed_prefix_own_suffix():
+    managed_then_own("prefix")
+
+
+def wrong_order():
+    is_wrong_order(ask("wrong order", tools=[CLOCK]).output_text)
+
+
+def reasoning_survives():
+    for response in [ask("think"), stream("think")[1]]:
+        reasoning, message = response.output
+        assert reasoning.summary[0].text == "Deep and green.", response
+        assert message.type == "message" and is_market(response.output_text), response
+
+
+def text_survives():
+    assert ask("odd text").output_text == ODD_TEXT
+    assert stream("odd text")[0] == ODD_TEXT
+
+
+def incomplete_survives():
+    events = list(ask("cut by ibis", stream=True))
+    assert events[-1].type == "response.incomplete", events[-1]
+    for response in [ask("cut by ibis"), events[-1].response]:
+        assert response.status == "incomplete", response
+        assert response.incomplete_details.reason == "max_output_tokens", response
+
+
+def wrong_key():
+    for key in ["analyst:0000", "nonsense", "x" * 4096]:
+        other = openai.OpenAI(api_key=key, max_retries=0)
+        error = raised(
+            openai.AuthenticationError,
+            lambda: other.responses.create(model=MODEL, input="market"),
+        )
+        assert error.code == "unauthorized", error.body
+
+
+def an_error_of_the_model_passes():
+    assert "it broke" in raised(openai.InternalServerError, lambda: ask("broken")).message
+
+
+def a_model_that_does_not_answer_is_a_502():
+    for prompt in ["reset", "truncated", "hangs up later"]:
+        error = raised(openai.InternalServerError, lambda: ask(prompt))
+        assert error.status_code == 502, (prompt, error)
+
+
+def an_error_in_a_stream_is_an_error():
+    """Before the stream began; later it is an event, as the provider sends it."""
+    for prompt in ["reset", "hangs up later"]:
+        raised(openai.APIError, lambda: stream(prompt))
+
+
+def refused_requests():
+    choice = {"type": "function", "name": "no_such_tool"}
+    error = raised(
+        openai.BadRequestError, lambda: ask("market", tools=[CLOCK], tool_choice=choice)
+    )
+    assert error.code == "unknown_tool_choice", error.body
+    # The provider's own store knows nothing of hidden rounds.
+    raised(openai.BadRequestError, lambda: ask("market", previous_response_id="resp_1"))
+    # An OpenAI provider whose object does not say that it has the resource.
+    error = raised(
+        openai.BadRequestError,
+        lambda: client.responses.create(model="scripted/otter-1", input="market"),
+    )
+    assert error.code == "dialect_unsupported", error.body
+
+
+def a_limit_passes_and_cools_the_key_down():
+    """Last, since the provider's only key rests for seconds afterwards."""
+    error = raised(openai.RateLimitError, lambda: ask("limited"))
+    assert error.response.headers["retry-after"] == "7", error.response.headers
+    error = raised(openai.InternalServerError, lambda: ask("market"))
+    assert (error.status_code, error.code) == (503, "no_usable_key"), error
+
+
+CASES = [
+    managed_call,
+    managed_call_streamed,
+    managed_call_as_raw_events,
+    managed_call_async,
+    own_calls,
+    own_calls_streamed,
+    managed_then_own,
+    managed_prefix_own_suffix,
+    wrong_order,
+    reasoning_survives,
+    text_survives,
+    incomplete_survives,
+    wrong_key,
+    an_error_of_the_model_passes,
+    a_model_that_does_not_answer_is_a_502,
+    an_error_in_a_stream_is_an_error,
+    refused_requests,
+    a_limit_passes_and_cools_the_key_down,
+]
+
+if __name__ == "__main__":
+    run(CASES, f"openai {openai.__version__} at {os.environ['OPENAI_BASE_URL']}")
