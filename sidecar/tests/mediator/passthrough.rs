@@ -1,6 +1,7 @@
 //! An agent without managed tools: byte for byte. And who serves when a provider fails.
 
 use serde_json::{Value, json};
+use toolcrib_dialect::Dialect;
 
 use crate::support::{Answer, RUNNER, Wire, World, chat, says, within};
 
@@ -84,6 +85,32 @@ async fn a_withdrawn_agent_s_stream_ends_at_once() {
     let rest = within("the rest", response.text()).await.unwrap();
     assert!(rest.contains("access_withdrawn"), "{rest}");
     world.model.hung_up(1).await;
+}
+
+#[tokio::test]
+async fn a_provider_is_asked_only_in_what_it_speaks() {
+    for speaks in Wire::all() {
+        for asked in Wire::all() {
+            let mut world = World::speaking_with(speaks, |files| files.no_tools(), &[]).await;
+            world.wire = asked;
+            world.model.will(asked.will_say("here"));
+            let (status, body) = world.ask(asked.chat()).await;
+            let spoken = match (speaks.0, asked.0) {
+                // The responses come beside the chat completions.
+                (Dialect::OpenaiResponses, Dialect::OpenaiChat) => true,
+                (speaks, asked) => speaks == asked,
+            };
+            if spoken {
+                assert_eq!((status, asked.text(&body)), (200, "here".to_string()));
+            } else {
+                assert_eq!(
+                    (status, &*asked.error_code(&body)),
+                    (400, "dialect_unsupported")
+                );
+                assert_eq!(world.model.connections(), 0);
+            }
+        }
+    }
 }
 
 /// A second provider, `barn`, on the desk's fake, as fallback.
