@@ -229,14 +229,16 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
             failure_threshold: Some(60),
             ..probe("--ready")
         }),
+        // An exec probe starts a process in the node's runtime, about a tenth of a second of
+        // CPU each: seldom, since both answers change seldom.
         readiness_probe: Some(Probe {
-            period_seconds: Some(5),
+            period_seconds: Some(10),
             timeout_seconds: Some(3),
             failure_threshold: Some(2),
             ..probe("--ready")
         }),
         liveness_probe: Some(Probe {
-            period_seconds: Some(10),
+            period_seconds: Some(30),
             timeout_seconds: Some(5),
             failure_threshold: Some(3),
             ..probe("--live")
