@@ -8,7 +8,7 @@
 mod support;
 
 use anyhow::{Result, ensure};
-use toolcrib_e2e::platform::{NAMESPACE, Platform};
+use toolcrib_e2e::platform::{NAMESPACE, Platform, Seen};
 
 #[test]
 fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
@@ -31,8 +31,15 @@ fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
         )?;
         assert_eq!(left, [""; 0], "{kind} left behind");
     }
-    let left = names(&platform, &["all,secrets,leases", "--namespace", NAMESPACE])?;
-    assert_eq!(left, [""; 0], "objects left in {NAMESPACE}");
+    // Pods may take their grace period, the webhook drains.
+    platform.eventually(
+        "everything in the operator's namespace to be gone",
+        support::START,
+        || {
+            let left = names(&platform, &["all,secrets,leases", "--namespace", NAMESPACE])?;
+            Ok(Seen::when(left.is_empty(), left.join(", ")))
+        },
+    )?;
     let left = names(&platform, &["roles,rolebindings", "--namespace", "trading"])?;
     assert_eq!(left, [""; 0], "rights left in trading");
 
