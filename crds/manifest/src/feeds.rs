@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Auth, SecretText};
 
-/// An array at the top level, as in the seeds' format.
+/// An array at the top level, as ADR-020 has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FeedsFile(pub Vec<Feed>);

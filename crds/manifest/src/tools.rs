@@ -22,7 +22,7 @@ pub struct ToolsFile {
     pub extension: ToolsExtension,
 }
 
-/// Per-service settings that the seeds' format has no place for.
+/// Per-service settings that ADR-020's format has no place for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolsExtension {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -59,7 +59,7 @@ pub struct Tool {
     pub extension: ToolExtension,
 }
 
-/// What Toolcrib adds to an entry of the seeds' format.
+/// What Toolcrib adds to an entry of ADR-020's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolExtension {
     /// Restrictions a reader must know, else this tool is withheld.
