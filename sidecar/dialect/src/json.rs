@@ -87,6 +87,30 @@ impl Object {
             .map(|member| member.key.as_str())
     }
 
+    /// The object's text with these members set, at the end where they are new, and without
+    /// the `dropped` ones. `None` leaves a member as it is.
+    pub fn with(&self, text: &str, set: &[(&str, Option<String>)], dropped: &[&str]) -> String {
+        let added: Vec<(&str, String)> = set
+            .iter()
+            .filter(|(key, _)| self.member(key).is_none())
+            .filter_map(|(key, value)| Some((*key, value.clone()?)))
+            .collect();
+        self.edit(
+            text,
+            |member| {
+                let key = member.key.as_str();
+                if dropped.contains(&key) {
+                    return Change::Drop;
+                }
+                set.iter()
+                    .find(|(name, _)| *name == key)
+                    .and_then(|(_, value)| value.clone())
+                    .map_or(Change::Keep, Change::Set)
+            },
+            &added,
+        )
+    }
+
     /// The object's text with some values changed and `added` members at the end.
     pub fn edit(
         &self,

@@ -82,19 +82,11 @@ pub(crate) fn scan_array(raw: &str, field: &'static str) -> Result<Array, Dialec
 /// The object with some members set (in place, or at the end).
 pub(crate) fn with_members(raw: &str, set: &[(&str, String)]) -> Result<String, DialectError> {
     let object = scan_object(raw, "body")?;
-    let added: Vec<(&str, String)> = set
+    let set: Vec<(&str, Option<String>)> = set
         .iter()
-        .filter(|(key, _)| object.member(key).is_none())
-        .cloned()
+        .map(|(key, value)| (*key, Some(value.clone())))
         .collect();
-    Ok(object.edit(
-        raw,
-        |member| {
-            let new = set.iter().find(|(key, _)| *key == member.key);
-            new.map_or(Change::Keep, |(_, value)| Change::Set(value.clone()))
-        },
-        &added,
-    ))
+    Ok(object.with(raw, &set, &[]))
 }
 
 /// A string member's text.
@@ -134,6 +126,12 @@ pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, D
     };
     let array = Array::scan(raw)?;
     Ok(array.edit(raw, |_| Change::Keep, &[(array.items.len(), more)]))
+}
+
+/// `stream` switched off where the runner had set it and the edits say so.
+pub(crate) fn unstreamed(fields: &Object, edits: &Edits) -> (&'static str, Option<String>) {
+    let off = edits.unstream && fields.member("stream").is_some();
+    ("stream", off.then(|| "false".to_string()))
 }
 
 /// Whether the history is to be changed at all.

@@ -4,6 +4,7 @@ use super::reply;
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edited_history, edits_history, elements, present, scan_object, spelled, text_of,
+    unstreamed,
 };
 use crate::request::RequestView;
 use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit};
@@ -43,33 +44,14 @@ fn tool_name(tool: &str) -> Option<String> {
 }
 
 pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
-    let model = json::quote(&edits.model);
-    let tools = declared_tools(text, fields, edits)?;
-    let choice = edited_choice(text, fields, edits)?;
-    let messages = edited_messages(text, fields, edits)?;
-    let mut added: Vec<(&str, String)> = Vec::new();
-    for (key, value) in [
-        ("model", Some(model.clone())),
-        ("tools", tools.clone()),
-        ("tool_choice", choice.clone()),
-    ] {
-        if let (Some(value), None) = (value, fields.member(key)) {
-            added.push((key, value));
-        }
-    }
-    let change = |value: &Option<String>| value.clone().map_or(Change::Keep, Change::Set);
-    Ok(fields.edit(
-        text,
-        |member| match member.key.as_str() {
-            "model" => Change::Set(model.clone()),
-            "messages" => change(&messages),
-            "tools" => change(&tools),
-            "tool_choice" => change(&choice),
-            "stream" if edits.unstream => Change::Set("false".into()),
-            _ => Change::Keep,
-        },
-        &added,
-    ))
+    let set = [
+        ("model", Some(json::quote(&edits.model))),
+        ("messages", edited_messages(text, fields, edits)?),
+        ("tools", declared_tools(text, fields, edits)?),
+        ("tool_choice", edited_choice(text, fields, edits)?),
+        unstreamed(fields, edits),
+    ];
+    Ok(fields.with(text, &set, &[]))
 }
 
 fn declared_tools(

@@ -3,6 +3,7 @@
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edit_member, edited_history, edits_history, elements, named, present, spelled,
+    unstreamed,
 };
 use crate::request::{RequestView, flag, optional};
 use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit, ToolDeclaration};
@@ -42,41 +43,27 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
 }
 
 pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
-    let mut added: Vec<(&str, String)> = Vec::new();
-    let model = json::quote(&edits.model);
-    let declared = declared_tools(text, fields, edits)?;
-    let choice = edited_choice(text, fields, edits)?;
-    let messages = edited_messages(text, fields, edits)?;
     let unparallel = edits.normalize_legacy && fields.member("parallel_tool_calls").is_none();
-    for (key, value) in [
-        ("model", Some(model.clone())),
-        ("tools", declared.clone()),
-        ("tool_choice", choice.clone()),
+    let set = [
+        ("model", Some(json::quote(&edits.model))),
+        ("messages", edited_messages(text, fields, edits)?),
+        ("tools", declared_tools(text, fields, edits)?),
+        ("tool_choice", edited_choice(text, fields, edits)?),
         // `function_call` has room for one call.
         (
             "parallel_tool_calls",
             unparallel.then(|| "false".to_string()),
         ),
-    ] {
-        if let (Some(value), None) = (value, fields.member(key)) {
-            added.push((key, value));
-        }
+        unstreamed(fields, edits),
+    ];
+    let mut dropped = Vec::new();
+    if edits.unstream {
+        dropped.push("stream_options");
     }
-    let change = |value: &Option<String>| value.clone().map_or(Change::Keep, Change::Set);
-    Ok(fields.edit(
-        text,
-        |member| match member.key.as_str() {
-            "model" => Change::Set(model.clone()),
-            "messages" => change(&messages),
-            "tools" => change(&declared),
-            "tool_choice" => change(&choice),
-            "stream" if edits.unstream => Change::Set("false".into()),
-            "stream_options" if edits.unstream => Change::Drop,
-            "functions" | "function_call" if edits.normalize_legacy => Change::Drop,
-            _ => Change::Keep,
-        },
-        &added,
-    ))
+    if edits.normalize_legacy {
+        dropped.extend(["functions", "function_call"]);
+    }
+    Ok(fields.with(text, &set, &dropped))
 }
 
 /// The runner's tools and ours, or `None` when nothing is to be changed.

@@ -4,7 +4,7 @@ use super::{history, item};
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edit_member, edited_history, edits_history, elements, present, spelled, text_of,
-    with_members,
+    unstreamed, with_members,
 };
 use crate::request::RequestView;
 use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit};
@@ -55,35 +55,19 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
     if !edits.tools.is_empty() {
         whole_conversation(text, fields)?;
     }
-    let model = json::quote(&edits.model);
-    let tools = declared_tools(text, fields, edits)?;
-    let choice = edited_choice(text, fields, edits)?;
-    let input = edited_input(text, fields, edits)?;
-    let mut added: Vec<(&str, String)> = Vec::new();
-    for (key, value) in [
-        ("model", Some(model.clone())),
-        ("input", input.clone()),
-        ("tools", tools.clone()),
-        ("tool_choice", choice.clone()),
-    ] {
-        if let (Some(value), None) = (value, fields.member(key)) {
-            added.push((key, value));
-        }
-    }
-    let change = |value: &Option<String>| value.clone().map_or(Change::Keep, Change::Set);
-    Ok(fields.edit(
-        text,
-        |member| match member.key.as_str() {
-            "model" => Change::Set(model.clone()),
-            "input" => change(&input),
-            "tools" => change(&tools),
-            "tool_choice" => change(&choice),
-            "stream" if edits.unstream => Change::Set("false".into()),
-            "stream_options" if edits.unstream => Change::Drop,
-            _ => Change::Keep,
-        },
-        &added,
-    ))
+    let set = [
+        ("model", Some(json::quote(&edits.model))),
+        ("input", edited_input(text, fields, edits)?),
+        ("tools", declared_tools(text, fields, edits)?),
+        ("tool_choice", edited_choice(text, fields, edits)?),
+        unstreamed(fields, edits),
+    ];
+    let dropped: &[&str] = if edits.unstream {
+        &["stream_options"]
+    } else {
+        &[]
+    };
+    Ok(fields.with(text, &set, dropped))
 }
 
 fn whole_conversation(text: &str, fields: &Object) -> Result<(), DialectError> {
