@@ -67,7 +67,9 @@ fn a_mistake_is_named_and_disturbs_nobody_else() -> Result<()> {
     let compiled = condition(&clumsy, "Compiled");
     assert_eq!(compiled["status"], "True", "{clumsy}");
     ensure!(
-        compiled["message"].as_str().is_some_and(|said| !said.is_empty()),
+        compiled["message"]
+            .as_str()
+            .is_some_and(|said| !said.is_empty()),
         "it names what is withheld: {clumsy}"
     );
 
