@@ -1,13 +1,12 @@
 //! What the compiler has to say to a user, as values.
 //!
 //! A user's mistake is never an `Err`: the broken part is withheld and a [`Diagnostic`]
-//! says which field of which object is wrong and what to do. The [`Code`] is one closed
-//! enum for the CLI, condition reasons, events and metric labels. Messages hold names,
-//! never a credential.
+//! says which field of which object is wrong and what to do. Messages hold names,
+//! never a credential. Not here: which findings there are ([`Code`]).
 
 use std::fmt;
 
-use crate::ObjectRef;
+use crate::{Code, ObjectRef};
 
 /// One finding. The derived order (object, field, code, message) is the order of reports.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,167 +131,6 @@ pub enum Concern {
     Spec,
     /// Something that the object refers to: `Resolved`.
     Reference,
-}
-
-/// Declares the enum, its names and the list of all in one place, so that none is forgotten.
-macro_rules! codes {
-    ($($(#[doc = $doc:literal])+ $name:ident: $severity:ident, $concern:ident,)+) => {
-        /// Every finding there is. The names are condition reasons, event reasons and metric
-        /// labels: stable, CamelCase.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Code {
-            $($(#[doc = $doc])+ $name,)+
-        }
-
-        impl Code {
-            pub const ALL: &'static [Code] = &[$(Code::$name,)+];
-
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Code::$name => stringify!($name),)+
-                }
-            }
-
-            pub fn severity(self) -> Severity {
-                match self {
-                    $(Code::$name => Severity::$severity,)+
-                }
-            }
-
-            pub fn concern(self) -> Concern {
-                match self {
-                    $(Code::$name => Concern::$concern,)+
-                }
-            }
-
-            /// What the code means, for the reference.
-            pub fn meaning(self) -> &'static str {
-                match self {
-                    $(Code::$name => concat!($($doc),+).trim_ascii(),)+
-                }
-            }
-        }
-    };
-}
-
-codes! {
-    /// The object could not be read as its kind.
-    Undecodable: Error, Spec,
-    /// A name is not what its place allows.
-    InvalidName: Error, Spec,
-    /// A value is outside of what its field allows.
-    InvalidValue: Error, Spec,
-    /// A field is valid, but this release serves nothing of it.
-    NotServedYet: Error, Spec,
-    /// The same thing is declared twice.
-    Duplicate: Error, Spec,
-    /// The field is not known to this kind.
-    UnknownField: Warning, Spec,
-    /// A number would be changed by the API server's own way of printing it.
-    NumberRewritten: Warning, Spec,
-
-    /// The descriptor's version is not one that this release reads.
-    UnsupportedDescriptorVersion: Error, Spec,
-    /// The descriptor's version does not have this field; it is ignored.
-    DescriptorFieldIgnored: Warning, Spec,
-    /// The descriptor's ConfigMap or its key is not there.
-    DescriptorNotFound: Error, Reference,
-    /// The descriptor cannot be read as one.
-    DescriptorInvalid: Error, Spec,
-    /// The descriptor's ConfigMap could not be read now.
-    DescriptorUnknown: Error, Reference,
-    /// The grant pins another descriptor than the surface has.
-    DescriptorDigestMismatch: Error, Reference,
-    /// The skill's file is not in the ConfigMap.
-    SkillNotFound: Warning, Reference,
-
-    /// A tool's declaration is not usable.
-    InvalidTool: Error, Spec,
-    /// A tool would set a header or a parameter that decides identity or framing.
-    HeaderMappingRefused: Error, Spec,
-    /// A tool's inputSchema is not a JSON Schema that can be used.
-    InvalidSchema: Error, Spec,
-    /// A tool's inputSchema is over a bound on size, nodes or depth.
-    SchemaTooLarge: Error, Spec,
-    /// A tool's inputSchema refers to another document.
-    RemoteReference: Error, Spec,
-    /// A feed's declaration is not usable.
-    InvalidFeed: Error, Spec,
-
-    /// A surface that is named does not exist.
-    SurfaceNotFound: Error, Reference,
-    /// A granted surface is not among the agent's surfaces.
-    SurfaceNotDeclared: Error, Reference,
-    /// ToolDefaults name a surface that this agent does not declare; the agent gets none of it.
-    DefaultsSurfaceNotDeclared: Warning, Reference,
-    /// Another namespace's surface does not consent.
-    ConsentMissing: Error, Reference,
-    /// A granted tool is not in the surface's descriptor.
-    ToolNotFound: Error, Reference,
-    /// A granted feed is not in the surface's descriptor.
-    FeedNotFound: Error, Reference,
-    /// An agent that is named does not exist.
-    AgentNotFound: Error, Reference,
-
-    /// The source Secret is not there.
-    SecretNotFound: Error, Reference,
-    /// The source Secret's owner did not label it as a credential.
-    SecretNotLabelled: Error, Reference,
-    /// The source Secret does not name the host it would be sent to.
-    SecretHostNotAllowed: Error, Reference,
-    /// The source Secret has no such key.
-    SecretKeyMissing: Error, Reference,
-    /// Nothing says which key of the source Secret is meant.
-    SecretKeyUnspecified: Error, Spec,
-    /// The source Secret could not be read now.
-    SecretUnknown: Error, Reference,
-    /// The surface gives nothing to an agent without its own credential.
-    NoAgentCredential: Error, Reference,
-    /// The surface's credential is not shared with other namespaces.
-    CredentialNotShared: Error, Reference,
-
-    /// The descriptor asks for a credential and the Surface names none; calls go without.
-    NoCredential: Warning, Spec,
-
-    /// The Service is not there.
-    ServiceNotFound: Error, Reference,
-    /// The Service has no such port.
-    ServicePortNotFound: Error, Reference,
-    /// An ExternalName Service would let its author choose the destination.
-    ExternalNameRefused: Error, Reference,
-    /// The address is one that no surface or provider may have.
-    AddressRefused: Error, Spec,
-    /// The CA bundle is not there or not readable.
-    CaNotFound: Error, Reference,
-
-    /// The tool is Elevated: it is offered, and every call is denied until approvals exist.
-    NeedsApproval: Warning, Spec,
-    /// The tool's tier is above the agent's maxTier.
-    TierAboveMaximum: Warning, Spec,
-
-    /// The agent holds tools and no provider serves a model for it.
-    NoModelProvider: Error, Spec,
-    /// No provider of the namespace serves this model.
-    ModelNotServed: Error, Reference,
-    /// A fallback speaks another dialect than the default; it can never step in.
-    FallbackDialectMismatch: Error, Spec,
-
-    /// The manifest is over its bound; surfaces, then tools, are withheld from the end.
-    ManifestTooLarge: Error, Spec,
-    /// More tools than the dialect takes; surfaces, then tools, are withheld from the end.
-    TooManyTools: Error, Spec,
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl From<Code> for toolcrib_crds::ReasonName {
-    fn from(code: Code) -> Self {
-        Self(code.name())
-    }
 }
 
 /// Where findings are collected; knows the object that is being looked at.

@@ -31,6 +31,7 @@ mod surface;
 mod template;
 
 mod check;
+mod code;
 mod compilation;
 mod diagnostic;
 pub mod digest;
@@ -43,12 +44,13 @@ pub mod normalize;
 mod report;
 
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
+pub use code::Code;
 pub use compilation::{
     Compilation, CredentialKind, Files, GrantSource, Object, Role, Source, SourceState,
     ToolSummary, Withheld,
 };
 pub use compile::{References, compile, compile_all, references};
-pub use diagnostic::{Code, Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
+pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use inputs::{Inputs, Presence, SecretFacts, ServiceFacts, Settings, Synced};
 pub use load::{Loaded, OtherDocument, load};

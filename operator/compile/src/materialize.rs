@@ -10,10 +10,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest::{Auth, Digests, Feed, FeedAuth, Provider, RunnerToken, SecretText, Tool};
 
-use crate::compilation::{Compilation, Files, Source, SourceState};
+use crate::compilation::{Compilation, Files, Source, SourceState, ToolSummary, Withheld};
 use crate::digest::{manifest_digest, render, sha256};
 use crate::names;
-use crate::{ObjectRef, SecretKeyRef};
+use crate::{Code, ObjectRef, SecretKeyRef};
 
 /// The compiled Secret as it is to be written.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,6 +39,27 @@ impl fmt::Debug for Materialized {
             .field("kept", &self.kept)
             .field("withheld", &self.withheld)
             .finish_non_exhaustive()
+    }
+}
+
+impl Materialized {
+    /// The tools that are really in the files, and what is withheld, for status.
+    pub fn given(&self, compiled: &Compilation) -> (Vec<ToolSummary>, Vec<Withheld>) {
+        let late: BTreeSet<&str> = self.withheld.iter().map(String::as_str).collect();
+        let tools = compiled
+            .tools
+            .iter()
+            .filter(|tool| !late.contains(tool.name.as_str()))
+            .cloned()
+            .collect();
+        let mut withheld = compiled.withheld.clone();
+        withheld.extend(late.into_iter().map(|what| Withheld {
+            what: what.to_owned(),
+            code: Code::SecretUnknown,
+            message: "its credential could not be read".to_owned(),
+        }));
+        withheld.sort();
+        (tools, withheld)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Cases as files: YAML in, everything that compile says of it out.
 //!
 //! `cases/NAME/*.yaml` is the input, with the files and directories that `cases/NAME/include`
-//! lists; `cases/NAME/expected.txt` is the output. A new case is a new directory.
+//! lists; `cases/NAME/unknown` lists what cannot be read; `cases/NAME/expected.txt` is the
+//! output. A new case is a new directory.
 
 #![allow(clippy::disallowed_methods, reason = "the cases are files")]
 
@@ -13,8 +14,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::value::RawValue;
 use toolcrib_compile::{
-    Compilation, Diagnostic, Files, Inputs, Kind, Loaded, Role, Settings, check_defaults,
-    check_grant, check_provider, check_surface, compile_all, digest, load,
+    Compilation, Diagnostic, Files, Inputs, Kind, LastGood, Loaded, Presence, Role, SecretKeyRef,
+    Settings, check_defaults, check_grant, check_provider, check_surface, compile_all, digest,
+    load, materialize,
 };
 
 #[test]
@@ -36,7 +38,14 @@ fn cases() {
 
 /// Compares one case with its expectation, or writes it. The answer is what is wrong.
 fn check(case: &Path) -> Option<String> {
-    let loaded = load(common::documents(case), Settings::default());
+    let mut loaded = load(common::documents(case), Settings::default());
+    for (kind, key, why) in common::unknown(case) {
+        match kind.as_str() {
+            "Secret" => loaded.inputs.set_secret(key, Presence::Unknown(why)),
+            "ConfigMap" => loaded.inputs.set_config_map(key, Presence::Unknown(why)),
+            other => panic!("{}: kind {other}", case.display()),
+        }
+    }
     let actual = describe(&loaded);
     for secret in loaded.secrets.values() {
         assert!(
@@ -81,6 +90,7 @@ fn describe(loaded: &Loaded) -> String {
     let mut diagnostics: Vec<Diagnostic> = loaded.diagnostics.clone();
     for compilation in compiled.values() {
         describe_agent(&mut out, compilation);
+        describe_late(&mut out, loaded, compilation);
         diagnostics.extend(compilation.diagnostics.iter().cloned());
     }
     describe_others(&mut out, &loaded.inputs, &mut diagnostics);
@@ -149,6 +159,24 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
     }
 }
 
+/// What only shows once values are put in: nothing was compiled before.
+fn describe_late(out: &mut String, loaded: &Loaded, compilation: &Compilation) {
+    let values = |reference: &SecretKeyRef| loaded.secrets.get(reference).cloned();
+    let done = materialize(compilation, &values, &LastGood::default(), &[]);
+    let (_, withheld) = done.given(compilation);
+    for late in withheld
+        .into_iter()
+        .filter(|late| !compilation.withheld.contains(late))
+    {
+        writeln!(
+            out,
+            "withheld for want of a value {}: {}: {}",
+            late.what, late.code, late.message
+        )
+        .expect("text grows");
+    }
+}
+
 /// One member per line, and one line per item of a member that is a list, so that a
 /// difference shows; the text of each value as it stands.
 fn pretty(text: &str) -> String {
@@ -160,8 +188,7 @@ fn pretty(text: &str) -> String {
         if items.is_empty() {
             format!("{key}: {value}")
         } else {
-            let items: String = items.iter().map(|item| format!("\n  - {item}")).collect();
-            format!("{key}:{items}")
+            format!("{key}:{}", listed(&items))
         }
     };
     members
@@ -169,6 +196,26 @@ fn pretty(text: &str) -> String {
         .map(member)
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// One line per item; of long lists and long items the beginning.
+fn listed(items: &[Box<RawValue>]) -> String {
+    const ITEMS: usize = 16;
+    const CHARACTERS: usize = 2000;
+    let mut text = String::new();
+    for item in items.iter().take(ITEMS) {
+        let item = item.get();
+        let shown: String = item.chars().take(CHARACTERS).collect();
+        let rest = item.len() - shown.len();
+        write!(text, "\n  - {shown}").expect("text grows");
+        if rest > 0 {
+            write!(text, " … {rest} bytes").expect("text grows");
+        }
+    }
+    if items.len() > ITEMS {
+        write!(text, "\n  … {} more", items.len() - ITEMS).expect("text grows");
+    }
+    text
 }
 
 fn describe_others(out: &mut String, inputs: &Inputs, diagnostics: &mut Vec<Diagnostic>) {

@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use toolcrib_compile::ObjectRef;
+
 /// `(name, text)` of every YAML file of a case: its own, and what its `include` lists.
 pub fn documents(case: &Path) -> Vec<(String, String)> {
     let include = std::fs::read_to_string(case.join("include")).unwrap_or_default();
@@ -19,7 +21,7 @@ pub fn documents(case: &Path) -> Vec<(String, String)> {
     files
         .into_iter()
         .map(|path| {
-            let text = std::fs::read_to_string(&path).expect("readable");
+            let text = many(&std::fs::read_to_string(&path).expect("readable"));
             let name = path.file_name().expect("a file").to_string_lossy();
             (name.into_owned(), text)
         })
@@ -36,6 +38,46 @@ fn yaml_files(path: PathBuf) -> Vec<PathBuf> {
         .filter(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "yaml")
+        })
+        .collect()
+}
+
+/// `many(121, 10)` stands for a list of 121 tools whose schemas have 10 bytes of padding.
+fn many(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("many(") else {
+        return text.to_owned();
+    };
+    let (arguments, after) = rest.split_once(')').expect("a closing ')'");
+    let (count, padding) = arguments.split_once(", ").expect("two numbers");
+    let count: usize = count.parse().expect("a number");
+    let padding = "x".repeat(padding.parse().expect("a number"));
+    let tools: Vec<String> = (1..=count)
+        .map(|index| {
+            format!(
+                "{{name: t{index:03}, inputSchema: {{type: object, description: {padding:?}}}, http: {{method: GET, path: /x}}}}"
+            )
+        })
+        .collect();
+    format!("{before}[{}]{}", tools.join(", "), many(after))
+}
+
+/// What the case says cannot be read: lines `Secret pond/otter: why` of its `unknown`.
+#[allow(
+    dead_code,
+    reason = "not every program that includes this file asks for it"
+)]
+pub fn unknown(case: &Path) -> Vec<(String, ObjectRef, String)> {
+    let text = std::fs::read_to_string(case.join("unknown")).unwrap_or_default();
+    text.lines()
+        .map(|line| {
+            let (object, why) = line.split_once(": ").expect("KIND NAMESPACE/NAME: why");
+            let (kind, name) = object.split_once(' ').expect("KIND NAMESPACE/NAME");
+            let (namespace, name) = name.split_once('/').expect("NAMESPACE/NAME");
+            (
+                kind.to_owned(),
+                ObjectRef::new(namespace, name),
+                why.to_owned(),
+            )
         })
         .collect()
 }

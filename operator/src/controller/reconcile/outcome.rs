@@ -5,11 +5,10 @@
 //!
 //! Invariant: status lists the tools that are really in the files.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolcrib_compile::{Code, Compilation, Materialized, ToolSummary, Withheld};
+use toolcrib_compile::Compilation;
 use toolcrib_crds::{Agent, Mode};
 
 use super::ReconcileError;
@@ -70,7 +69,10 @@ pub(super) async fn report(
         });
     let write_usage = usage != shown && usage_wait.is_zero();
 
-    let (tools, withheld) = given(compiled, wrote.materialized.as_ref());
+    let (tools, withheld) = match &wrote.materialized {
+        Some(materialized) => materialized.given(compiled),
+        None => (compiled.tools.clone(), compiled.withheld.clone()),
+    };
     let facts = AgentFacts {
         generation: agent.metadata.generation,
         mode: match compiled.files.agent.mode {
@@ -117,35 +119,6 @@ pub(super) async fn report(
         .flatten()
         .min()
         .map_or(Done::Settled, Done::Again))
-}
-
-/// The tools that are really in the files, and what is withheld.
-fn given(
-    compiled: &Compilation,
-    materialized: Option<&Materialized>,
-) -> (Vec<ToolSummary>, Vec<Withheld>) {
-    let late: BTreeSet<&str> = materialized
-        .iter()
-        .flat_map(|materialized| &materialized.withheld)
-        .map(String::as_str)
-        .collect();
-    let tools = compiled
-        .tools
-        .iter()
-        .filter(|tool| !late.contains(tool.name.as_str()))
-        .cloned()
-        .collect();
-    let withheld = compiled
-        .withheld
-        .iter()
-        .cloned()
-        .chain(late.iter().map(|what| Withheld {
-            what: (*what).to_owned(),
-            code: Code::SecretUnknown,
-            message: "its credential could not be read".to_owned(),
-        }))
-        .collect();
-    (tools, withheld)
 }
 
 fn written(errors: &[ReconcileError]) -> Written {

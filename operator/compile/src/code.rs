@@ -1,0 +1,325 @@
+//! Every finding there is: name, meaning, cause and cure.
+//!
+//! One closed enum for the CLI, condition and event reasons, metric labels and the
+//! reference. Not here: a finding about a certain object, which is a [`crate::Diagnostic`].
+//!
+//! Invariant: a code that is declared has all of its texts, and some case produces it
+//! (`tests/codes.rs`).
+
+use std::fmt;
+
+use crate::{Concern, Severity};
+
+/// Declares the enum, its names and the list of all in one place, so that none is forgotten.
+macro_rules! codes {
+    ($(
+        #[doc = $meaning:literal]
+        $name:ident: $severity:ident, $concern:ident,
+        cause $cause:literal
+        cure $cure:literal
+    )+) => {
+        /// Every finding there is. The names are condition reasons, event reasons and metric
+        /// labels: stable, CamelCase.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $meaning] $name,)+
+        }
+
+        impl Code {
+            pub const ALL: &'static [Code] = &[$(Code::$name,)+];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Code::$name => stringify!($name),)+
+                }
+            }
+
+            pub fn severity(self) -> Severity {
+                match self {
+                    $(Code::$name => Severity::$severity,)+
+                }
+            }
+
+            pub fn concern(self) -> Concern {
+                match self {
+                    $(Code::$name => Concern::$concern,)+
+                }
+            }
+
+            /// What the code means, in one sentence.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Code::$name => $meaning.trim_ascii(),)+
+                }
+            }
+
+            /// What usually leads to it.
+            pub fn cause(self) -> &'static str {
+                match self {
+                    $(Code::$name => $cause,)+
+                }
+            }
+
+            /// What to do about it.
+            pub fn cure(self) -> &'static str {
+                match self {
+                    $(Code::$name => $cure,)+
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The object could not be read as its kind.
+    Undecodable: Error, Spec,
+    cause "A field holds another type than its kind has, or the object is nested too deep. It gives nothing; all other objects go on."
+    cure "Correct the field that the message names; `kubectl explain KIND.spec` shows its type."
+
+    /// A name is not what its place allows.
+    InvalidName: Error, Spec,
+    cause "Names of surfaces and agents are DNS labels, since `<surface>.<tool>` must be unambiguous; names of tools and feeds are at most 128 letters, digits, '_', '-', '.' or '/'."
+    cure "Rename it, or give a surface another name for this agent with `as`."
+
+    /// A value is outside of what its field allows.
+    InvalidValue: Error, Spec,
+    cause "A duration without a unit, a number of 0, or a field that another one needs is missing. The built-in value is in force where there is one."
+    cure "Write a value as the message says."
+
+    /// A field is valid, but this release serves nothing of it.
+    NotServedYet: Error, Spec,
+    cause "The API has the field for a later release. What would be less restricted without it is withheld; the rest is in force as the message says."
+    cure "Remove the field, or use what the message names instead."
+
+    /// The same thing is declared twice.
+    Duplicate: Error, Spec,
+    cause "Two entries or objects have the same name; the first one counts (of objects in files: the last one)."
+    cure "Remove one of them, or rename it."
+
+    /// The field is not known to this kind.
+    UnknownField: Warning, Spec,
+    cause "A misspelt field, or one of another release. The API server drops it."
+    cure "Correct the spelling; `kubectl explain KIND.spec` lists the fields."
+
+    /// A number would be changed by the API server's own way of printing it.
+    NumberRewritten: Warning, Spec,
+    cause "A descriptor holds a number with more digits than a 64-bit float keeps; the API server stores the rounded one."
+    cure "Write fewer digits, or a string."
+
+    /// The descriptor's version is not one that this release reads.
+    UnsupportedDescriptorVersion: Error, Spec,
+    cause "`version` is neither 1 nor 2. Nothing of the descriptor is used, since a later version may restrict what an earlier one allows."
+    cure "Write the descriptor in version 2."
+
+    /// The descriptor's version does not have this field; it is ignored.
+    DescriptorFieldIgnored: Warning, Spec,
+    cause "`tools`, `mcp` and `auth.env` came with version 2, and the descriptor says version 1 or none."
+    cure "Set `version: 2` in the descriptor."
+
+    /// The descriptor's ConfigMap or its key is not there.
+    DescriptorNotFound: Error, Reference,
+    cause "`descriptorFrom` names a ConfigMap or a key that does not exist in the surface's namespace, or a granted surface has no descriptor at all."
+    cure "Create the ConfigMap with that key, or set `spec.descriptor`."
+
+    /// The descriptor cannot be read as one.
+    DescriptorInvalid: Error, Spec,
+    cause "It is not a JSON object, is nested too deep, or one of its parts has the wrong type; that part is left out."
+    cure "Correct what the message names."
+
+    /// The descriptor's ConfigMap could not be read now.
+    DescriptorUnknown: Error, Reference,
+    cause "The API server refused, or the namespace is not among those that the operator may read (chart value `secretNamespaces`)."
+    cure "Give the operator the namespace, or wait: it looks again by itself."
+
+    /// The grant pins another descriptor than the surface has.
+    DescriptorDigestMismatch: Error, Reference,
+    cause "The surface's descriptor changed after the grant was written. The pinned tools are withheld."
+    cure "Review the change (`kubectl toolcrib inspect SURFACE`), then set `descriptorDigest` to the surface's `status.descriptorDigest`."
+
+    /// The skill's file is not in the ConfigMap.
+    SkillNotFound: Warning, Reference,
+    cause "The descriptor's `skill` is a path, whose last part must be a key of the descriptor's ConfigMap; an inline descriptor has no files."
+    cure "Add the key to the ConfigMap, or write the text under `skillText`."
+
+    /// A tool's declaration is not usable.
+    InvalidTool: Error, Spec,
+    cause "The tool lacks a name, a method or a path, or its path has a placeholder that is no property of its `inputSchema`. The tool is withheld, the others stay."
+    cure "Correct the tool in the descriptor as the message says."
+
+    /// A tool would set a header or a parameter that decides identity or framing.
+    HeaderMappingRefused: Error, Spec,
+    cause "A descriptor maps arguments to something like `Authorization`, `Host` or `X-Claw-Id`, or `headerName` is such a header. What the model says must not choose them."
+    cure "Remove the mapping; credentials belong to the Surface's `auth`."
+
+    /// A tool's inputSchema is not a JSON Schema that can be used.
+    InvalidSchema: Error, Spec,
+    cause "The schema is missing, is not about an object, is no valid JSON Schema, or refers to itself without end."
+    cure "Correct the schema; `{\"type\": \"object\"}` is one without arguments."
+
+    /// A tool's inputSchema is over a bound on size, nodes or depth.
+    SchemaTooLarge: Error, Spec,
+    cause "The schema is larger than 64 KiB, deeper than 48 levels, or expands to too many nodes once its references are followed. Each request would carry it to the model."
+    cure "Simplify the schema: fewer levels, properties and references."
+
+    /// A tool's inputSchema refers to another document.
+    RemoteReference: Error, Spec,
+    cause "A `$ref` names a file or a url, which would be fetched by whoever validates."
+    cure "Put the definition under `$defs` of the same schema and refer to `#/$defs/NAME`."
+
+    /// A feed's declaration is not usable.
+    InvalidFeed: Error, Spec,
+    cause "The feed lacks a name or a path, its path has another placeholder than `{claw_id}`, or its `ttl` is not between 1 and 86400 seconds."
+    cure "Correct the feed in the descriptor as the message says."
+
+    /// A surface that is named does not exist.
+    SurfaceNotFound: Error, Reference,
+    cause "The name or namespace in an Agent, grant or ToolDefaults is not that of a Surface."
+    cure "Create the Surface, or correct the name."
+
+    /// A granted surface is not among the agent's surfaces.
+    SurfaceNotDeclared: Error, Reference,
+    cause "Both layers are needed: a grant says what may be called, the Agent's `spec.surfaces` what is within reach at all."
+    cure "Add the surface to the Agent's `spec.surfaces`, or remove the rule."
+
+    /// ToolDefaults name a surface that this agent does not declare; the agent gets none of it.
+    DefaultsSurfaceNotDeclared: Warning, Reference,
+    cause "ToolDefaults speak to every agent of the namespace, and this one does not reach the surface."
+    cure "Nothing, unless the agent should have it: then add the surface to its `spec.surfaces`."
+
+    /// Another namespace's surface does not consent.
+    ConsentMissing: Error, Reference,
+    cause "The surface's `spec.consumers.namespaces` does not cover the agent's namespace; left out, it covers only the surface's own."
+    cure "Ask the surface's owner to allow the namespace there."
+
+    /// A granted tool is not in the surface's descriptor.
+    ToolNotFound: Error, Reference,
+    cause "The name is misspelt, or the tool left the descriptor."
+    cure "Correct or remove the name; `kubectl toolcrib inspect SURFACE` lists the tools."
+
+    /// A granted feed is not in the surface's descriptor.
+    FeedNotFound: Error, Reference,
+    cause "The name is misspelt, or the feed left the descriptor."
+    cure "Correct or remove the name; `kubectl toolcrib inspect SURFACE` lists the feeds."
+
+    /// An agent that is named does not exist.
+    AgentNotFound: Error, Reference,
+    cause "A grant names an Agent that is not in its namespace. Grants never reach agents of another one."
+    cure "Create the Agent, or correct the name."
+
+    /// The source Secret is not there.
+    SecretNotFound: Error, Reference,
+    cause "A `secretKeyRef` names a Secret that does not exist in the namespace of the object that names it."
+    cure "Create the Secret, or correct the name."
+
+    /// The source Secret's owner did not label it as a credential.
+    SecretNotLabelled: Error, Reference,
+    cause "Without the label, whoever may create a Surface could send any Secret of the namespace anywhere."
+    cure "Label the Secret `toolcrib.dev/credential=true`, if it is meant to be sent."
+
+    /// The source Secret does not name the host it would be sent to.
+    SecretHostNotAllowed: Error, Reference,
+    cause "The annotation `toolcrib.dev/hosts` of the Secret does not list the host of the surface or provider."
+    cure "Add the host to the annotation; a Service is `name.namespace.svc`."
+
+    /// The source Secret has no such key.
+    SecretKeyMissing: Error, Reference,
+    cause "The key is misspelt, or of another auth type: Basic reads `username` and `password`, OAuth `client_id` and `client_secret`."
+    cure "Add the key to the Secret, or correct its name."
+
+    /// Nothing says which key of the source Secret is meant.
+    SecretKeyUnspecified: Error, Spec,
+    cause "The `secretKeyRef` has no `key`, and the descriptor no `auth.env` to take it from."
+    cure "Name the key in the `secretKeyRef`."
+
+    /// The source Secret could not be read now.
+    SecretUnknown: Error, Reference,
+    cause "The API server refused or could not be asked, and no value of the same reference was compiled before."
+    cure "Give the operator the right to read Secrets of that namespace (chart value `secretNamespaces`), or wait: it looks again by itself."
+
+    /// The surface gives nothing to an agent without its own credential.
+    NoAgentCredential: Error, Reference,
+    cause "The surface has `fallback: Deny`, or credentials for single agents only, and none for this one."
+    cure "Add the agent to the surface's `spec.auth.perAgent`, or set `secretKeyRef` at the surface in the Agent."
+
+    /// The surface's credential is not shared with other namespaces.
+    CredentialNotShared: Error, Reference,
+    cause "Consent to call is not consent to hold: `consumers.credentials` of the surface is not `Share`."
+    cure "Set `secretKeyRef` at the surface in the Agent, or have the surface's owner share the credential."
+
+    /// The descriptor asks for a credential and the Surface names none; calls go without.
+    NoCredential: Warning, Spec,
+    cause "The descriptor has `auth`, the Surface has no `spec.auth`."
+    cure "Set `spec.auth.secretKeyRef` of the Surface."
+
+    /// The Service is not there.
+    ServiceNotFound: Error, Reference,
+    cause "`spec.service` names a Service that does not exist in the surface's namespace."
+    cure "Create the Service, or correct the name."
+
+    /// The Service has no such port.
+    ServicePortNotFound: Error, Reference,
+    cause "`spec.service.port` is not a port of the Service (its own, not the pods' target port)."
+    cure "Write one of the ports that the message lists."
+
+    /// An ExternalName Service would let its author choose the destination.
+    ExternalNameRefused: Error, Reference,
+    cause "Whoever may change the Service could point credentials at any host."
+    cure "Name the host in `spec.url`."
+
+    /// The address is one that no surface or provider may have.
+    AddressRefused: Error, Spec,
+    cause "It is not http or https, holds a password or a query, or leads to the pod itself, to the node's metadata, to the API server or to the operator."
+    cure "Name another address."
+
+    /// The CA bundle is not there or not readable.
+    CaNotFound: Error, Reference,
+    cause "`tls.caFrom` names a ConfigMap or a key that does not exist or holds no PEM certificate. Nothing is called: falling back to public roots would trust others than the owner chose."
+    cure "Create the ConfigMap with the bundle under that key."
+
+    /// The tool is Elevated: it is offered, and every call is denied until approvals exist.
+    NeedsApproval: Warning, Spec,
+    cause "The tool's annotations say that it is destructive or needs a confirmation, or `spec.tiers` says Elevated."
+    cure "Lower its tier in the Surface's `spec.tiers` if it is not that dangerous, or leave it out of the grant."
+
+    /// The tool's tier is above the agent's maxTier.
+    TierAboveMaximum: Warning, Spec,
+    cause "`policy.maxTier` of the Agent or of the namespace's ToolDefaults is lower than the tool's tier."
+    cure "Raise `maxTier`, or leave the tool out of the grant."
+
+    /// The agent holds tools and no provider serves a model for it.
+    NoModelProvider: Error, Spec,
+    cause "No usable ModelProvider of the agent's namespace is selected by its models; tools that no model can call are a mistake."
+    cure "Create a ModelProvider in the namespace, or correct `spec.models`."
+
+    /// No provider of the namespace serves this model.
+    ModelNotServed: Error, Reference,
+    cause "The part before the first '/' is not the name of a usable ModelProvider of the namespace."
+    cure "Write models as `provider/model`, or create the ModelProvider."
+
+    /// A fallback speaks another dialect than the default; it can never step in.
+    FallbackDialectMismatch: Error, Spec,
+    cause "Nothing is translated between model APIs."
+    cure "Name a fallback whose provider speaks the default's dialect."
+
+    /// The manifest is over its bound; surfaces, then tools, are withheld from the end.
+    ManifestTooLarge: Error, Spec,
+    cause "The compiled files, or the skills, are over 700 KiB; a Secret holds at most 1 MiB."
+    cure "Grant fewer tools, or shorten schemas, descriptions and skills."
+
+    /// More tools than the dialect takes; surfaces, then tools, are withheld from the end.
+    TooManyTools: Error, Spec,
+    cause "OpenAI takes 128 tools in one request, of which 8 are left to the runner's own."
+    cure "Grant fewer tools to this agent, or split it into several."
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<Code> for toolcrib_crds::ReasonName {
+    fn from(code: Code) -> Self {
+        Self(code.name())
+    }
+}
