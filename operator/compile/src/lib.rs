@@ -36,12 +36,15 @@ mod compilation;
 mod diagnostic;
 pub mod digest;
 mod finding;
+mod holdings;
 pub mod identity;
 pub mod inject;
 mod load;
 mod materialize;
 pub mod normalize;
+mod plan;
 mod report;
+mod why;
 
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use code::Code;
@@ -52,8 +55,11 @@ pub use compilation::{
 pub use compile::{References, compile, compile_all, references};
 pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
+pub use holdings::{Item, ItemKind};
 pub use inputs::{Inputs, Presence, SecretFacts, ServiceFacts, Settings, Synced};
 pub use load::{Loaded, OtherDocument, load};
 pub use materialize::{LastGood, Materialized, materialize};
+pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use reference::{ObjectRef, SecretKeyRef};
 pub use report::{GrantReport, ProviderReport, SurfaceReport, not_accepted, not_resolved};
+pub use why::{WhyNot, why_not};

@@ -310,6 +310,14 @@ pub(crate) fn references_in(files: &Files) -> BTreeSet<SecretKeyRef> {
     references
 }
 
+/// What one `auth` refers to, in the order of its fields.
+pub(crate) fn references_of_auth(auth: &Auth) -> Vec<SecretKeyRef> {
+    auth_secrets(&mut auth.clone())
+        .into_iter()
+        .filter_map(|(_, text)| SecretKeyRef::from_placeholder(text))
+        .collect()
+}
+
 /// Calls `visit` with every secret of the files and its place.
 fn each_secret(files: &mut Files, visit: &mut dyn FnMut(String, &mut SecretText)) {
     for (index, tool) in files.tools.tools.iter_mut().enumerate() {

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use toolcrib_compile::{
-    Compilation, Inputs, LastGood, Loaded, ObjectRef, Presence, SecretKeyRef, Settings, comparable,
-    compile, compile_all, load, materialize,
+    Compilation, Effect, Inputs, LastGood, Loaded, ObjectRef, Presence, SecretKeyRef, Settings,
+    comparable, compile, compile_all, load, materialize, plan,
 };
 use toolcrib_manifest::SecretText;
 
@@ -281,6 +281,23 @@ proptest! {
                 prop_assert!(!text.contains("${secret:"), "{text}");
             }
         }
+    }
+
+    /// Whom a plan leaves out is served as before; and taking an object away gains nothing.
+    #[test]
+    fn a_plan_leaves_nothing_out(world in world(), other in world(), which in any::<prop::sample::Index>()) {
+        let (before, after) = (load_world(&world).inputs, load_world(&other).inputs);
+        let planned: BTreeSet<ObjectRef> =
+            plan(&before, &after).agents.into_iter().map(|agent| agent.agent).collect();
+        let (old, new) = (compile_all(&before), compile_all(&after));
+        for agent in old.keys().chain(new.keys()).filter(|agent| !planned.contains(agent)) {
+            let files = |side: &BTreeMap<ObjectRef, Compilation>| comparable(&side[agent].files);
+            prop_assert_eq!(files(&old), files(&new));
+        }
+        let mut less = world.clone();
+        less.remove(which.get(&world.keys().cloned().collect::<Vec<_>>()));
+        let without = plan(&before, &load_world(&less).inputs);
+        prop_assert_eq!(without.count(Effect::Gain), 0, "{:?}", without);
     }
 
     /// A store that is not read yet revokes nothing that was in force, and gives nothing new.

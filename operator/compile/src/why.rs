@@ -1,0 +1,136 @@
+//! Why an agent does not have something: what withholds it, else the first layer that says
+//! nothing of it.
+
+use std::fmt;
+
+use crate::compilation::Withheld;
+use crate::reach::surface_key;
+use crate::surface;
+use crate::{Compilation, Inputs, Kind, ObjectRef};
+
+/// One reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyNot {
+    /// Asked for, and refused.
+    Withheld(Withheld),
+    /// Not of the form `SURFACE.TOOL`.
+    NotAName,
+    /// There is no such Agent, or it does not read.
+    NoAgent(ObjectRef),
+    /// The first layer: the agent may not reach the surface at all.
+    NotDeclared { agent: ObjectRef, alias: String },
+    /// The agent declares a surface that is not there.
+    NoSurface(ObjectRef),
+    /// The surface has no such tool.
+    NotOffered { surface: ObjectRef, tool: String },
+    /// The second layer: nothing allows it.
+    NotGranted {
+        agent: ObjectRef,
+        surface: ObjectRef,
+        tool: String,
+    },
+}
+
+/// Why the agent of `compilation`, made of these inputs, has no tool `name`; at least one
+/// reason if it has not.
+pub fn why_not(inputs: &Inputs, compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+    let whole = whole_surface(name, '.');
+    let withheld = withheld(compilation, &[Some(name), whole.as_deref()]);
+    if withheld.is_empty() {
+        vec![missing_layer(inputs, &compilation.agent, name)]
+    } else {
+        withheld
+    }
+}
+
+/// Why the agent has no feed `name`, as `SURFACE/FEED`; nothing if nothing asks for it.
+pub(crate) fn why_no_feed(compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+    let feed = format!("feed {name}");
+    let whole = whole_surface(&feed, '/');
+    let surface = whole_surface(name, '/').map(|whole| whole.replace('/', "."));
+    withheld(
+        compilation,
+        &[Some(&feed), whole.as_deref(), surface.as_deref()],
+    )
+}
+
+fn whole_surface(name: &str, separator: char) -> Option<String> {
+    name.split_once(separator)
+        .map(|(surface, _)| format!("{surface}{separator}*"))
+}
+
+fn withheld(compilation: &Compilation, names: &[Option<&str>]) -> Vec<WhyNot> {
+    compilation
+        .withheld
+        .iter()
+        .filter(|withheld| names.contains(&Some(&withheld.what)))
+        .cloned()
+        .map(WhyNot::Withheld)
+        .collect()
+}
+
+fn missing_layer(inputs: &Inputs, key: &ObjectRef, name: &str) -> WhyNot {
+    let Some((alias, tool)) = name.split_once('.') else {
+        return WhyNot::NotAName;
+    };
+    let Some(agent) = inputs.agents.get(key) else {
+        return WhyNot::NoAgent(key.clone());
+    };
+    let declared = agent
+        .spec
+        .surfaces
+        .iter()
+        .find(|entry| entry.alias.as_deref().unwrap_or(&entry.name) == alias);
+    let Some(declared) = declared else {
+        return WhyNot::NotDeclared {
+            agent: key.clone(),
+            alias: alias.to_owned(),
+        };
+    };
+    let surface = surface_key(key, declared);
+    let Some(resolved) = surface::resolve(inputs, &surface) else {
+        return WhyNot::NoSurface(surface);
+    };
+    let offered = resolved
+        .descriptor()
+        .is_none_or(|descriptor| descriptor.tools.contains_key(tool));
+    if offered {
+        WhyNot::NotGranted {
+            agent: key.clone(),
+            surface,
+            tool: tool.to_owned(),
+        }
+    } else {
+        WhyNot::NotOffered {
+            surface,
+            tool: tool.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WhyNot::Withheld(withheld) => write!(f, "{}: {}", withheld.code, withheld.message),
+            WhyNot::NotAName => f.write_str("a tool is named SURFACE.TOOL"),
+            WhyNot::NoAgent(agent) => write!(f, "there is no {} {agent}", Kind::Agent.name()),
+            WhyNot::NotDeclared { agent, alias } => write!(
+                f,
+                "the surface {alias} is not among spec.surfaces of agent {agent}"
+            ),
+            WhyNot::NoSurface(surface) => write!(f, "there is no Surface {surface}"),
+            WhyNot::NotOffered { surface, tool } => {
+                write!(f, "the surface {surface} has no tool {tool:?}")
+            }
+            WhyNot::NotGranted {
+                agent,
+                surface,
+                tool,
+            } => write!(
+                f,
+                "no ToolGrant of namespace {} that names the agent {} allows {tool} of the surface {surface}, and no ToolDefaults either",
+                agent.namespace, agent.name
+            ),
+        }
+    }
+}
