@@ -13,6 +13,7 @@ use serde::Serialize;
 use toolcrib_manifest::{Digests, Withheld};
 
 use crate::app::App;
+use crate::metrics;
 
 /// `/readyz`: what is served, or why nothing is.
 #[derive(Debug, Serialize)]
@@ -35,7 +36,7 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics_text))
         .with_state(app)
 }
 
@@ -62,8 +63,24 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     (status, axum::Json(readiness)).into_response()
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let text = app.metrics.text(app.current.now().version().is_ok());
+async fn metrics_text(State(app): State<Arc<App>>) -> Response {
+    let text = app.metrics.text(&state(&app));
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, format)], text).into_response()
+}
+
+fn state(app: &App) -> metrics::State {
+    let now = app.current.now();
+    let version = now.version().ok();
+    let limit = app.settings.limits.requests;
+    metrics::State {
+        in_force: version.is_some(),
+        manifest_error: now.standing.error().is_some(),
+        tools_offered: version.map_or(0, |it| it.catalog.tools().len()),
+        tools_withheld: version.map_or(0, |it| it.withheld().len()),
+        requests_running: limit.saturating_sub(app.requests.available_permits()),
+        record_waiting: app.history.waiting(),
+        link: app.link.now(),
+        keys: version.map_or_else(Vec::new, |it| app.models.keys(&it.providers)),
+    }
 }

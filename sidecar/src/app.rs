@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use crate::config::Current;
 use crate::continuity::ContinuityStore;
 use crate::history::History;
+use crate::link::LinkStatus;
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::outbound::Outbound;
@@ -16,6 +17,7 @@ use crate::outbound::Outbound;
 pub struct App {
     pub current: Arc<Current>,
     pub metrics: Arc<Metrics>,
+    pub link: LinkStatus,
     pub outbound: Arc<Outbound>,
     pub models: ModelClient,
     pub history: History,
@@ -31,7 +33,6 @@ pub struct App {
 pub struct Settings {
     pub pod: String,
     pub keepalive: Duration,
-    pub record_bodies: bool,
     pub limits: Limits,
 }
 

@@ -4,7 +4,7 @@
 //! The token is read again for each report, since the kubelet rotates it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -14,7 +14,7 @@ use toolcrib_manifest::{LinkConfig, LinkDown, LinkUp, Loaded, names};
 
 use crate::config::version::UNDERSTANDS;
 use crate::config::{Current, Effective};
-use crate::metrics::Metrics;
+use crate::metrics::{LinkState, Metrics};
 use crate::outbound::{Outbound, OutboundError};
 
 /// Without a change.
@@ -49,10 +49,25 @@ pub enum LinkError {
 pub struct Link {
     pub current: Arc<Current>,
     pub metrics: Arc<Metrics>,
+    pub status: LinkStatus,
     pub outbound: Arc<Outbound>,
     pub token_file: PathBuf,
     /// Chosen at start; counters are cumulative within it.
     pub epoch: String,
+}
+
+/// How the link is, for whoever asks.
+#[derive(Clone, Debug, Default)]
+pub struct LinkStatus(Arc<Mutex<LinkState>>);
+
+impl LinkStatus {
+    pub fn now(&self) -> LinkState {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is(&self, state: LinkState) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
 }
 
 impl Link {
@@ -63,15 +78,22 @@ impl Link {
             changes.mark_unchanged();
             let now = self.current.now();
             let wait = match self.config(&now) {
-                None => REPORT_EVERY,
+                None => {
+                    self.status.is(LinkState::Off);
+                    REPORT_EVERY
+                }
                 Some(config) => match self.report(config, &now).await {
                     Ok(answer) => {
                         failures = 0;
+                        self.status.is(LinkState::Connected);
+                        self.metrics.link_report("ok");
                         self.accept(&now, answer);
                         REPORT_EVERY
                     }
                     Err(error) => {
                         failures += 1;
+                        self.status.is(LinkState::Failing);
+                        self.metrics.link_report("failed");
                         tracing::warn!(failures, error = chain(&error), "the link failed");
                         backoff(failures)
                     }
@@ -153,7 +175,7 @@ impl Link {
             withheld: version
                 .map(|version| version.withheld())
                 .unwrap_or_default(),
-            usage: self.metrics.usage(),
+            usage: self.metrics.usage.read(),
         }
     }
 }

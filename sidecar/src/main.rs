@@ -33,12 +33,19 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
         .max_blocking_threads(8)
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let server = Server::start(args, Limits::default(), std::io::stdout()).await?;
-        tracing::info!(listen = server.address.to_string(), "serving");
+        tracing::info!(
+            listen = server.address.to_string(),
+            admin = server.admin_address.to_string(),
+            "serving"
+        );
         process::terminated().await?;
         tracing::info!("draining");
         server.drain().await;
         Ok(())
-    })
+    });
+    // Dropping it would wait for a write to a stdout that nobody reads.
+    runtime.shutdown_background();
+    result
 }

@@ -160,9 +160,6 @@ impl Passing<'_> {
         mut stream: ModelStream,
         changes: &mut watch::Receiver<u64>,
     ) -> (Passed, Option<Outgoing>) {
-        self.app
-            .metrics
-            .model_call(&stream.candidate.provider, "ok");
         let streamed = is_event_stream(&stream.headers);
         let mut along = Along::new(self.asked, streamed);
         let head = Head {

@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-use toolcrib_mediation::{RecordStatus, RunnerError, TraceUsage, TurnRecord};
+use serde::Deserialize;
+use toolcrib_manifest::RawJson;
+use toolcrib_mediation::{RecordStatus, RunnerError, TraceCall, TraceUsage, TurnRecord};
 
 use crate::app::App;
 use crate::asked::Asked;
-use crate::history::line::{Bodies, TurnLine, body};
+use crate::history::TurnLines;
+use crate::history::line::{Bodies, TurnLine, body, escaped};
 
 /// How a request ended.
 #[derive(Debug)]
@@ -40,14 +43,8 @@ pub fn refused(error: &RunnerError) -> TurnRecord {
 /// side effect has its intent line already.
 pub async fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
     let duration = asked.started.elapsed();
-    let (with_bodies, without) = lines(app, asked, &ended, duration);
-    let stdout = if app.settings.record_bodies {
-        with_bodies.clone()
-    } else {
-        without
-    };
-    if let Err(error) = app.history.turn(with_bodies, stdout).await {
-        app.metrics.unrecorded();
+    let lines = lines(app, asked, &ended, duration);
+    if let Err(error) = app.history.turn(lines).await {
         tracing::error!(
             request_id = asked.id,
             error = error.to_string(),
@@ -57,7 +54,7 @@ pub async fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
     count(app, asked, &ended, duration);
 }
 
-fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> (Vec<u8>, Vec<u8>) {
+fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> TurnLines {
     let mut line = TurnLine {
         kind: "turn",
         request_id: &asked.id,
@@ -80,17 +77,24 @@ fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> (Ve
     let scrubber = app.current.scrubber();
     let written = |line: &TurnLine<'_>| {
         let text = serde_json::to_vec(line).expect("texts, numbers and raw JSON always serialize");
-        scrubber.scrub(text)
+        scrubber.scrub(escaped(text))
     };
     let without = written(&line);
     line.request = body(ended.bodies.request);
     line.response = body(ended.bodies.response);
-    (written(&line), without)
+    TurnLines {
+        with_bodies: written(&line),
+        without,
+    }
 }
 
 fn count(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) {
     let record = ended.record;
-    app.metrics.request(asked.dialect.name(), ended.http_status);
+    app.metrics
+        .request(asked.dialect.name(), ended.http_status, duration);
+    for call in record.tool_trace.iter().flat_map(|round| &round.tool_calls) {
+        count_call(app, call);
+    }
     app.metrics.rounds(record.tool_trace.len() as u64);
     app.metrics
         .tokens(record.usage.prompt_tokens, record.usage.completion_tokens);
@@ -106,7 +110,7 @@ fn count(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) {
         model = asked.model,
         status = ended.http_status,
         error = record.error,
-        manifest_present = true,
+        manifest_present = app.current.now().version().is_ok(),
         tools_count = asked.tools_count,
         rounds = record.tool_trace.len(),
         interventions = record.interventions.join(","),
@@ -114,4 +118,31 @@ fn count(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) {
         overhead_us = overhead.as_micros() as u64,
         "request"
     );
+}
+
+/// A name that only the model knows is nobody's tool, and no time series.
+fn count_call(app: &App, call: &TraceCall) {
+    let Some(service) = &call.service else {
+        return;
+    };
+    let code = error_code(&call.result);
+    let sent = call
+        .executed
+        .then(|| Duration::from_millis(call.latency_ms));
+    app.metrics
+        .tool_call(&call.name, code.as_deref(), service, sent);
+}
+
+/// Of a result as the model read it; `None`: it is a good one.
+fn error_code(result: &RawJson) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Result {
+        error: Option<Error>,
+    }
+    #[derive(Deserialize)]
+    struct Error {
+        code: String,
+    }
+    let result: Result = serde_json::from_str(result.get()).ok()?;
+    result.error.map(|error| error.code)
 }

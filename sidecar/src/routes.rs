@@ -62,12 +62,7 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
     let runner = match admit(&now, request.headers()) {
         Ok(runner) => runner,
         Err(error) => {
-            app.metrics.request(dialect.name(), error.status());
-            tracing::info!(
-                dialect = dialect.name(),
-                error = error.code.name(),
-                "not let in"
-            );
+            not_let_in(&app, &now, dialect, &error, started);
             return outgoing::error(dialect, &error);
         }
     };
@@ -138,6 +133,7 @@ async fn begin(
     let version = now.version()?;
     let permit = app.requests.clone().try_acquire_owned();
     asked.permits.push(permit.map_err(|_| overloaded())?);
+    app.history.ready().await.map_err(|_| unrecordable())?;
     read_body(app, request, body, &mut asked.permits).await?;
     let request = Request::decode(asked.dialect, body.clone())?;
     asked.model = request.model();
@@ -244,6 +240,32 @@ async fn read_frames(
         }
     }
     Ok(())
+}
+
+/// Whoever has no valid token is not a request of the agent: counted and logged, but not
+/// in the record, which a stranger must not be able to fill.
+fn not_let_in(app: &App, now: &Effective, dialect: Dialect, error: &RunnerError, started: Instant) {
+    let name = dialect.name();
+    if error.code == RunnerCode::Unauthorized {
+        app.metrics.unauthorized();
+    }
+    app.metrics.request(name, error.status(), started.elapsed());
+    tracing::info!(
+        dialect = name,
+        status = error.status(),
+        error = error.code.name(),
+        manifest_present = now.version().is_ok(),
+        tools_count = 0,
+        "not let in"
+    );
+}
+
+fn unrecordable() -> RunnerError {
+    RunnerError::new(
+        RunnerCode::RecordUnavailable,
+        "neither the disk nor the log takes the record of this request; free the volume of \
+         the record, or read the mediator's stdout",
+    )
 }
 
 fn overloaded() -> RunnerError {

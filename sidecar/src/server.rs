@@ -17,8 +17,8 @@ use crate::args::ServeArgs;
 use crate::config::watch::Watch;
 use crate::config::{Current, Standing};
 use crate::continuity::ContinuityStore;
-use crate::history::{History, HistoryError};
-use crate::link::Link;
+use crate::history::{History, HistoryError, OnStdout};
+use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::outbound::{LocalNames, Outbound};
@@ -82,19 +82,31 @@ impl Server {
         };
         // A quarter for the hidden rounds, the rest for the record.
         let history_bytes = args.history_max_bytes / 4 * 3;
+        let on_stdout = if args.record_bodies {
+            OnStdout::WithBodies
+        } else {
+            OnStdout::WithoutBodies
+        };
+        let metrics = Arc::new(Metrics::default());
         let app = Arc::new(App {
             current: Arc::new(Current::default()),
-            metrics: Arc::new(Metrics::default()),
             outbound: Arc::new(Outbound::new(local)),
-            models: ModelClient::default(),
-            history: History::open(&args.history_dir, history_bytes, stdout)?,
+            models: ModelClient::new(metrics.clone()),
+            history: History::open(
+                &args.history_dir,
+                history_bytes,
+                on_stdout,
+                stdout,
+                metrics.clone(),
+            )?,
             continuity: ContinuityStore::open(&args.history_dir),
+            metrics,
+            link: LinkStatus::default(),
             requests: Arc::new(Semaphore::new(limits.requests)),
             bodies: Arc::new(Semaphore::new(limits.bodies_kib)),
             settings: Settings {
                 pod: args.pod,
                 keepalive: args.keepalive,
-                record_bodies: args.record_bodies,
                 limits,
             },
         });
@@ -117,6 +129,7 @@ impl Server {
                 let link = Link {
                     current: app.current.clone(),
                     metrics: app.metrics.clone(),
+                    status: app.link.clone(),
                     outbound: app.outbound.clone(),
                     token_file,
                     epoch,

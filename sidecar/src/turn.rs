@@ -22,6 +22,7 @@ use toolcrib_mediation::{
 
 use crate::app::App;
 use crate::asked::{Asked, prepare};
+use crate::history::line::escaped;
 use crate::history::{Bodies, IntentLine};
 use crate::metrics::CallKind;
 use crate::model::{ModelError, ModelReply, ModelRequest, ModelTimeouts};
@@ -148,7 +149,7 @@ impl Drive {
         async move {
             let began = Instant::now();
             let outcome = dispatch(&app, &asked, &call, timeout).await;
-            count(&app, &call, &outcome);
+            count(&app, &outcome);
             Happened::Tool(Event::ToolFinished {
                 call: call.id(),
                 outcome,
@@ -166,11 +167,14 @@ impl Drive {
         };
         match result {
             Ok(reply) => {
-                self.app.metrics.model_call(&reply.candidate.provider, "ok");
+                let provider = reply.candidate.provider.clone();
                 self.served_by = Some((reply.candidate.reference(), reply.key));
                 match Reply::decode(self.asked.dialect, reply.body) {
                     Ok(reply) => Event::Replied(reply),
-                    Err(error) => Event::ModelFailed(ModelFailure::Malformed(error)),
+                    Err(error) => {
+                        self.app.metrics.model_call(&provider, "malformed", None);
+                        Event::ModelFailed(ModelFailure::Malformed(error))
+                    }
                 }
             }
             Err(error) => {
@@ -264,8 +268,7 @@ async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duratio
     let scrubber = app.current.scrubber();
     let line = IntentLine::new(asked.who(), jiff::Timestamp::now().to_string(), call);
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
-    if let Err(error) = app.history.intent(scrubber.scrub(line)).await {
-        app.metrics.unrecorded();
+    if let Err(error) = app.history.intent(scrubber.scrub(escaped(line))).await {
         tracing::error!(
             tool = call.name(),
             error = error.to_string(),
@@ -304,17 +307,18 @@ async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duratio
     }
 }
 
-fn count(app: &App, call: &ManagedCall, outcome: &ToolOutcome) {
-    let label = outcome.label();
+fn count(app: &App, outcome: &ToolOutcome) {
     let kind = match outcome {
         ToolOutcome::Failed(failure) if failure.certainty == Certainty::NeverRan => {
             CallKind::Denied
         }
-        _ if label == "ok" => CallKind::Succeeded,
-        _ => CallKind::Failed,
+        outcome if outcome.is_success() => CallKind::Succeeded,
+        ToolOutcome::Responded { .. } | ToolOutcome::Mcp { .. } | ToolOutcome::Failed(_) => {
+            CallKind::Failed
+        }
     };
     let at = jiff::Timestamp::now().to_string();
-    app.metrics.tool_call(call.name(), &label, kind, at);
+    app.metrics.usage.call(kind, at);
 }
 
 /// What the client says, in the turn's words.

@@ -73,10 +73,12 @@ pub enum RunnerCode {
     DialectUnsupported,
     /// A body that cannot be read as the dialect's.
     InvalidRequest,
+    /// Neither disk nor stdout takes another line.
+    RecordUnavailable,
 }
 
 impl RunnerCode {
-    pub const ALL: [RunnerCode; 15] = [
+    pub const ALL: [RunnerCode; 16] = [
         RunnerCode::Unauthorized,
         RunnerCode::ManifestBroken,
         RunnerCode::AccessWithdrawn,
@@ -92,6 +94,7 @@ impl RunnerCode {
         RunnerCode::ModelMissing,
         RunnerCode::DialectUnsupported,
         RunnerCode::InvalidRequest,
+        RunnerCode::RecordUnavailable,
     ];
 
     pub fn name(self) -> &'static str {
@@ -111,6 +114,7 @@ impl RunnerCode {
             RunnerCode::ModelMissing => "model_missing",
             RunnerCode::DialectUnsupported => "dialect_unsupported",
             RunnerCode::InvalidRequest => "invalid_request",
+            RunnerCode::RecordUnavailable => "record_unavailable",
         }
     }
 
@@ -127,7 +131,10 @@ impl RunnerCode {
             RunnerCode::TotalTimeout
             | RunnerCode::BudgetExhausted
             | RunnerCode::UpstreamUnreachable => 502,
-            RunnerCode::ManifestBroken | RunnerCode::NoUsableKey | RunnerCode::Overloaded => 503,
+            RunnerCode::ManifestBroken
+            | RunnerCode::NoUsableKey
+            | RunnerCode::Overloaded
+            | RunnerCode::RecordUnavailable => 503,
         }
     }
 }

@@ -108,21 +108,11 @@ impl ToolOutcome {
     }
 
     /// A 2xx `ok: true`.
-    pub(crate) fn is_success(&self) -> bool {
+    pub fn is_success(&self) -> bool {
         match self {
             ToolOutcome::Responded { status, .. } => (200..300).contains(status),
             ToolOutcome::Mcp { is_error, .. } => !is_error,
             ToolOutcome::Failed(_) => false,
-        }
-    }
-
-    /// One word for metrics: `ok` or the code.
-    pub fn label(&self) -> String {
-        match self {
-            outcome if outcome.is_success() => "ok".into(),
-            ToolOutcome::Responded { status, .. } => ResultCode::Http(*status).to_string(),
-            ToolOutcome::Mcp { .. } => ResultCode::ToolError.to_string(),
-            ToolOutcome::Failed(failure) => failure.code.to_string(),
         }
     }
 

@@ -1,5 +1,8 @@
 //! The lines of the record. The file has the bodies, stdout only when they are asked for:
 //! prompts do not belong in a cluster's logs unasked.
+//!
+//! A line is one JSON value on one line, whatever a model, a runner or a service put into
+//! it: see [`escaped`].
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -98,10 +101,84 @@ pub fn body(bytes: &[u8]) -> Option<Box<RawValue>> {
     } else {
         let text = String::from_utf8_lossy(bytes);
         match serde_json::from_str::<&RawValue>(&text) {
-            // A line is one line. In JSON a line break is never inside a string.
-            Ok(raw) => raw.get().replace(['\n', '\r'], " "),
+            Ok(raw) => raw.get().to_string(),
             Err(_) => serde_json::to_string(&text).ok()?,
         }
     };
     RawValue::from_string(text).ok()
+}
+
+/// The same JSON without a byte that a terminal or a collector of logs would act on: line
+/// breaks between tokens become spaces, and DEL, the C1 controls and Unicode's line
+/// separators, which JSON lets stand in a string, are escaped. `json` must be valid JSON.
+pub fn escaped(json: Vec<u8>) -> Vec<u8> {
+    let suspicious = |byte: &u8| *byte < 0x20 || *byte == 0x7f || *byte == 0xc2 || *byte == 0xe2;
+    if !json.iter().any(suspicious) {
+        return json;
+    }
+    let mut clean = Vec::with_capacity(json.len() + 64);
+    let mut at = 0;
+    while let Some(&byte) = json.get(at) {
+        let (length, code) = match (byte, json.get(at + 1), json.get(at + 2)) {
+            // Valid JSON has these between tokens only.
+            (0..0x20, _, _) => {
+                clean.push(b' ');
+                at += 1;
+                continue;
+            }
+            (0x7f, _, _) => (1, 0x7f),
+            (0xc2, Some(&second @ 0x80..=0x9f), _) => (2, u16::from(second)),
+            (0xe2, Some(0x80), Some(&third @ 0xa8..=0xa9)) => (3, 0x2028 + u16::from(third - 0xa8)),
+            _ => {
+                clean.push(byte);
+                at += 1;
+                continue;
+            }
+        };
+        clean.extend_from_slice(format!("\\u{code:04x}").as_bytes());
+        at += length;
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(value: &Value, written: &str) {
+        let clean = escaped(written.as_bytes().to_vec());
+        let text = String::from_utf8(clean).unwrap();
+        assert_eq!(&serde_json::from_str::<Value>(&text).unwrap(), value);
+        let acts = |it: char| it.is_control() || ['\u{2028}', '\u{2029}'].contains(&it);
+        assert!(!text.contains(acts), "{text:?}");
+    }
+
+    #[test]
+    fn a_line_stays_one_line_and_says_the_same() {
+        let forged =
+            "a\n{\"kind\":\"turn\"}\r\u{1b}[2J\u{7f}\u{85}\u{9b}2J\u{2028}b\u{2029}ü\u{a0}…\0";
+        let value = json!({"said": forged, "list": [1, "x"]});
+        check(&value, &value.to_string());
+        check(&value, &serde_json::to_string_pretty(&value).unwrap());
+        check(&json!({"a": 1}), "{\r\n\t\"a\" :\n1}\n");
+    }
+
+    #[test]
+    fn what_needs_no_care_is_left_as_it_is() {
+        let line = br#"{"a":"b","c":[1,2]}"#.to_vec();
+        assert_eq!(escaped(line.clone()), line);
+    }
+
+    #[test]
+    fn a_body_is_json_or_its_text_or_its_size() {
+        let text = |bytes: &[u8]| body(bytes).map(|it| it.get().to_string());
+        assert_eq!(text(b""), None);
+        assert_eq!(text(b"{\"a\":1.50}").unwrap(), "{\"a\":1.50}");
+        assert_eq!(text(b"data: 1\n\n").unwrap(), r#""data: 1\n\n""#);
+        assert_eq!(text(b"\xff").unwrap(), "\"\u{fffd}\"");
+        let large = vec![b'x'; MAX_BODY + 1];
+        assert_eq!(text(&large).unwrap(), r#"{"omitted_bytes":1048577}"#);
+    }
 }

@@ -1,28 +1,37 @@
-//! Two threads that write: one the file, one stdout. Both have bounded queues; the file's
-//! answer is waited for, stdout's queue takes what fits.
+//! Two threads that write: one the file, one stdout.
 //!
-//! A full disk, or a stdout that nobody reads, refuses the *next* side effect. A finished
-//! turn's line that stdout cannot take is on disk, and a `gap` line says how many are
-//! missing there.
+//! What a full disk and an unread stdout do:
+//!
+//! | | the call of a tool | the line of a finished request |
+//! |---|---|---|
+//! | disk full | is refused | goes to stdout, and waits in memory for the disk up to a bound |
+//! | stdout blocked | is refused | is on disk; a `gap` line says later how many are missing there |
+//! | both | is refused | waits up to the bound; then new requests are refused with 503 |
+//!
+//! So nothing happens unrecorded: what has a side effect has its line on disk first, and
+//! a request begins only while there is somewhere left to put its line.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
-pub const FILE_NAME: &str = "history.jsonl";
-const ROTATED_NAME: &str = "history.jsonl.1";
+use super::log::Log;
+use super::stdout::{self, Queue};
+use crate::metrics::Metrics;
 
 /// Lines that wait for the disk; a turn waits in its own task beyond that.
 const FILE_QUEUE: usize = 64;
-/// Lines that wait for stdout. Mostly a few KiB each: prompts are not in there unasked.
-const STDOUT_QUEUE: usize = 512;
+/// Lines that wait in memory for a disk that refuses them: beyond this no request begins
+/// that stdout would not have either …
+const WAITING: usize = 1024 * 1024;
+/// … and this is room for those that run already.
+const WAITING_AT_MOST: usize = 2 * WAITING;
 const STACK: usize = 256 * 1024;
 
 #[derive(Debug, Error)]
@@ -37,26 +46,37 @@ pub enum HistoryError {
     Closed,
 }
 
-/// What must hold before the line counts as written.
+/// What stdout gets of a finished request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Durability {
-    /// On disk, and taken by stdout's queue.
-    Both,
-    /// On disk.
-    File,
+pub enum OnStdout {
+    WithBodies,
+    WithoutBodies,
+}
+
+/// A finished request, twice.
+#[derive(Clone, Debug)]
+pub struct TurnLines {
+    pub with_bodies: Vec<u8>,
+    pub without: Vec<u8>,
+}
+
+enum Job {
+    Intent(Vec<u8>),
+    Turn(TurnLines),
+    /// Whether another request's line would be taken.
+    Ready,
 }
 
 struct Entry {
-    line: Vec<u8>,
-    stdout: Vec<u8>,
-    durability: Durability,
-    written: oneshot::Sender<Result<(), HistoryError>>,
+    job: Job,
+    done: oneshot::Sender<Result<(), HistoryError>>,
 }
 
 /// Where lines go. Closing waits until what was given is written.
 #[derive(Debug)]
 pub struct History {
     open: Mutex<Option<Open>>,
+    waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -70,64 +90,66 @@ impl History {
     pub fn open(
         dir: &Path,
         max_bytes: u64,
+        on_stdout: OnStdout,
         stdout: impl Write + Send + 'static,
+        metrics: Arc<Metrics>,
     ) -> Result<History, HistoryError> {
         let log = Log::open(dir, max_bytes).map_err(HistoryError::Open)?;
         let (entries, queue) = mpsc::channel(FILE_QUEUE);
-        let (lines, stdout_queue) = sync_channel(STDOUT_QUEUE);
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new()
-                .name(name.to_string())
-                .stack_size(STACK)
-                .spawn(run)
-                .map_err(HistoryError::Open)
+        let (lines, drain) = stdout::queue();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let writer = Writer {
+            log,
+            stdout: lines,
+            on_stdout,
+            backlog: VecDeque::new(),
+            waiting: waiting.clone(),
+            missing_on_disk: 0,
+            missing_on_stdout: 0,
+            metrics,
         };
         let threads = vec![
-            spawn(
-                "history",
-                Box::new(move || write_entries(queue, log, &lines)),
-            )?,
-            spawn(
-                "stdout",
-                Box::new(move || write_stdout(&stdout_queue, stdout)),
-            )?,
+            spawn("history", move || writer.run(queue))?,
+            spawn("stdout", move || drain.run(stdout))?,
         ];
         Ok(History {
             open: Mutex::new(Some(Open { entries, threads })),
+            waiting,
         })
     }
 
     /// Written before a side effect: an error means that it must not happen.
     pub async fn intent(&self, line: Vec<u8>) -> Result<(), HistoryError> {
-        let stdout = line.clone();
-        self.write(line, stdout, Durability::Both).await
+        self.write(Job::Intent(line)).await
     }
 
-    /// What happened. `stdout` is the line without what does not belong there.
-    pub async fn turn(&self, line: Vec<u8>, stdout: Vec<u8>) -> Result<(), HistoryError> {
-        self.write(line, stdout, Durability::File).await
+    /// What happened.
+    pub async fn turn(&self, lines: TurnLines) -> Result<(), HistoryError> {
+        self.write(Job::Turn(lines)).await
     }
 
-    async fn write(
-        &self,
-        line: Vec<u8>,
-        stdout: Vec<u8>,
-        durability: Durability,
-    ) -> Result<(), HistoryError> {
-        let (written, done) = oneshot::channel();
+    /// Whether a request may begin. Costs nothing while the disk is well.
+    pub async fn ready(&self) -> Result<(), HistoryError> {
+        if self.waiting() < WAITING {
+            return Ok(());
+        }
+        self.write(Job::Ready).await
+    }
+
+    /// Bytes that wait for a disk that refuses them.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    async fn write(&self, job: Job) -> Result<(), HistoryError> {
+        let (done, answer) = oneshot::channel();
         let entries = self.opened().as_ref().map(|open| open.entries.clone());
         let entries = entries.ok_or(HistoryError::Closed)?;
-        let entry = Entry {
-            line,
-            stdout,
-            durability,
-            written,
-        };
         entries
-            .send(entry)
+            .send(Entry { job, done })
             .await
             .map_err(|_| HistoryError::Closed)?;
-        done.await.map_err(|_| HistoryError::Closed)?
+        answer.await.map_err(|_| HistoryError::Closed)?
     }
 
     /// Writes what was given and ends. Blocks as long as stdout does, so the caller bounds it.
@@ -149,136 +171,162 @@ impl History {
     }
 }
 
-fn write_entries(mut queue: mpsc::Receiver<Entry>, mut log: Log, stdout: &SyncSender<Vec<u8>>) {
-    let mut missed = 0u64;
-    while let Some(entry) = queue.blocking_recv() {
-        let result = write_entry(&mut log, stdout, &mut missed, &entry);
-        if let Err(error) = &result {
-            tracing::error!(error = error.to_string(), "a line of the record is missing");
-        }
-        // Err: the turn was dropped; its line is written all the same.
-        entry.written.send(result).ok();
-    }
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, HistoryError> {
+    std::thread::Builder::new()
+        .name(name.to_string())
+        .stack_size(STACK)
+        .spawn(run)
+        .map_err(HistoryError::Open)
 }
 
-fn write_entry(
-    log: &mut Log,
-    stdout: &SyncSender<Vec<u8>>,
-    missed: &mut u64,
-    entry: &Entry,
-) -> Result<(), HistoryError> {
-    if *missed > 0 {
-        let gap = format!(r#"{{"kind":"gap","lines":{missed}}}"#);
-        if stdout.try_send(gap.into_bytes()).is_ok() {
-            *missed = 0;
-        }
-    }
-    // Stdout first: an intent that only stdout has is harmless, one that nobody has is not.
-    match stdout.try_send(entry.stdout.clone()) {
-        Ok(()) => {}
-        Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => match entry.durability {
-            Durability::Both => return Err(HistoryError::StdoutBlocked),
-            Durability::File => *missed += 1,
-        },
-    }
-    log.append(&entry.line).map_err(HistoryError::Write)
+struct Writer {
+    log: Log,
+    stdout: Queue,
+    on_stdout: OnStdout,
+    /// Lines without bodies that the disk did not take, the oldest first.
+    backlog: VecDeque<Vec<u8>>,
+    /// Their bytes.
+    waiting: Arc<AtomicUsize>,
+    /// Lines that a `gap` line must stand for.
+    missing_on_disk: u64,
+    missing_on_stdout: u64,
+    metrics: Arc<Metrics>,
 }
 
-fn write_stdout(queue: &Receiver<Vec<u8>>, mut stdout: impl Write) {
-    while let Ok(line) = queue.recv() {
-        let written = stdout
-            .write_all(&line)
-            .and_then(|()| stdout.write_all(b"\n"))
-            .and_then(|()| stdout.flush());
-        if let Err(error) = written {
-            // A closed stdout: from now on its queue fills, and side effects are refused.
-            tracing::error!(error = error.to_string(), "stdout cannot be written");
-            return;
+impl Writer {
+    fn run(mut self, mut queue: mpsc::Receiver<Entry>) {
+        while let Some(Entry { job, done }) = queue.blocking_recv() {
+            let result = match job {
+                Job::Intent(line) => self.intent(&line),
+                Job::Turn(lines) => self.turn(lines),
+                Job::Ready => self.ready(),
+            };
+            // Err: the turn was dropped; its line is written all the same.
+            done.send(result).ok();
+        }
+        if self.catch_up().is_err() {
+            tracing::error!(
+                lines = self.backlog.len(),
+                "the disk did not take the last lines of the record"
+            );
         }
     }
-}
 
-/// The file, and the one before it.
-struct Log {
-    dir: PathBuf,
-    file: File,
-    size: u64,
-    half: u64,
-}
-
-impl Log {
-    fn open(dir: &Path, max_bytes: u64) -> io::Result<Log> {
-        std::fs::create_dir_all(dir)?;
-        let mut file = open_file(&dir.join(FILE_NAME))?;
-        let size = end_torn_line(&mut file)?;
-        Ok(Log {
-            dir: dir.to_path_buf(),
-            file,
-            size,
-            half: (max_bytes / 2).max(1),
-        })
+    fn intent(&mut self, line: &[u8]) -> Result<(), HistoryError> {
+        self.catch_up().map_err(HistoryError::Write)?;
+        // Stdout first: an intent that only stdout has is harmless, one that nobody has
+        // is not.
+        if !self.offer(line) {
+            return Err(HistoryError::StdoutBlocked);
+        }
+        self.log.append(line).map_err(HistoryError::Write)
     }
 
-    fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        let length = line.len() as u64 + 1;
-        if length > self.half {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "a line is larger than the record may be",
-            ));
+    fn turn(&mut self, lines: TurnLines) -> Result<(), HistoryError> {
+        let TurnLines {
+            with_bodies,
+            without,
+        } = lines;
+        let on_stdout = self.offer(match self.on_stdout {
+            OnStdout::WithBodies => &with_bodies,
+            OnStdout::WithoutBodies => &without,
+        });
+        // Rather without bodies than not at all.
+        let line = if self.log.fits(&with_bodies) {
+            &with_bodies
+        } else {
+            &without
+        };
+        let on_disk = self.catch_up().and_then(|()| self.log.append(line));
+        let kept = match on_disk {
+            Ok(()) => Ok(()),
+            Err(error) => self.keep(without, error),
+        };
+        if !on_stdout {
+            self.missing_on_stdout += 1;
+            self.metrics.record_missed("stdout");
         }
-        if self.size > 0 && self.size + length > self.half {
-            std::fs::rename(self.dir.join(FILE_NAME), self.dir.join(ROTATED_NAME))?;
-            self.file = open_file(&self.dir.join(FILE_NAME))?;
-            self.size = 0;
+        match kept {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.missing_on_disk += 1;
+                self.metrics.record_missed("disk");
+                if on_stdout {
+                    return Ok(());
+                }
+                self.metrics.unrecorded(1);
+                Err(HistoryError::Write(error))
+            }
         }
-        let mut bytes = Vec::with_capacity(line.len() + 1);
-        bytes.extend_from_slice(line);
-        bytes.push(b'\n');
-        if let Err(error) = self.file.write_all(&bytes) {
-            // Half a line would spoil the next one.
-            self.file.set_len(self.size)?;
+    }
+
+    /// In memory until the disk takes it.
+    fn keep(&mut self, line: Vec<u8>, error: io::Error) -> Result<(), io::Error> {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if !self.log.fits(&line) || waiting + line.len() > WAITING_AT_MOST {
             return Err(error);
         }
-        self.size += length;
+        if waiting == 0 {
+            tracing::error!(
+                error = error.to_string(),
+                "the disk refuses the record: tool calls are refused until it takes it"
+            );
+        }
+        self.waiting.fetch_add(line.len(), Ordering::Relaxed);
+        self.backlog.push_back(line);
         Ok(())
     }
+
+    fn ready(&mut self) -> Result<(), HistoryError> {
+        match self.catch_up() {
+            Ok(()) => Ok(()),
+            // Stdout says by itself that it has room: a line of nothing.
+            Err(_) if self.stdout.has_room() => Ok(()),
+            Err(error) => Err(HistoryError::Write(error)),
+        }
+    }
+
+    /// What the disk owes, in its order, and then how much it has lost.
+    fn catch_up(&mut self) -> io::Result<()> {
+        while let Some(line) = self.backlog.front() {
+            self.log.append(line)?;
+            self.waiting.fetch_sub(line.len(), Ordering::Relaxed);
+            self.backlog.pop_front();
+        }
+        if self.missing_on_disk > 0 {
+            self.log.append(&gap(self.missing_on_disk))?;
+            self.missing_on_disk = 0;
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, line: &[u8]) -> bool {
+        if self.missing_on_stdout > 0 && self.stdout.offer(&gap(self.missing_on_stdout)) {
+            self.missing_on_stdout = 0;
+        }
+        self.stdout.offer(line)
+    }
 }
 
-fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .read(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
-}
-
-/// A kill can leave half a line at the end; the next one must start on its own.
-fn end_torn_line(file: &mut File) -> io::Result<u64> {
-    let size = file.metadata()?.len();
-    if size == 0 {
-        return Ok(0);
-    }
-    file.seek(SeekFrom::End(-1))?;
-    let mut last = [0];
-    file.read_exact(&mut last)?;
-    if last == *b"\n" {
-        return Ok(size);
-    }
-    file.write_all(b"\n")?;
-    Ok(size + 1)
+fn gap(lines: u64) -> Vec<u8> {
+    format!(r#"{{"kind":"gap","lines":{lines}}}"#).into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+    use super::super::log::FILE_NAME;
     use super::*;
 
     #[derive(Clone, Default)]
     struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Sink {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
 
     impl Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -290,76 +338,169 @@ mod tests {
         }
     }
 
-    /// A stdout that nobody reads.
-    struct Blocked(Receiver<()>);
+    /// A stdout that takes nothing until its gate is gone, and then everything.
+    struct Gated(Receiver<()>, Sink);
 
-    impl Write for Blocked {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+    impl Write for Gated {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Err: the gate is open.
             self.0.recv().ok();
-            Err(io::ErrorKind::BrokenPipe.into())
+            self.1.write(bytes)
         }
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
 
+    fn gated() -> (SyncSender<()>, Gated, Sink) {
+        let (gate, closed) = sync_channel(1);
+        let sink = Sink::default();
+        (gate, Gated(closed, sink.clone()), sink)
+    }
+
+    fn open(dir: &Path, stdout: impl Write + Send + 'static) -> (History, Arc<Metrics>) {
+        let metrics = Arc::new(Metrics::default());
+        let history = History::open(
+            dir,
+            8 * 1024 * 1024,
+            OnStdout::WithoutBodies,
+            stdout,
+            metrics.clone(),
+        );
+        (history.unwrap(), metrics)
+    }
+
+    fn turn(text: &str) -> TurnLines {
+        TurnLines {
+            with_bodies: format!("full {text}").into_bytes(),
+            without: text.as_bytes().to_vec(),
+        }
+    }
+
+    fn on_disk(dir: &Path) -> String {
+        std::fs::read_to_string(dir.join(FILE_NAME)).unwrap()
+    }
+
+    /// `history.jsonl` leads to a device that is always full.
+    fn fill_disk(dir: &Path) {
+        std::os::unix::fs::symlink("/dev/full", dir.join(FILE_NAME)).unwrap();
+    }
+
+    fn make_room(dir: &Path) {
+        std::fs::remove_file(dir.join(FILE_NAME)).unwrap();
+    }
+
+    fn count(metrics: &Metrics, sample: &str) -> u64 {
+        let text = metrics.text(&crate::metrics::State::default());
+        let line = text.lines().find(|line| line.starts_with(sample));
+        line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+    }
+
     #[tokio::test]
-    async fn lines_are_kept_rotated_and_private() {
+    async fn disk_has_the_bodies_and_stdout_the_rest() {
         let dir = tempfile::tempdir().unwrap();
         let sink = Sink::default();
-        let history = History::open(dir.path(), 40, sink.clone()).unwrap();
-        for line in ["0123456789", "abcdefghij", "second-file"] {
-            history
-                .turn(line.into(), format!("out {line}").into())
-                .await
-                .unwrap();
-        }
-        assert!(history.turn(vec![b'x'; 30], Vec::new()).await.is_err());
+        let (history, _) = open(dir.path(), sink.clone());
+        history.intent(b"intent".to_vec()).await.unwrap();
+        history.turn(turn("one")).await.unwrap();
         history.close();
-        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
-        assert_eq!(read(ROTATED_NAME), "abcdefghij\n");
-        assert_eq!(read(FILE_NAME), "second-file\n");
-        let mode = std::fs::metadata(dir.path().join(FILE_NAME))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
-        let out = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(on_disk(dir.path()), "intent\nfull one\n");
+        assert_eq!(sink.text(), "intent\none\n");
+    }
+
+    #[tokio::test]
+    async fn a_line_too_long_for_the_file_is_kept_without_its_bodies() {
+        let dir = tempfile::tempdir().unwrap();
+        let (history, _) = open(dir.path(), Sink::default());
+        let mut lines = turn("short");
+        lines.with_bodies = vec![b'x'; 5 * 1024 * 1024];
+        history.turn(lines).await.unwrap();
+        history.close();
+        assert_eq!(on_disk(dir.path()), "short\n");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_refuses_calls_and_what_was_answered_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        fill_disk(dir.path());
+        let sink = Sink::default();
+        let (history, metrics) = open(dir.path(), sink.clone());
+        assert!(history.intent(b"refused".to_vec()).await.is_err());
+        history.turn(turn("one")).await.unwrap();
+        history.turn(turn("two")).await.unwrap();
+        assert_eq!(history.waiting(), 6);
+        history.ready().await.unwrap();
+        assert!(history.intent(b"refused".to_vec()).await.is_err());
+        make_room(dir.path());
+        history.intent(b"fine".to_vec()).await.unwrap();
+        assert_eq!(history.waiting(), 0);
+        history.close();
+        assert_eq!(on_disk(dir.path()), "one\ntwo\nfine\n");
+        assert!(sink.text().contains("one\ntwo\n"), "{}", sink.text());
+        assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), 0);
+    }
+
+    #[tokio::test]
+    async fn an_unread_stdout_refuses_calls_and_hears_how_much_it_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gate, stdout, sink) = gated();
+        let (history, metrics) = open(dir.path(), stdout);
+        // One line is in the writer's hands, the queue holds the others.
+        let mut refused = false;
+        for _ in 0..600 {
+            refused |= history.intent(b"{}".to_vec()).await.is_err();
+        }
+        assert!(refused);
+        history.turn(turn("unheard")).await.unwrap();
+        history.ready().await.unwrap();
+        let missed = r#"toolcrib_mediator_record_missed_total{sink="stdout"}"#;
+        assert_eq!(count(&metrics, missed), 1);
+        drop(gate);
+        // Once it is read again.
+        while history.intent(b"again".to_vec()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        history.close();
+        assert!(on_disk(dir.path()).contains("full unheard\n"));
+        let heard = sink.text();
         assert!(
-            out.starts_with("out 0123456789\nout abcdefghij\nout second-file\n"),
-            "{out}"
+            heard.ends_with("{\"kind\":\"gap\",\"lines\":1}\nagain\n"),
+            "{heard}"
         );
     }
 
     #[tokio::test]
-    async fn half_a_line_of_a_killed_process_spoils_no_other() {
+    async fn with_neither_disk_nor_stdout_requests_are_refused_before_a_line_is_lost() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join(FILE_NAME), "{\"torn").unwrap();
-        let history = History::open(dir.path(), 1000, Sink::default()).unwrap();
-        history.intent(b"{}".to_vec()).await.unwrap();
-        history.close();
-        let text = std::fs::read_to_string(dir.path().join(FILE_NAME)).unwrap();
-        assert_eq!(text, "{\"torn\n{}\n");
-    }
-
-    #[tokio::test]
-    async fn a_blocked_stdout_refuses_intents_and_counts_the_rest() {
-        let dir = tempfile::tempdir().unwrap();
-        let (open, gate) = sync_channel(1);
-        let history = History::open(dir.path(), 1_000_000, Blocked(gate)).unwrap();
-        // One line is in the writer's hands, the queue holds the others.
-        let mut refused = false;
-        for _ in 0..STDOUT_QUEUE + 2 {
-            refused |= history.intent(b"{}".to_vec()).await.is_err();
+        fill_disk(dir.path());
+        let (gate, stdout, _) = gated();
+        let (history, metrics) = open(dir.path(), stdout);
+        let line = "x".repeat(8 * 1024);
+        let mut answered = 0;
+        while history.ready().await.is_ok() {
+            history.turn(turn(&line)).await.unwrap();
+            answered += 1;
+            assert!(answered < 10_000, "never refused");
         }
-        assert!(refused);
-        history
-            .turn(b"{\"kind\":\"turn\"}".to_vec(), b"{}".to_vec())
-            .await
-            .unwrap();
-        drop(open);
+        assert!(history.waiting() >= WAITING);
+        // Those that ran already have room.
+        for _ in 0..64 {
+            history.turn(turn(&line)).await.unwrap();
+        }
+        assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), 0);
+        // Beyond every bound a lost line is an error and is counted, never silence.
+        let mut lost = 0;
+        for _ in 0..400 {
+            lost += u64::from(history.turn(turn(&line)).await.is_err());
+        }
+        assert!(lost > 0);
+        assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), lost);
+        make_room(dir.path());
+        history.ready().await.unwrap();
+        drop(gate);
         history.close();
-        let text = std::fs::read_to_string(dir.path().join(FILE_NAME)).unwrap();
-        assert!(text.ends_with("{\"kind\":\"turn\"}\n"));
+        let text = on_disk(dir.path());
+        assert!(text.contains("\"kind\":\"gap\""));
+        assert!(text.lines().filter(|it| **it == line).count() >= WAITING / line.len());
     }
 }

@@ -5,7 +5,7 @@
 //! about the request itself (other 4xx) is an answer, not a failure.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use toolcrib_manifest::{Provider, ProviderAuth};
 
 use super::policy::Candidate;
 use super::pool::{Exhausted, KeyPool, Lease, Outcome};
+use crate::metrics::{KeyCounts, Metrics};
 use crate::outbound::Outbound;
 
 /// A whole reply is at most this long; a model that says more is broken.
@@ -79,9 +80,10 @@ pub enum ModelError {
     TooLarge,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ModelClient {
     pool: Mutex<KeyPool>,
+    metrics: Arc<Metrics>,
 }
 
 /// A candidate and its body: each has a model name of its own.
@@ -111,6 +113,22 @@ enum Attempt<T> {
 }
 
 impl ModelClient {
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            pool: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// How the keys of these providers are, for the metrics.
+    pub fn keys(&self, providers: &BTreeMap<String, Provider>) -> Vec<(String, KeyCounts)> {
+        let (pool, now) = (self.pool(), Instant::now());
+        providers
+            .iter()
+            .map(|(name, provider)| (name.clone(), pool.counts(name, provider, now)))
+            .collect()
+    }
+
     /// The whole reply of the first candidate that gives one.
     pub async fn whole(
         &self,
@@ -179,10 +197,13 @@ impl ModelClient {
                 let lease = match lease {
                     Ok(lease) => lease,
                     Err(none) => {
+                        let provider = &candidate.provider;
+                        self.metrics.model_call(provider, "no_usable_key", None);
                         exhausted.push(none);
                         break;
                     }
                 };
+                let began = Instant::now();
                 let left = request
                     .timeouts
                     .deadline
@@ -199,6 +220,11 @@ impl ModelClient {
                 };
                 self.pool()
                     .settle(&candidate.provider, &lease, outcome, Instant::now());
+                let (label, served) = match &attempt {
+                    Attempt::Served(_) => ("ok", Some(began.elapsed())),
+                    Attempt::Failed(error) | Attempt::Final(error) => (label(error, outcome), None),
+                };
+                self.metrics.model_call(&candidate.provider, label, served);
                 match attempt {
                     Attempt::Served(served) => return Ok(served),
                     Attempt::Final(error) => return Err(error),
@@ -292,6 +318,21 @@ impl ModelClient {
     fn pool(&self) -> MutexGuard<'_, KeyPool> {
         // A panic under the lock leaves at worst one outcome unsettled.
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a failed attempt is called in the metrics.
+fn label(error: &ModelError, outcome: Outcome) -> &'static str {
+    match (outcome, error) {
+        (Outcome::Rejected, _) => "unauthorized",
+        (Outcome::QuotaExhausted, _) => "quota_exhausted",
+        (Outcome::RateLimited { .. }, _) => "rate_limited",
+        (Outcome::Fine, ModelError::Http(failure)) if failure.status >= 500 => "server_error",
+        (Outcome::Fine, ModelError::Http(_)) => "refused",
+        (Outcome::Fine, ModelError::Unreachable) => "unreachable",
+        (Outcome::Fine, ModelError::Timeout) => "timeout",
+        (Outcome::Fine, ModelError::TooLarge) => "too_large",
+        (Outcome::Fine, ModelError::NoUsableKey { .. }) => "no_usable_key",
     }
 }
 

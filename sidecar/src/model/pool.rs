@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use toolcrib_manifest::{Provider, ProviderAuth, SecretText};
 
+use crate::metrics::KeyCounts;
+
 /// A provider that is asked for hours of patience is asked again sooner.
 const LONGEST_COOLING: Duration = Duration::from_secs(120);
 /// Of a 429 that does not say for how long.
@@ -113,6 +115,19 @@ impl KeyPool {
         Err(Exhausted {
             retry_after: soonest,
         })
+    }
+
+    pub fn counts(&self, name: &str, provider: &Provider, now: Instant) -> KeyCounts {
+        let mut counts = KeyCounts::default();
+        for key in &provider.keys {
+            let slot = (name.to_string(), key.id.clone(), key.secret.clone());
+            match self.resting.get(&slot).filter(|rest| rest.until > now) {
+                None => counts.usable += 1,
+                Some(rest) if rest.retired => counts.retired += 1,
+                Some(_) => counts.cooling += 1,
+            }
+        }
+        counts
     }
 
     pub fn settle(&mut self, name: &str, lease: &Lease, outcome: Outcome, now: Instant) {

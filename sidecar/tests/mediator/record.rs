@@ -159,6 +159,6 @@ async fn metrics_count_by_compiled_names_only() {
     );
     assert!(text.contains(r#"kind="prompt"} 30"#), "{text}");
     assert!(!text.contains("made_up_name"), "{text}");
-    let usage = world.server.app.metrics.usage();
+    let usage = world.server.app.metrics.usage.read();
     assert_eq!((usage.requests, usage.calls, usage.rounds), (1, 1, 1));
 }

@@ -1,0 +1,162 @@
+//! The file, and the one before it: appended to, rotated, never longer together than the
+//! bound. After a write that failed the file is opened anew by its name, so that a disk
+//! that has room again, or a file that was put back, is used at once.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+pub const FILE_NAME: &str = "history.jsonl";
+pub const ROTATED_NAME: &str = "history.jsonl.1";
+
+#[derive(Debug)]
+pub struct Log {
+    dir: PathBuf,
+    /// `None` after a failure.
+    file: Option<File>,
+    size: u64,
+    half: u64,
+}
+
+impl Log {
+    pub fn open(dir: &Path, max_bytes: u64) -> io::Result<Log> {
+        std::fs::create_dir_all(dir)?;
+        let mut log = Log {
+            dir: dir.to_path_buf(),
+            file: None,
+            size: 0,
+            half: (max_bytes / 2).max(1),
+        };
+        log.reopen()?;
+        Ok(log)
+    }
+
+    /// Whether a line of this length can ever be kept.
+    pub fn fits(&self, line: &[u8]) -> bool {
+        line.len() as u64 + 1 <= self.half
+    }
+
+    /// The whole line, or none of it.
+    pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if !self.fits(line) {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "a line is larger than the record may be",
+            ));
+        }
+        let length = line.len() as u64 + 1;
+        if self.file.is_none() {
+            self.reopen()?;
+        }
+        if self.size > 0 && self.size + length > self.half {
+            std::fs::rename(self.dir.join(FILE_NAME), self.dir.join(ROTATED_NAME))?;
+            self.file = None;
+            self.reopen()?;
+        }
+        let mut bytes = Vec::with_capacity(line.len() + 1);
+        bytes.extend_from_slice(line);
+        bytes.push(b'\n');
+        let Some(mut file) = self.file.take() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        if let Err(error) = file.write_all(&bytes) {
+            // Half a line would spoil the next one. Where it cannot be taken back it is
+            // ended when the file is opened again.
+            if let Err(error) = file.set_len(self.size) {
+                tracing::debug!(error = error.to_string(), "half a line stays");
+            }
+            return Err(error);
+        }
+        self.file = Some(file);
+        self.size += length;
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .mode(0o600)
+            .open(self.dir.join(FILE_NAME))?;
+        self.size = end_torn_line(&mut file)?;
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+/// A kill can leave half a line at the end; the next one must start on its own.
+fn end_torn_line(file: &mut File) -> io::Result<u64> {
+    let size = file.metadata()?.len();
+    if size == 0 {
+        return Ok(0);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    if last == *b"\n" {
+        return Ok(size);
+    }
+    file.write_all(b"\n")?;
+    Ok(size + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_kept_rotated_and_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::open(dir.path(), 40).unwrap();
+        for line in ["0123456789", "abcdefghij", "second-file"] {
+            log.append(line.as_bytes()).unwrap();
+        }
+        assert!(log.append(&[b'x'; 30]).is_err());
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read(ROTATED_NAME), "abcdefghij\n");
+        assert_eq!(read(FILE_NAME), "second-file\n");
+        for name in [FILE_NAME, ROTATED_NAME] {
+            let metadata = std::fs::metadata(dir.path().join(name)).unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_bound_holds_for_both_files_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::open(dir.path(), 1000).unwrap();
+        for length in (0..400).map(|it| it % 90) {
+            log.append(&vec![b'x'; length]).unwrap();
+            let size = |name| std::fs::metadata(dir.path().join(name)).map_or(0, |it| it.len());
+            assert!(size(FILE_NAME) + size(ROTATED_NAME) <= 1000);
+        }
+    }
+
+    #[test]
+    fn half_a_line_of_a_killed_process_spoils_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE_NAME), "{\"torn").unwrap();
+        Log::open(dir.path(), 1000).unwrap().append(b"{}").unwrap();
+        let text = std::fs::read_to_string(dir.path().join(FILE_NAME)).unwrap();
+        assert_eq!(text, "{\"torn\n{}\n");
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_and_used_again_once_it_has_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE_NAME);
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let mut log = Log::open(dir.path(), 1000).unwrap();
+        for _ in 0..2 {
+            let error = log.append(b"lost").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        }
+        std::fs::remove_file(&path).unwrap();
+        log.append(b"kept").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept\n");
+    }
+}

@@ -1,0 +1,478 @@
+//! Counters for Prometheus. Labels take compiled names only (tools and services of the
+//! manifest, providers) and words of closed lists, so that nothing a model or a runner
+//! writes becomes a time series.
+//!
+//! [`table`] names them; what the operator's link is told is counted in [`usage`]. What is
+//! a state and not an event is read when somebody asks ([`State`]).
+
+pub mod table;
+pub mod usage;
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+pub use usage::{CallKind, UsageCounters};
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    dialect: &'static str,
+    /// The HTTP status towards the runner.
+    status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DialectLabels {
+    dialect: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ToolLabels {
+    tool: String,
+    outcome: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ServiceLabels {
+    service: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ModelLabels {
+    provider: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ProviderLabels {
+    provider: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KeyLabels {
+    provider: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CodeLabels {
+    code: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SinkLabels {
+    sink: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+/// From a tenth of a millisecond to two seconds.
+const OVERHEAD_BUCKETS: [f64; 10] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 2.0,
+];
+/// From a quick service to a slow model.
+const WAIT_BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0];
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+fn waits() -> Histogram {
+    Histogram::new(WAIT_BUCKETS)
+}
+
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    requests_running: Gauge,
+    request_seconds: Histograms<DialectLabels>,
+    overhead: Histogram,
+    rounds: Counter,
+    tools_called: Family<ToolLabels, Counter>,
+    tool_seconds: Histograms<ServiceLabels>,
+    models: Family<ModelLabels, Counter>,
+    model_seconds: Histograms<ProviderLabels>,
+    tokens: Family<KindLabels, Counter>,
+    interventions: Family<CodeLabels, Counter>,
+    keys: Family<KeyLabels, Gauge>,
+    in_force: Gauge,
+    manifest_error: Gauge,
+    tools: Family<StateLabels, Gauge>,
+    link: Family<StateLabels, Gauge>,
+    link_reports: Family<OutcomeLabels, Counter>,
+    unrecorded: Counter,
+    record_waiting: Gauge,
+    record_missed: Family<SinkLabels, Counter>,
+    connections: Gauge,
+    connections_refused: Counter,
+    unauthorized: Counter,
+    spans: Family<OutcomeLabels, Counter>,
+    /// What the operator's link is told.
+    pub usage: UsageCounters,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: Registry::with_prefix(table::PREFIX),
+            requests: Family::default(),
+            requests_running: Gauge::default(),
+            request_seconds: Family::new_with_constructor(waits),
+            overhead: Histogram::new(OVERHEAD_BUCKETS),
+            rounds: Counter::default(),
+            tools_called: Family::default(),
+            tool_seconds: Family::new_with_constructor(waits),
+            models: Family::default(),
+            model_seconds: Family::new_with_constructor(waits),
+            tokens: Family::default(),
+            interventions: Family::default(),
+            keys: Family::default(),
+            in_force: Gauge::default(),
+            manifest_error: Gauge::default(),
+            tools: Family::default(),
+            link: Family::default(),
+            link_reports: Family::default(),
+            unrecorded: Counter::default(),
+            record_waiting: Gauge::default(),
+            record_missed: Family::default(),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            unauthorized: Counter::default(),
+            spans: Family::default(),
+            usage: UsageCounters::default(),
+        };
+        metrics.registered()
+    }
+}
+
+impl Metrics {
+    fn registered(mut self) -> Self {
+        let to = &mut self.registry;
+        table::REQUESTS.register(to, self.requests.clone());
+        table::REQUESTS_RUNNING.register(to, self.requests_running.clone());
+        table::REQUEST_SECONDS.register(to, self.request_seconds.clone());
+        table::OVERHEAD_SECONDS.register(to, self.overhead.clone());
+        table::ROUNDS.register(to, self.rounds.clone());
+        table::TOOL_CALLS.register(to, self.tools_called.clone());
+        table::TOOL_SECONDS.register(to, self.tool_seconds.clone());
+        table::MODEL_CALLS.register(to, self.models.clone());
+        table::MODEL_SECONDS.register(to, self.model_seconds.clone());
+        table::TOKENS.register(to, self.tokens.clone());
+        table::INTERVENTIONS.register(to, self.interventions.clone());
+        table::PROVIDER_KEYS.register(to, self.keys.clone());
+        table::IN_FORCE.register(to, self.in_force.clone());
+        table::MANIFEST_ERROR.register(to, self.manifest_error.clone());
+        table::TOOLS.register(to, self.tools.clone());
+        table::LINK.register(to, self.link.clone());
+        table::LINK_REPORTS.register(to, self.link_reports.clone());
+        table::UNRECORDED.register(to, self.unrecorded.clone());
+        table::RECORD_WAITING.register(to, self.record_waiting.clone());
+        table::RECORD_MISSED.register(to, self.record_missed.clone());
+        table::CONNECTIONS.register(to, self.connections.clone());
+        table::CONNECTIONS_REFUSED.register(to, self.connections_refused.clone());
+        table::UNAUTHORIZED.register(to, self.unauthorized.clone());
+        table::SPANS.register(to, self.spans.clone());
+        self
+    }
+
+    /// The text format, with `state` as it is now.
+    pub fn text(&self, state: &State) -> String {
+        self.show(state);
+        let mut text = String::new();
+        if encode(&mut text, &self.registry).is_err() {
+            // Only a formatter that refuses to write can fail, and a String does not.
+            tracing::error!("metrics could not be written");
+        }
+        text
+    }
+
+    fn show(&self, state: &State) {
+        let set = |gauge: &Gauge, value: usize| {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        set(&self.requests_running, state.requests_running);
+        set(&self.in_force, usize::from(state.in_force));
+        set(&self.manifest_error, usize::from(state.manifest_error));
+        set(&self.record_waiting, state.record_waiting);
+        let tools = |state, count| {
+            set(&self.tools.get_or_create(&StateLabels { state }), count);
+        };
+        tools("offered", state.tools_offered);
+        tools("withheld", state.tools_withheld);
+        for each in LinkState::ALL {
+            let labels = StateLabels { state: each.name() };
+            let is = usize::from(each == state.link);
+            set(&self.link.get_or_create(&labels), is);
+        }
+        // A provider that is gone must not stand there for ever.
+        self.keys.clear();
+        for (provider, keys) in &state.keys {
+            for (state, count) in [
+                ("usable", keys.usable),
+                ("cooling", keys.cooling),
+                ("retired", keys.retired),
+            ] {
+                let provider = provider.clone();
+                let labels = KeyLabels { provider, state };
+                set(&self.keys.get_or_create(&labels), count);
+            }
+        }
+    }
+
+    pub fn request(&self, dialect: &'static str, status: u16, duration: Duration) {
+        self.requests
+            .get_or_create(&RequestLabels { dialect, status })
+            .inc();
+        self.request_seconds
+            .get_or_create(&DialectLabels { dialect })
+            .observe(duration.as_secs_f64());
+        self.usage.request();
+    }
+
+    pub fn rounds(&self, rounds: u64) {
+        self.rounds.inc_by(rounds);
+        self.usage.rounds(rounds);
+    }
+
+    /// `tool` and `service` are names of the manifest; `sent`: how long the service was
+    /// waited for, where it was.
+    pub fn tool_call(&self, tool: &str, code: Option<&str>, service: &str, sent: Option<Duration>) {
+        let labels = ToolLabels {
+            tool: tool.to_string(),
+            outcome: outcome(code),
+        };
+        self.tools_called.get_or_create(&labels).inc();
+        if let Some(latency) = sent {
+            let service = service.to_string();
+            self.tool_seconds
+                .get_or_create(&ServiceLabels { service })
+                .observe(latency.as_secs_f64());
+        }
+    }
+
+    /// One attempt at a provider. `served`: how long it took, where it gave a reply.
+    pub fn model_call(&self, provider: &str, outcome: &'static str, served: Option<Duration>) {
+        let labels = ModelLabels {
+            provider: provider.to_string(),
+            outcome,
+        };
+        self.models.get_or_create(&labels).inc();
+        if let Some(duration) = served {
+            let provider = provider.to_string();
+            self.model_seconds
+                .get_or_create(&ProviderLabels { provider })
+                .observe(duration.as_secs_f64());
+        }
+    }
+
+    pub fn tokens(&self, prompt: u64, completion: u64) {
+        let count = |kind, tokens| {
+            self.tokens
+                .get_or_create(&KindLabels { kind })
+                .inc_by(tokens);
+        };
+        count("prompt", prompt);
+        count("completion", completion);
+        self.usage.tokens(prompt, completion);
+    }
+
+    /// `code` comes from a closed enum.
+    pub fn intervention(&self, code: &str) {
+        let code = code.to_string();
+        self.interventions.get_or_create(&CodeLabels { code }).inc();
+    }
+
+    pub fn overhead(&self, duration: Duration) {
+        self.overhead.observe(duration.as_secs_f64());
+    }
+
+    pub fn unrecorded(&self, lines: u64) {
+        self.unrecorded.inc_by(lines);
+    }
+
+    pub fn record_missed(&self, sink: &'static str) {
+        self.record_missed.get_or_create(&SinkLabels { sink }).inc();
+    }
+
+    pub fn unauthorized(&self) {
+        self.unauthorized.inc();
+    }
+
+    pub fn connection_opened(&self) {
+        self.connections.inc();
+    }
+
+    pub fn connection_closed(&self) {
+        self.connections.dec();
+    }
+
+    pub fn connection_refused(&self) {
+        self.connections_refused.inc();
+    }
+
+    pub fn link_report(&self, outcome: &'static str) {
+        self.link_reports
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc();
+    }
+
+    pub fn spans(&self, outcome: &'static str, count: usize) {
+        self.spans
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc_by(count as u64);
+    }
+}
+
+/// What is read when somebody asks.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub in_force: bool,
+    pub manifest_error: bool,
+    pub tools_offered: usize,
+    pub tools_withheld: usize,
+    pub requests_running: usize,
+    pub record_waiting: usize,
+    pub link: LinkState,
+    /// Of each provider of the manifest.
+    pub keys: Vec<(String, KeyCounts)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyCounts {
+    pub usable: usize,
+    pub cooling: usize,
+    pub retired: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkState {
+    /// This agent has none.
+    #[default]
+    Off,
+    /// The last report was answered.
+    Connected,
+    /// It was not, or none was made yet.
+    Failing,
+}
+
+impl LinkState {
+    const ALL: [LinkState; 3] = [LinkState::Off, LinkState::Connected, LinkState::Failing];
+
+    fn name(self) -> &'static str {
+        match self {
+            LinkState::Off => "off",
+            LinkState::Connected => "connected",
+            LinkState::Failing => "failing",
+        }
+    }
+}
+
+/// `ok` or the code. A service chooses its status, so statuses count by their class.
+fn outcome(code: Option<&str>) -> String {
+    match code {
+        None => "ok".to_string(),
+        Some(code) => match code.strip_prefix("http_").and_then(|it| it.chars().next()) {
+            Some(class) => format!("http_{class}xx"),
+            None => code.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table::{Kind, ROWS};
+    use super::*;
+
+    /// One of everything.
+    fn filled() -> String {
+        let metrics = Metrics::default();
+        let second = Duration::from_secs(1);
+        metrics.request("openai-chat", 200, second);
+        metrics.rounds(1);
+        metrics.tool_call("desk.quote", Some("http_503"), "desk", Some(second));
+        metrics.model_call("house", "ok", Some(second));
+        metrics.tokens(3, 4);
+        metrics.intervention("mixed_tool_order");
+        metrics.overhead(second);
+        metrics.unrecorded(2);
+        metrics.record_missed("stdout");
+        metrics.unauthorized();
+        metrics.connection_opened();
+        metrics.connection_refused();
+        metrics.link_report("ok");
+        metrics.spans("exported", 5);
+        metrics.text(&State {
+            keys: vec![("house".into(), KeyCounts::default())],
+            ..State::default()
+        })
+    }
+
+    #[test]
+    fn what_is_served_is_the_table_and_nothing_else() {
+        let text = filled();
+        for row in ROWS {
+            let kind = format!(
+                "# TYPE {}_{} {}\n",
+                table::PREFIX,
+                row.name,
+                row.kind.name()
+            );
+            assert!(text.contains(&kind), "{kind}{text}");
+            let help = format!("# HELP {}_{} {}.\n", table::PREFIX, row.name, row.help);
+            assert!(text.contains(&help), "{help}{text}");
+            let sample = match row.kind {
+                Kind::Counter | Kind::Gauge => row.queried(),
+                Kind::Histogram => format!("{}_count", row.queried()),
+            };
+            let line = text
+                .lines()
+                .find(|line| {
+                    line.starts_with(&format!("{sample}{{"))
+                        || line.starts_with(&format!("{sample} "))
+                })
+                .unwrap_or_else(|| panic!("{sample}: {text}"));
+            let labels: Vec<&str> = line
+                .split_once('{')
+                .and_then(|(_, rest)| rest.split_once('}'))
+                .map(|(labels, _)| {
+                    labels
+                        .split(',')
+                        .filter_map(|it| it.split('=').next())
+                        .collect()
+                })
+                .unwrap_or_default();
+            assert_eq!(labels, row.labels, "{line}");
+        }
+        assert_eq!(text.matches("# TYPE").count(), ROWS.len());
+    }
+
+    #[test]
+    fn a_service_s_statuses_are_few_series() {
+        let metrics = Metrics::default();
+        for status in 400..600 {
+            let code = format!("http_{status}");
+            metrics.tool_call("desk.quote", Some(&code), "desk", None);
+        }
+        let text = metrics.text(&State::default());
+        assert_eq!(text.matches("_tool_calls_total{").count(), 2, "{text}");
+        assert!(text.contains(r#"outcome="http_5xx"} 100"#), "{text}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Every metric, once: its name, type, labels and help. Registration takes its texts from
+//! here and `docs/metrics.md` is written from here, so that neither can say what the
+//! other does not.
+
+use prometheus_client::registry::{Metric, Registry};
+
+/// Stands before every name.
+pub const PREFIX: &str = "toolcrib_mediator";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; its name ends in `_total` on the wire.
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    /// As the text format says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Without prefix and suffix.
+    pub name: &'static str,
+    pub kind: Kind,
+    pub labels: &'static [&'static str],
+    /// One sentence without its full stop, as the text format adds one.
+    pub help: &'static str,
+}
+
+impl Row {
+    pub fn register(&self, registry: &mut Registry, metric: impl Metric) {
+        registry.register(self.name, self.help, metric);
+    }
+
+    /// What a query names. A histogram has `_bucket`, `_sum` and `_count` under it.
+    pub fn queried(&self) -> String {
+        let total = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        format!("{PREFIX}_{}{total}", self.name)
+    }
+}
+
+macro_rules! rows {
+    ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(pub const $id: Row = Row {
+            name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help,
+        };)*
+        /// In the order of the documentation.
+        pub const ROWS: &[Row] = &[$($id),*];
+    };
+}
+
+rows! {
+    REQUESTS = Counter "requests" ["dialect", "status"]
+        "Requests of the runner by the HTTP status they got; 499 where it hung up first";
+    REQUESTS_RUNNING = Gauge "requests_running" []
+        "Requests that run now";
+    REQUEST_SECONDS = Histogram "request_seconds" ["dialect"]
+        "Whole time of a request, from its headers to its last byte";
+    OVERHEAD_SECONDS = Histogram "overhead_seconds" []
+        "Time of a request that was spent neither waiting for a model nor for a tool";
+    ROUNDS = Counter "rounds" []
+        "Hidden rounds: replies of a model whose managed calls were answered here";
+    TOOL_CALLS = Counter "tool_calls" ["tool", "outcome"]
+        "Managed calls by tool of the manifest and outcome: ok, or the code that the model read";
+    TOOL_SECONDS = Histogram "tool_seconds" ["service"]
+        "Time of calls that were sent to a service";
+    MODEL_CALLS = Counter "model_calls" ["provider", "outcome"]
+        "Attempts to get a reply from a provider; one that fails over counts as one of each";
+    MODEL_SECONDS = Histogram "model_seconds" ["provider"]
+        "Time until a provider's reply was there, or its first byte where it is passed through";
+    TOKENS = Counter "tokens" ["kind"]
+        "Tokens that providers reported, prompt and completion";
+    INTERVENTIONS = Counter "interventions" ["code"]
+        "What was done to a turn beside executing its calls";
+    PROVIDER_KEYS = Gauge "provider_keys" ["provider", "state"]
+        "Keys of a provider by state: usable, cooling after a 429, retired after a 401 or an exhausted quota";
+    IN_FORCE = Gauge "manifest_in_force" []
+        "1 while a manifest is served, 0 while everything is denied";
+    MANIFEST_ERROR = Gauge "manifest_error" []
+        "1 while the files that are there are not the ones that are served";
+    TOOLS = Gauge "tools" ["state"]
+        "Tools of the manifest: offered, and withheld for a reason that /readyz names";
+    LINK = Gauge "link" ["state"]
+        "1 for the state of the link to the operator: off, connected or failing; 0 for the others";
+    LINK_REPORTS = Counter "link_reports" ["outcome"]
+        "Reports to the operator: ok or failed";
+    UNRECORDED = Counter "unrecorded" []
+        "Lines of the record that neither disk nor stdout took";
+    RECORD_WAITING = Gauge "record_waiting_bytes" []
+        "Bytes of the record that wait in memory for a disk that refuses them";
+    RECORD_MISSED = Counter "record_missed" ["sink"]
+        "Lines of the record that one of disk and stdout did not take; the other has them";
+    CONNECTIONS = Gauge "connections" []
+        "Connections of the runner that are open";
+    CONNECTIONS_REFUSED = Counter "connections_refused" []
+        "Connections that were turned away with 503 since too many were open";
+    UNAUTHORIZED = Counter "unauthorized" []
+        "Requests without a valid token, whatever was wrong with it";
+    SPANS = Counter "spans" ["outcome"]
+        "OpenTelemetry spans: exported, or dropped since the queue was full or the receiver refused them";
+}
+
+/// `docs/metrics.md`.
+pub fn document() -> String {
+    let mut text = String::from(INTRODUCTION);
+    for row in ROWS {
+        let labels: Vec<String> = row.labels.iter().map(|it| format!("`{it}`")).collect();
+        text.push_str(&format!(
+            "| `{}` | {} | {} | {} |\n",
+            row.queried(),
+            row.kind.name(),
+            labels.join(", "),
+            row.help,
+        ));
+    }
+    text
+}
+
+const INTRODUCTION: &str = "\
+# The mediator's metrics
+
+Prometheus' text format, on the admin listener: `http://127.0.0.1:4142/metrics` inside the
+pod, and on a port of its own where the chart's `mediator.metricsPort` opens one.
+
+Labels take names that were compiled (tools and services of the manifest, providers) and
+words of closed lists; nothing that a model or a runner writes becomes a time series. This
+file is written from the table that the program registers its metrics from.
+
+| name | type | labels | meaning |
+|---|---|---|---|
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_is_this_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(path, document()).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            written == document(),
+            "run: UPDATE_EXPECT=1 cargo test -p toolcrib-sidecar --lib metrics"
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! What the mediator has done since it started, as plain sums for the operator's link.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use toolcrib_manifest::Usage;
+
+/// How one call that reached its dispatch counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    Succeeded,
+    Failed,
+    /// It was not sent.
+    Denied,
+}
+
+#[derive(Debug, Default)]
+pub struct UsageCounters {
+    requests: AtomicU64,
+    rounds: AtomicU64,
+    calls: AtomicU64,
+    failed: AtomicU64,
+    denied: AtomicU64,
+    prompt_tokens: AtomicU64,
+    completion_tokens: AtomicU64,
+    last_call: Mutex<Option<String>>,
+}
+
+impl UsageCounters {
+    pub fn read(&self) -> Usage {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let last_call = self.last_call.lock();
+        Usage {
+            requests: read(&self.requests),
+            rounds: read(&self.rounds),
+            calls: read(&self.calls),
+            failed: read(&self.failed),
+            denied: read(&self.denied),
+            prompt_tokens: read(&self.prompt_tokens),
+            completion_tokens: read(&self.completion_tokens),
+            last_call: last_call.unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    pub fn call(&self, kind: CallKind, at: String) {
+        match kind {
+            CallKind::Succeeded => {}
+            CallKind::Failed => add(&self.failed, 1),
+            CallKind::Denied => {
+                add(&self.denied, 1);
+                return;
+            }
+        }
+        add(&self.calls, 1);
+        let mut last = self
+            .last_call
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = Some(at);
+    }
+
+    pub(super) fn request(&self) {
+        add(&self.requests, 1);
+    }
+
+    pub(super) fn rounds(&self, rounds: u64) {
+        add(&self.rounds, rounds);
+    }
+
+    pub(super) fn tokens(&self, prompt: u64, completion: u64) {
+        add(&self.prompt_tokens, prompt);
+        add(&self.completion_tokens, completion);
+    }
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
