@@ -32,9 +32,9 @@ impl Log {
         Ok(log)
     }
 
-    /// Whether a line of this length can ever be kept.
+    /// Whether a line of this length, and its end, can ever be kept.
     pub fn fits(&self, line: &[u8]) -> bool {
-        line.len() as u64 + 1 <= self.half
+        (line.len() as u64) < self.half
     }
 
     /// The whole line, or none of it.
