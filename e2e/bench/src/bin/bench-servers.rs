@@ -1,0 +1,124 @@
+//! The far side of every measurement: a scripted model and a tool service on one address.
+//! They read as little as they can, so that what is measured stands between, not here.
+//!
+//! The model's name says what it does: after `-r` how many tool rounds it asks for, and a
+//! request with `"stream":true` is streamed.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use clap::Parser;
+use futures::stream::{self, BoxStream, StreamExt};
+use http::header::CONTENT_TYPE;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Either, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use memchr::memmem;
+use tokio::net::TcpListener;
+
+#[derive(Parser)]
+struct Args {
+    #[arg(long)]
+    listen: SocketAddr,
+}
+
+type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
+
+/// Events of a stream, and the pause between two of them.
+const EVENTS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(2);
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(args.listen).await.context("listen")?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        tokio::spawn(async move {
+            let connection = hyper::server::conn::http1::Builder::new();
+            // Err: the other side hung up, which ends a benchmark's connection.
+            connection
+                .serve_connection(TokioIo::new(stream), service_fn(answer))
+                .await
+                .ok();
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+    let is_model = request.uri().path().ends_with("/chat/completions");
+    let body = request.into_body().collect().await?.to_bytes();
+    Ok(if is_model { model(&body)? } else { tool()? })
+}
+
+fn tool() -> anyhow::Result<Response<Body>> {
+    const DEPTH: &[u8] = br#"{"pond":"north","depth_m":3.25,"measured_at":"2026-02-03T04:05:06Z","points":[{"x":1,"y":2,"depth_m":3.1},{"x":4,"y":2,"depth_m":3.3},{"x":4,"y":7,"depth_m":3.35}],"surveyor":"heron-2","temperature_c":11.5,"note":"reeds along the western bank were not measured"}"#;
+    whole(Bytes::from_static(DEPTH))
+}
+
+fn model(body: &[u8]) -> anyhow::Result<Response<Body>> {
+    let finder = |needle: &[u8]| memmem::find(body, needle).map(|at| at + needle.len());
+    let wanted = finder(b"otter-r")
+        .and_then(|at| body.get(at))
+        .map_or(0, |digit| usize::from(digit.saturating_sub(b'0')));
+    let done = memmem::find_iter(body, br#""role":"tool""#).count();
+    if finder(br#""stream":true"#).is_some() {
+        return streamed();
+    }
+    if done < wanted {
+        let text = format!(
+            r#"{{"id":"chatcmpl-{done}","object":"chat.completion","created":1770091506,"model":"otter","choices":[{{"index":0,"message":{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{done}","type":"function","function":{{"name":"pond__depth_0","arguments":"{{\"spot\":\"reed {done}\"}}"}}}}]}},"finish_reason":"tool_calls"}}],"usage":{{"prompt_tokens":211,"completion_tokens":17,"total_tokens":228}}}}"#
+        );
+        return whole(text.into());
+    }
+    const TEXT: &[u8] = br#"{"id":"chatcmpl-last","object":"chat.completion","created":1770091506,"model":"otter","choices":[{"index":0,"message":{"role":"assistant","content":"The pond is 3.25 m deep at its northern end, and shallower along the reeds, where nobody measured. Come back in spring, when the water is lower and the herons are elsewhere."},"finish_reason":"stop"}],"usage":{"prompt_tokens":211,"completion_tokens":43,"total_tokens":254}}"#;
+    whole(Bytes::from_static(TEXT))
+}
+
+fn whole(body: Bytes) -> anyhow::Result<Response<Body>> {
+    Ok(Response::builder()
+        .header(CONTENT_TYPE, "application/json")
+        .body(Either::Left(Full::new(body)))?)
+}
+
+fn streamed() -> anyhow::Result<Response<Body>> {
+    let event = |at: usize| {
+        let text = match at {
+            EVENTS => concat!(
+                r#"data: {"id":"chatcmpl-last","object":"chat.completion.chunk","created":1770091506,"model":"otter","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+                "\n\ndata: [DONE]\n\n"
+            )
+            .to_string(),
+            _ => format!(
+                "data: {}\n\n",
+                format_args!(r#"{{"id":"chatcmpl-last","object":"chat.completion.chunk","created":1770091506,"model":"otter","choices":[{{"index":0,"delta":{{"role":"assistant","content":"word {at} "}},"finish_reason":null}}]}}"#)
+            ),
+        };
+        Ok(Frame::data(Bytes::from(text)))
+    };
+    let events = stream::iter(0..=EVENTS)
+        .then(move |at| async move {
+            // The first at once: time to first byte is then the way's, not the model's.
+            if at > 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            event(at)
+        })
+        .boxed();
+    Ok(Response::builder()
+        .header(CONTENT_TYPE, "text/event-stream")
+        .body(Either::Right(StreamBody::new(events)))?)
+}

@@ -1,0 +1,470 @@
+//! The measurements of the mediator, each beside the bare proxy.
+//!
+//! Both are driven in alternating slices over the same kept-alive connections, so that
+//! what else the machine does meets both. CPU time is the program's own, of all its
+//! threads; latency, throughput and time to first byte are the load generator's, which
+//! shares the cores with everything else.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use tempfile::TempDir;
+
+use crate::Plan;
+use crate::load::{Load, Step, Timing, Work};
+use crate::manifest;
+use crate::process::{Program, free_addresses};
+use crate::report::Row;
+
+const CHAT: &str = "/v1/chat/completions";
+const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
+/// Concurrency of the cases that do not name another.
+const CONNECTIONS: usize = 8;
+/// A promise of its own is about this many.
+const MANY: usize = 32;
+const MIB: f64 = 1024.0;
+
+/// What there is to compare, by name.
+struct Case {
+    name: &'static str,
+    /// Tools in the manifest.
+    tools: usize,
+    /// What the runner sends.
+    body: Bytes,
+    /// Hidden rounds of a turn; the bare proxy passes each of its hops.
+    rounds: usize,
+    streamed: bool,
+    /// CPU, as a multiple of the bare proxy's.
+    cpu_at_most: Option<f64>,
+    first_byte_at_most: Option<f64>,
+    /// Of the plan's work per slice: one in so many.
+    fraction: usize,
+}
+
+pub async fn all(plan: &Plan) -> Result<Vec<Row>> {
+    let bench = Bench::start(plan).await?;
+    let mut rows = Vec::new();
+    for case in cases() {
+        if plan.wants(case.name) {
+            rows.extend(bench.compare(plan, &case).await?);
+        }
+    }
+    if plan.wants("start") {
+        rows.extend(bench.start_and_idle(plan).await?);
+    }
+    if plan.wants("32 connections") {
+        rows.extend(bench.many(plan).await?);
+    }
+    if plan.wants("half of saturation") {
+        rows.extend(bench.half_of_saturation(plan).await?);
+    }
+    Ok(rows)
+}
+
+fn cases() -> Vec<Case> {
+    let case = |name, tools, body: String, rounds, fraction| Case {
+        name,
+        tools,
+        body: body.into(),
+        rounds,
+        streamed: false,
+        cpu_at_most: None,
+        first_byte_at_most: None,
+        fraction,
+    };
+    vec![
+        Case {
+            cpu_at_most: Some(1.3),
+            ..case("pass-through: no managed tools", 0, chat(0, false), 0, 1)
+        },
+        Case {
+            cpu_at_most: Some(2.0),
+            ..case("10 managed tools, no call", 10, chat(0, false), 0, 1)
+        },
+        Case {
+            cpu_at_most: Some(2.0),
+            ..case("2 hidden rounds (5 hops)", 10, chat(2, false), 2, 4)
+        },
+        case("8 hidden rounds (17 hops)", 10, chat(8, false), 8, 12),
+        Case {
+            cpu_at_most: Some(2.0),
+            ..case("100 KB history, 40 runner tools", 10, long_chat(), 0, 3)
+        },
+        case("120 managed tools, no call", 120, chat(0, false), 0, 2),
+        Case {
+            streamed: true,
+            first_byte_at_most: Some(1.1),
+            ..case("streamed, pass-through", 0, chat(0, true), 0, 4)
+        },
+        Case {
+            streamed: true,
+            ..case(
+                "streamed, 10 managed tools (Buffered)",
+                10,
+                chat(0, true),
+                0,
+                4,
+            )
+        },
+    ]
+}
+
+/// The far side, the reference before it, and where the mediator is.
+struct Bench {
+    bare: Program,
+    bare_address: SocketAddr,
+    servers_address: SocketAddr,
+    _servers: Program,
+}
+
+/// A mediator with its files; they go with it.
+struct Mediator {
+    program: Program,
+    address: SocketAddr,
+    ready_after: Duration,
+    _files: TempDir,
+}
+
+/// What slices of one side came to.
+#[derive(Default)]
+struct Side {
+    cpu: u64,
+    items: usize,
+    busy: Duration,
+    timings: Vec<Timing>,
+}
+
+impl Bench {
+    async fn start(plan: &Plan) -> Result<Self> {
+        let [servers_address, bare_address] = free_addresses()?;
+        let (servers_text, bare_text) = (servers_address.to_string(), bare_address.to_string());
+        let mut servers = Program::start(
+            &plan.programs.join("bench-servers"),
+            &["--listen", &servers_text],
+        )?;
+        servers.ready(servers_address, TOOL).await?;
+        let mut bare = Program::start(
+            &plan.programs.join("bare-proxy"),
+            &["--listen", &bare_text, "--upstream", &servers_text],
+        )?;
+        bare.ready(bare_address, TOOL).await?;
+        Ok(Self {
+            bare,
+            bare_address,
+            servers_address,
+            _servers: servers,
+        })
+    }
+
+    async fn mediator(&self, plan: &Plan, tools: usize) -> Result<Mediator> {
+        let files = tempfile::tempdir().context("a folder for the mediator's files")?;
+        let config = files.path().join("config");
+        std::fs::create_dir(&config)?;
+        manifest::write(&config, self.servers_address, tools)?;
+        let [address, admin] = free_addresses()?;
+        let arguments = [
+            "--config-dir".into(),
+            config.display().to_string(),
+            "--history-dir".into(),
+            files.path().join("history").display().to_string(),
+            "--listen".into(),
+            address.to_string(),
+            "--admin-listen".into(),
+            admin.to_string(),
+            "--pod".into(),
+            "otter-0".into(),
+        ];
+        let begun = Instant::now();
+        let mut program = Program::start(&plan.programs.join("toolcrib-sidecar"), &arguments)?;
+        program.ready(admin, "/readyz").await?;
+        Ok(Mediator {
+            program,
+            address,
+            ready_after: begun.elapsed(),
+            _files: files,
+        })
+    }
+
+    async fn compare(&self, plan: &Plan, case: &Case) -> Result<Vec<Row>> {
+        let mediator = self.mediator(plan, case.tools).await?;
+        let mediated = Arc::new(Work(vec![Step {
+            path: CHAT,
+            body: case.body.clone(),
+        }]));
+        let passed = Arc::new(hop_by_hop(case));
+        let mut to_bare = Load::connect(self.bare_address, CONNECTIONS).await?;
+        let mut to_mediator = Load::connect(mediator.address, CONNECTIONS).await?;
+        let items = (plan.requests / case.fraction).max(CONNECTIONS);
+        if case.tools > 0 {
+            // A mediator that has hidden rounds to look for, as after its first turns.
+            let turn = Arc::new(Work(vec![Step {
+                path: CHAT,
+                body: chat(2, false).into(),
+            }]));
+            to_mediator.run(&turn, CONNECTIONS).await?;
+        }
+        to_bare.run(&passed, items / 2).await?;
+        to_mediator.run(&mediated, items / 2).await?;
+
+        let (mut bare, mut ours) = (Side::default(), Side::default());
+        let mut ratios = Vec::with_capacity(plan.pairs);
+        for _ in 0..plan.pairs {
+            let reference = bare.slice(&self.bare, &mut to_bare, &passed, items).await?;
+            let measured = ours
+                .slice(&mediator.program, &mut to_mediator, &mediated, items)
+                .await?;
+            ratios.push(measured / reference);
+        }
+        ratios.sort_by(f64::total_cmp);
+        let whole = |timing: &Timing| timing.whole;
+        let first = |timing: &Timing| timing.first_byte;
+        let micros = |side: &Side, of: fn(&Timing) -> Duration, p| side.percentile(of, p);
+        let pair = |measure, unit, of: &dyn Fn(&Side) -> f64| {
+            Row::beside(case.name, measure, unit, of(&bare), of(&ours))
+        };
+        let mut cpu = pair("CPU per request", "µs", &Side::cpu_micros);
+        cpu.ratio = Some(ratios[ratios.len() / 2]);
+        cpu.spread = Some((ratios[0], ratios[ratios.len() - 1]));
+        if let Some(bound) = case.cpu_at_most {
+            cpu = cpu.ratio_at_most(bound);
+        }
+        let mut rows = vec![cpu];
+        if case.streamed {
+            let mut row = pair("first byte p50", "µs", &|side| micros(side, first, 0.5));
+            if let Some(bound) = case.first_byte_at_most {
+                row = row.ratio_at_most(bound);
+            }
+            rows.push(row);
+            rows.push(pair("first byte p99", "µs", &|side| {
+                micros(side, first, 0.99)
+            }));
+        }
+        rows.push(pair("latency p50", "µs", &|side| micros(side, whole, 0.5)));
+        rows.push(pair("latency p99", "µs", &|side| {
+            micros(side, whole, 0.99)
+        }));
+        rows.push(pair("throughput", "/s", &Side::per_second));
+        let (now, most) = mediator.program.memory()?;
+        let (bare_now, _) = self.bare.memory()?;
+        let memory = Row::beside(
+            case.name,
+            "memory",
+            "MiB",
+            bare_now as f64 / MIB,
+            now.max(most) as f64 / MIB,
+        );
+        rows.push(memory);
+        Ok(rows)
+    }
+
+    async fn start_and_idle(&self, plan: &Plan) -> Result<Vec<Row>> {
+        let mut ready = Vec::new();
+        let mut idle = 0;
+        for _ in 0..plan.pairs.max(2) {
+            let mediator = self.mediator(plan, 10).await?;
+            ready.push(mediator.ready_after.as_secs_f64() * 1e3);
+            idle = mediator.program.memory()?.0;
+        }
+        ready.sort_by(f64::total_cmp);
+        Ok(vec![
+            Row::alone("start", "exec to ready, p50", "ms", ready[ready.len() / 2]).at_most(50.0),
+            Row::alone("start", "idle memory", "MiB", idle as f64 / MIB).at_most(8.0),
+        ])
+    }
+
+    /// Its own process: the peak of memory is this load's.
+    async fn many(&self, plan: &Plan) -> Result<Vec<Row>> {
+        let mediator = self.mediator(plan, 10).await?;
+        let turn = Arc::new(Work(vec![Step {
+            path: CHAT,
+            body: chat(2, false).into(),
+        }]));
+        let mut load = Load::connect(mediator.address, MANY).await?;
+        load.run(&turn, plan.requests * plan.pairs / 4).await?;
+        let (_, most) = mediator.program.memory()?;
+        let name = "32 connections of 2-round turns";
+        Ok(vec![
+            Row::alone(name, "memory, peak", "MiB", most as f64 / MIB).at_most(24.0),
+        ])
+    }
+
+    /// What a hidden round adds where nothing queues: turns at half of the rate at which
+    /// the bare proxy passes as many hops, against the same hops with nobody between.
+    async fn half_of_saturation(&self, plan: &Plan) -> Result<Vec<Row>> {
+        const ROUNDS: usize = 2;
+        let case = Case {
+            name: "half of saturation",
+            tools: 10,
+            body: chat(ROUNDS, false).into(),
+            rounds: ROUNDS,
+            streamed: false,
+            cpu_at_most: None,
+            first_byte_at_most: None,
+            fraction: 1,
+        };
+        let hops = Arc::new(hop_by_hop(&case));
+        let turn = Arc::new(Work(vec![Step {
+            path: CHAT,
+            body: case.body.clone(),
+        }]));
+        let items = plan.requests / 2;
+        let mut to_bare = Load::connect(self.bare_address, MANY).await?;
+        to_bare.run(&hops, items / 2).await?;
+        let began = Instant::now();
+        let done = to_bare.run(&hops, items).await?.len();
+        let rate = done as f64 / began.elapsed().as_secs_f64() / 2.0;
+
+        let mediator = self.mediator(plan, case.tools).await?;
+        let mut to_mediator = Load::connect(mediator.address, MANY).await?;
+        let mut direct = Load::connect(self.servers_address, MANY).await?;
+        to_mediator.run(&turn, items / 2).await?;
+        let (mut straight, mut ours) = (Side::default(), Side::default());
+        for _ in 0..plan.pairs.div_ceil(2) {
+            straight
+                .timings
+                .extend(direct.at_rate(&hops, items, rate).await?);
+            ours.timings
+                .extend(to_mediator.at_rate(&turn, items, rate).await?);
+        }
+        let whole = |timing: &Timing| timing.whole;
+        let per_round = |p| {
+            let added = ours.percentile(whole, p) - straight.percentile(whole, p);
+            added / 1e3 / ROUNDS as f64
+        };
+        Ok(vec![
+            Row::alone(case.name, "turns per second", "/s", rate),
+            Row::alone(
+                case.name,
+                "added per hidden round, p50",
+                "ms",
+                per_round(0.5),
+            ),
+            Row::alone(
+                case.name,
+                "added per hidden round, p99",
+                "ms",
+                per_round(0.99),
+            )
+            .at_most(0.5),
+        ])
+    }
+}
+
+impl Side {
+    /// One slice; the CPU time of one item, in nanoseconds.
+    async fn slice(
+        &mut self,
+        program: &Program,
+        load: &mut Load,
+        work: &Arc<Work>,
+        items: usize,
+    ) -> Result<f64> {
+        let before = program.cpu()?;
+        let began = Instant::now();
+        let timings = load.run(work, items).await?;
+        self.busy += began.elapsed();
+        // What is written behind the answer belongs to the request too.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let cpu = program.cpu()? - before;
+        self.cpu += cpu;
+        self.items += timings.len();
+        let each = cpu as f64 / timings.len() as f64;
+        self.timings.extend(timings);
+        Ok(each)
+    }
+
+    fn cpu_micros(&self) -> f64 {
+        self.cpu as f64 / 1e3 / self.items as f64
+    }
+
+    fn per_second(&self) -> f64 {
+        self.items as f64 / self.busy.as_secs_f64()
+    }
+
+    /// In microseconds.
+    fn percentile(&self, of: fn(&Timing) -> Duration, p: f64) -> f64 {
+        let mut all: Vec<Duration> = self.timings.iter().map(of).collect();
+        all.sort_unstable();
+        let at = ((all.len() as f64 - 1.0) * p).round() as usize;
+        all[at].as_secs_f64() * 1e6
+    }
+}
+
+/// Every hop that the mediator makes for this case: model, tool, model, …
+fn hop_by_hop(case: &Case) -> Work {
+    let model = Step {
+        path: CHAT,
+        body: case.body.clone(),
+    };
+    let tool = Step {
+        path: TOOL,
+        body: Bytes::new(),
+    };
+    let mut steps = vec![model.clone()];
+    for _ in 0..case.rounds {
+        steps.extend([tool.clone(), model.clone()]);
+    }
+    Work(steps)
+}
+
+/// A short conversation whose model wants so many rounds.
+fn chat(rounds: usize, stream: bool) -> String {
+    format!(
+        r#"{{"model":"house/otter-r{rounds}","stream":{stream},"temperature":0.2,"messages":[{{"role":"system","content":"You look after the pond. Be brief, and say where a figure comes from."}},{{"role":"user","content":"How deep is it at the northern end, and has anybody measured the reeds?"}}]}}"#
+    )
+}
+
+/// About 100 KB of history, as agents send them after some hours: prose, code, calls and results of
+/// the runner's own 40 tools.
+fn long_chat() -> String {
+    let prose = "The reeds were cut back in spring\\nso the shore is \\\"open\\\" again; see the notes of the 3rd. ";
+    let mut messages =
+        vec![r#"{"role":"system","content":"You look after the pond."}"#.to_string()];
+    for turn in 0..30 {
+        messages.push(format!(
+            r#"{{"role":"user","content":"Question {turn}: {}"}}"#,
+            prose.repeat(6)
+        ));
+        messages.push(format!(
+            r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_r{turn}","type":"function","function":{{"name":"read_file_{turn}","arguments":"{{\"path\":\"/notes/{turn}.md\",\"lines\":[1,40]}}"}}}}]}}"#
+        ));
+        messages.push(format!(
+            r#"{{"role":"tool","tool_call_id":"call_r{turn}","content":"{}"}}"#,
+            prose.repeat(18)
+        ));
+        messages.push(format!(
+            r#"{{"role":"assistant","content":"Answer {turn}: {}"}}"#,
+            prose.repeat(8)
+        ));
+    }
+    messages.push(r#"{"role":"user","content":"And today?"}"#.to_string());
+    let tools: Vec<String> = (0..40)
+        .map(|at| {
+            format!(
+                r#"{{"type":"function","function":{{"name":"read_file_{at}","description":"Read lines of a file of the notes","parameters":{{"type":"object","properties":{{"path":{{"type":"string","description":"Path from the root of the notes"}},"lines":{{"type":"array","items":{{"type":"integer"}}}}}},"required":["path"]}}}}}}"#
+            )
+        })
+        .collect();
+    format!(
+        r#"{{"model":"house/otter-r0","messages":[{}],"tools":[{}]}}"#,
+        messages.join(","),
+        tools.join(",")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_json_of_the_size_they_say() {
+        for body in [chat(2, true), chat(0, false), long_chat()] {
+            serde_json::from_str::<serde_json::Value>(&body).unwrap();
+        }
+        let size = long_chat().len();
+        assert!((105_000..120_000).contains(&size), "{size}");
+    }
+}

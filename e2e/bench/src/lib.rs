@@ -1,0 +1,64 @@
+//! What the mediator and the compiler cost, measured beside a reference in the same run.
+//!
+//! A figure of one machine on one day says little, and machines are noisy; so each cost is
+//! a ratio to a named reference that did the same work seconds before or after. For the
+//! mediator that is `bare-proxy`, a reverse proxy on bare hyper; for the compiler it is
+//! serde_json reading and writing the same bytes.
+//!
+//! - [`machine`]: what the figures were measured on;
+//! - [`process`]: programs under measurement: CPU time, memory, readiness;
+//! - [`manifest`]: the mediator's four files;
+//! - [`load`]: the load generator, closed loop and at a fixed rate;
+//! - [`cases`]: the measurements of the mediator;
+//! - [`report`]: rows, as a table and as JSON.
+//!
+//! CPU time per request is what the targets are about: it holds still where latency and
+//! throughput do not. Nothing here asserts a figure: a target missed is a row that says so.
+
+pub mod cases;
+pub mod load;
+pub mod machine;
+pub mod manifest;
+pub mod process;
+pub mod report;
+
+use std::path::PathBuf;
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the programs under measurement are.
+    pub programs: PathBuf,
+    /// Alternations of reference and mediator per case.
+    pub pairs: usize,
+    /// Work of one slice, in requests of the cheapest case.
+    pub requests: usize,
+    /// Only cases whose name contains this.
+    pub only: Option<String>,
+}
+
+impl Plan {
+    /// For figures: minutes.
+    pub fn full(programs: PathBuf) -> Self {
+        Self {
+            programs,
+            pairs: 12,
+            requests: 1200,
+            only: None,
+        }
+    }
+
+    /// Shows that everything runs; its figures mean nothing.
+    pub fn short(programs: PathBuf) -> Self {
+        Self {
+            programs,
+            pairs: 1,
+            requests: 34,
+            only: None,
+        }
+    }
+
+    pub fn wants(&self, case: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| case.contains(only))
+    }
+}

@@ -1,0 +1,147 @@
+//! The load generator. One item of work is one or more requests in a row on one
+//! connection: a turn through the mediator is one request, through the bare proxy it is
+//! every hop that the mediator makes for it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use http::Request;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::manifest::TOKEN;
+
+/// A request that hangs is a failed run.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Requests in a row.
+#[derive(Clone, Debug)]
+pub struct Work(pub Vec<Step>);
+
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub path: &'static str,
+    /// Empty: GET.
+    pub body: Bytes,
+}
+
+/// How long one item of work took.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    pub first_byte: Duration,
+    pub whole: Duration,
+}
+
+/// Kept-alive connections to one address.
+#[derive(Debug)]
+pub struct Load {
+    connections: Vec<SendRequest<Full<Bytes>>>,
+}
+
+impl Load {
+    pub async fn connect(address: SocketAddr, connections: usize) -> Result<Self> {
+        let mut senders = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            let stream = TcpStream::connect(address).await.context("connect")?;
+            stream.set_nodelay(true)?;
+            let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+            // Ends with its sender; an error shows at the next request.
+            tokio::spawn(connection);
+            senders.push(sender);
+        }
+        Ok(Self {
+            connections: senders,
+        })
+    }
+
+    /// Closed loop: each connection sends its next item when it has the answer.
+    pub async fn run(&mut self, work: &Arc<Work>, items: usize) -> Result<Vec<Timing>> {
+        let share = items.div_ceil(self.connections.len());
+        self.drive(work, share, None).await
+    }
+
+    /// So many items a second over all connections. Their times count from the sending.
+    pub async fn at_rate(
+        &mut self,
+        work: &Arc<Work>,
+        items: usize,
+        per_second: f64,
+    ) -> Result<Vec<Timing>> {
+        let share = items.div_ceil(self.connections.len());
+        let period = Duration::from_secs_f64(self.connections.len() as f64 / per_second);
+        self.drive(work, share, Some(period)).await
+    }
+
+    async fn drive(
+        &mut self,
+        work: &Arc<Work>,
+        share: usize,
+        period: Option<Duration>,
+    ) -> Result<Vec<Timing>> {
+        let mut tasks = JoinSet::new();
+        let count = self.connections.len() as u32;
+        let begin = Instant::now();
+        for (index, mut sender) in self.connections.drain(..).enumerate() {
+            let work = work.clone();
+            tasks.spawn(async move {
+                let mut timings = Vec::with_capacity(share);
+                for number in 0..share {
+                    if let Some(period) = period {
+                        let due = begin + period * number as u32 + period * index as u32 / count;
+                        tokio::time::sleep_until(due.into()).await;
+                    }
+                    let item = one(&mut sender, &work);
+                    timings.push(tokio::time::timeout(PATIENCE, item).await??);
+                }
+                anyhow::Ok((sender, timings))
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(done) = tasks.join_next().await {
+            let (sender, timings) = done??;
+            self.connections.push(sender);
+            all.extend(timings);
+        }
+        Ok(all)
+    }
+}
+
+async fn one(sender: &mut SendRequest<Full<Bytes>>, work: &Work) -> Result<Timing> {
+    let began = Instant::now();
+    let mut first_byte = Duration::ZERO;
+    for step in &work.0 {
+        sender.ready().await?;
+        let method = if step.body.is_empty() { "GET" } else { "POST" };
+        let request = Request::builder()
+            .method(method)
+            .uri(step.path)
+            .header(HOST, "mediator")
+            .header(CONTENT_TYPE, "application/json")
+            .header(AUTHORIZATION, format!("Bearer {TOKEN}"))
+            .header("user-agent", "bench/1")
+            .body(Full::new(step.body.clone()))?;
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            if length == 0 {
+                first_byte = began.elapsed();
+            }
+            length += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        ensure!(status.is_success(), "{} answered {status}", step.path);
+        ensure!(length > 0, "{} answered nothing", step.path);
+    }
+    Ok(Timing {
+        first_byte,
+        whole: began.elapsed(),
+    })
+}

@@ -1,0 +1,59 @@
+//! `toolcrib-bench`: parses, measures, prints.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+use toolcrib_bench::machine::Machine;
+use toolcrib_bench::{Plan, cases, report};
+
+/// Costs of the mediator and the compiler, as ratios to a reference in the same run.
+#[derive(Parser)]
+#[command(name = "toolcrib-bench")]
+struct Args {
+    /// One JSON object instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// Everything once: shows that it runs, measures nothing.
+    #[arg(long)]
+    short: bool,
+    /// Only cases whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Directory of toolcrib-sidecar, bare-proxy and bench-servers; missing: this program's.
+    #[arg(long)]
+    programs: Option<PathBuf>,
+    /// Alternations of reference and mediator per case.
+    #[arg(long)]
+    pairs: Option<usize>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let programs = match args.programs {
+        Some(programs) => programs,
+        None => {
+            let own = std::env::current_exe().context("find this program")?;
+            own.parent().context("a program is in a folder")?.to_owned()
+        }
+    };
+    let mut plan = if args.short {
+        Plan::short(programs)
+    } else {
+        Plan::full(programs)
+    };
+    plan.only = args.only;
+    plan.pairs = args.pairs.unwrap_or(plan.pairs).max(1);
+    let machine = Machine::this();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let rows = runtime.block_on(cases::all(&plan))?;
+    if args.json {
+        println!("{}", report::json(&machine, &rows)?);
+    } else {
+        print!("{}", report::table(&machine, &rows));
+    }
+    Ok(())
+}

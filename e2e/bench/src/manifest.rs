@@ -1,0 +1,85 @@
+//! The mediator's four files, for an agent with so many tools of one service.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// What the runner sends; the file has its hash.
+pub const TOKEN: &str = "otter:runner-5d0e27c4";
+
+/// Writes the files of an agent whose model and tools are at `servers`.
+pub fn write(dir: &Path, servers: SocketAddr, tools: usize) -> Result<()> {
+    let tools: Vec<Value> = (0..tools).map(|at| tool(at, servers)).collect();
+    let others = [
+        ("tools.json", json!({"version": 1, "tools": tools})),
+        (
+            "providers.json",
+            json!({"version": 1, "providers": {"house": {
+                "auth": "bearer",
+                "endpoints": [{
+                    "base_url": format!("http://{servers}/v1"),
+                    "dialect": "openai",
+                    "responses": false,
+                }],
+                "keys": [{"id": "house/key", "secret": "sk-house-9b1c44e07d2f4a55"}],
+            }}}),
+        ),
+        ("feeds.json", json!([])),
+    ];
+    let mut digests = serde_json::Map::new();
+    for (name, value) in &others {
+        let text = value.to_string();
+        digests.insert(name.to_string(), sha256(&text).into());
+        fs::write(dir.join(name), text)?;
+    }
+    let agent = json!({
+        "version": 1,
+        "agent": "otter",
+        "namespace": "pond",
+        "claw_id": "otter",
+        "tokens": [{"id": "token", "sha256": sha256(TOKEN)}],
+        "max_tier": "Elevated",
+        "files": digests,
+    });
+    fs::write(dir.join("agent.json"), agent.to_string())?;
+    Ok(())
+}
+
+/// Of a usual size: a sentence, and a schema of some fields.
+fn tool(at: usize, servers: SocketAddr) -> Value {
+    json!({
+        "name": format!("pond.depth_{at}"),
+        "description": "How deep the pond is at a spot, with the time of the last measurement \
+            and what the surveyor wrote beside it.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "spot": {"type": "string", "description": "Name of the spot, as on the map"},
+                "unit": {"type": "string", "enum": ["m", "ft"]},
+                "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+                "since": {"type": "string", "description": "RFC 3339"},
+                "claw_id": {"type": "string"},
+            },
+            "required": ["spot", "claw_id"],
+            "additionalProperties": false,
+        },
+        "annotations": {"readOnly": true},
+        "execution": {
+            "transport": "http",
+            "service": "pond",
+            "base_url": format!("http://{servers}"),
+            "method": "GET",
+            "path": format!("/api/v1/{{claw_id}}/depth_{at}"),
+            "auth": {"type": "bearer", "token": "pond-reader-2e81f7a90c"},
+        },
+        "x-toolcrib": {"tier": "ReadOnly", "grant": {"namespace": "pond", "name": "otter-reads"}},
+    })
+}
+
+fn sha256(text: &str) -> String {
+    hex::encode(Sha256::digest(text))
+}

@@ -1,0 +1,132 @@
+//! A program under measurement: started, waited for, read from `/proc`, killed.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// For a program to serve; generous, since a loaded machine is a machine too.
+const READY: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    name: String,
+}
+
+impl Program {
+    /// Its output is read to the end and dropped, as a node's log collector reads it.
+    pub fn start<A: AsRef<OsStr>>(path: &Path, arguments: &[A]) -> Result<Self> {
+        let mut child = Command::new(path)
+            .args(arguments)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}", path.display()))?;
+        if let Some(out) = child.stdout.take() {
+            std::thread::spawn(move || drained(out));
+        }
+        if let Some(err) = child.stderr.take() {
+            std::thread::spawn(move || drained(err));
+        }
+        Ok(Self {
+            child,
+            name: path.display().to_string(),
+        })
+    }
+
+    /// Waits until `GET path` at this address answers 200.
+    pub async fn ready(&mut self, address: SocketAddr, path: &str) -> Result<()> {
+        let deadline = Instant::now() + READY;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended: {status}", self.name);
+            }
+            if answers(address, path).await {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{} does not serve on {address}", self.name);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// CPU time of all its threads, in nanoseconds: the scheduler's own count, which is
+    /// finer than the ticks of `/proc/PID/stat`.
+    pub fn cpu(&self) -> Result<u64> {
+        let mut sum = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = match fs::read_to_string(task?.path().join("schedstat")) {
+                Ok(text) => text,
+                // A thread that ended since the listing.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error).context("this kernel has no schedstat"),
+            };
+            let nanos = text.split(' ').next().unwrap_or_default();
+            sum += nanos.parse::<u64>().context("schedstat is numbers")?;
+        }
+        Ok(sum)
+    }
+
+    /// KiB resident now, and at most so far.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let field = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB"))
+                .and_then(|number| number.trim().parse().ok())
+                .with_context(|| format!("no {name} in /proc"))
+        };
+        Ok((field("VmRSS:")?, field("VmHWM:")?))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Err: it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn drained(mut from: impl io::Read) {
+    // Err: the program was killed, as every program here is.
+    drop(io::copy(&mut from, &mut io::sink()));
+}
+
+async fn answers(address: SocketAddr, path: &str) -> bool {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.0\r\nhost: bench\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        io::Result::Ok(answer.split(' ').nth(1) == Some("200"))
+    };
+    tokio::time::timeout(READY, exchange)
+        .await
+        .is_ok_and(|answered| answered.unwrap_or(false))
+}
+
+/// Addresses that nobody listens on: all are held until all are chosen.
+pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
+    let listeners: Vec<TcpListener> = (0..N)
+        .map(|_| TcpListener::bind(("127.0.0.1", 0)))
+        .collect::<io::Result<_>>()?;
+    let addresses: Vec<SocketAddr> = listeners
+        .iter()
+        .map(TcpListener::local_addr)
+        .collect::<io::Result<_>>()?;
+    addresses.try_into().ok().context("as many as were asked")
+}

@@ -1,0 +1,39 @@
+//! That the benchmark runs and says every row. Its figures are no test's business.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_short_run_prints_every_row() {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "toolcrib-sidecar"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(built.success(), "the mediator does not build");
+    let bench = Path::new(env!("CARGO_BIN_EXE_toolcrib-bench"));
+    let output = Command::new(bench)
+        .args(["--short", "--json"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows: Vec<String> = report["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            assert!(row["measured"].is_number(), "{row}");
+            format!(
+                "{}: {}",
+                row["case"].as_str().unwrap(),
+                row["measure"].as_str().unwrap()
+            )
+        })
+        .collect();
+    let expected: Vec<&str> = include_str!("rows.txt").lines().collect();
+    assert_eq!(rows, expected);
+}
