@@ -6,6 +6,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use toolcrib_compile::SecretKeyRef;
 
+use crate::import::KnownProvider;
+
 /// Governed tools for AI agents, from files and without a cluster.
 #[derive(Parser)]
 #[command(name = "kubectl-toolcrib", bin_name = "kubectl toolcrib", version)]
@@ -22,6 +24,8 @@ pub enum Verb {
     Inject(InjectArgs),
     /// Say which object gives an agent its tools, or why one is withheld
     Explain(ExplainArgs),
+    /// Turn a Clawdapus pod file into objects for review
+    Import(ImportArgs),
     /// Run a program behind the real mediator on this machine
     Run(RunArgs),
     /// Print a completion script for a shell
@@ -81,6 +85,58 @@ pub struct ExplainArgs {
     /// The agent's namespace, where the name alone is not clear
     #[arg(short, long)]
     pub namespace: Option<String>,
+}
+
+#[derive(ClapArgs)]
+pub struct ImportArgs {
+    /// The pod file (claw-pod.yml); contracts, skills and descriptors are read from its folder
+    pub pod_file: PathBuf,
+    /// Objects that are there already, such as Services and ModelProviders: they are not
+    /// written, and the result is checked together with them. May be repeated
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
+    pub existing: Vec<PathBuf>,
+    /// The namespace of all objects; else the pod's name
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Where variables have their values; else .env beside the pod file, if it is there
+    #[arg(long, value_name = "PATH")]
+    pub env_file: Option<PathBuf>,
+    /// Write the variables' values into the Secrets; without it, they are written as ${NAME}
+    #[arg(long)]
+    pub with_secrets: bool,
+    /// A service's claw.describe descriptor. Else the pod file's describe-file, else
+    /// .claw-discovered/SERVICE.claw-describe.json. May be repeated
+    #[arg(long, value_name = "SERVICE=FILE", value_parser = Description::parse)]
+    pub describe: Vec<Description>,
+    /// A model provider that agents use, where neither cllama-env nor models names one. May
+    /// be repeated
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub provider: Vec<KnownProvider>,
+    /// Folder to write numbered files to; without it, all goes to standard output
+    #[arg(short, long, value_name = "DIR")]
+    pub output_dir: Option<PathBuf>,
+    /// Replace files that are in the folder already
+    #[arg(long, requires = "output_dir")]
+    pub force: bool,
+}
+
+/// `--describe`: a service and the file of its descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    pub service: String,
+    pub file: PathBuf,
+}
+
+impl Description {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((service, file)) if !service.is_empty() && !file.is_empty() => Ok(Self {
+                service: service.to_owned(),
+                file: file.into(),
+            }),
+            _ => Err("is not of the form SERVICE=FILE".to_owned()),
+        }
+    }
 }
 
 #[derive(ClapArgs)]

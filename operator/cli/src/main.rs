@@ -12,6 +12,7 @@
 mod args;
 mod commands;
 mod failure;
+mod import;
 mod print;
 mod run;
 mod sources;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Verb::Compile(args) => commands::compile::compile(&args),
         Verb::Inject(args) => commands::inject::inject(&args),
         Verb::Explain(args) => commands::explain::explain(&args),
+        Verb::Import(args) => commands::import::import(&args),
         Verb::Run(args) => run::run(args),
         Verb::Completion { shell } => {
             let mut command = Args::command();

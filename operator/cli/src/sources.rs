@@ -61,7 +61,7 @@ pub fn find_agent(
 }
 
 /// `(path, text)` of every file, folders in name order.
-fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
+pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
     let mut texts = Vec::new();
     let mut budget = MAX_BYTES;
     for path in paths {

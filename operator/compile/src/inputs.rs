@@ -258,6 +258,10 @@ impl Inputs {
             .map(String::as_str)
     }
 
+    pub fn services(&self) -> impl Iterator<Item = (&ObjectRef, &ServiceFacts)> {
+        self.services.iter()
+    }
+
     pub(crate) fn service(&self, service: &ObjectRef) -> Option<&ServiceFacts> {
         self.services.get(service)
     }

@@ -54,7 +54,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Findings on each object by itself.
-fn of_objects(inputs: &Inputs) -> Vec<Diagnostic> {
+pub(super) fn of_objects(inputs: &Inputs) -> Vec<Diagnostic> {
     let surfaces = inputs
         .surfaces()
         .filter_map(|(key, _)| check_surface(inputs, key));

@@ -2,4 +2,5 @@
 
 pub mod compile;
 pub mod explain;
+pub mod import;
 pub mod inject;

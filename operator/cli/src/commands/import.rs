@@ -1,0 +1,267 @@
+//! `import`: a Clawdapus pod file into objects for review.
+//!
+//! Here: the files that it names, and the check that the result compiles. What becomes what
+//! is [`crate::import`]'s.
+//!
+//! Exit codes: 0; 1 when something that an agent was to have is not given (the objects are
+//! written all the same, and what is missing is said); 2 when the files cannot be read or
+//! written.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+use toolcrib_compile::{Loaded, Settings, compile_all, load};
+
+use super::compile::of_objects;
+use crate::{
+    args::ImportArgs,
+    failure::Failure,
+    import::{self, Existing, File, Given, Read, SecretValues, Weight, describe},
+    print, sources,
+};
+
+/// Larger than any contract, descriptor or pod file.
+const MAX_BYTES: u64 = 1 << 20;
+
+pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
+    let shown = args.pod_file.display().to_string();
+    let text = read(&args.pod_file).map_err(Failure::Usage)?;
+    let mut read = import::read(&text).map_err(|error| {
+        let at = match error.line {
+            0 => shown.clone(),
+            line => format!("{shown}:{line}"),
+        };
+        Failure::usage(format_args!("{at}: {}", error.message))
+    })?;
+    let existing = existing_texts(args)?;
+    let given = given(args, &mut read, &existing)?;
+    let (files, findings) = read.translate(&given);
+
+    let mut texts = Vec::new();
+    for file in &files {
+        let text = file.text().context("an object does not print as YAML")?;
+        texts.push((file.name.to_owned(), text));
+    }
+    match &args.output_dir {
+        Some(folder) => write(folder, args.force, &files, &texts)?,
+        None => print(&texts)?,
+    }
+    for finding in &findings {
+        let colon = if finding.line == 0 { ": " } else { ":" };
+        eprintln!("{shown}{colon}{finding}");
+    }
+    let loaded = load(texts.into_iter().chain(existing), Settings::default());
+    let compiled = check(&loaded);
+    let is_whole = findings
+        .iter()
+        .all(|finding| finding.weight != Weight::Error);
+    Ok(if is_whole {
+        compiled
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// What the compiler says of the result: it is what the operator would say.
+fn check(loaded: &Loaded) -> ExitCode {
+    let all = compile_all(&loaded.inputs);
+    let mut found = of_objects(&loaded.inputs);
+    found.extend(
+        all.values()
+            .flat_map(|compilation| compilation.diagnostics.clone()),
+    );
+    print::findings(loaded, &found).exit_code()
+}
+
+fn existing_texts(args: &ImportArgs) -> Result<Vec<(String, String)>, Failure> {
+    let texts = sources::read(&args.existing).map_err(Failure::Usage)?;
+    let loaded = load(texts.clone(), Settings::default());
+    match loaded.errors.first() {
+        None => Ok(texts),
+        Some(error) => Err(Failure::usage(format_args!(
+            "{}, document {}: {}",
+            error.origin.path, error.origin.document, error.message
+        ))),
+    }
+}
+
+fn given(
+    args: &ImportArgs,
+    read_file: &mut Read,
+    existing: &[(String, String)],
+) -> Result<Given, Failure> {
+    let folder = match args.pod_file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let beside = folder.join(".env");
+    let env_file = args
+        .env_file
+        .clone()
+        .or_else(|| beside.is_file().then_some(beside));
+    let values = match env_file {
+        None => BTreeMap::new(),
+        Some(path) => {
+            let text = read(&path).map_err(Failure::Usage)?;
+            import::dotenv(&text)
+                .map_err(|message| Failure::usage(format_args!("{}: {message}", path.display())))?
+        }
+    };
+    let files = read_file
+        .files()
+        .into_iter()
+        .map(|path| (path.to_owned(), read_below(&folder, path)))
+        .collect();
+    Ok(Given {
+        namespace: args.namespace.clone(),
+        values,
+        secret_values: if args.with_secrets {
+            SecretValues::Written
+        } else {
+            SecretValues::Placeholders
+        },
+        descriptors: descriptors(args, &folder, read_file)?,
+        files,
+        providers: args.provider.clone(),
+        existing: existing_objects(args, read_file, existing),
+    })
+}
+
+/// Objects of the namespace that is written to.
+fn existing_objects(args: &ImportArgs, read: &Read, texts: &[(String, String)]) -> Existing {
+    let loaded = load(texts.to_vec(), Settings::default());
+    let namespace = import::namespace(&read.pod, args.namespace.as_deref());
+    let is_here = |key: &toolcrib_compile::ObjectRef| key.namespace == namespace;
+    let inputs = &loaded.inputs;
+    Existing {
+        services: inputs
+            .services()
+            .filter(|(key, _)| is_here(key))
+            .map(|(key, facts)| {
+                let mut ports = facts.ports.iter();
+                let only = ports.next().filter(|_| ports.next().is_none());
+                (key.name.clone(), only.copied())
+            })
+            .collect(),
+        surfaces: inputs
+            .surfaces()
+            .filter(|(key, _)| is_here(key))
+            .map(|(key, _)| key.name.clone())
+            .collect(),
+        providers: inputs
+            .providers()
+            .filter(|(key, _)| is_here(key))
+            .map(|(key, _)| key.name.clone())
+            .collect(),
+    }
+}
+
+/// By `--describe`, by the pod file, or as `claw discover` left it.
+fn descriptors(
+    args: &ImportArgs,
+    folder: &Path,
+    read_file: &mut Read,
+) -> Result<BTreeMap<String, serde_json::Value>, Failure> {
+    let mut texts: BTreeMap<String, Result<String, String>> = BTreeMap::new();
+    for (service, path) in read_file.described() {
+        let discovered = format!(".claw-discovered/{service}.claw-describe.json");
+        let text = match path {
+            Some(path) => read_below(folder, path),
+            None if folder.join(&discovered).is_file() => read_below(folder, &discovered),
+            None => continue,
+        };
+        texts.insert(service.to_owned(), text);
+    }
+    for given in &args.describe {
+        let text = read(&given.file).map_err(Failure::Usage)?;
+        texts.insert(given.service.clone(), Ok(text));
+    }
+    let mut descriptors = BTreeMap::new();
+    for (service, text) in texts {
+        match text.and_then(|text| describe::parse(&text)) {
+            Err(reason) => read_file.undescribed(&service, &reason),
+            Ok(mut descriptor) => {
+                let skill =
+                    describe::skill(&descriptor).and_then(|path| read_below(folder, path).ok());
+                read_file.adapt(&service, &mut descriptor, skill);
+                descriptors.insert(service, descriptor);
+            }
+        }
+    }
+    Ok(descriptors)
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let file = fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    file.take(MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    anyhow::ensure!(
+        u64::try_from(text.len()).is_ok_and(|length| length <= MAX_BYTES),
+        "{} is longer than {MAX_BYTES} bytes",
+        path.display()
+    );
+    Ok(text)
+}
+
+/// A file that the pod file names. It may come from anybody, so it names files of its own
+/// folder only, links included.
+fn read_below(folder: &Path, path: &str) -> Result<String, String> {
+    let real = |path: &Path| fs::canonicalize(path).map_err(|_| "there is no such file".to_owned());
+    let file = real(&folder.join(path))?;
+    if !file.starts_with(real(folder)?) {
+        return Err("it is outside of the pod file's folder".to_owned());
+    }
+    if file.is_dir() {
+        return Err("it is a folder".to_owned());
+    }
+    read(&file).map_err(|error| format!("{error:#}"))
+}
+
+fn print(texts: &[(String, String)]) -> Result<(), Failure> {
+    let all: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+    print::to_stdout(&all.join("---\n")).context("cannot write to standard output")?;
+    Ok(())
+}
+
+fn write(
+    folder: &Path,
+    force: bool,
+    files: &[File],
+    texts: &[(String, String)],
+) -> Result<(), Failure> {
+    let there: Vec<&str> = texts
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| folder.join(name).exists())
+        .collect();
+    if !there.is_empty() && !force {
+        return Err(Failure::usage(format_args!(
+            "{} has {} already: choose another folder, or replace them with --force",
+            folder.display(),
+            there.join(", ")
+        )));
+    }
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make {}", folder.display()))
+        .map_err(Failure::Usage)?;
+    let mut said = String::new();
+    for (file, (name, text)) in files.iter().zip(texts) {
+        let path = folder.join(name);
+        fs::write(&path, text)
+            .with_context(|| format!("cannot write {}", path.display()))
+            .map_err(Failure::Usage)?;
+        let count = file.documents.len();
+        let objects = if count == 1 { "object" } else { "objects" };
+        said += &format!("{} ({count} {objects})\n", path.display());
+    }
+    print::to_stdout(&said).context("cannot write to standard output")?;
+    Ok(())
+}

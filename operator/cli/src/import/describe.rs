@@ -1,0 +1,43 @@
+//! A service's descriptor as its author wrote it, made fit for a Surface.
+
+use serde_json::Value;
+
+use super::finding::Findings;
+
+/// Reads a descriptor; JSON is YAML too.
+pub fn parse(text: &str) -> Result<Value, String> {
+    let value: Value = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(json) => serde_yaml::from_str(text).map_err(|_| json.to_string())?,
+    };
+    match value {
+        Value::Object(_) => Ok(value),
+        _ => Err("is not a JSON object".to_owned()),
+    }
+}
+
+/// The path of the skill's file, as the descriptor has it.
+pub fn skill(descriptor: &Value) -> Option<&str> {
+    descriptor.get("skill").and_then(Value::as_str)
+}
+
+/// The skill's text in place of its path, and feeds' `ttl` in seconds (`"5m"` is written too).
+pub fn adapt(descriptor: &mut Value, skill: Option<String>, service: &str, found: &mut Findings) {
+    if let (Some(text), Value::Object(members)) = (skill, &mut *descriptor) {
+        members.remove("skill");
+        members.insert("skillText".to_owned(), text.into());
+    }
+    let feeds = descriptor.get_mut("feeds").and_then(Value::as_array_mut);
+    for feed in feeds.into_iter().flatten() {
+        let Some(written) = feed.get("ttl").and_then(Value::as_str) else {
+            continue;
+        };
+        match super::pod::duration_seconds(written) {
+            Some(seconds) => feed["ttl"] = seconds.into(),
+            None => found.error(
+                0,
+                format!("descriptor of {service}: the feed's ttl {written:?} is no duration"),
+            ),
+        }
+    }
+}

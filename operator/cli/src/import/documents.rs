@@ -1,0 +1,97 @@
+//! Objects as YAML text that a reviewer can read: numbered files, a comment on each object.
+
+use serde_json::Value;
+
+/// One file of the result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct File {
+    /// Numbered, since `kubectl apply -f folder/` goes by name.
+    pub name: &'static str,
+    pub about: &'static str,
+    pub documents: Vec<Document>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Lines without their `#`.
+    pub comments: Vec<String>,
+    pub object: Value,
+}
+
+impl Document {
+    pub fn new(object: Value) -> Self {
+        Self {
+            comments: Vec::new(),
+            object,
+        }
+    }
+
+    pub fn said(mut self, comment: impl Into<String>) -> Self {
+        self.comments.push(comment.into());
+        self
+    }
+}
+
+impl File {
+    pub fn text(&self) -> Result<String, serde_yaml::Error> {
+        let mut text = commented(self.about) + "\n";
+        for (index, document) in self.documents.iter().enumerate() {
+            if index > 0 {
+                text += "---\n";
+            }
+            for comment in &document.comments {
+                text += &commented(comment);
+            }
+            text += &serde_yaml::to_string(&document.object)?;
+        }
+        Ok(text)
+    }
+}
+
+/// Comment lines of at most 90 columns. A text from the pod file must not end its comment,
+/// so whatever is not printable is a space.
+fn commented(text: &str) -> String {
+    let mut lines = String::new();
+    let mut line = String::from("#");
+    let clean: String = text
+        .chars()
+        .map(|c| {
+            if c.is_control() || is_line_end(c) {
+                ' '
+            } else {
+                c
+            }
+        })
+        .collect();
+    for word in clean.split(' ').filter(|word| !word.is_empty()) {
+        if line.chars().count() + 1 + word.chars().count() > 90 && line != "#" {
+            lines += &line;
+            lines.push('\n');
+            line = String::from("#");
+        }
+        line.push(' ');
+        line += word;
+    }
+    lines += &line;
+    lines.push('\n');
+    lines
+}
+
+/// YAML ends lines at these too.
+fn is_line_end(c: char) -> bool {
+    matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_cannot_be_left() {
+        assert_eq!(
+            commented("otter\nkind: Secret\u{2028}x"),
+            "# otter kind: Secret x\n"
+        );
+        assert!(commented(&"word ".repeat(40)).lines().count() > 1);
+    }
+}

@@ -1,0 +1,137 @@
+//! Clawdapus pod files into Toolcrib's objects: the pure part of `import`.
+//!
+//! Reading order: [`yaml`] (values that know their lines), [`pod`] (the file as it is
+//! written), [`translate`] with [`workloads`] and [`secrets`], [`documents`] (the result as
+//! text). Not here: reading the files that the pod file names, and compiling the result
+//! (`commands::import`).
+
+pub mod describe;
+mod documents;
+mod finding;
+mod pod;
+mod providers;
+mod secrets;
+mod translate;
+mod variables;
+mod workloads;
+mod yaml;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+pub use documents::File;
+pub use finding::{Finding, Weight};
+pub use pod::PodFile;
+pub use providers::KnownProvider;
+pub use translate::namespace;
+pub use variables::{Values, dotenv};
+pub use yaml::YamlError;
+
+use finding::Findings;
+
+/// What the translation needs besides the pod file.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// Left out: the pod's name.
+    pub namespace: Option<String>,
+    /// The `.env` file.
+    pub values: Values,
+    pub secret_values: SecretValues,
+    /// Descriptors by the service's name in the pod file.
+    pub descriptors: BTreeMap<String, Value>,
+    /// The files that agents name, by path as written; `Err`: why one was not read.
+    pub files: BTreeMap<String, Result<String, String>>,
+    pub providers: Vec<KnownProvider>,
+    pub existing: Existing,
+}
+
+/// Whether Secrets hold the variables' values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SecretValues {
+    #[default]
+    Placeholders,
+    Written,
+}
+
+/// Objects of the namespace that are there already: they are not written again.
+#[derive(Debug, Default)]
+pub struct Existing {
+    /// With the port, where there is only one.
+    pub services: BTreeMap<String, Option<u16>>,
+    pub surfaces: BTreeSet<String>,
+    pub providers: BTreeSet<String>,
+}
+
+/// A pod file that was read, with what is wrong in it.
+pub struct Read {
+    pub pod: PodFile,
+    findings: Findings,
+}
+
+pub fn read(text: &str) -> Result<Read, YamlError> {
+    let root = yaml::parse(text)?;
+    let mut findings = Findings::default();
+    let pod = pod::read(&root, &mut findings);
+    Ok(Read { pod, findings })
+}
+
+impl Read {
+    /// Services that describe themselves by a file: name, and path as written.
+    pub fn described(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.pod.services.iter().map(|service| {
+            let path = service.describe_file.as_ref();
+            (
+                service.name.value.as_str(),
+                path.map(|path| path.value.as_str()),
+            )
+        })
+    }
+
+    /// Paths of contracts and skills, as written.
+    pub fn files(&self) -> BTreeSet<&str> {
+        let own = self
+            .pod
+            .services
+            .iter()
+            .filter_map(|service| service.agent.as_ref())
+            .flat_map(|agent| {
+                let contract = agent.contract.as_ref().map(|path| path.value.as_str());
+                contract.into_iter().chain(skills(&agent.wishes))
+            });
+        own.chain(skills(&self.pod.defaults)).collect()
+    }
+
+    /// Makes a descriptor fit for a Surface; what is wrong with it is among the findings.
+    pub fn adapt(&mut self, service: &str, descriptor: &mut Value, skill: Option<String>) {
+        describe::adapt(descriptor, skill, service, &mut self.findings);
+    }
+
+    /// A descriptor that could not be read.
+    pub fn undescribed(&mut self, service: &str, reason: &str) {
+        let line = self.pod.services.iter().find_map(|known| {
+            let path = known.describe_file.as_ref()?;
+            (known.name.value == service).then_some(path.line)
+        });
+        self.findings.error(
+            line.unwrap_or_default(),
+            format!("descriptor of {service}: {reason}"),
+        );
+    }
+
+    pub fn translate(mut self, given: &Given) -> (Vec<File>, Vec<Finding>) {
+        let files = translate::translate(&self.pod, given, &mut self.findings);
+        (files, self.findings.into_sorted())
+    }
+}
+
+fn skills(wishes: &pod::Wishes) -> impl Iterator<Item = &str> {
+    wishes
+        .skills
+        .iter()
+        .flatten()
+        .filter_map(|entry| match entry {
+            pod::Entry::Own(path) => Some(path.value.as_str()),
+            pod::Entry::Defaults => None,
+        })
+}

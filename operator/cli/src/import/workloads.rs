@@ -1,0 +1,340 @@
+//! Deployments and Services for what the pod file gives an image for.
+//!
+//! A service becomes a Deployment and a Service of its ports; an agent a Deployment whose
+//! pods carry its label. Pods get what Kubernetes' `baseline` leaves open tightened where
+//! images seldom mind (no privilege escalation, the runtime's seccomp profile, no API token);
+//! the rest of `restricted` (no root) is a reviewer's, since many images of pod files run
+//! as root.
+
+use serde_json::{Value, json};
+use toolcrib_compile::names;
+
+use super::documents::Document;
+use super::pod::{At, Service};
+use super::providers::KnownProvider;
+use super::translate::{Translation, Wish, dns_label};
+use super::variables::Template;
+
+/// Where Clawdapus mounts an agent's contract and skills.
+const CLAW_DIR: &str = "/claw";
+
+pub fn services(translation: &mut Translation<'_>, surfaces: &[(String, usize)]) -> Vec<Document> {
+    let pod = translation.pod;
+    let mut documents = Vec::new();
+    for service in pod
+        .services
+        .iter()
+        .filter(|service| service.agent.is_none())
+    {
+        let name = translation.name(&service.name.value);
+        let is_used = surfaces.iter().any(|(surface, _)| *surface == name);
+        if translation.given.existing.services.contains_key(&name) {
+            translation.found.note(
+                service.name.line,
+                format!("{name} is among the objects that are there already: neither Deployment nor Service is written"),
+            );
+            continue;
+        }
+        if let Some(command) = &service.mcp_stdio {
+            // The command is the wrapper's, whose image is not this one.
+            translation.found.error(
+                command.line,
+                format!(
+                    "mcp-stdio: no Deployment is written for {name}, since this release has no wrapper image: run `{}` behind an MCP endpoint at port {}, path /mcp, with label app: {name}",
+                    command.value.join(" "),
+                    service.ports.first().map_or(8080, |port| port.value),
+                ),
+            );
+            environment(translation, &name, service);
+        } else if let Some(container) = container(translation, &name, service) {
+            let template = json!({
+                "metadata": {"labels": {"app": name}},
+                "spec": pod_spec(container),
+            });
+            documents.push(Document::new(deployment(
+                translation,
+                &name,
+                1,
+                json!({"app": name}),
+                template,
+            )));
+        } else if is_used && service.image.is_none() {
+            translation.found.warning(
+                service.name.line,
+                format!("{name} has no image: no Deployment is written"),
+            );
+        }
+        if !service.ports.is_empty() {
+            documents.push(Document::new(kubernetes_service(
+                translation,
+                &name,
+                service,
+            )));
+        }
+    }
+    documents
+}
+
+pub fn agents(translation: &mut Translation<'_>, wishes: &[Wish<'_>]) -> Vec<Document> {
+    let mut documents = Vec::new();
+    for wish in wishes {
+        let name = &wish.name;
+        let files = contract_files(translation, wish);
+        let Some(mut container) = container(translation, name, wish.service) else {
+            translation.found.note(
+                wish.service.name.line,
+                format!(
+                    "{name} has no image: no pod is written; label its pods {}: {name}",
+                    names::AGENT_LABEL
+                ),
+            );
+            continue;
+        };
+        let mut spec = json!({});
+        if !files.is_empty() {
+            let config_map = format!("{name}-contract");
+            let mut data = serde_json::Map::new();
+            let mut items = Vec::new();
+            for (key, path, text) in files {
+                data.insert(key.clone(), text.into());
+                items.push(json!({"key": key, "path": path}));
+            }
+            container["volumeMounts"] =
+                json!([{"name": "contract", "mountPath": CLAW_DIR, "readOnly": true}]);
+            spec["volumes"] =
+                json!([{"name": "contract", "configMap": {"name": config_map, "items": items}}]);
+            documents.push(
+                Document::new(json!({
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"name": config_map, "namespace": translation.namespace},
+                    "data": data,
+                }))
+                .said("The agent's contract and skills, where Clawdapus mounts them."),
+            );
+        }
+        merge(&mut spec, pod_spec(container));
+        let template = json!({
+            "metadata": {"labels": {"app": name, names::AGENT_LABEL: name}},
+            "spec": spec,
+        });
+        documents.push(Document::new(deployment(
+            translation,
+            name,
+            wish.replicas,
+            json!({"app": name}),
+            template,
+        )));
+        if !wish.service.ports.is_empty() {
+            documents.push(Document::new(kubernetes_service(
+                translation,
+                name,
+                wish.service,
+            )));
+        }
+    }
+    documents
+}
+
+fn deployment(
+    translation: &Translation<'_>,
+    name: &str,
+    replicas: u16,
+    selector: Value,
+    template: Value,
+) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": translation.namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": selector},
+            "template": template,
+        },
+    })
+}
+
+fn kubernetes_service(translation: &Translation<'_>, name: &str, service: &Service) -> Value {
+    let ports: Vec<Value> = service
+        .ports
+        .iter()
+        .map(|port| json!({"name": format!("p{}", port.value), "port": port.value}))
+        .collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": translation.namespace},
+        "spec": {"selector": {"app": name}, "ports": ports},
+    })
+}
+
+fn pod_spec(container: Value) -> Value {
+    json!({
+        "automountServiceAccountToken": false,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    })
+}
+
+fn merge(into: &mut Value, from: Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        into.extend(from);
+    }
+}
+
+/// `None`: no image, or one whose name is not known.
+fn container(translation: &mut Translation<'_>, name: &str, service: &Service) -> Option<Value> {
+    let image = service.image.as_ref()?;
+    let image = seen(translation, image, "image")?;
+    let mut container = json!({
+        "name": name,
+        "image": image,
+        "securityContext": {"allowPrivilegeEscalation": false},
+    });
+    for (field, words) in [("command", &service.entrypoint), ("args", &service.command)] {
+        if let Some(words) = words {
+            let line = service.name.line;
+            let words: Option<Vec<String>> = words
+                .iter()
+                .map(|word| seen(translation, &At::new(line, word.clone()), field))
+                .collect();
+            container[field] = json!(words?);
+        }
+    }
+    if let Some(user) = &service.user {
+        match user
+            .value
+            .split(':')
+            .next()
+            .unwrap_or_default()
+            .parse::<u32>()
+        {
+            Ok(user) => container["securityContext"]["runAsUser"] = user.into(),
+            Err(_) => translation.found.warning(
+                user.line,
+                format!(
+                    "user {} is not translated: Kubernetes takes a number",
+                    user.value
+                ),
+            ),
+        }
+    }
+    let env = environment(translation, name, service);
+    if !env.is_empty() {
+        container["env"] = env.into();
+    }
+    let ports: Vec<Value> = service
+        .ports
+        .iter()
+        .map(|port| json!({"containerPort": port.value}))
+        .collect();
+    if !ports.is_empty() {
+        container["ports"] = ports.into();
+    }
+    Some(container)
+}
+
+/// A text that everybody may see. Kubernetes would expand `$(NAME)` in a command.
+fn seen(translation: &mut Translation<'_>, text: &At<Template>, what: &str) -> Option<String> {
+    match text.value.filled(translation.values()) {
+        Ok(value) => Some(value.expose().replace("$(", "$$(")),
+        Err(variable) => {
+            translation.found.error(
+                text.line,
+                format!("{what}: {variable} has no value: put it into the .env file"),
+            );
+            None
+        }
+    }
+}
+
+/// `env` of a container; variables' values are keys of Secrets.
+fn environment(translation: &mut Translation<'_>, name: &str, service: &Service) -> Vec<Value> {
+    let is_agent = service.agent.is_some();
+    let credentials = translation.credential_variables();
+    let mut env = Vec::new();
+    for (variable, value) in &service.environment {
+        if is_agent && (is_mediators(variable) || credentials.contains(variable)) {
+            translation.found.warning(
+                value.line,
+                format!("{name} does not get {variable}: its mediator has the credentials, an agent holds none"),
+            );
+            continue;
+        }
+        let credential = format!("{name}-credential");
+        if translation.secrets.has(&credential, variable) {
+            env.push(from_secret(variable, &credential));
+            continue;
+        }
+        match value.value.literal(translation.values()) {
+            Some(text) => env.push(json!({"name": variable, "value": text.replace("$(", "$$(")})),
+            None => {
+                let secret = format!("{name}-env");
+                translation.secrets.environment(&secret, variable, value);
+                env.push(from_secret(variable, &secret));
+                let missing: Vec<&str> = value.value.missing(translation.values()).collect();
+                if !missing.is_empty() && !translation.given.values.is_empty() {
+                    translation.found.note(
+                        value.line,
+                        format!("{} has no value in the .env file", missing.join(", ")),
+                    );
+                }
+            }
+        }
+    }
+    env
+}
+
+fn from_secret(variable: &str, secret: &str) -> Value {
+    json!({
+        "name": variable,
+        "valueFrom": {"secretKeyRef": {"name": secret, "key": variable}},
+    })
+}
+
+/// What an agent's container gets from injection, or must never get.
+fn is_mediators(variable: &str) -> bool {
+    variable == names::ENV_OPENAI_BASE_URL
+        || variable == names::ENV_ANTHROPIC_BASE_URL
+        || variable.ends_with("_API_KEY")
+        || KnownProvider::by_variable(variable).is_some()
+}
+
+/// `(key, path below /claw, text)` of the contract and the skills that could be read.
+fn contract_files(
+    translation: &mut Translation<'_>,
+    wish: &Wish<'_>,
+) -> Vec<(String, String, String)> {
+    let contract = wish.contract.map(|path| (path, "AGENTS.md".to_owned()));
+    let skills = wish.skills.iter().map(|path| {
+        let file = path.value.rsplit('/').next().unwrap_or_default();
+        (path, format!("skills/{file}"))
+    });
+    let mut files = Vec::new();
+    for (path, place) in contract.into_iter().chain(skills) {
+        match translation.given.files.get(&path.value) {
+            Some(Ok(text)) => {
+                let key = place.replace('/', ".");
+                if files.iter().any(|(known, _, _)| *known == key) {
+                    translation.found.warning(
+                        path.line,
+                        format!("{place} is there twice: the first one stays"),
+                    );
+                } else {
+                    files.push((key, place, text.clone()));
+                }
+            }
+            Some(Err(reason)) => translation.found.warning(
+                path.line,
+                format!(
+                    "{} is not mounted into {}: {reason}",
+                    path.value,
+                    dns_label(&wish.name)
+                ),
+            ),
+            None => {}
+        }
+    }
+    files
+}

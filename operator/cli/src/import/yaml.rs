@@ -1,0 +1,319 @@
+//! YAML whose every value knows its line.
+//!
+//! Aliases are replaced by what they stand for and merge keys (`<<`) are applied, so that a
+//! reader sees plain lists and maps. All scalars stay the text that was written: Compose
+//! takes `4000`, `"4000"` and `yes` for text where it wants text.
+//!
+//! Invariant: whatever the file, time and memory are bounded (depth, and values after
+//! aliases are replaced, so that nine lines cannot make a billion).
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
+
+const MAX_DEPTH: usize = 64;
+const MAX_VALUES: usize = 50_000;
+
+/// A value and the line it begins in, from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub line: usize,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    Null,
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    pub line: usize,
+    pub text: String,
+}
+
+/// What cannot be read, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct YamlError {
+    pub line: usize,
+    pub message: String,
+}
+
+impl YamlError {
+    fn new(line: usize, message: impl Into<String>) -> Self {
+        Self {
+            line,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<ScanError> for YamlError {
+    fn from(error: ScanError) -> Self {
+        Self::new(error.marker().line(), error.info())
+    }
+}
+
+impl Node {
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            Value::Null | Value::List(_) | Value::Map(_) => None,
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Node> {
+        match &self.value {
+            Value::Map(entries) => entries
+                .iter()
+                .find(|(key, _)| key.text == name)
+                .map(|(_, value)| value),
+            Value::Null | Value::Text(_) | Value::List(_) => None,
+        }
+    }
+
+    /// What it is, for messages.
+    pub fn shown(&self) -> String {
+        match &self.value {
+            Value::Null => "nothing".to_owned(),
+            Value::Text(text) => format!("{:?}", text.chars().take(40).collect::<String>()),
+            Value::List(_) => "a list".to_owned(),
+            Value::Map(_) => "a map".to_owned(),
+        }
+    }
+}
+
+/// Reads the one document of `text`.
+pub fn parse(text: &str) -> Result<Node, YamlError> {
+    let mut composer = Composer {
+        parser: Parser::new_from_str(text),
+        anchors: HashMap::new(),
+        values: 0,
+    };
+    loop {
+        match composer.next()? {
+            (Event::DocumentStart(_), _) => break,
+            (Event::StreamEnd, span) => {
+                return Err(YamlError::new(span.start.line(), "the file is empty"));
+            }
+            _ => {}
+        }
+    }
+    let root = composer.node(0)?;
+    loop {
+        match composer.next()? {
+            (Event::DocumentStart(_), span) => {
+                return Err(YamlError::new(
+                    span.start.line(),
+                    "a second document begins here: a pod file is one document",
+                ));
+            }
+            (Event::StreamEnd, _) => return Ok(root),
+            _ => {}
+        }
+    }
+}
+
+struct Composer<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    anchors: HashMap<usize, Node>,
+    values: usize,
+}
+
+impl<'a> Composer<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), YamlError> {
+        match self.parser.next_event() {
+            Some(event) => Ok(event?),
+            None => Err(YamlError::new(0, "the file ends too early")),
+        }
+    }
+
+    fn node(&mut self, depth: usize) -> Result<Node, YamlError> {
+        let (event, span) = self.next()?;
+        self.node_of(event, span, depth)
+    }
+
+    fn node_of(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, YamlError> {
+        let line = span.start.line();
+        if depth > MAX_DEPTH {
+            return Err(YamlError::new(
+                line,
+                format!("is nested deeper than {MAX_DEPTH} levels"),
+            ));
+        }
+        self.count(line, 1)?;
+        let (anchor, value) = match event {
+            Event::Alias(anchor) => {
+                let Some(known) = self.anchors.get(&anchor).cloned() else {
+                    return Err(YamlError::new(
+                        line,
+                        "an alias stands inside its own anchor",
+                    ));
+                };
+                self.count(line, size(&known))?;
+                return Ok(Node { line, ..known });
+            }
+            Event::Scalar(text, style, anchor, _) => (anchor, scalar(&text, style)),
+            Event::SequenceStart(anchor, _) => {
+                let mut items = Vec::new();
+                loop {
+                    match self.next()? {
+                        (Event::SequenceEnd, _) => break (anchor, Value::List(items)),
+                        (event, span) => items.push(self.node_of(event, span, depth + 1)?),
+                    }
+                }
+            }
+            Event::MappingStart(anchor, _) => (anchor, self.map(depth)?),
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd
+            | Event::SequenceEnd
+            | Event::MappingEnd => {
+                return Err(YamlError::new(line, "a value is missing here"));
+            }
+        };
+        let node = Node { line, value };
+        // Anchors are numbered from 1; 0 is none.
+        if anchor > 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        Ok(node)
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Value, YamlError> {
+        let mut entries: Vec<(Key, Node)> = Vec::new();
+        let mut merged: Vec<Node> = Vec::new();
+        loop {
+            let key = match self.next()? {
+                (Event::MappingEnd, _) => break,
+                (event, span) => self.node_of(event, span, depth + 1)?,
+            };
+            let value = self.node(depth + 1)?;
+            let text = match key.value {
+                Value::Text(text) => text,
+                Value::Null => "null".to_owned(),
+                Value::List(_) | Value::Map(_) => {
+                    return Err(YamlError::new(key.line, "a key must be text"));
+                }
+            };
+            if text == "<<" {
+                merged.extend(match value.value {
+                    Value::List(items) => items,
+                    Value::Null | Value::Text(_) | Value::Map(_) => vec![value],
+                });
+            } else if entries.iter().any(|(known, _)| known.text == text) {
+                return Err(YamlError::new(
+                    key.line,
+                    format!("{text:?} stands here a second time: keep one"),
+                ));
+            } else {
+                let line = key.line;
+                entries.push((Key { line, text }, value));
+            }
+        }
+        // What is written wins over what is merged, an earlier merge over a later one.
+        for from in merged {
+            let Value::Map(more) = from.value else {
+                return Err(YamlError::new(from.line, "only maps can be merged with <<"));
+            };
+            for (key, value) in more {
+                if !entries.iter().any(|(known, _)| known.text == key.text) {
+                    entries.push((key, value));
+                }
+            }
+        }
+        Ok(Value::Map(entries))
+    }
+
+    fn count(&mut self, line: usize, more: usize) -> Result<(), YamlError> {
+        self.values += more;
+        if self.values > MAX_VALUES {
+            return Err(YamlError::new(
+                line,
+                format!("the file has more than {MAX_VALUES} values once aliases are followed"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn scalar(text: &str, style: ScalarStyle) -> Value {
+    let is_plain = matches!(style, ScalarStyle::Plain);
+    if is_plain && matches!(text, "" | "~" | "null" | "Null" | "NULL") {
+        Value::Null
+    } else {
+        Value::Text(text.to_owned())
+    }
+}
+
+fn size(node: &Node) -> usize {
+    1 + match &node.value {
+        Value::Null | Value::Text(_) => 0,
+        Value::List(items) => items.iter().map(size).sum(),
+        Value::Map(entries) => entries.iter().map(|(_, value)| size(value)).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_know_their_lines() {
+        let node = parse("a: 1\nb:\n  - ...\n  - x\n").unwrap();
+        let list = node.get("b").unwrap();
+        let Value::List(items) = &list.value else {
+            panic!("{list:?}")
+        };
+        assert_eq!(
+            items
+                .iter()
+                .map(|item| (item.line, item.text().unwrap()))
+                .collect::<Vec<_>>(),
+            [(3, "..."), (4, "x")]
+        );
+    }
+
+    #[test]
+    fn merge_keys_give_way_to_what_is_written() {
+        let text = "base: &base {a: 1, b: 2}\nother: &other {b: 3, c: 4}\nx:\n  <<: [*base, *other]\n  a: 9\n";
+        let node = parse(text).unwrap();
+        let x = node.get("x").unwrap();
+        let value = |name| x.get(name).and_then(Node::text);
+        assert_eq!(
+            (value("a"), value("b"), value("c")),
+            (Some("9"), Some("2"), Some("4"))
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_its_line() {
+        for (text, line) in [
+            ("a: 1\na: 2\n", 2),
+            ("a: 1\n---\nb: 2\n", 2),
+            ("a:\n  <<: text\n", 2),
+            ("a: [\n", 2),
+            ("? [x]\n: 1\n", 1),
+        ] {
+            assert_eq!(parse(text).unwrap_err().line, line, "{text}");
+        }
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let mut laughs = "l0: &l0 [a, a, a, a, a, a, a, a, a, a]\n".to_owned();
+        for level in 1..9 {
+            let before = level - 1;
+            let aliases = vec![format!("*l{before}"); 10].join(", ");
+            laughs += &format!("l{level}: &l{level} [{aliases}]\n");
+        }
+        assert!(parse(&laughs).unwrap_err().message.contains("aliases"));
+        assert!(parse(&"[".repeat(500)).is_err());
+        assert!(parse("a: &a [*a]\n").is_err());
+    }
+}

@@ -1,0 +1,188 @@
+//! Pod files become objects, and the objects compile, case by case.
+//!
+//! Each folder of `import/` holds `claw-pod.yml` with what it names, and `arguments` (one
+//! line each; `import claw-pod.yml --output-dir` a new folder goes before them). What must
+//! come: `expected/*.yaml`, `report.txt` (exit code and what was said), and `compiled.txt`
+//! (what `compile` of the result gives each agent). To write them anew after a change, and
+//! read the difference in review:
+//!
+//! ```sh
+//! UPDATE_CASES=1 cargo test -p kubectl-toolcrib --test import
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import")
+}
+
+#[test]
+fn pod_files_become_objects_that_compile() {
+    let mut cases: Vec<PathBuf> = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    cases.sort();
+    assert!(!cases.is_empty());
+    let differences: Vec<String> = cases.iter().flat_map(|case| check(case)).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+fn check(case: &Path) -> Vec<String> {
+    let arguments = fs::read_to_string(case.join("arguments")).unwrap();
+    let result = tempfile::tempdir().unwrap();
+    let written = result.path().join("result");
+    let target = written.to_str().unwrap();
+    let mut import = vec!["import", "claw-pod.yml", "--output-dir", target];
+    import.extend(arguments.lines());
+    let imported = run(case, &import);
+
+    let mut compile = vec!["compile", "--output=table", "--filename", target];
+    let mut lines = arguments.lines();
+    while let Some(argument) = lines.next() {
+        if argument == "--filename" {
+            compile.extend([argument, lines.next().unwrap()]);
+        }
+    }
+    let compiled = run(case, &compile);
+
+    let mut came: BTreeMap<PathBuf, String> = BTreeMap::new();
+    for entry in fs::read_dir(&written).unwrap() {
+        let path = entry.unwrap().path();
+        let name = Path::new("expected").join(path.file_name().unwrap());
+        came.insert(name, fs::read_to_string(path).unwrap());
+    }
+    let report = format!(
+        "exit code {}\n{}",
+        imported.status.code().unwrap(),
+        text(&imported.stderr)
+    );
+    came.insert("report.txt".into(), report.replace(target, "OUT"));
+    came.insert("compiled.txt".into(), text(&compiled.stdout));
+
+    if std::env::var_os("UPDATE_CASES").is_some() {
+        let expected = case.join("expected");
+        if expected.exists() {
+            fs::remove_dir_all(&expected).unwrap();
+        }
+        fs::create_dir(&expected).unwrap();
+        for (name, text) in &came {
+            fs::write(case.join(name), text).unwrap();
+        }
+        return Vec::new();
+    }
+    let wanted: BTreeMap<PathBuf, String> = fs::read_dir(case.join("expected"))
+        .unwrap()
+        .map(|entry| Path::new("expected").join(entry.unwrap().file_name()))
+        .chain(["report.txt".into(), "compiled.txt".into()])
+        .map(|name| {
+            let text = fs::read_to_string(case.join(&name)).unwrap();
+            (name, text)
+        })
+        .collect();
+    let names = wanted.keys().chain(came.keys());
+    let mut differences: Vec<String> = names
+        .filter(|name| wanted.get(*name) != came.get(*name))
+        .map(|name| {
+            let of =
+                |texts: &BTreeMap<PathBuf, String>| texts.get(name).cloned().unwrap_or_default();
+            let shown = case.join(name);
+            format!(
+                "{}\n--- wanted\n{}\n--- came\n{}",
+                shown.display(),
+                of(&wanted),
+                of(&came)
+            )
+        })
+        .collect();
+    differences.dedup();
+    differences
+}
+
+fn run(case: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kubectl-toolcrib"))
+        .args(arguments)
+        .current_dir(case)
+        .env_remove("NO_COLOR")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Values of variables reach the result only when they were asked for, and the report never.
+#[test]
+fn values_of_variables_stay_at_home() {
+    let pod = tempfile::tempdir().unwrap();
+    let case = folder().join("everything");
+    for name in ["claw-pod.yml", "desk.json", "AGENTS.md"] {
+        fs::copy(case.join(name), pod.path().join(name)).unwrap();
+    }
+    fs::write(
+        pod.path().join(".env"),
+        "DESK_TOKEN=kelp-91c\nANTHROPIC_KEY=kelp-91c-a\nDATABASE_PASSWORD=kelp-91c-b\nCHAT_TOKEN=kelp-91c-c\n",
+    )
+    .unwrap();
+    let shut = run(pod.path(), &["import", "claw-pod.yml"]);
+    assert!(
+        !text(&shut.stdout).contains("kelp"),
+        "{}",
+        text(&shut.stdout)
+    );
+    assert!(!text(&shut.stderr).contains("kelp"));
+    let open = run(pod.path(), &["import", "claw-pod.yml", "--with-secrets"]);
+    let objects = text(&open.stdout);
+    assert!(objects.contains("kelp-91c-a"));
+    for document in objects.split("---\n").filter(|text| text.contains("kelp")) {
+        assert!(document.contains("kind: Secret"), "{document}");
+    }
+    assert!(!text(&open.stderr).contains("kelp"));
+}
+
+/// A pod file may come from anybody: it names files of its own folder only.
+#[test]
+fn files_outside_of_the_folder_are_not_read() {
+    let above = tempfile::tempdir().unwrap();
+    fs::write(above.path().join("secret.md"), "kelp-77").unwrap();
+    let pod = above.path().join("pod");
+    fs::create_dir(&pod).unwrap();
+    std::os::unix::fs::symlink("../secret.md", pod.join("link.md")).unwrap();
+    for path in ["../secret.md", "link.md", "/etc/hostname"] {
+        let file = format!(
+            "x-claw: {{pod: pond}}\nservices:\n  otter:\n    image: otter:1\n    x-claw: {{agent: {path}}}\n"
+        );
+        fs::write(pod.join("claw-pod.yml"), file).unwrap();
+        let output = run(&pod, &["import", "claw-pod.yml"]);
+        assert!(!text(&output.stdout).contains("kelp-77"), "{path}");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("outside of the pod file's folder"),
+            "{path}: {said}"
+        );
+    }
+}
+
+#[test]
+fn files_are_not_replaced_unless_asked_to() {
+    let case = folder().join("guide-basic");
+    let result = tempfile::tempdir().unwrap();
+    let target = result.path().to_str().unwrap();
+    let arguments = ["import", "claw-pod.yml", "--output-dir", target];
+    let ran = |more: &[&str]| {
+        run(&case, &[&arguments, more].concat())
+            .status
+            .code()
+            .unwrap()
+    };
+    let first = ran(&[]);
+    assert_ne!(first, 2);
+    assert_eq!(ran(&[]), 2);
+    assert_eq!(ran(&["--force"]), first);
+}
