@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use toolcrib_e2e::cluster::{self, Cluster, Name, Progress};
+use toolcrib_e2e::cluster::{self, Cluster, Extent, Name, Progress};
 use toolcrib_e2e::platform::Platform;
 use toolcrib_e2e::{demo, images};
 
@@ -24,7 +24,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Start the cluster if it is not up; returns when it takes pods.
-    Up,
+    Up {
+        /// etcd, API server and controllers only: no pod runs.
+        #[arg(long)]
+        control_plane: bool,
+    },
     /// Remove the cluster and all it left behind.
     Down,
     /// Say whether the cluster is up, and where its things are.
@@ -73,7 +77,14 @@ fn main() -> ExitCode {
 
 fn run(Arguments { name, verb }: Arguments) -> Result<()> {
     match verb {
-        Verb::Up => Cluster::up(&name, &Progress::stderr()).map(drop),
+        Verb::Up { control_plane } => {
+            let extent = if control_plane {
+                Extent::ControlPlane
+            } else {
+                Extent::Node
+            };
+            Cluster::up_to(&name, extent, &Progress::stderr()).map(drop)
+        }
         Verb::Down => Cluster::down(&name, &Progress::stderr()),
         Verb::Status => {
             print!("{}", Cluster::status(&name)?);

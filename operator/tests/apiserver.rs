@@ -4,8 +4,14 @@
 //! apiserver`; `e2e/run test` does it with a cluster of its own. No Toolcrib may be
 //! installed there: two operators would report on the same Agents.
 
+#[path = "apiserver/faults.rs"]
+mod faults;
 #[path = "apiserver/harness.rs"]
 mod harness;
+#[path = "apiserver/outcome.rs"]
+mod outcome;
+#[path = "apiserver/sieve.rs"]
+mod sieve;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

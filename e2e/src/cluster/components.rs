@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::layout::{API_PORT, CONTAINERD_SOCKET, Index, Layout, SERVICE_RANGE};
+use super::state::Extent;
 
 const ETCD: &str = "http://127.0.0.1:2379";
 
@@ -31,8 +32,22 @@ pub enum Ready {
     Api,
 }
 
-/// In the order of starting. `kube` is the binary of all but containerd.
-pub fn components(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
+/// What there is of the extent, in the order of starting. `kube` is the binary of all but
+/// containerd.
+pub fn components(layout: &Layout, index: Index, extent: Extent, kube: &Path) -> Vec<Component> {
+    let mut all = whole(layout, index, kube);
+    match extent {
+        Extent::Node => {}
+        Extent::ControlPlane => all.retain(|component| CONTROL_PLANE.contains(&component.name)),
+    }
+    all
+}
+
+/// The controllers are among them: namespaces end, owned objects are collected, and
+/// ServiceAccounts exist only with these.
+const CONTROL_PLANE: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
+
+fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
     let node = index.node_address();
     let pki = |file: &str| layout.pki(file).display().to_string();
     let config = |file: &str| layout.config(file).display().to_string();

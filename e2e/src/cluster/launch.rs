@@ -16,7 +16,7 @@ use super::layout::{DNS_READY_PORT, Index, Layout};
 use super::node::{GO, READY};
 use super::process::{Identity, ip, only_child, output, poll, run};
 use super::progress::Progress;
-use super::state::{NodeProcesses, State};
+use super::state::{Extent, NodeProcesses, State};
 use super::{Cluster, config, pki, sweep};
 use crate::images;
 
@@ -53,7 +53,7 @@ pub fn launch(layout: &Layout, mut state: State, progress: &Progress) -> Result<
     drop(stdin);
 
     let cluster = Cluster::of(layout, &state, &node);
-    await_ready(&cluster, layout, state.index, progress)?;
+    await_ready(&cluster, layout, &state, progress)?;
     Ok(cluster)
 }
 
@@ -167,11 +167,12 @@ fn hand_down(folder: &Path) -> Result<()> {
     fs::write(&path, wanted.join(" ")).with_context(|| format!("write {}", path.display()))
 }
 
-/// Ready means: a pod that is created now starts, with its ServiceAccount and its names.
+/// Ready means: a pod that is created now starts, with its ServiceAccount and its names; of
+/// a control plane, that the API server answers.
 fn await_ready(
     cluster: &Cluster,
     layout: &Layout,
-    index: Index,
+    state: &State,
     progress: &Progress,
 ) -> Result<()> {
     let succeeds = |what: &str, arguments: &[&str]| {
@@ -184,6 +185,10 @@ fn await_ready(
         })
     };
     succeeds("API server", &["get", "--raw=/readyz"])?;
+    match state.extent {
+        Extent::ControlPlane => return Ok(()),
+        Extent::Node => {}
+    }
     let addons = layout.config("addons.json");
     run(cluster
         .kubectl()
@@ -207,7 +212,7 @@ fn await_ready(
 
     progress.stage(format!("cluster {}: waiting for DNS", layout.name));
     let missed = || format!("DNS is not ready: see {}", layout.log("coredns").display());
-    let address = std::net::SocketAddr::from((index.node_address(), DNS_READY_PORT));
+    let address = std::net::SocketAddr::from((state.index.node_address(), DNS_READY_PORT));
     poll(READY_DEADLINE, missed, || {
         cluster.check_running()?;
         Ok(dns_ready(address).then_some(()))

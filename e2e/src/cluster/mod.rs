@@ -39,7 +39,7 @@ use self::lock::Lock;
 use self::process::{Identity, output, run};
 pub use self::progress::Progress;
 use self::state::NodeProcesses;
-pub use self::state::{State, names};
+pub use self::state::{Extent, State, names};
 
 /// Another `up` or `down` of the same cluster, which may be building Kubernetes.
 const TURN_DEADLINE: Duration = Duration::from_secs(50 * 60);
@@ -56,6 +56,7 @@ pub struct Cluster {
 #[derive(Clone, Debug)]
 struct Node {
     layout: Layout,
+    extent: Extent,
     processes: NodeProcesses,
 }
 
@@ -63,6 +64,11 @@ impl Cluster {
     /// The cluster the user named (`TOOLCRIB_E2E_USE_KUBECONFIG=1` and `KUBECONFIG`), else
     /// the local one of this name, brought up if it is not. Returns when it takes pods.
     pub fn up(name: &Name, progress: &Progress) -> Result<Cluster> {
+        Self::up_to(name, Extent::Node, progress)
+    }
+
+    /// As [`Cluster::up`], with so much of a cluster; one of another extent is an error.
+    pub fn up_to(name: &Name, extent: Extent, progress: &Progress) -> Result<Cluster> {
         let home = Home::find()?;
         if let Some(kubeconfig) = named_by_user()? {
             progress.stage(format!("using the cluster of {}", kubeconfig.display()));
@@ -76,6 +82,13 @@ impl Cluster {
         let layout = Layout::new(&home, name);
         let _turn = turn(&layout, progress)?;
         if let Some(cluster) = running(&layout)? {
+            if cluster
+                .node
+                .as_ref()
+                .is_some_and(|node| node.extent != extent)
+            {
+                bail!("cluster {name} is up with another extent: take it down first");
+            }
             if cluster.healthy()? {
                 progress.stage(format!("cluster {name} is up already"));
                 return Ok(cluster);
@@ -86,7 +99,7 @@ impl Cluster {
         }
         sweep::sweep(&layout)?;
         let kube = kube_binary(&home, progress)?;
-        let state = State::allocate(&home, &layout, kube)?;
+        let state = State::allocate(&home, &layout, extent, kube)?;
         let cluster = launch::launch(&layout, state, progress)?;
         progress.stage(format!("cluster {name} is up"));
         Ok(cluster)
@@ -112,6 +125,7 @@ impl Cluster {
             kube: state.kube.clone(),
             node: Some(Node {
                 layout: layout.clone(),
+                extent: state.extent,
                 processes: processes.clone(),
             }),
         }
@@ -201,9 +215,17 @@ impl Cluster {
         bail!("the node ended: {}", failure(&node.layout));
     }
 
-    /// The node is Ready in the eyes of an API server that answers now.
+    /// The API server answers now, and in its eyes the node, if there is one, is Ready.
     fn healthy(&self) -> Result<bool> {
         let mut kubectl = self.kubectl();
+        if self
+            .node
+            .as_ref()
+            .is_some_and(|node| node.extent == Extent::ControlPlane)
+        {
+            kubectl.args(["--request-timeout=5s", "get", "--raw=/readyz"]);
+            return Ok(output(&mut kubectl)?.status.success());
+        }
         kubectl.args([
             "--request-timeout=5s",
             "get",
@@ -289,5 +311,5 @@ pub fn serve_node(name: &Name) -> Result<()> {
     let home = Home::find()?;
     let layout = Layout::new(&home, name);
     let state = State::read(&layout)?.context("this cluster is not being brought up")?;
-    node::serve(&layout, state.index, &state.kube)
+    node::serve(&layout, state.index, state.extent, &state.kube)
 }

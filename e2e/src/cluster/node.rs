@@ -21,6 +21,7 @@ use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use super::components::{Component, Ready, components};
 use super::layout::{Index, Layout, POD_RANGE};
 use super::process::{ip, output, poll, run};
+use super::state::Extent;
 
 /// On a machine whose two cores are busy with builds.
 const START_DEADLINE: Duration = Duration::from_secs(180);
@@ -30,11 +31,14 @@ pub const READY: &str = "ready";
 pub const GO: &str = "go";
 
 /// Never returns `Ok`: a node that ends has failed.
-pub fn serve(layout: &Layout, index: Index, kube: &Path) -> Result<()> {
+pub fn serve(layout: &Layout, index: Index, extent: Extent, kube: &Path) -> Result<()> {
     converse()?;
     let ended = prepare_mounts(layout)
         .and_then(|()| prepare_network(index))
-        .and_then(|()| Node::default().serve(layout, components(layout, index, kube), kube));
+        .and_then(|()| {
+            let components = components(layout, index, extent, kube);
+            Node::default().serve(layout, components, kube)
+        });
     if let Err(error) = &ended {
         fs::write(layout.failure(), format!("{error:#}\n")).context("write the failure")?;
     }

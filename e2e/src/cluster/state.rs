@@ -22,10 +22,21 @@ const CHOICE_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct State {
     pub index: Index,
+    pub extent: Extent,
     /// The binary of the node's programs; also kubectl and Helm.
     pub kube: PathBuf,
     /// Absent while the node is being made.
     pub node: Option<NodeProcesses>,
+}
+
+/// How much of a cluster there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Extent {
+    /// Everything; pods run.
+    #[default]
+    Node,
+    /// etcd, API server and controllers: objects live, pods do not. A fraction of the cost.
+    ControlPlane,
 }
 
 /// The node's two processes as the host sees them.
@@ -64,7 +75,7 @@ impl State {
 
     /// A new cluster's state, with the lowest index that no other cluster has, be it of
     /// this home or another.
-    pub fn allocate(home: &Home, layout: &Layout, kube: PathBuf) -> Result<State> {
+    pub fn allocate(home: &Home, layout: &Layout, extent: Extent, kube: PathBuf) -> Result<State> {
         let _lock = Lock::take(&home.join("locks/indexes"), CHOICE_DEADLINE, |_| {})?;
         let mut taken = BTreeSet::new();
         for other in names(home)? {
@@ -77,6 +88,7 @@ impl State {
             .context("all 64 indexes are taken: take a cluster down")?;
         let state = State {
             index,
+            extent,
             kube,
             node: None,
         };

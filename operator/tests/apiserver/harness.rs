@@ -3,7 +3,7 @@
 //! Tests take turns: a controller watches Agents of all namespaces, so two at a time would
 //! both report on the same objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -43,8 +43,34 @@ pub struct Harness {
     pub health: SocketAddr,
     pub link: SocketAddr,
     pub resync: Duration,
-    running: Option<(oneshot::Sender<()>, JoinHandle<anyhow::Result<()>>)>,
+    pub workers: u16,
+    /// Namespaces besides the pond whose Secrets the operator may read.
+    pub others: BTreeSet<String>,
+    running: Option<Controller>,
     _turn: MutexGuard<'static, ()>,
+}
+
+/// A controller that runs in this process.
+pub struct Controller {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<anyhow::Result<()>>,
+    pub health: SocketAddr,
+}
+
+impl Controller {
+    /// Its end without a word to anybody.
+    pub async fn kill(self) {
+        self.task.abort();
+        match self.task.await {
+            Err(error) if error.is_cancelled() => {}
+            ended => panic!("it ended by itself: {ended:?}"),
+        }
+    }
+
+    /// The sum of all series of a metric.
+    pub async fn metric(&self, name: &str) -> f64 {
+        metric(self.health, name).await
+    }
 }
 
 impl Harness {
@@ -72,6 +98,8 @@ impl Harness {
             health: free_port(),
             link: free_port(),
             resync: Duration::from_secs(3600),
+            workers: 4,
+            others: BTreeSet::new(),
             running: None,
             _turn: turn,
         };
@@ -147,27 +175,44 @@ impl Harness {
     }
 
     pub fn start(&mut self, pod: &str) {
+        let controller = self.launch(self.client.clone(), pod, Timing::default(), self.health);
+        self.running = Some(controller);
+    }
+
+    /// A controller of this harness' installation with a client and an election of its own.
+    pub fn launch(
+        &self,
+        client: Client,
+        pod: &str,
+        lease_timing: Timing,
+        health: SocketAddr,
+    ) -> Controller {
         let (stop, stopped) = oneshot::channel::<()>();
+        let mut namespaces = self.others.clone();
+        namespaces.insert(self.pond.clone());
         let settings = Settings {
             namespace: self.system.clone(),
             pod_name: pod.to_owned(),
             lease: "controller".into(),
-            lease_timing: Timing::default(),
+            lease_timing,
             webhook_config_name: Some(self.system.clone()),
             webhook_service: "webhook".into(),
             link_service: "link".into(),
             link_service_port: self.link.port(),
             certificate_secret: "certificates".into(),
-            secrets: SecretScope::Namespaces([self.pond.clone()].into()),
-            listen: self.health,
-            link_listen: self.link,
+            secrets: SecretScope::Namespaces(namespaces),
+            listen: health,
+            link_listen: if health == self.health {
+                self.link
+            } else {
+                free_port()
+            },
             refused_hosts: Default::default(),
-            workers: 4,
+            workers: self.workers,
             usage_interval: Duration::from_secs(300),
             stale_after: Duration::from_secs(120),
             resync: self.resync,
         };
-        let client = self.client.clone();
         let run = async move {
             let shutdown = async {
                 // A dropped sender means the test is over as well.
@@ -175,14 +220,30 @@ impl Harness {
             };
             controller::run(client, settings, shutdown).await
         };
-        self.running = Some((stop, tokio::spawn(run)));
+        Controller {
+            stop,
+            task: tokio::spawn(run),
+            health,
+        }
+    }
+
+    /// The lease is nobody's: the next candidate need not wait until it runs out.
+    pub async fn vacate(&self) {
+        self.api::<Lease>(&self.system)
+            .patch(
+                "controller",
+                &PatchParams::default(),
+                &Patch::Merge(json!({"spec": null})),
+            )
+            .await
+            .expect("lease");
     }
 
     /// Graceful end: the lease is given back.
     pub async fn stop(&mut self) {
-        if let Some((stop, running)) = self.running.take() {
+        if let Some(Controller { stop, task, .. }) = self.running.take() {
             stop.send(()).expect("the controller still runs");
-            running.await.expect("no panic").expect("no error");
+            task.await.expect("no panic").expect("no error");
         }
     }
 
@@ -320,7 +381,7 @@ impl Harness {
             assert!(
                 self.running
                     .as_ref()
-                    .is_none_or(|(_, running)| !running.is_finished()),
+                    .is_none_or(|running| !running.task.is_finished()),
                 "the controller ended while waiting: {what}"
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -420,16 +481,7 @@ impl Harness {
 
     /// The sum of all series of a metric.
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = reqwest::get(format!("http://{}/metrics", self.health))
-            .await
-            .expect("metrics")
-            .text()
-            .await
-            .expect("text");
-        text.lines()
-            .filter(|line| line.starts_with(&format!("toolcrib_operator_{name}_total")))
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
+        metric(self.health, name).await
     }
 
     /// Waits until everything was looked at twice more; fails when it never settles.
@@ -461,6 +513,19 @@ impl Harness {
     }
 }
 
+async fn metric(health: SocketAddr, name: &str) -> f64 {
+    let text = reqwest::get(format!("http://{health}/metrics"))
+        .await
+        .expect("metrics")
+        .text()
+        .await
+        .expect("text");
+    text.lines()
+        .filter(|line| line.starts_with(&format!("toolcrib_operator_{name}")))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
+
 async fn client() -> Client {
     let path = std::env::var(KUBECONFIG).unwrap_or_else(|_| {
         panic!("{KUBECONFIG} is not set: name a kubeconfig, as e2e/run does for its cluster")
@@ -472,7 +537,7 @@ async fn client() -> Client {
     Client::try_from(config).expect("client")
 }
 
-fn free_port() -> SocketAddr {
+pub fn free_port() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address")
 }

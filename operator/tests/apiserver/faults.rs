@@ -1,0 +1,402 @@
+//! A client that stands between a controller and the API server: it sees every request, and
+//! can lose, hold, age or drop what passes.
+//!
+//! Writes are numbered in the order in which they are begun, so that a fault can be put at
+//! each of them in turn. Not among them: renewing the lease, reviewing a token.
+//!
+//! Invariant: what is not told to go wrong passes unchanged, bodies as they come.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::{Body as Answer, Bytes};
+use futures::StreamExt;
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// What happens to one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It lands, and the process is no more.
+    Kill,
+    /// It lands, and its answer is lost.
+    Lose,
+    /// The process is paused with this request on its way.
+    Pause,
+}
+
+/// What becomes of watch events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Watching {
+    Delivered,
+    /// Lost, of these resources (`secrets`, `toolgrants`, …).
+    Lost(BTreeSet<&'static str>),
+}
+
+/// How much of the process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Process {
+    Running,
+    /// Nothing goes out and nothing comes in until it is resumed.
+    Paused,
+    /// As [`Process::Running`], but the watches bring nothing yet.
+    Deaf,
+    /// Nothing, ever.
+    Dead,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub method: Method,
+    pub path: String,
+    pub watch: bool,
+    /// Number of the write, from 1.
+    pub write: Option<usize>,
+}
+
+#[derive(Clone)]
+pub struct Faults(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    state: Mutex<State>,
+    process: watch::Sender<Process>,
+    watching: watch::Sender<Watching>,
+    /// A change ends every watch; the next one of each resource is answered 410 Gone.
+    generation: watch::Sender<u64>,
+}
+
+struct State {
+    log: Vec<Seen>,
+    writes: usize,
+    fault: Option<(usize, Fault)>,
+    struck: bool,
+    /// Objects are read as they were at this resourceVersion; what is named here is exempt.
+    aged: Option<(String, String)>,
+    /// Resources whose next watch is told that its version is gone.
+    gone: BTreeSet<String>,
+}
+
+impl Faults {
+    pub fn new(client: Client) -> Self {
+        Self(Arc::new(Inner {
+            client,
+            state: Mutex::new(State {
+                log: Vec::new(),
+                writes: 0,
+                fault: None,
+                struck: false,
+                aged: None,
+                gone: BTreeSet::new(),
+            }),
+            process: watch::channel(Process::Running).0,
+            watching: watch::channel(Watching::Delivered).0,
+            generation: watch::channel(0).0,
+        }))
+    }
+
+    /// With a fault at the write of this number.
+    pub fn at(self, write: usize, fault: Fault) -> Self {
+        self.state().fault = Some((write, fault));
+        self
+    }
+
+    /// Reads objects as they were at `version`, but for the operator's own namespace, until
+    /// [`Faults::renew`].
+    pub fn aged(self, version: &str, system: &str) -> Self {
+        self.state().aged = Some((version.to_owned(), system.to_owned()));
+        self.0.process.send_replace(Process::Deaf);
+        self
+    }
+
+    pub fn renew(&self) {
+        self.state().aged = None;
+        self.0.process.send_replace(Process::Running);
+    }
+
+    /// From now on, no event of these resources arrives.
+    pub fn lose_events(&self, resources: impl IntoIterator<Item = &'static str>) {
+        let lost = Watching::Lost(resources.into_iter().collect());
+        self.0.watching.send_replace(lost);
+    }
+
+    /// Ends every watch; whoever comes back hears that its version is gone, and lists.
+    pub fn gone(&self, resources: &BTreeSet<String>) {
+        self.0.watching.send_replace(Watching::Delivered);
+        self.state().gone = resources.clone();
+        self.0.generation.send_modify(|generation| *generation += 1);
+    }
+
+    /// What a paused process sent goes on; it hears nothing new until [`Faults::renew`].
+    pub fn resume(&self) {
+        self.0.process.send_replace(Process::Deaf);
+    }
+
+    /// Whether the fault was met.
+    pub fn struck(&self) -> bool {
+        self.state().struck
+    }
+
+    pub fn writes(&self) -> usize {
+        self.state().writes
+    }
+
+    pub fn log(&self) -> Vec<Seen> {
+        self.state().log.clone()
+    }
+
+    /// Resources that were watched.
+    pub fn watched(&self) -> BTreeSet<String> {
+        self.state()
+            .log
+            .iter()
+            .filter(|seen| seen.watch)
+            .map(|seen| resource(&seen.path).to_owned())
+            .collect()
+    }
+
+    pub fn client(&self) -> Client {
+        let inner = Arc::clone(&self.0);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let inner = Arc::clone(&inner);
+            async move { inner.pass(request).await }
+        });
+        Client::new(service, self.0.client.default_namespace().to_owned())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state()
+    }
+}
+
+type Passed = Result<Response<Answer>, kube::Error>;
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn until(&self, allowed: impl FnMut(&Process) -> bool) {
+        // The sender is a field of self: it is not gone.
+        self.process
+            .subscribe()
+            .wait_for(allowed)
+            .await
+            .map(drop)
+            .unwrap_or_default();
+    }
+
+    async fn pass(self: Arc<Self>, mut request: Request<Body>) -> Passed {
+        self.until(|process| !matches!(process, Process::Paused | Process::Dead))
+            .await;
+        let path = request.uri().path().to_owned();
+        let watch = query(request.uri()).any(|(key, _)| key == "watch");
+        let (fault, version) = self.note(request.method(), &path, watch);
+        if let Some(version) = version {
+            return self.aged(request, &version).await;
+        }
+        match fault {
+            Some(Fault::Kill) => {
+                self.send(request).await?;
+                self.process.send_replace(Process::Dead);
+                return std::future::pending().await;
+            }
+            Some(Fault::Lose) => {
+                self.send(request).await?;
+                return Err(kube::Error::Service("the answer is lost".into()));
+            }
+            Some(Fault::Pause) => {
+                self.process.send_replace(Process::Paused);
+                // It is on the wire: it arrives even if nobody waits for the answer any more.
+                let inner = Arc::clone(&self);
+                let held = tokio::spawn(async move {
+                    inner
+                        .until(|process| matches!(process, Process::Running | Process::Deaf))
+                        .await;
+                    inner.send(request).await
+                });
+                return held.await.expect("sending does not panic");
+            }
+            None => {}
+        }
+        if watch {
+            let gone = self.state().gone.remove(resource(&path));
+            if gone {
+                return Ok(Response::new(Answer::from(GONE)));
+            }
+            self.until(|process| *process == Process::Running).await;
+            let resource = resource(&path).to_owned();
+            // Aged lists were continued by a watch of their version.
+            request.headers_mut().remove("accept-encoding");
+            let answer = self.send(request).await?;
+            return Ok(answer.map(|body| self.events(resource, body)));
+        }
+        self.send(request).await
+    }
+
+    /// Logs a request; its fault, and how old what it reads is to be.
+    fn note(&self, method: &Method, path: &str, watch: bool) -> (Option<Fault>, Option<String>) {
+        let mut state = self.state();
+        let write = counts(method, path).then(|| {
+            state.writes += 1;
+            state.writes
+        });
+        state.log.push(Seen {
+            method: method.clone(),
+            path: path.to_owned(),
+            watch,
+            write,
+        });
+        let fault = state
+            .fault
+            .filter(|(at, _)| write == Some(*at))
+            .map(|(_, fault)| fault);
+        state.struck |= fault.is_some();
+        let version = state
+            .aged
+            .as_ref()
+            .filter(|(_, system)| {
+                *method == Method::GET
+                    && !watch
+                    && !path.contains(&format!("/namespaces/{system}/"))
+            })
+            .map(|(version, _)| version.clone());
+        (fault, version)
+    }
+
+    async fn send(&self, request: Request<Body>) -> Passed {
+        Ok(self.client.send(request).await?.map(Answer::new))
+    }
+
+    /// A list as it was; a single object by a list of one.
+    async fn aged(&self, mut request: Request<Body>, version: &str) -> Passed {
+        let path = request.uri().path().to_owned();
+        let mut parameters: Vec<(String, String)> = query(request.uri())
+            .filter(|(key, _)| !key.starts_with("resourceVersion"))
+            .collect();
+        let name = single(&path);
+        let collection = match name {
+            Some(name) => {
+                parameters.push(("fieldSelector".into(), format!("metadata.name={name}")));
+                path.trim_end_matches(name).trim_end_matches('/')
+            }
+            None => &path,
+        };
+        // A continued list has its version in the token.
+        if !parameters.iter().any(|(key, _)| key == "continue") {
+            parameters.push(("resourceVersion".into(), version.to_owned()));
+            parameters.push(("resourceVersionMatch".into(), "Exact".into()));
+        }
+        let query: Vec<String> = parameters
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        *request.uri_mut() = format!("{collection}?{}", query.join("&"))
+            .parse()
+            .expect("made of a URI's parts");
+        let answer = self.send(request).await?;
+        if name.is_none() || !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let body = answer.into_body().collect().await;
+        let list: Value = serde_json::from_slice(&body.expect("a list").to_bytes()).expect("JSON");
+        let (status, body) = match list["items"].get(0) {
+            Some(object) => (StatusCode::OK, object.clone()),
+            None => (
+                StatusCode::NOT_FOUND,
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                       "reason": "NotFound", "message": "not there yet", "code": 404}),
+            ),
+        };
+        let mut answer = Response::new(Answer::from(body.to_string()));
+        *answer.status_mut() = status;
+        Ok(answer)
+    }
+
+    /// The lines of a watch, as far as they are to arrive.
+    fn events(self: &Arc<Self>, resource: String, body: Answer) -> Answer {
+        let inner = Arc::clone(self);
+        let mut generation = self.generation.subscribe();
+        generation.mark_unchanged();
+        let lines = futures::stream::unfold(
+            (body.into_data_stream(), Vec::new(), generation),
+            move |(mut body, mut rest, mut generation)| {
+                let inner = Arc::clone(&inner);
+                let resource = resource.clone();
+                async move {
+                    loop {
+                        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                            let line: Vec<u8> = rest.drain(..=end).collect();
+                            inner.until(|process| *process == Process::Running).await;
+                            let lost = match &*inner.watching.borrow() {
+                                Watching::Delivered => false,
+                                Watching::Lost(resources) => resources.contains(resource.as_str()),
+                            };
+                            if !lost {
+                                let state = (body, rest, generation);
+                                return Some((Ok::<_, axum::Error>(Bytes::from(line)), state));
+                            }
+                        }
+                        let more = tokio::select! {
+                            _ = generation.changed() => return None,
+                            more = body.next() => more,
+                        };
+                        match more {
+                            Some(Ok(bytes)) => rest.extend_from_slice(&bytes),
+                            Some(Err(error)) => {
+                                return Some((Err(error), (body, rest, generation)));
+                            }
+                            None => return None,
+                        }
+                    }
+                }
+            },
+        );
+        Answer::from_stream(lines)
+    }
+}
+
+const GONE: &str = concat!(
+    r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"#,
+    r#""Failure","message":"too old resource version","reason":"Expired","code":410}}"#,
+    "\n"
+);
+
+/// Whether it is a write that the controller's work consists of.
+fn counts(method: &Method, path: &str) -> bool {
+    *method != Method::GET && !path.contains("/leases/") && !path.contains("/tokenreviews")
+}
+
+fn query(uri: &Uri) -> impl Iterator<Item = (String, String)> {
+    uri.query()
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            Some((key.to_owned(), value.to_owned()))
+        })
+}
+
+/// The path's parts after group and version, without the namespace's.
+fn parts(path: &str) -> Vec<&str> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let skip = if parts.first() == Some(&"api") { 2 } else { 3 };
+    match parts.get(skip..) {
+        Some(["namespaces", _, rest @ ..]) if !rest.is_empty() => rest.to_vec(),
+        Some(rest) => rest.to_vec(),
+        None => Vec::new(),
+    }
+}
+
+/// `secrets` of `/api/v1/namespaces/pond/secrets/reed`.
+pub fn resource(path: &str) -> &str {
+    parts(path).first().copied().unwrap_or_default()
+}
+
+fn single(path: &str) -> Option<&str> {
+    parts(path).get(1).copied()
+}

@@ -1,0 +1,656 @@
+//! The three patterns in which controllers fail (Sieve, OSDI 2022), at every write: killed
+//! between any two writes, events that never came, a view that is old.
+//!
+//! Each has one oracle: the final objects are those of an undisturbed run. Writes are
+//! numbered by the fault layer, one worker makes their order the same each time, and a
+//! round without its fault met ends the count, so no index is left out.
+//!
+//! `TOOLCRIB_SIEVE_ROUNDS=200` goes on after the last index with fresh rounds from the
+//! first, which differ in what the threads do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::Instant;
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolGrant};
+use toolcrib_operator::lease::Timing;
+
+use crate::faults::{Fault, Faults};
+use crate::harness::{Controller, DEADLINE, Harness, free_port};
+use crate::outcome::{Outcome, difference, outcome, tools};
+
+/// No scenario here has nearly as many.
+const MOST_WRITES: usize = 80;
+const LOOK: Duration = Duration::from_millis(40);
+
+struct World {
+    harness: Harness,
+}
+
+/// A controller and what stands between it and the API server.
+struct Process {
+    faults: Faults,
+    controller: Controller,
+}
+
+impl World {
+    async fn new() -> Self {
+        let mut harness = Harness::new().await;
+        harness.workers = 1;
+        harness.apply_example().await;
+        Self { harness }
+    }
+
+    async fn start(&self, pod: &str, faults: Faults) -> Process {
+        self.start_with(pod, faults, Timing::default()).await
+    }
+
+    async fn start_with(&self, pod: &str, faults: Faults, timing: Timing) -> Process {
+        self.harness.vacate().await;
+        let controller = self
+            .harness
+            .launch(faults.client(), pod, timing, free_port());
+        Process { faults, controller }
+    }
+
+    fn faults(&self) -> Faults {
+        Faults::new(self.harness.client.clone())
+    }
+
+    /// Polls until the objects are as expected.
+    async fn reach(&self, expected: &Outcome, what: &str) {
+        let begun = Instant::now();
+        loop {
+            let found = outcome(&self.harness).await;
+            if found.as_ref() == Some(expected) {
+                return;
+            }
+            assert!(
+                begun.elapsed() < DEADLINE,
+                "{what}: not the objects of an undisturbed run:\n{}",
+                difference(expected, found.as_ref())
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Polls until the objects agree with each other and `ready` says so of them.
+    async fn when(&self, what: &str, ready: impl Fn(&Outcome) -> bool) -> Outcome {
+        let begun = Instant::now();
+        loop {
+            let found = outcome(&self.harness).await;
+            if let Some(found) = found.filter(|found| ready(found)) {
+                return found;
+            }
+            assert!(begun.elapsed() < DEADLINE, "not in time: {what}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What a controller that sees everything and finds nothing to write leaves behind.
+    async fn settled(&self, process: &Process, what: &str) -> Outcome {
+        let begun = Instant::now();
+        let mut before = None;
+        loop {
+            let writes = process.faults.writes();
+            let now = outcome(&self.harness).await;
+            if now.is_some() && now == before {
+                return now.expect("checked");
+            }
+            assert!(begun.elapsed() < DEADLINE, "it never settles: {what}");
+            before = now.filter(|_| writes == process.faults.writes());
+            // Longer than anything waits that is to be tried again soon.
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            if writes != process.faults.writes() {
+                before = None;
+            }
+        }
+    }
+
+    /// A controller that knows nothing finds nothing to do.
+    async fn nothing_to_write(&self, expected: &Outcome, what: &str) {
+        let fresh = self.start("fresh", self.faults()).await;
+        let begun = Instant::now();
+        let objects = expected.keys().filter(|name| !name.contains("toolcrib-"));
+        let objects = objects.count() as f64;
+        while !(fresh.faults.log().len() > 20
+            && fresh.controller.metric("reconciles").await >= objects)
+        {
+            assert!(begun.elapsed() < DEADLINE, "{what}: it does not work");
+            tokio::time::sleep(LOOK).await;
+        }
+        let found = outcome(&self.harness).await;
+        assert!(
+            found.as_ref() == Some(expected),
+            "{what}: a fresh controller changed:\n{}",
+            difference(expected, found.as_ref())
+        );
+        let wrote: Vec<String> = fresh
+            .faults
+            .log()
+            .into_iter()
+            // It labels its own pod.
+            .filter(|seen| seen.write.is_some() && !seen.path.contains("/pods"))
+            .map(|seen| format!("{} {}", seen.method, seen.path))
+            .collect();
+        assert!(wrote.is_empty(), "{what}: it wrote {wrote:?}");
+        fresh.controller.kill().await;
+    }
+
+    async fn remove_grant(&self) {
+        let grants: Api<ToolGrant> = self.harness.api(&self.harness.pond);
+        grants
+            .delete("analyst-reads", &DeleteParams::default())
+            .await
+            .expect("grant deleted");
+    }
+
+    async fn add_grant(&self) {
+        self.harness
+            .apply(json!({
+                "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+                "metadata": {"name": "analyst-reads", "namespace": self.harness.pond},
+                "spec": {"agents": ["analyst"], "tools": [
+                    {"surface": {"name": "trading-api"}, "allow": ["get_market_context"]},
+                ]},
+            }))
+            .await;
+    }
+
+    /// As if no controller had ever been here.
+    async fn unmake(&self) {
+        let pond = &self.harness.pond;
+        let labels = ListParams::default().labels("app.kubernetes.io/managed-by=toolcrib");
+        let params = DeleteParams::default();
+        let secrets: Api<Secret> = self.harness.api(pond);
+        secrets
+            .delete_collection(&params, &labels)
+            .await
+            .expect("deleted");
+        let config_maps: Api<ConfigMap> = self.harness.api(pond);
+        config_maps
+            .delete_collection(&params, &labels)
+            .await
+            .expect("deleted");
+        self.forget_status::<Agent>().await;
+        self.forget_status::<Surface>().await;
+        self.forget_status::<ToolGrant>().await;
+        self.forget_status::<ModelProvider>().await;
+        let empty = json!({"metadata": {"annotations": null}, "data": null});
+        self.harness
+            .api::<Secret>(&self.harness.system)
+            .patch(
+                "certificates",
+                &PatchParams::default(),
+                &Patch::Merge(empty),
+            )
+            .await
+            .expect("certificates");
+    }
+
+    async fn forget_status<K>(&self)
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        let api: Api<K> = self.harness.api(&self.harness.pond);
+        for object in api.list(&ListParams::default()).await.expect("list") {
+            api.patch_status(
+                &object.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(json!({"status": null})),
+            )
+            .await
+            .expect("status");
+        }
+    }
+
+    async fn end(self, last: Process) {
+        last.controller.kill().await;
+        self.harness.end().await;
+    }
+}
+
+/// Waits until the fault was met, or all is as expected without it.
+async fn met(world: &World, process: &Process, expected: &Outcome) -> bool {
+    let begun = Instant::now();
+    loop {
+        if process.faults.struck() {
+            return true;
+        }
+        if outcome(&world.harness).await.as_ref() == Some(expected) {
+            // What is still to come comes within the time of a second attempt.
+            let last = world.settled(process, "without a fault").await;
+            if last == *expected {
+                return process.faults.struck();
+            }
+        }
+        assert!(begun.elapsed() < DEADLINE, "neither a fault nor an end");
+        tokio::time::sleep(LOOK / 4).await;
+    }
+}
+
+/// The write indexes of a scenario, and over again for a longer run.
+fn rounds() -> usize {
+    std::env::var("TOOLCRIB_SIEVE_ROUNDS")
+        .ok()
+        .and_then(|rounds| rounds.parse().ok())
+        .unwrap_or(1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_or_unanswered_at_any_write_of_a_first_start() {
+    let world = World::new().await;
+    let first = world.start("heron", world.faults()).await;
+    let expected = world.settled(&first, "the undisturbed run").await;
+    assert_eq!(
+        tools(&expected, "analyst").map(|tools| tools.len()),
+        Some(1)
+    );
+    let writes = first.faults.writes();
+    assert!((10..MOST_WRITES).contains(&writes), "{writes} writes");
+    first.controller.kill().await;
+
+    for _ in 0..rounds() {
+        for write in 1..=writes {
+            for fault in [Fault::Kill, Fault::Lose] {
+                let what = format!("{fault:?} at write {write}");
+                world.unmake().await;
+                let process = world.start("heron", world.faults().at(write, fault)).await;
+                let met = met(&world, &process, &expected).await;
+                if fault == Fault::Kill && met {
+                    process.controller.kill().await;
+                    let successor = world.start("newt", world.faults()).await;
+                    world.reach(&expected, &what).await;
+                    successor.controller.kill().await;
+                } else {
+                    world.reach(&expected, &what).await;
+                    process.controller.kill().await;
+                }
+            }
+        }
+    }
+    world.nothing_to_write(&expected, "after all").await;
+    world.harness.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_write_of_a_revocation() {
+    let world = World::new().await;
+    let mut process = world.start("heron", world.faults()).await;
+    let given = world.settled(&process, "with the grant").await;
+    world.remove_grant().await;
+    let revoked = world
+        .when("revoked", |found| {
+            tools(found, "analyst").is_some_and(|tools| tools.is_empty())
+        })
+        .await;
+    let revoked_again = world.settled(&process, "without the grant").await;
+    assert!(revoked.contains_key("Secret toolcrib-analyst-mediator"));
+
+    let mut write = 0;
+    loop {
+        write += 1;
+        assert!(write < MOST_WRITES, "it writes without end");
+        world.add_grant().await;
+        world.reach(&given, "the grant is back").await;
+        process.controller.kill().await;
+        // Nothing is to be done before the change, so its first write is the first but for
+        // the pod's label.
+        process = world
+            .start("heron", world.faults().at(write + 1, Fault::Kill))
+            .await;
+        while process.faults.writes() < 1 {
+            tokio::time::sleep(LOOK).await;
+        }
+        world.remove_grant().await;
+        if !met(&world, &process, &revoked_again).await {
+            break;
+        }
+        process.controller.kill().await;
+        process = world.start("newt", world.faults()).await;
+        world
+            .reach(&revoked_again, &format!("killed at write {write}"))
+            .await;
+    }
+    assert!(write > 3, "a revocation has several writes");
+    world.end(process).await;
+}
+
+/// The leader is paused with a write on its way that gives; meanwhile that is revoked and
+/// another leads; then it goes on, with what it knew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_leader_gives_nothing_back() {
+    let world = World::new().await;
+    let mut process = world.start("heron", world.faults()).await;
+    let given = world.settled(&process, "with the grant").await;
+    world.remove_grant().await;
+    world
+        .when("revoked", |found| {
+            tools(found, "analyst").is_some_and(|tools| tools.is_empty())
+        })
+        .await;
+    let revoked = world.settled(&process, "without the grant").await;
+    // It does not notice the pause: the worst of clocks.
+    let long = Timing {
+        duration: Duration::from_secs(3_600),
+        renew_deadline: Duration::from_secs(3_000),
+        retry: Duration::from_millis(1_500),
+    };
+
+    let mut write = 0;
+    loop {
+        write += 1;
+        assert!(write < MOST_WRITES, "it writes without end");
+        process.controller.kill().await;
+        let paused = world
+            .start_with("heron", world.faults().at(write + 1, Fault::Pause), long)
+            .await;
+        while paused.faults.writes() < 1 {
+            tokio::time::sleep(LOOK).await;
+        }
+        world.add_grant().await;
+        let met = met(&world, &paused, &given).await;
+        world.remove_grant().await;
+        process = world.start("newt", world.faults()).await;
+        world
+            .reach(&revoked, &format!("while it is paused at write {write}"))
+            .await;
+        let sent = paused.faults.log().len();
+        paused.faults.resume();
+        // It goes on until it looks at its lease; then it stands by.
+        world
+            .harness
+            .eventually("it stands by", || async {
+                let leads = paused.controller.metric("leader").await > 0.0;
+                (!leads && (!met || paused.faults.log().len() > sent)).then_some(())
+            })
+            .await;
+        paused.controller.kill().await;
+        world
+            .reach(&revoked, &format!("resumed at write {write}"))
+            .await;
+        if !met {
+            break;
+        }
+    }
+    assert!(write > 3, "a grant has several writes");
+    world.nothing_to_write(&revoked, "after all").await;
+    world.end(process).await;
+}
+
+/// Killed at each write of giving, then revoked; the next leader reads everything as it was
+/// before, and hears only later what has become of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_reads_what_is_old_converges() {
+    let world = World::new().await;
+    let mut process = world.start("heron", world.faults()).await;
+    world.settled(&process, "with the grant").await;
+    world.remove_grant().await;
+    world
+        .when("revoked", |found| {
+            tools(found, "analyst").is_some_and(|tools| tools.is_empty())
+        })
+        .await;
+    let revoked = world.settled(&process, "without the grant").await;
+    let grants: Api<ToolGrant> = world.harness.api(&world.harness.pond);
+
+    let mut write = 0;
+    loop {
+        write += 1;
+        assert!(write < MOST_WRITES, "it writes without end");
+        process.controller.kill().await;
+        process = world
+            .start("heron", world.faults().at(write + 1, Fault::Kill))
+            .await;
+        while process.faults.writes() < 1 {
+            tokio::time::sleep(LOOK).await;
+        }
+        world.add_grant().await;
+        let version = grants
+            .get("analyst-reads")
+            .await
+            .expect("grant")
+            .resource_version()
+            .expect("a version");
+        let struck = {
+            let begun = Instant::now();
+            loop {
+                if process.faults.struck() {
+                    break true;
+                }
+                // No more writes than before: the count is over.
+                if begun.elapsed() > Duration::from_secs(3) {
+                    break false;
+                }
+                tokio::time::sleep(LOOK / 4).await;
+            }
+        };
+        process.controller.kill().await;
+        world.remove_grant().await;
+        let old = world.faults().aged(&version, &world.harness.system);
+        process = world.start("newt", old).await;
+        world
+            .harness
+            .eventually("it works on what is old", || async {
+                (process.controller.metric("reconciles").await >= 5.0).then_some(())
+            })
+            .await;
+        process.faults.renew();
+        world
+            .reach(&revoked, &format!("old from write {write}"))
+            .await;
+        if !struck {
+            break;
+        }
+    }
+    assert!(write > 3, "a grant has several writes");
+    process.controller.kill().await;
+    world.nothing_to_write(&revoked, "after all").await;
+    world.harness.end().await;
+}
+
+/// For each resource: its events are lost while somebody changes it, then its watch ends
+/// with 410 Gone and is begun again by a list.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_never_came_are_made_good_by_a_list() {
+    let world = World::new().await;
+    let process = world.start("heron", world.faults()).await;
+    let given = world.settled(&process, "with the grant").await;
+    let pond = world.harness.pond.clone();
+    let all = process.faults.watched();
+    assert_eq!(all.len(), 10, "{all:?}");
+
+    async fn remove<K>(api: Api<K>, name: &str)
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        api.delete(name, &DeleteParams::default())
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let none =
+        |found: &Outcome, agent: &str| tools(found, agent).is_some_and(|tools| tools.is_empty());
+    let h = &world.harness;
+    let blind = |resource: &'static str| process.faults.lose_events([resource]);
+    let heal = |resource: &str| {
+        process.faults.gone(&BTreeSet::from([resource.to_owned()]));
+    };
+    let back = async |resource: &'static str| {
+        blind(resource);
+        h.apply_example().await;
+        heal(resource);
+        world.reach(&given, &format!("{resource} are back")).await;
+    };
+
+    blind("toolgrants");
+    remove(h.api::<ToolGrant>(&pond), "analyst-reads").await;
+    heal("toolgrants");
+    world.when("no grant", |o| none(o, "analyst")).await;
+    back("toolgrants").await;
+
+    blind("surfaces");
+    remove(h.api::<Surface>(&pond), "trading-api").await;
+    heal("surfaces");
+    world
+        .when("no surface", |o| none(o, "analyst") && none(o, "executor"))
+        .await;
+    back("surfaces").await;
+
+    blind("services");
+    remove(h.api::<Service>(&pond), "trading-api").await;
+    heal("services");
+    world.when("no service", |o| none(o, "analyst")).await;
+    back("services").await;
+
+    blind("secrets");
+    remove(h.api::<Secret>(&pond), "trading-api-reader").await;
+    remove(h.api::<Secret>(&pond), "toolcrib-executor-mediator").await;
+    heal("secrets");
+    world
+        .when("no credential", |o| {
+            none(o, "analyst") && tools(o, "executor").is_some_and(|tools| tools.len() == 2)
+        })
+        .await;
+    back("secrets").await;
+
+    blind("configmaps");
+    remove(h.api::<ConfigMap>(&pond), "toolcrib-analyst-manifest").await;
+    heal("configmaps");
+    world.reach(&given, "the ConfigMap is back").await;
+
+    let providers: Vec<ModelProvider> = h
+        .api(&pond)
+        .list(&ListParams::default())
+        .await
+        .expect("list")
+        .items;
+    blind("modelproviders");
+    remove(h.api::<ModelProvider>(&pond), &providers[0].name_any()).await;
+    heal("modelproviders");
+    world
+        .when("no provider", |o| {
+            o["Agent analyst"]["conditions"]
+                .to_string()
+                .contains("NoModelProvider")
+        })
+        .await;
+    back("modelproviders").await;
+
+    // Another one of the same name: everything of the first is made anew.
+    blind("agents");
+    remove(h.api::<Agent>(&pond), "analyst").await;
+    h.apply_example().await;
+    heal("agents");
+    world.reach(&given, "another agent of that name").await;
+
+    blind("tooldefaults");
+    h.apply(json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolDefaults",
+        "metadata": {"name": "default", "namespace": pond},
+        "spec": {"tools": [{"surface": {"name": "trading-api"}, "allow": ["*"]}]},
+    }))
+    .await;
+    heal("tooldefaults");
+    world
+        .when("defaults give", |o| {
+            tools(o, "analyst").is_some_and(|tools| tools.len() == 2)
+        })
+        .await;
+    blind("tooldefaults");
+    remove(h.api::<toolcrib_crds::ToolDefaults>(&pond), "default").await;
+    heal("tooldefaults");
+    world.reach(&given, "the defaults are gone").await;
+
+    let running = |count: u64| {
+        move |o: &Outcome| o["Agent analyst"]["pods"]["running"].as_u64() == Some(count)
+    };
+    blind("pods");
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "analyst-1", "labels": {"toolcrib.dev/agent": "analyst"}},
+        "spec": {"schedulerName": "nobody", "serviceAccountName": "default",
+                 "automountServiceAccountToken": false,
+                 "containers": [{"name": "runner", "image": "none"}]},
+    }))
+    .expect("a pod");
+    h.eventually("the pod", || async {
+        h.api::<Pod>(&pond)
+            .create(&PostParams::default(), &pod)
+            .await
+            .ok()
+    })
+    .await;
+    heal("pods");
+    world.when("one pod", running(1)).await;
+    blind("pods");
+    h.api::<Pod>(&pond)
+        .delete("analyst-1", &DeleteParams::default().grace_period(0))
+        .await
+        .expect("deleted");
+    heal("pods");
+    world.when("no pod", running(0)).await;
+
+    process.controller.kill().await;
+    let fresh = world.start("newt", world.faults()).await;
+    world.reach(&given, "after all").await;
+    world.end(fresh).await;
+}
+
+/// Somebody writes into what is ours, faster than we can; when that ends, so do our writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_conflicts_ends_with_it() {
+    let world = World::new().await;
+    let process = world.start("heron", world.faults()).await;
+    let given = world.settled(&process, "undisturbed").await;
+    let secrets: Api<Secret> = world.harness.api(&world.harness.pond);
+    let agents: Api<Agent> = world.harness.api(&world.harness.pond);
+    let params = PatchParams::default();
+    for round in 0..150 {
+        let theirs = match round % 3 {
+            0 => json!({"metadata": {"annotations": {"theirs": format!("{round}")}}}),
+            1 => json!({"stringData": {"tools.json": "{}", "theirs": format!("{round}")}}),
+            _ => json!({"data": {"agent.json": null}}),
+        };
+        secrets
+            .patch("toolcrib-analyst-mediator", &params, &Patch::Merge(theirs))
+            .await
+            .expect("their write");
+        let status = json!({"status": {"toolCount": 7}, "metadata": {"annotations": {"r": format!("{round}")}}});
+        agents
+            .patch_status("analyst", &params, &Patch::Merge(status))
+            .await
+            .expect("their status");
+    }
+    // What they added beside ours stays, and is nobody's business.
+    let clean = json!({"metadata": {"annotations": {"theirs": null}}});
+    secrets
+        .patch("toolcrib-analyst-mediator", &params, &Patch::Merge(clean))
+        .await
+        .expect("their last write");
+    let content = |outcome: &Outcome| {
+        outcome
+            .iter()
+            .filter(|(name, _)| name.starts_with("Secret") || name.starts_with("ConfigMap"))
+            .map(|(name, object)| (name.clone(), object.clone()))
+            .collect::<Outcome>()
+    };
+    world
+        .when("ours is as it was", |found| {
+            content(found) == content(&given)
+        })
+        .await;
+    let after = world.settled(&process, "after the storm").await;
+    let writes = process.faults.writes();
+    assert_eq!(after, world.settled(&process, "and stays").await);
+    assert_eq!(writes, process.faults.writes());
+    world.end(process).await;
+}
