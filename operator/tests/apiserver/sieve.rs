@@ -100,11 +100,11 @@ impl World {
         loop {
             let writes = process.faults.writes();
             let now = outcome(&self.harness).await;
-            if now.is_some() && now == before {
-                return now.expect("checked");
+            if let Some(now) = now.filter(|now| before.as_ref() == Some(now)) {
+                return now;
             }
             assert!(begun.elapsed() < DEADLINE, "it never settles: {what}");
-            before = now.filter(|_| writes == process.faults.writes());
+            before = outcome(&self.harness).await;
             // Longer than anything waits that is to be tried again soon.
             tokio::time::sleep(Duration::from_millis(700)).await;
             if writes != process.faults.writes() {
