@@ -80,6 +80,11 @@ fn state(app: &App) -> metrics::State {
         tools_withheld: version.map_or(0, |it| it.withheld().len()),
         requests_running: limit.saturating_sub(app.requests.available_permits()),
         record_waiting: app.history.waiting(),
+        // Where /proc is not there, nobody knows.
+        descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
+        tasks: tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks(),
         link: app.link.now(),
         keys: version.map_or_else(Vec::new, |it| app.models.keys(&it.providers)),
     }

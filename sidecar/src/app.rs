@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::config::Current;
+use crate::connections::Bounds;
 use crate::continuity::ContinuityStore;
 use crate::history::History;
 use crate::link::LinkStatus;
@@ -51,6 +52,10 @@ pub struct Limits {
     pub first_byte: Duration,
     /// Longest silence of a model whose answer passes through.
     pub silence: Duration,
+    /// Connections of the runner, before anybody is authenticated.
+    pub connections: Bounds,
+    /// Those of the admin listener, so that no flood of the other one reaches it.
+    pub admin: Bounds,
     /// For running requests to end after SIGTERM. Kubernetes grants 30 s by default.
     pub drain: Duration,
 }
@@ -64,6 +69,16 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(30),
             first_byte: Duration::from_secs(60),
             silence: Duration::from_secs(300),
+            connections: Bounds {
+                connections: 512,
+                head: Duration::from_secs(75),
+                head_bytes: 64 * 1024,
+            },
+            admin: Bounds {
+                connections: 32,
+                head: Duration::from_secs(10),
+                head_bytes: 16 * 1024,
+            },
             drain: Duration::from_secs(20),
         }
     }

@@ -13,6 +13,7 @@ pub mod app;
 pub mod args;
 pub mod asked;
 pub mod config;
+pub mod connections;
 pub mod continuity;
 pub mod history;
 pub mod identity;

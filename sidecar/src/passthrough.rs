@@ -21,7 +21,7 @@ use crate::history::Bodies;
 use crate::model::{ModelError, ModelRequest, ModelStream, ModelTimeouts, headers};
 use crate::outgoing::{Head, Outgoing};
 use crate::record::{self, Ended, HUNG_UP};
-use crate::turn::failure;
+use crate::turn::{DELIVERY, failure};
 
 /// Of an answer, for the record.
 const MAX_KEPT: usize = 1024 * 1024;
@@ -121,7 +121,10 @@ pub async fn pass(
     };
     record::finish(&app, &asked, ended).await;
     if let Some(last) = last
-        && to_runner.send(last).await.is_err()
+        && !matches!(
+            tokio::time::timeout(DELIVERY, to_runner.send(last)).await,
+            Ok(Ok(()))
+        )
     {
         tracing::debug!(request_id = asked.id, "the runner did not take its answer");
     }
@@ -175,7 +178,9 @@ impl Passing<'_> {
         while error.is_none() {
             if let Some(chunk) = next.take() {
                 along.read(&chunk);
-                if self.to_runner.send(Outgoing::Chunk(chunk)).await.is_err() {
+                // A runner that reads nothing holds its request no longer than this.
+                let sent = self.to_runner.send(Outgoing::Chunk(chunk));
+                if !matches!(tokio::time::timeout(DELIVERY, sent).await, Ok(Ok(()))) {
                     error = Some("canceled");
                     break;
                 }

@@ -35,16 +35,13 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/messages", model(Dialect::AnthropicMessages))
         .route("/v1/responses", model(Dialect::OpenaiResponses))
         .route("/v1/models", get(models))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_found)
         .with_state(app)
 }
 
 async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
-    // Anthropic's SDK always sends its version.
-    let dialect = if request.headers().contains_key("anthropic-version") {
-        Dialect::AnthropicMessages
-    } else {
-        Dialect::OpenaiChat
-    };
+    let dialect = spoken(request.headers());
     let now = app.current.now();
     let listed = admit(&now, request.headers())
         .and_then(|_| Ok(now.version()?))
@@ -52,6 +49,24 @@ async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
     match listed {
         Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => outgoing::error(dialect, &error),
+    }
+}
+
+async fn not_found(request: HttpRequest) -> Response {
+    let error = RunnerError::new(
+        RunnerCode::NotFound,
+        "the mediator serves POST /v1/chat/completions, /v1/messages and /v1/responses, and \
+         GET /v1/models",
+    );
+    outgoing::error(spoken(request.headers()), &error)
+}
+
+/// Where the path does not say it: Anthropic's SDK always sends its version.
+fn spoken(headers: &HeaderMap) -> Dialect {
+    if headers.contains_key("anthropic-version") {
+        Dialect::AnthropicMessages
+    } else {
+        Dialect::OpenaiChat
     }
 }
 

@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::serve::ListenerExt;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -22,7 +20,7 @@ use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::outbound::{LocalNames, Outbound};
-use crate::{admin, routes};
+use crate::{admin, connections, routes};
 
 /// How long a start waits for its first file: the kubelet may still be syncing, and the
 /// restart after this makes it sync.
@@ -60,8 +58,8 @@ pub struct Server {
     pub admin_address: SocketAddr,
     pub app: Arc<App>,
     stop: watch::Sender<bool>,
-    serving: JoinHandle<std::io::Result<()>>,
-    admin: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<()>,
+    admin: JoinHandle<()>,
     link: Option<JoinHandle<()>>,
     watch: Watch,
 }
@@ -140,8 +138,20 @@ impl Server {
         Ok(Server {
             address,
             admin_address,
-            serving: serve(listener, routes::router(app.clone()), stopped.clone()),
-            admin: serve(admin_listener, admin::router(app.clone()), stopped),
+            serving: connections::serve(
+                listener,
+                routes::router(app.clone()),
+                limits.connections,
+                Some(app.metrics.clone()),
+                stopped.clone(),
+            ),
+            admin: connections::serve(
+                admin_listener,
+                admin::router(app.clone()),
+                limits.admin,
+                None,
+                stopped,
+            ),
             link: link.transpose()?,
             app,
             stop,
@@ -207,27 +217,6 @@ async fn wait_for_files(current: &Current, dir: &str) -> Result<(), StartError> 
         Ok(()) => Ok(()),
         Err(_) => Err(StartError::NoFiles(dir.to_string())),
     }
-}
-
-fn serve(
-    listener: TcpListener,
-    router: Router,
-    mut stopped: watch::Receiver<bool>,
-) -> JoinHandle<std::io::Result<()>> {
-    let listener = listener.tap_io(|stream| {
-        // A small last chunk of a stream must not wait for an acknowledgement.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(error = error.to_string(), "no TCP_NODELAY");
-        }
-    });
-    tokio::spawn(async move {
-        axum::serve(listener, router)
-            .with_graceful_shutdown(async move {
-                // Err: the server was dropped, which is an end too.
-                stopped.wait_for(|stopped| *stopped).await.ok();
-            })
-            .await
-    })
 }
 
 fn epoch() -> Result<String, StartError> {

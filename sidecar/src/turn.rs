@@ -32,7 +32,7 @@ use crate::tools::http::{Client, HttpTool, wire};
 use crate::tools::{Tool, ToolContext, ToolOutput};
 
 /// How long an answer waits for a runner that reads nothing.
-const DELIVERY: Duration = Duration::from_secs(60);
+pub const DELIVERY: Duration = Duration::from_secs(60);
 
 /// Something that was waited for has happened.
 enum Happened {

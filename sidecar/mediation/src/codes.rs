@@ -75,10 +75,12 @@ pub enum RunnerCode {
     InvalidRequest,
     /// Neither disk nor stdout takes another line.
     RecordUnavailable,
+    /// Nothing is served under that method and path.
+    NotFound,
 }
 
 impl RunnerCode {
-    pub const ALL: [RunnerCode; 16] = [
+    pub const ALL: [RunnerCode; 17] = [
         RunnerCode::Unauthorized,
         RunnerCode::ManifestBroken,
         RunnerCode::AccessWithdrawn,
@@ -95,6 +97,7 @@ impl RunnerCode {
         RunnerCode::DialectUnsupported,
         RunnerCode::InvalidRequest,
         RunnerCode::RecordUnavailable,
+        RunnerCode::NotFound,
     ];
 
     pub fn name(self) -> &'static str {
@@ -115,6 +118,7 @@ impl RunnerCode {
             RunnerCode::DialectUnsupported => "dialect_unsupported",
             RunnerCode::InvalidRequest => "invalid_request",
             RunnerCode::RecordUnavailable => "record_unavailable",
+            RunnerCode::NotFound => "not_found",
         }
     }
 
@@ -128,6 +132,7 @@ impl RunnerCode {
             | RunnerCode::ModelMissing
             | RunnerCode::DialectUnsupported
             | RunnerCode::InvalidRequest => 400,
+            RunnerCode::NotFound => 404,
             RunnerCode::TotalTimeout
             | RunnerCode::BudgetExhausted
             | RunnerCode::UpstreamUnreachable => 502,

@@ -123,6 +123,8 @@ pub struct Metrics {
     record_missed: Family<SinkLabels, Counter>,
     connections: Gauge,
     connections_refused: Counter,
+    descriptors: Gauge,
+    tasks: Gauge,
     unauthorized: Counter,
     spans: Family<OutcomeLabels, Counter>,
     /// What the operator's link is told.
@@ -155,6 +157,8 @@ impl Default for Metrics {
             record_missed: Family::default(),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
+            descriptors: Gauge::default(),
+            tasks: Gauge::default(),
             unauthorized: Counter::default(),
             spans: Family::default(),
             usage: UsageCounters::default(),
@@ -188,6 +192,8 @@ impl Metrics {
         table::RECORD_MISSED.register(to, self.record_missed.clone());
         table::CONNECTIONS.register(to, self.connections.clone());
         table::CONNECTIONS_REFUSED.register(to, self.connections_refused.clone());
+        table::DESCRIPTORS.register(to, self.descriptors.clone());
+        table::TASKS.register(to, self.tasks.clone());
         table::UNAUTHORIZED.register(to, self.unauthorized.clone());
         table::SPANS.register(to, self.spans.clone());
         self
@@ -212,6 +218,8 @@ impl Metrics {
         set(&self.in_force, usize::from(state.in_force));
         set(&self.manifest_error, usize::from(state.manifest_error));
         set(&self.record_waiting, state.record_waiting);
+        set(&self.descriptors, state.descriptors);
+        set(&self.tasks, state.tasks);
         let tools = |state, count| {
             set(&self.tools.get_or_create(&StateLabels { state }), count);
         };
@@ -350,6 +358,8 @@ pub struct State {
     pub tools_withheld: usize,
     pub requests_running: usize,
     pub record_waiting: usize,
+    pub descriptors: usize,
+    pub tasks: usize,
     pub link: LinkState,
     /// Of each provider of the manifest.
     pub keys: Vec<(String, KeyCounts)>,

@@ -107,6 +107,10 @@ rows! {
         "Connections of the runner that are open";
     CONNECTIONS_REFUSED = Counter "connections_refused" []
         "Connections that were turned away with 503 since too many were open";
+    DESCRIPTORS = Gauge "open_descriptors" []
+        "File descriptors of the process";
+    TASKS = Gauge "tasks" []
+        "Tasks of the runtime that have not ended";
     UNAUTHORIZED = Counter "unauthorized" []
         "Requests without a valid token, whatever was wrong with it";
     SPANS = Counter "spans" ["outcome"]

@@ -6,7 +6,9 @@
 
 mod support;
 
+mod binary;
 mod identity;
+mod limits;
 mod link;
 mod passthrough;
 mod probe;

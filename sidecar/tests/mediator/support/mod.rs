@@ -219,7 +219,7 @@ pub async fn start_server(
 }
 
 /// The runner speaks plain HTTP; without this reqwest asks for a process-wide provider.
-fn no_tls() -> rustls::ClientConfig {
+pub fn no_tls() -> rustls::ClientConfig {
     rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()

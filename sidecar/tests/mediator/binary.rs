@@ -1,0 +1,355 @@
+//! The built program, as the kubelet starts it: killed, told to end, with a full disk and
+//! with a stdout that nobody reads.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::Notify;
+
+use crate::support::{Answer, DEADLINE, Fake, Files, RUNNER, Wire, no_tls, within};
+
+/// A mediator in a process of its own, with its model and its service.
+pub struct Mediator {
+    pub child: Child,
+    pub listen: String,
+    pub admin: String,
+    pub model: Fake,
+    pub desk: Fake,
+    pub files: Files,
+    pub history: TempDir,
+    runner: reqwest::Client,
+    wire: Wire,
+    stderr: std::path::PathBuf,
+}
+
+impl Mediator {
+    pub async fn start(wire: Wire) -> Mediator {
+        Self::start_with(wire, |_| {}, |_| {}).await
+    }
+
+    pub async fn start_with(
+        wire: Wire,
+        prepare: impl FnOnce(&TempDir),
+        command: impl FnOnce(&mut Command),
+    ) -> Mediator {
+        let model = Fake::start().await;
+        let desk = Fake::start().await;
+        let mut files = Files::new(&model.url(), &desk.url());
+        files.speak(wire.0);
+        files.publish();
+        let history = tempfile::tempdir().unwrap();
+        prepare(&history);
+        let stderr = history.path().join("stderr");
+        let (child, listen, admin) = spawn(&files, &history, &stderr, command).await;
+        Mediator {
+            child,
+            listen,
+            admin,
+            model,
+            desk,
+            files,
+            history,
+            runner: reqwest::Client::builder()
+                .no_proxy()
+                .tls_backend_preconfigured(no_tls())
+                .build()
+                .unwrap(),
+            wire,
+            stderr,
+        }
+    }
+
+    /// Another process on the same files, as the kubelet makes one.
+    async fn again(&mut self) {
+        let (child, listen, admin) = spawn(&self.files, &self.history, &self.stderr, |_| {}).await;
+        (self.child, self.listen, self.admin) = (child, listen, admin);
+    }
+
+    pub fn request(&self, body: &Value) -> reqwest::RequestBuilder {
+        let url = format!("http://{}/v1{}", self.listen, self.wire.0.resource());
+        self.runner
+            .post(url)
+            .header("x-api-key", RUNNER)
+            .header("content-type", "application/json")
+            .body(body.to_string())
+    }
+
+    pub async fn ask(&self) -> (u16, Value) {
+        let response = within("an answer", self.request(&self.wire.chat()).send())
+            .await
+            .unwrap();
+        let status = response.status().as_u16();
+        let text = within("its body", response.text()).await.unwrap();
+        (status, serde_json::from_str(&text).unwrap())
+    }
+
+    pub async fn metrics(&self) -> String {
+        let url = format!("http://{}/metrics", self.admin);
+        let response = within("metrics", self.runner.get(url).send()).await;
+        within("metrics", response.unwrap().text()).await.unwrap()
+    }
+
+    pub fn lines(&self) -> Vec<Value> {
+        let path = self.history.path().join("history.jsonl");
+        lines(&std::fs::read_to_string(path).unwrap())
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> Vec<Value> {
+        lines(&std::fs::read_to_string(&self.stderr).unwrap())
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Its status once it has ended.
+    pub async fn ended(&mut self) -> std::process::ExitStatus {
+        until("an end", || self.child.try_wait().unwrap()).await
+    }
+}
+
+impl Drop for Mediator {
+    fn drop(&mut self) {
+        // Err: it has ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
+        .collect()
+}
+
+/// Polls what no event announces.
+pub async fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = seen() {
+            return found;
+        }
+        assert!(
+            began.elapsed() < DEADLINE,
+            "{what}: not within {DEADLINE:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn spawn(
+    files: &Files,
+    history: &TempDir,
+    stderr: &std::path::Path,
+    change: impl FnOnce(&mut Command),
+) -> (Child, String, String) {
+    let log = std::fs::File::create(stderr).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolcrib-sidecar"));
+    command
+        .arg("--config-dir")
+        .arg(files.dir())
+        .arg("--history-dir")
+        .arg(history.path())
+        .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
+        .args(["--pod", "otter-0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    change(&mut command);
+    let child = command.spawn().unwrap();
+    let serving = until("a start", || {
+        let text = std::fs::read_to_string(stderr).unwrap();
+        let complete = text.rfind('\n').map(|end| lines(&text[..end]))?;
+        complete
+            .into_iter()
+            .find(|line| line["message"] == "serving")
+    })
+    .await;
+    let said = |key: &str| serving[key].as_str().unwrap().to_string();
+    (child, said("listen"), said("admin"))
+}
+
+const ORDER: &str = r#"{"symbol":"OTR","quantity":3}"#;
+
+#[tokio::test]
+async fn a_call_that_was_killed_with_its_process_is_in_the_record() {
+    for wire in Wire::all() {
+        let mut mediator = Mediator::start(wire).await;
+        let gate = Arc::new(Notify::new());
+        mediator
+            .model
+            .will(wire.will_call(&[("c1", "desk__order", ORDER)]));
+        mediator.desk.will(Answer::json(json!({})).gated(&gate));
+        let running = tokio::spawn(mediator.request(&wire.chat()).send());
+        // The service has it; nobody has an answer.
+        mediator.desk.asked(1).await;
+        mediator.signal(rustix::process::Signal::KILL);
+        mediator.ended().await;
+        within("the runner's error", running)
+            .await
+            .unwrap()
+            .unwrap_err();
+
+        mediator.again().await;
+        mediator.model.will(wire.will_say("back"));
+        assert_eq!(mediator.ask().await.0, 200);
+        let recorded = mediator.lines();
+        let seen: Vec<_> = recorded
+            .iter()
+            .map(|line| (&line["kind"], &line["name"], &line["arguments"]["quantity"]))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (&json!("intent"), &json!("desk.order"), &json!(3)),
+                (&json!("turn"), &Value::Null, &Value::Null)
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_calls_and_answers_the_rest() {
+    let mediator = Mediator::start_with(
+        Wire::CHAT,
+        |history| {
+            // A device that is always full.
+            let path = history.path().join("history.jsonl");
+            std::os::unix::fs::symlink("/dev/full", path).unwrap();
+        },
+        |_| {},
+    )
+    .await;
+    let wire = Wire::CHAT;
+    mediator
+        .model
+        .will(wire.will_call(&[("c1", "desk__order", ORDER)]));
+    mediator.model.will(wire.will_say("not done"));
+    assert_eq!(mediator.ask().await.0, 200);
+    let body = mediator.model.requests().last().unwrap().json();
+    let result = wire.results(&body).remove(0).1;
+    assert_eq!(result["error"]["code"], "request_failed");
+    assert_eq!(mediator.desk.connections(), 0);
+    let text = mediator.metrics().await;
+    let waiting = "toolcrib_mediator_record_waiting_bytes ";
+    let line = text.lines().find(|line| line.starts_with(waiting)).unwrap();
+    assert_ne!(line, &format!("{waiting}0"));
+    assert!(
+        text.contains("toolcrib_mediator_unrecorded_total 0"),
+        "{text}"
+    );
+
+    // Room again: what waited comes first.
+    std::fs::remove_file(mediator.history.path().join("history.jsonl")).unwrap();
+    mediator
+        .model
+        .will(wire.will_call(&[("c2", "desk__order", ORDER)]));
+    mediator.desk.will(Answer::json(json!({"done": true})));
+    mediator.model.will(wire.will_say("done"));
+    assert_eq!(mediator.ask().await.0, 200);
+    let recorded = mediator.lines();
+    let kinds: Vec<_> = recorded.iter().map(|line| &line["kind"]).collect();
+    assert_eq!(kinds, ["turn", "intent", "turn"]);
+    let refused = &recorded[0]["tool_trace"][0]["tool_calls"][0];
+    assert_eq!(
+        (&refused["name"], &refused["executed"]),
+        (&json!("desk.order"), &json!(false))
+    );
+}
+
+/// A pipe that nobody reads, and is full already.
+fn unread() -> (std::io::PipeReader, Stdio) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    let full = vec![b'\n'; 1024];
+    while rustix::io::write(&writer, &full).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    (reader, Stdio::from(writer))
+}
+
+#[tokio::test]
+async fn an_unread_stdout_stops_neither_answers_nor_the_end() {
+    let (mut reader, stdout) = unread();
+    let wire = Wire::CHAT;
+    let mut mediator = Mediator::start_with(
+        wire,
+        |_| {},
+        |command| {
+            command.stdout(stdout);
+        },
+    )
+    .await;
+    mediator
+        .model
+        .will(wire.will_call(&[("c1", "desk__order", ORDER)]));
+    mediator.desk.will(Answer::json(json!({})));
+    mediator.model.will(wire.will_say("done"));
+    assert_eq!(mediator.ask().await.0, 200);
+    mediator.signal(rustix::process::Signal::TERM);
+    assert!(mediator.ended().await.success());
+    let kinds: Vec<_> = mediator
+        .lines()
+        .iter()
+        .map(|line| line["kind"].clone())
+        .collect();
+    assert_eq!(kinds, ["intent", "turn"]);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert!(text.trim().is_empty() || text.contains("intent"), "{text}");
+}
+
+#[tokio::test]
+async fn each_request_is_one_line_of_the_log() {
+    for wire in Wire::all() {
+        let mediator = Mediator::start(wire).await;
+        mediator.model.will(wire.will_call(&[
+            ("c1", "desk__quote", r#"{"symbol":"OTR"}"#),
+            ("c2", "shell", "{}"),
+        ]));
+        mediator.desk.will(Answer::json(json!({"price": 3})));
+        mediator.model.will(wire.will_say("three"));
+        let mut request = wire.chat_with_shell();
+        // A name that would forge a line, and speak to a terminal.
+        let forged = "no/such\n{\"message\":\"request\"}\u{1b}[2J\u{9b}2J";
+        within("an answer", mediator.request(&request).send())
+            .await
+            .unwrap();
+        request["model"] = json!(forged);
+        within("an answer", mediator.request(&request).send())
+            .await
+            .unwrap();
+        let text = std::fs::read_to_string(&mediator.stderr).unwrap();
+        let acts = |it: char| it.is_control() && it != '\n';
+        assert!(!text.contains(acts), "{text:?}");
+        let log = mediator.log();
+        let lines: Vec<_> = log
+            .iter()
+            .filter(|line| line["message"] == "request")
+            .collect();
+        let [served, refused] = &lines[..] else {
+            panic!("{log:?}");
+        };
+        for (key, value) in [
+            ("manifest_present", json!(true)),
+            ("tools_count", json!(2)),
+            ("rounds", json!(1)),
+            ("status", json!(200)),
+            ("agent_id", json!("otter")),
+            ("dialect", json!(wire.0.name())),
+        ] {
+            assert_eq!(served[key], value, "{key}: {served}");
+        }
+        assert_eq!(refused["model"], forged);
+        assert_eq!(refused["error"], "model_not_allowed");
+        assert!(
+            !text.contains("how deep?") && !text.contains("price"),
+            "{text}"
+        );
+    }
+}

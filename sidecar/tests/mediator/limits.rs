@@ -1,0 +1,351 @@
+//! What anybody who reaches the port can spend, and how the process ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::binary::{Mediator, until};
+use crate::support::{Answer, RUNNER, Wire, World, within};
+
+async fn connect(world: &World) -> TcpStream {
+    within("a connection", TcpStream::connect(world.server.address))
+        .await
+        .unwrap()
+}
+
+/// Everything until the other side closes; an abort counts as closing.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    // Err: reset, which is a close too.
+    within("a close", stream.read_to_end(&mut bytes)).await.ok();
+    String::from_utf8(bytes).unwrap()
+}
+
+async fn health(world: &World) -> u16 {
+    let url = format!("http://{}/healthz", world.server.admin_address);
+    let response = within("health", world.runner.get(url).send()).await;
+    response.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn fifty_malformed_tokens_are_one_401_and_no_connection() {
+    let mut malformed: Vec<String> = vec![
+        String::new(),
+        "Bearer".into(),
+        "Bearer ".into(),
+        "bearer\tx".into(),
+        "Basic b3R0ZXI6cnVubmVyLXNlY3JldA==".into(),
+        "Digest username=\"otter\"".into(),
+        RUNNER.into(),
+        format!("Bearer {RUNNER},{RUNNER}"),
+        format!("Bearer {RUNNER}, Bearer {RUNNER}"),
+        format!("Token {RUNNER}"),
+        format!("Bearer \"{RUNNER}\""),
+        format!("Bearer {}", RUNNER.to_uppercase()),
+        format!("Bearer {}", RUNNER.replace(':', "%3A")),
+        "Bearer null".into(),
+        "Bearer undefined".into(),
+        format!("Bearer {}", "x".repeat(30_000)),
+    ];
+    // Every prefix, and every single character that is another one.
+    for at in 1..RUNNER.len() {
+        malformed.push(format!("Bearer {}", &RUNNER[..at]));
+        let mut other = RUNNER.as_bytes().to_vec();
+        other[at] ^= 1;
+        malformed.push(format!("Bearer {}", String::from_utf8(other).unwrap()));
+    }
+    assert!(malformed.len() >= 50);
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        let mut seen = Vec::new();
+        for value in &malformed {
+            let request = world
+                .runner
+                .post(world.url(&format!("/v1{}", wire.0.resource())))
+                .header("authorization", value)
+                .body(wire.chat().to_string());
+            let response = within("an answer", request.send()).await.unwrap();
+            let head: Vec<_> = response
+                .headers()
+                .iter()
+                .filter(|(name, _)| *name != "date")
+                .map(|(name, value)| (name.to_string(), value.clone()))
+                .collect();
+            let status = response.status().as_u16();
+            seen.push((
+                status,
+                head,
+                within("a body", response.text()).await.unwrap(),
+            ));
+        }
+        seen.dedup();
+        let [(401, _, body)] = &seen[..] else {
+            panic!("{seen:?}");
+        };
+        assert_eq!(
+            wire.error_code(&serde_json::from_str(body).unwrap()),
+            "unauthorized"
+        );
+        assert_eq!(
+            (world.model.connections(), world.desk.connections()),
+            (0, 0)
+        );
+        assert!(world.lines().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn connections_have_a_bound_and_health_is_not_under_it() {
+    let world = World::start_with(|_| {}, |limits| limits.connections.connections = 4, &[]).await;
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        open.push(connect(&world).await);
+    }
+    for _ in 0..20 {
+        let mut refused = connect(&world).await;
+        let text = rest(&mut refused).await;
+        assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+        assert!(text.contains(r#""code":"overloaded""#), "{text}");
+        assert_eq!(health(&world).await, 200);
+    }
+    // One that is given back is another's.
+    open.pop();
+    within("room", async {
+        loop {
+            let mut next = connect(&world).await;
+            next.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+                .await
+                .ok();
+            if rest(&mut next).await.starts_with("HTTP/1.1 404 ") {
+                break;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_or_endless_head_is_cut_off() {
+    let world = World::start_with(
+        |_| {},
+        |limits| {
+            limits.connections.head = Duration::from_millis(50);
+            limits.connections.head_bytes = 4096;
+        },
+        &[],
+    )
+    .await;
+    let mut silent = connect(&world).await;
+    assert_eq!(rest(&mut silent).await, "");
+    let mut slow = connect(&world).await;
+    slow.write_all(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nx-a: ")
+        .await
+        .unwrap();
+    assert_eq!(rest(&mut slow).await, "");
+    let mut endless = connect(&world).await;
+    let head = format!("GET / HTTP/1.1\r\nhost: a\r\nx-a: {}", "a".repeat(8192));
+    endless.write_all(head.as_bytes()).await.unwrap();
+    let text = rest(&mut endless).await;
+    assert!(text.starts_with("HTTP/1.1 431 "), "{text}");
+    assert_eq!(health(&world).await, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_refused_in_the_dialect() {
+    for wire in Wire::all() {
+        let world = World::start_with(
+            |files| files.speak(wire.0),
+            |limits| limits.body_timeout = Duration::from_millis(50),
+            &[],
+        )
+        .await;
+        let mut slow = connect(&world).await;
+        let head = format!(
+            "POST /v1{} HTTP/1.1\r\nhost: a\r\nx-api-key: {RUNNER}\r\nconnection: close\r\n\
+             content-length: 10\r\n\r\n{{",
+            wire.0.resource()
+        );
+        slow.write_all(head.as_bytes()).await.unwrap();
+        let text = rest(&mut slow).await;
+        assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+        let body = text.split_once("\r\n\r\n").unwrap().1;
+        let body = serde_json::from_str(body).unwrap();
+        assert_eq!(wire.error_code(&body), "invalid_request");
+        assert_eq!(world.model.connections(), 0);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_served_says_what_is() {
+    let world = World::start().await;
+    for (method, path) in [
+        ("GET", "/"),
+        ("POST", "/v1/embeddings"),
+        ("GET", "/v1/chat/completions"),
+        ("POST", "/v1/models"),
+        ("GET", "/metrics"),
+        ("GET", "/readyz"),
+    ] {
+        let request = world
+            .runner
+            .request(method.parse().unwrap(), world.url(path));
+        let response = within("an answer", request.send()).await.unwrap();
+        assert_eq!(response.status(), 404, "{method} {path}");
+        let text = within("a body", response.text()).await.unwrap();
+        let body = serde_json::from_str(&text).unwrap();
+        assert_eq!(Wire::CHAT.error_code(&body), "not_found");
+        assert!(text.contains("POST /v1/chat/completions"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn draining_answers_what_runs_closes_what_is_kept_and_flushes_the_record() {
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        let mut kept = connect(&world).await;
+        kept.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut first = [0; 12];
+        within("an answer", kept.read_exact(&mut first))
+            .await
+            .unwrap();
+        assert_eq!(&first, b"HTTP/1.1 404");
+        let gate = Arc::new(Notify::new());
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__order", r#"{"symbol":"OTR"}"#)]));
+        world.desk.will(Answer::json(json!({})).gated(&gate));
+        world.model.will(wire.will_say("done"));
+        let running = tokio::spawn(world.request(&wire.chat()).send());
+        world.desk.asked(1).await;
+
+        let (address, history) = (world.server.address, world.history.path().to_path_buf());
+        let draining = tokio::spawn(world.server.drain());
+        // The kept one is closed although a request still runs, and nobody else gets in.
+        rest(&mut kept).await;
+        within("a refusal", async {
+            while TcpStream::connect(address).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert!(!draining.is_finished());
+        gate.notify_one();
+        let response = within("the answer", running).await.unwrap().unwrap();
+        assert_eq!(response.status(), 200);
+        let body = within("its body", response.text()).await.unwrap();
+        assert_eq!(wire.text(&serde_json::from_str(&body).unwrap()), "done");
+        within("the end", draining).await.unwrap();
+        let record = std::fs::read_to_string(history.join("history.jsonl")).unwrap();
+        assert_eq!(record.lines().count(), 2, "{record}");
+        assert!(world.stdout.text().contains("\"kind\":\"turn\""));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_outlasts_the_drain_is_cut_and_what_ran_is_recorded() {
+    let world = World::start_with(
+        |_| {},
+        |limits| limits.drain = Duration::from_millis(50),
+        &[],
+    )
+    .await;
+    let wire = Wire::CHAT;
+    world
+        .model
+        .will(wire.will_call(&[("c1", "desk__order", "{}")]));
+    world.desk.will(Answer::chunks(200, &["{"]).never_ends());
+    let running = tokio::spawn(world.request(&wire.chat()).send());
+    world.desk.asked(1).await;
+    let history = world.history.path().to_path_buf();
+    within("the end", world.server.drain()).await;
+    within("an end of the request", running).await.unwrap().ok();
+    let record = std::fs::read_to_string(history.join("history.jsonl")).unwrap();
+    assert!(record.contains("\"kind\":\"intent\""), "{record}");
+}
+
+/// A gauge of the program.
+async fn gauge(mediator: &Mediator, name: &str) -> u64 {
+    let text = mediator.metrics().await;
+    let sample = format!("toolcrib_mediator_{name} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&sample));
+    line.unwrap_or_else(|| panic!("{name}: {text}"))
+        .parse()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_thousand_cancelled_streams_leave_nothing_behind() {
+    let wire = Wire::CHAT;
+    let mut mediator = Mediator::start(wire).await;
+    // Half of them wait for a model whose answer is managed, half read a passing stream.
+    let mut before = None;
+    for round in 0..2 {
+        if round == 1 {
+            mediator.files.no_tools();
+            mediator.files.publish();
+            until("pass-through", || {
+                let log = mediator.log();
+                (log.iter()
+                    .filter(|it| it["message"] == "loaded a manifest")
+                    .count()
+                    == 2)
+                    .then_some(())
+            })
+            .await;
+        }
+        let mut request = wire.chat();
+        request["stream"] = json!(true);
+        for batch in 0..11 {
+            let at = mediator.model.requests().len();
+            let mut running = Vec::new();
+            for _ in 0..50 {
+                mediator.model.will(
+                    Answer::chunks(200, &["data: {\"choices\":[]}\n\n"])
+                        .header("content-type", "text/event-stream")
+                        .never_ends(),
+                );
+                running.push(tokio::spawn(mediator.request(&request).send()));
+            }
+            mediator.model.asked(at + 50).await;
+            for request in running {
+                request.abort();
+            }
+            mediator.model.hung_up(at + 50).await;
+            // The first batch warms what is kept on purpose.
+            if before.is_none() && batch == 0 {
+                before = Some(settled(&mediator).await);
+            }
+        }
+    }
+    let (tasks, descriptors) = before.unwrap();
+    let after = settled(&mediator).await;
+    assert!(
+        after.0 <= tasks && after.1 <= descriptors + 2,
+        "{tasks} {descriptors} {after:?}"
+    );
+    let lines = mediator.lines();
+    assert_eq!(lines.len(), 1100);
+    assert!(lines.iter().all(|line| line["error"] == "canceled"));
+}
+
+/// Tasks and descriptors once no request runs and no connection but the asker's is open.
+async fn settled(mediator: &Mediator) -> (u64, u64) {
+    within("a rest", async {
+        while gauge(mediator, "requests_running").await > 0
+            || gauge(mediator, "connections").await > 0
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    (
+        gauge(mediator, "tasks").await,
+        gauge(mediator, "open_descriptors").await,
+    )
+}
