@@ -8,11 +8,13 @@ use tokio::sync::Semaphore;
 use crate::config::Current;
 use crate::connections::Bounds;
 use crate::continuity::ContinuityStore;
+use crate::feeds::Feeds;
 use crate::history::History;
 use crate::link::LinkStatus;
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::outbound::Outbound;
+use crate::tools::oauth::Tokens;
 
 #[derive(Debug)]
 pub struct App {
@@ -20,6 +22,9 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     pub link: LinkStatus,
     pub outbound: Arc<Outbound>,
+    /// Access tokens of services.
+    pub tokens: Arc<Tokens>,
+    pub feeds: Feeds,
     pub models: ModelClient,
     pub history: History,
     pub continuity: ContinuityStore,

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::OwnedSemaphorePermit;
 use toolcrib_dialect::Dialect;
 use toolcrib_manifest::{AgentFile, Provider};
-use toolcrib_mediation::{RunnerCode, RunnerError};
+use toolcrib_mediation::{ClawId, RunnerCode, RunnerError};
 
 use crate::config::{Effective, Unavailable, Version};
 use crate::history::line::Who;
@@ -32,6 +32,8 @@ pub struct Asked {
     pub model: Option<String>,
     pub tools_count: usize,
     pub started: Instant,
+    /// Time that was spent waiting for feeds, which is nobody's overhead.
+    pub waited_for_feeds: Duration,
     pub permits: Vec<OwnedSemaphorePermit>,
 }
 
@@ -41,6 +43,14 @@ impl Asked {
             request_id: &self.id,
             agent_id: &self.claw_id,
             pod: &self.pod,
+        }
+    }
+
+    /// The same, as each service is told it.
+    pub fn identity(&self) -> ClawId {
+        ClawId {
+            name: self.claw_id.clone(),
+            namespace: self.agent.namespace.clone(),
         }
     }
 

@@ -15,6 +15,8 @@ pub mod asked;
 pub mod config;
 pub mod connections;
 pub mod continuity;
+pub mod feeds;
+pub mod flight;
 pub mod history;
 pub mod identity;
 pub mod link;

@@ -18,6 +18,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
+use toolcrib_manifest::ServiceSettings;
 
 /// Long enough for a lost SYN to be sent twice.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -83,6 +84,15 @@ impl Outbound {
         }
         clients.insert(route, client.clone());
         Ok(client)
+    }
+}
+
+impl Outbound {
+    /// The client that a service's settings ask for.
+    pub fn for_service(&self, settings: Option<&ServiceSettings>) -> Result<Client, OutboundError> {
+        let ca = settings.and_then(|settings| settings.tls.as_ref()?.ca.as_deref());
+        let proxy = settings.and_then(|settings| settings.proxy.as_deref());
+        self.client(ca, proxy)
     }
 }
 

@@ -101,7 +101,7 @@ fn count(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) {
     for code in &record.interventions {
         app.metrics.intervention(code);
     }
-    let overhead = duration.saturating_sub(ended.waited);
+    let overhead = duration.saturating_sub(ended.waited + asked.waited_for_feeds);
     app.metrics.overhead(overhead);
     tracing::info!(
         request_id = asked.id,

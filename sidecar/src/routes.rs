@@ -1,7 +1,7 @@
 //! What the runner may ask, and everything that is checked before a model is.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode};
-use toolcrib_mediation::{ClawId, Presented, RunnerCode, RunnerError, Turn, TurnConfig};
+use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig};
 
 use crate::app::App;
 use crate::asked::{Asked, Preparation, prepare, unauthorized};
@@ -95,6 +95,7 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
         model: None,
         tools_count: 0,
         started,
+        waited_for_feeds: Duration::ZERO,
         permits: Vec::new(),
     };
     let mut body = Vec::new();
@@ -154,11 +155,21 @@ async fn begin(
     asked.model = request.model();
     // Whether anybody may serve it shows before anything is presented.
     policy::candidates(now, version, asked.dialect, asked.model.as_deref())?;
+    let waiting = Instant::now();
+    let context = app.feeds.message(&asked.identity()).await;
+    asked.waited_for_feeds = waiting.elapsed();
+    // Body and feeds took their time; what counts is what is in force after it.
+    let now = &app.current.now();
+    if let Some(ended) = asked.ended(now) {
+        return Err(ended);
+    }
+    let version = now.version()?;
     let presented = Presented::new(&now.authority, &request);
     if presented.is_empty() || asked.agent.mode == Mode::Native {
         let prepared = prepare(now, asked.dialect, asked.model.as_deref(), |model| {
             let mut edits = Edits::new(model);
-            edits.context = prompt(asked);
+            edits.prompt = prompt(asked);
+            edits.context = context.clone();
             Ok(request.encode(&edits)?)
         })?;
         return Ok(Begun::Pass(Box::new(request), prepared));
@@ -169,12 +180,10 @@ async fn begin(
         request,
         presented,
         policy: version.catalog.policy(),
-        claw_id: ClawId {
-            name: asked.claw_id.clone(),
-            namespace: asked.agent.namespace.clone(),
-        },
+        claw_id: asked.identity(),
         insertions,
-        context: prompt(asked),
+        prompt: prompt(asked),
+        context,
     })?;
     Ok(Begun::Turn(Box::new(turn), effects))
 }

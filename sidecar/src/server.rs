@@ -15,11 +15,13 @@ use crate::args::ServeArgs;
 use crate::config::watch::Watch;
 use crate::config::{Current, Standing};
 use crate::continuity::ContinuityStore;
+use crate::feeds::Feeds;
 use crate::history::{History, HistoryError, OnStdout};
 use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::outbound::{LocalNames, Outbound};
+use crate::tools::oauth::Tokens;
 use crate::{admin, connections, routes};
 
 /// How long a start waits for its first file: the kubelet may still be syncing, and the
@@ -85,10 +87,20 @@ impl Server {
         } else {
             OnStdout::WithoutBodies
         };
+        let current = Arc::new(Current::default());
         let metrics = Arc::new(Metrics::default());
+        let outbound = Arc::new(Outbound::new(local));
+        let tokens = Arc::new(Tokens::new(current.clone(), outbound.clone()));
         let app = Arc::new(App {
-            current: Arc::new(Current::default()),
-            outbound: Arc::new(Outbound::new(local)),
+            feeds: Feeds::new(
+                current.clone(),
+                outbound.clone(),
+                tokens.clone(),
+                metrics.clone(),
+            ),
+            current,
+            outbound,
+            tokens,
             models: ModelClient::new(metrics.clone()),
             history: History::open(
                 &args.history_dir,

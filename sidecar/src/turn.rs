@@ -285,7 +285,8 @@ async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duratio
     }
     let client = Client {
         outbound: &app.outbound,
-        scrubber: &scrubber,
+        tokens: &app.tokens,
+        current: &app.current,
     };
     let max_result = version.catalog.policy().max_tool_result_bytes;
     let context = ToolContext {

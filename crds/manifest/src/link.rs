@@ -87,6 +87,7 @@ pub struct Want {
 pub struct Floor {
     /// Canonical tool name → entry digest.
     pub tools: BTreeMap<String, String>,
+    /// `surface/feed`.
     pub feeds: Vec<String>,
     pub providers: Vec<String>,
     /// `None`: models are not restricted.

@@ -134,27 +134,25 @@ pub(crate) fn unstreamed(fields: &Object, edits: &Edits) -> (&'static str, Optio
     ("stream", off.then(|| "false".to_string()))
 }
 
-/// Whether the history is to be changed at all.
+/// Whether the history is to be changed at all; the document apart, which is part of it in
+/// one dialect only.
 pub(crate) fn edits_history(edits: &Edits) -> bool {
     !edits.inserted.is_empty() || !edits.appended.is_empty() || edits.context.is_some()
 }
 
 /// The history with everything put in. `late`: before which item the context message
-/// goes, which speaks as `role`. `left_out`: items that the provider would not take.
+/// goes. `left_out`: items that the provider would not take.
 pub(crate) fn edited_history(
     raw: &str,
     edits: &Edits,
-    role: &str,
     late: impl FnOnce(&[&str]) -> usize,
     left_out: impl Fn(usize) -> bool,
 ) -> Result<String, DialectError> {
     let items = Array::scan(raw)?;
-    let context = edits.context.as_ref().map(|context| {
-        vec![json::object(&[
-            ("role", json::quote(role)),
-            ("content", json::quote(context)),
-        ])]
-    });
+    let context = edits
+        .context
+        .as_ref()
+        .map(|context| vec![message("user", context)]);
     let mut inserted: Vec<(usize, &[String])> = edits
         .inserted
         .iter()
@@ -170,6 +168,31 @@ pub(crate) fn edited_history(
         false => Change::Keep,
     };
     Ok(items.edit(raw, change, &inserted))
+}
+
+/// A message that is plain text, as every dialect takes it.
+pub(crate) fn message(role: &str, text: &str) -> String {
+    json::object(&[("role", json::quote(role)), ("content", json::quote(text))])
+}
+
+/// A system prompt that is one text, with the document after it. `None`: nothing to add.
+pub(crate) fn with_document(
+    text: &str,
+    fields: &Object,
+    field: &'static str,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    let Some(document) = &edits.prompt else {
+        return Ok(None);
+    };
+    let Some(own) = present(text, fields, field) else {
+        return Ok(Some(json::quote(document)));
+    };
+    let own = json::string(own).ok_or(DialectError::WrongType {
+        field,
+        expected: "a string",
+    })?;
+    Ok(Some(json::quote(&format!("{own}\n\n{document}"))))
 }
 
 /// Hides what leads to hidden parts only: a provider refuses reasoning that nothing

@@ -93,7 +93,11 @@ pub struct Edits {
     pub inserted: Vec<Insertion>,
     /// After the runner's history.
     pub appended: Vec<String>,
-    /// A context message, placed late so that the system prompt stays byte-stable.
+    /// A document for the system prompt, after what the runner wrote there: the same bytes
+    /// in each request keep a provider's prompt cache warm.
+    pub prompt: Option<String>,
+    /// A context message, placed late so that what stands before it stays byte-stable. It
+    /// speaks as the user: data must not get the authority of a system prompt.
     pub context: Option<String>,
 }
 

@@ -60,6 +60,7 @@ fn check(dialect: Dialect, case: &Path) {
         .collect();
     let spell = |name: &str| (name == "pond.depth").then(|| "pond__depth".to_string());
     edits.appended = reply.items(&results, spell).unwrap();
+    edits.prompt = Some("# Tools\n\n- `pond.depth`".into());
     edits.context = Some("feed: 12 °C".into());
     edits.inserted = vec![Insertion {
         before: 0,

@@ -37,6 +37,7 @@
 //!     policy: Policy::default(),
 //!     claw_id: ClawId { name: "otter".into(), namespace: "pond".into() },
 //!     insertions: Vec::new(),
+//!     prompt: None,
 //!     context: None,
 //! })?;
 //! let answer = 'turn: loop {
@@ -78,6 +79,7 @@ mod catalog;
 mod claw_id;
 mod codes;
 mod continuity;
+mod feeds;
 mod http_call;
 mod names;
 mod outcome;
@@ -94,6 +96,7 @@ pub use catalog::{Annotations, Catalog, CatalogTool};
 pub use claw_id::ClawId;
 pub use codes::{ResultCode, RunnerCode, RunnerError};
 pub use continuity::{Continuity, Hidden};
+pub use feeds::{FeedShown, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use http_call::{HttpCall, fill_claw_id, http_call};
 pub use names::alias;
 pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};

@@ -38,7 +38,9 @@ pub struct TurnConfig {
     pub claw_id: ClawId,
     /// Hidden rounds of earlier turns ([`crate::Continuity::insertions`]).
     pub insertions: Vec<Insertion>,
-    /// Feeds and the tools document.
+    /// The tools document, where the agent gets it with each request.
+    pub prompt: Option<String>,
+    /// The feeds as they stood when the turn began.
     pub context: Option<String>,
 }
 
@@ -175,6 +177,7 @@ impl Turn {
             policy,
             claw_id,
             insertions,
+            prompt,
             context,
         } = config;
         if request.choices() != 1 {
@@ -189,6 +192,7 @@ impl Turn {
         edits.tools = presented.declarations();
         edits.spell_choice = spelled_choice(&request, &presented)?;
         edits.inserted = insertions;
+        edits.prompt = prompt;
         edits.context = context;
         let mut turn = Self {
             request,

@@ -4,15 +4,17 @@
 //! link can deny and never grant. A reader takes one immutable snapshot; a writer swaps
 //! it whole and wakes those who wait for a change.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::sync::watch;
 use toolcrib_manifest::{
-    AgentFile, AgentPresence, Floor, LinkDown, Policy, RunnerToken, SecretText, Tier, ToolsFile,
+    AgentFile, AgentPresence, Feed, Floor, LinkDown, Policy, RunnerToken, SecretText, Tier,
+    ToolsFile,
 };
-use toolcrib_mediation::{Authority, Catalog, Scrubber};
+use toolcrib_mediation::{Authority, Catalog, Scrubber, feed_name};
 
 use crate::identity::Runner;
 
@@ -68,6 +70,18 @@ impl Effective {
         models.is_none_or(|left| left.iter().any(|model| model == reference))
     }
 
+    /// Feeds that may be shown: loaded ∩ floor, as tools.
+    pub fn feeds(&self) -> impl Iterator<Item = &Feed> {
+        let floor = self.floor.as_ref();
+        let stands =
+            move |feed: &&Feed| floor.is_none_or(|floor| floor.feeds.contains(&feed_name(feed)));
+        let version = self.version().ok();
+        version
+            .into_iter()
+            .flat_map(|version| &version.feeds)
+            .filter(stands)
+    }
+
     /// Whether a runner that was let in still is.
     pub fn admits(&self, runner: &Runner) -> bool {
         self.version().is_ok_and(|version| {
@@ -94,8 +108,28 @@ pub struct Current {
     effective: ArcSwap<Effective>,
     scrubber: ArcSwap<Scrubber>,
     changes: watch::Sender<u64>,
-    /// The secrets of the last two versions, the later one last. Also what serializes writers.
-    secrets: Mutex<[Vec<SecretText>; 2]>,
+    /// Also what serializes writers.
+    secrets: Mutex<Secrets>,
+}
+
+/// What is scrubbed.
+#[derive(Debug, Default)]
+struct Secrets {
+    /// Of the last two versions, the later one last.
+    versions: [Vec<SecretText>; 2],
+    /// Access tokens that were obtained with them, the latest last.
+    tokens: VecDeque<SecretText>,
+}
+
+/// Access tokens that are scrubbed: those in use, and some before them that a late answer
+/// may still echo.
+const TOKENS: usize = 64;
+
+impl Secrets {
+    fn scrubber(&self) -> Scrubber {
+        let versions = self.versions.iter().flatten();
+        Scrubber::new(versions.chain(&self.tokens).map(SecretText::expose))
+    }
 }
 
 impl Default for Current {
@@ -142,13 +176,12 @@ impl Current {
         };
         let loads = loaded.is_some();
         if let Some(loaded) = loaded
-            && secrets[1] != loaded
+            && secrets.versions[1] != loaded
         {
-            secrets.rotate_left(1);
-            secrets[1] = loaded;
-            let known = secrets.iter().flatten().map(SecretText::expose);
+            secrets.versions.rotate_left(1);
+            secrets.versions[1] = loaded;
             // Before the swap: nothing is answered with a secret that is not scrubbed yet.
-            self.scrubber.store(Arc::new(Scrubber::new(known)));
+            self.scrubber.store(Arc::new(secrets.scrubber()));
         }
         let standing = before.standing.after(seen);
         let loaded_at = match (&standing, loads) {
@@ -163,6 +196,19 @@ impl Current {
         });
     }
 
+    /// A secret that no file holds: an access token, before its first use.
+    pub fn learn(&self, token: SecretText) {
+        let mut secrets = self.write();
+        if secrets.tokens.contains(&token) {
+            return;
+        }
+        if secrets.tokens.len() >= TOKENS {
+            secrets.tokens.pop_front();
+        }
+        secrets.tokens.push_back(token);
+        self.scrubber.store(Arc::new(secrets.scrubber()));
+    }
+
     /// The link's answer: whole, so it replaces what the one before it took away.
     pub fn apply(&self, answer: LinkDown) {
         let _one_writer = self.write();
@@ -175,7 +221,7 @@ impl Current {
         });
     }
 
-    fn write(&self) -> MutexGuard<'_, [Vec<SecretText>; 2]> {
+    fn write(&self) -> MutexGuard<'_, Secrets> {
         // A panic under it leaves at worst a secret too many.
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -188,7 +188,10 @@ mod tests {
                     .to_vec(),
             tools: tools.as_bytes().to_vec(),
             providers: br#"{"version":1,"providers":{}}"#.to_vec(),
-            feeds: b"[]".to_vec(),
+            feeds: br#"[{"name":"lost","source":"desk","path":"/l","url":"http://desk/l",
+                "auth":{"type":"bearer","file":"keys/lost"}},
+                {"name":"short","source":"desk","path":"/s","url":"http://desk/s","auth":"bare-bearer"}]"#
+                .to_vec(),
         };
         let read = |path: &str| {
             (path == "keys/desk").then(|| toolcrib_manifest::SecretText::new("from-a-file"))
@@ -200,7 +203,7 @@ mod tests {
             .iter()
             .map(|tool| tool.name())
             .collect();
-        assert_eq!(offered, ["desk.fine"]);
+        assert_eq!(offered, ["desk.fine", "desk.oauth"]);
         let withheld: Vec<_> = version
             .withheld()
             .into_iter()
@@ -213,11 +216,12 @@ mod tests {
                 pair("desk.later", "unsupported_requirement"),
                 pair("desk.lost", "credential_missing"),
                 pair("desk.mcp", "unsupported_transport"),
-                pair("desk.oauth", "unsupported_auth"),
+                pair("feed desk/lost", "credential_missing"),
             ]
         );
         let secrets: Vec<_> = version.secrets.iter().map(|it| it.expose()).collect();
-        assert_eq!(secrets, ["from-a-file", "s3cret-oauth"]);
+        assert_eq!(secrets, ["bare-bearer", "from-a-file", "s3cret-oauth"]);
+        assert_eq!(version.feeds.len(), 1);
         let schema: &RawJson = &version.catalog.tools()[0].tool.input_schema;
         assert_eq!(schema.get(), r#"{"type":"object"}"#);
     }

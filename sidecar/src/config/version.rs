@@ -14,7 +14,7 @@ use toolcrib_manifest::{
     AgentFile, Auth, Execution, Feed, FeedAuth, FeedsFile, Policy, Provider, ProvidersFile,
     SecretText, ServiceSettings, ToolsFile, Transport, VERSION, Withheld, names,
 };
-use toolcrib_mediation::Catalog;
+use toolcrib_mediation::{Catalog, feed_name};
 
 /// The names in `requires` that this release enforces.
 pub const UNDERSTANDS: [&str; 0] = [];
@@ -34,6 +34,8 @@ pub struct Version {
     pub fingerprint: [u8; 32],
     /// Tools that this release could not call, beside those the catalog withholds itself.
     unusable: BTreeMap<String, Unusable>,
+    /// Feeds that cannot be fetched, by [`feed_name`].
+    unusable_feeds: BTreeMap<String, Unusable>,
 }
 
 /// Why a tool cannot be called, whoever may call it.
@@ -41,8 +43,6 @@ pub struct Version {
 enum Unusable {
     /// A transport that this release does not speak.
     Transport,
-    /// An authentication form that this release does not speak.
-    AuthForm,
     /// No secret, or its file is missing or leads outside.
     Credential,
 }
@@ -51,7 +51,6 @@ impl Unusable {
     fn name(self) -> &'static str {
         match self {
             Unusable::Transport => "unsupported_transport",
-            Unusable::AuthForm => "unsupported_auth",
             Unusable::Credential => "credential_missing",
         }
     }
@@ -66,6 +65,10 @@ impl Version {
                 entry.reason = reason.name().to_string();
             }
         }
+        withheld.extend(self.unusable_feeds.iter().map(|(name, reason)| Withheld {
+            tool: format!("feed {name}"),
+            reason: reason.name().to_string(),
+        }));
         withheld
     }
 }
@@ -148,17 +151,25 @@ pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, Conf
         }
     }
     let catalog = Catalog::load(&tools, agent.max_tier);
-    for feed in &mut feeds.0 {
-        if let Some(FeedAuth::Full(auth)) = &mut feed.auth {
-            // A feed without its credential is fetched without, and its refusal is seen.
-            inline_secret(auth, secret_file).ok();
+    let mut unusable_feeds = BTreeMap::new();
+    feeds.0.retain_mut(|feed| {
+        // A bare string is the short form of a bearer token.
+        if let Some(FeedAuth::Bearer(token)) = &feed.auth {
+            feed.auth = Some(FeedAuth::Full(Auth::Bearer {
+                token: Some(token.clone()),
+                file: None,
+            }));
         }
-        match &feed.auth {
-            Some(FeedAuth::Bearer(token)) => secrets.push(token.clone()),
-            Some(FeedAuth::Full(auth)) => secrets.extend(secret(auth).cloned()),
-            None => {}
+        let Some(FeedAuth::Full(auth)) = &mut feed.auth else {
+            return true;
+        };
+        let usable = inline_secret(auth, secret_file);
+        secrets.extend(secret(auth).cloned());
+        if let Err(reason) = usable {
+            unusable_feeds.insert(feed_name(feed), reason);
         }
-    }
+        usable.is_ok()
+    });
     secrets.extend(
         providers
             .providers
@@ -183,6 +194,7 @@ pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, Conf
         agent: Arc::new(agent),
         catalog: Arc::new(catalog),
         unusable,
+        unusable_feeds,
         services: tools.extension.services,
         providers: providers.providers,
         feeds: feeds.0,
@@ -281,10 +293,7 @@ fn inline_secret(auth: &mut Auth, secret_file: SecretFile<'_>) -> Result<(), Unu
         (Some(_), Some(_)) | (None, None) => None,
     };
     *inline = Some(found.ok_or(Unusable::Credential)?);
-    match auth {
-        Auth::Bearer { .. } | Auth::Header { .. } | Auth::Basic { .. } => Ok(()),
-        Auth::Oauth { .. } => Err(Unusable::AuthForm),
-    }
+    Ok(())
 }
 
 fn secret(auth: &Auth) -> Option<&SecretText> {

@@ -1,5 +1,5 @@
-//! Counters for Prometheus. Labels take compiled names only (tools and services of the
-//! manifest, providers) and words of closed lists, so that nothing a model or a runner
+//! Counters for Prometheus. Labels take compiled names only (tools, feeds and services of
+//! the manifest, providers) and words of closed lists, so that nothing a model or a runner
 //! writes becomes a time series.
 //!
 //! [`table`] names them; what the operator's link is told is counted in [`usage`]. What is
@@ -46,6 +46,12 @@ struct ServiceLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ModelLabels {
     provider: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct FeedLabels {
+    feed: String,
     outcome: &'static str,
 }
 
@@ -110,6 +116,7 @@ pub struct Metrics {
     tool_seconds: Histograms<ServiceLabels>,
     models: Family<ModelLabels, Counter>,
     model_seconds: Histograms<ProviderLabels>,
+    feeds: Family<FeedLabels, Counter>,
     tokens: Family<KindLabels, Counter>,
     interventions: Family<CodeLabels, Counter>,
     keys: Family<KeyLabels, Gauge>,
@@ -144,6 +151,7 @@ impl Default for Metrics {
             tool_seconds: Family::new_with_constructor(waits),
             models: Family::default(),
             model_seconds: Family::new_with_constructor(waits),
+            feeds: Family::default(),
             tokens: Family::default(),
             interventions: Family::default(),
             keys: Family::default(),
@@ -179,6 +187,7 @@ impl Metrics {
         table::TOOL_SECONDS.register(to, self.tool_seconds.clone());
         table::MODEL_CALLS.register(to, self.models.clone());
         table::MODEL_SECONDS.register(to, self.model_seconds.clone());
+        table::FEED_FETCHES.register(to, self.feeds.clone());
         table::TOKENS.register(to, self.tokens.clone());
         table::INTERVENTIONS.register(to, self.interventions.clone());
         table::PROVIDER_KEYS.register(to, self.keys.clone());
@@ -289,6 +298,15 @@ impl Metrics {
                 .get_or_create(&ProviderLabels { provider })
                 .observe(duration.as_secs_f64());
         }
+    }
+
+    /// `feed` is a name of the manifest.
+    pub fn feed_fetch(&self, feed: &str, outcome: &'static str) {
+        let labels = FeedLabels {
+            feed: feed.to_string(),
+            outcome,
+        };
+        self.feeds.get_or_create(&labels).inc();
     }
 
     pub fn tokens(&self, prompt: u64, completion: u64) {
@@ -419,6 +437,7 @@ mod tests {
         metrics.rounds(1);
         metrics.tool_call("desk.quote", Some("http_503"), "desk", Some(second));
         metrics.model_call("house", "ok", Some(second));
+        metrics.feed_fetch("desk/tide", "ok");
         metrics.tokens(3, 4);
         metrics.intervention("mixed_tool_order");
         metrics.overhead(second);

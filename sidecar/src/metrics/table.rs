@@ -70,7 +70,7 @@ rows! {
     REQUEST_SECONDS = Histogram "request_seconds" ["dialect"]
         "Whole time of a request, from its headers to its last byte";
     OVERHEAD_SECONDS = Histogram "overhead_seconds" []
-        "Time of a request that was spent neither waiting for a model nor for a tool";
+        "Time of a request that was spent waiting for neither a model nor a tool nor a feed";
     ROUNDS = Counter "rounds" []
         "Hidden rounds: replies of a model whose managed calls were answered here";
     TOOL_CALLS = Counter "tool_calls" ["tool", "outcome"]
@@ -81,6 +81,8 @@ rows! {
         "Attempts to get a reply from a provider; one that fails over counts as one of each";
     MODEL_SECONDS = Histogram "model_seconds" ["provider"]
         "Time until a provider's reply was there, or its first byte where it is passed through";
+    FEED_FETCHES = Counter "feed_fetches" ["feed", "outcome"]
+        "Fetches of feeds: ok, or why there is no newer copy";
     TOKENS = Counter "tokens" ["kind"]
         "Tokens that providers reported, prompt and completion";
     INTERVENTIONS = Counter "interventions" ["code"]
@@ -139,8 +141,8 @@ const INTRODUCTION: &str = "\
 Prometheus' text format, on the admin listener: `http://127.0.0.1:4142/metrics` inside the
 pod, and on a port of its own where the chart's `mediator.metricsPort` opens one.
 
-Labels take names that were compiled (tools and services of the manifest, providers) and
-words of closed lists; nothing that a model or a runner writes becomes a time series. This
+Labels take names that were compiled (tools, feeds and services of the manifest, providers)
+and words of closed lists; nothing that a model or a runner writes becomes a time series. This
 file is written from the table that the program registers its metrics from.
 
 | name | type | labels | meaning |

@@ -33,12 +33,11 @@ pub enum AuthError {
     Unsendable,
     #[error("the credential's header is one that a credential must not be")]
     RefusedHeader,
-    #[error("this form of authentication is not supported")]
-    UnsupportedForm,
+    #[error("the credential is one that must be exchanged for a token first")]
+    NeedsToken,
 }
 
-/// The one header that authenticates. Its value is marked sensitive, so that nobody's
-/// `Debug` prints it.
+/// The one header that authenticates, of every form that needs no token.
 pub fn header(auth: &Auth) -> Result<(HeaderName, HeaderValue), AuthError> {
     let (name, text) = match auth {
         Auth::Bearer { token, .. } => (AUTHORIZATION, format!("Bearer {}", expose(token)?)),
@@ -46,14 +45,25 @@ pub fn header(auth: &Auth) -> Result<(HeaderName, HeaderValue), AuthError> {
         Auth::Basic {
             username, password, ..
         } => {
-            let pair = format!("{}:{}", username.expose(), expose(password)?);
-            (AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair)))
+            let value = basic(username.expose(), expose(password)?)?;
+            return Ok((AUTHORIZATION, value));
         }
-        Auth::Oauth { .. } => return Err(AuthError::UnsupportedForm),
+        Auth::Oauth { .. } => return Err(AuthError::NeedsToken),
     };
-    let mut value = HeaderValue::from_str(&text).map_err(|_| AuthError::Unsendable)?;
+    Ok((name, sensitive(&text)?))
+}
+
+/// `Basic …`.
+pub fn basic(user: &str, password: &str) -> Result<HeaderValue, AuthError> {
+    let pair = STANDARD.encode(format!("{user}:{password}"));
+    sensitive(&format!("Basic {pair}"))
+}
+
+/// A header's value that no `Debug` prints.
+pub fn sensitive(text: &str) -> Result<HeaderValue, AuthError> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| AuthError::Unsendable)?;
     value.set_sensitive(true);
-    Ok((name, value))
+    Ok(value)
 }
 
 fn expose(secret: &Option<SecretText>) -> Result<&str, AuthError> {
@@ -116,7 +126,7 @@ mod tests {
         }
         check(
             r#"{"type":"oauth","token_url":"https://x","client_id":"c","client_secret":"s"}"#,
-            Err(AuthError::UnsupportedForm),
+            Err(AuthError::NeedsToken),
         );
     }
 }

@@ -9,18 +9,22 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, Response, Url};
+use reqwest::{Method, StatusCode, Url};
+use tokio::time::Instant;
 use toolcrib_manifest::{HttpMethod, RawJson, Tier};
 use toolcrib_mediation::{
-    Certainty, HttpCall, LiveTool, ResultCode, Scrubber, ToolBody, ToolFailure, http_call,
+    Certainty, HttpCall, LiveTool, ResultCode, ToolBody, ToolFailure, http_call,
 };
 
-use super::{Tool, ToolContext, ToolOutput, ToolResult, Wire, auth};
-use crate::config::Version;
+use super::answer::{self, Unreadable};
+use super::credential::{Credential, CredentialError, credential};
+use super::oauth::Tokens;
+use super::{Tool, ToolContext, ToolOutput, ToolResult, Wire};
+use crate::config::{Current, Version};
 use crate::outbound::Outbound;
 
-/// How far a body is counted to learn its true length; beyond, it is not known.
-const MAX_COUNTED: u64 = 8 * 1024 * 1024;
+/// Says the agent's identity, for information: it authenticates nothing.
+pub const CLAW_ID: HeaderName = HeaderName::from_static("x-claw-id");
 
 /// Sends what only reads. It has no way to send anything else.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +38,9 @@ pub struct FullClient<'a>(pub Client<'a>);
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
     pub outbound: &'a Outbound,
-    pub scrubber: &'a Scrubber,
+    pub tokens: &'a Tokens,
+    /// Whose scrubber is asked when the answer is there: it knows the token of this call.
+    pub current: &'a Current,
 }
 
 /// The clients of an agent whose tools end at `max_tier`.
@@ -135,11 +141,44 @@ impl Client<'_> {
     ) -> Result<ToolResult, ToolFailure> {
         let name = tool.name();
         let request = self.request(tool, context)?;
-        let exchange = self.exchange(name, request, context.max_result);
-        match tokio::time::timeout(context.timeout, exchange).await {
+        let deadline = Instant::now() + context.timeout;
+        let credential = self.credential(tool);
+        let Ok(credential) = tokio::time::timeout_at(deadline, credential).await else {
+            // Nothing was sent to the service yet.
+            return Err(ToolFailure::new(
+                ResultCode::Timeout,
+                Certainty::Transient,
+                format!("{name} was not called: its credential did not come in time"),
+            ));
+        };
+        let exchange = self.exchange(name, request, credential?, context.max_result);
+        match tokio::time::timeout_at(deadline, exchange).await {
             Ok(result) => result,
             Err(_) => Err(ToolFailure::timeout(name)),
         }
+    }
+
+    async fn credential(&self, tool: &HttpTool) -> Result<Option<Credential>, ToolFailure> {
+        let execution = &tool.live.tool().execution;
+        let Some(auth) = &execution.auth else {
+            return Ok(None);
+        };
+        let settings = tool.version.services.get(&execution.service);
+        let found = credential(auth, settings, self.tokens).await;
+        found.map(Some).map_err(|error| {
+            let (code, certainty) = match error {
+                CredentialError::Header(_) => (ResultCode::UnsupportedTool, Certainty::NeverRan),
+                CredentialError::Token(error) if error.is_transient() => {
+                    (ResultCode::RequestFailed, Certainty::Transient)
+                }
+                CredentialError::Token(_) => (ResultCode::RequestFailed, Certainty::NeverRan),
+            };
+            ToolFailure::new(
+                code,
+                certainty,
+                format!("{} was not called: {error}", tool.name()),
+            )
+        })
     }
 
     fn request(
@@ -159,13 +198,9 @@ impl Client<'_> {
         let execution = &tool.live.tool().execution;
         let url = target(&execution.base_url, &call.path_and_query)
             .ok_or_else(|| unusable("its path cannot be sent as it is written"))?;
-        let headers = headers(&call, execution.auth.as_ref()).map_err(|what| unusable(&what))?;
+        let headers = headers(&call).map_err(unusable)?;
         let settings = tool.version.services.get(&execution.service);
-        let ca = settings
-            .and_then(|settings| settings.tls.as_ref())
-            .and_then(|tls| tls.ca.as_deref());
-        let proxy = settings.and_then(|settings| settings.proxy.as_deref());
-        let client = self.outbound.client(ca, proxy).map_err(|error| {
+        let client = self.outbound.for_service(settings).map_err(|error| {
             tracing::error!(tool = name, error = error.to_string(), "no client");
             unusable("its transport settings cannot be used")
         })?;
@@ -179,9 +214,15 @@ impl Client<'_> {
     async fn exchange(
         &self,
         name: &str,
-        request: reqwest::RequestBuilder,
+        mut request: reqwest::RequestBuilder,
+        credential: Option<Credential>,
         max_result: usize,
     ) -> Result<ToolResult, ToolFailure> {
+        let mut token = None;
+        if let Some(credential) = credential {
+            request = request.header(credential.name, credential.value);
+            token = credential.token;
+        }
         let response = request.send().await.map_err(|error| {
             let kind = error_kind(&error);
             tracing::debug!(
@@ -192,28 +233,43 @@ impl Client<'_> {
             error_of(name, &kind)
         })?;
         let status = response.status().as_u16();
-        if let Some(coding) = response.headers().get(header::CONTENT_ENCODING)
-            && coding != "identity"
-        {
-            return Err(ToolFailure::new(
-                ResultCode::RequestFailed,
-                Certainty::Ran,
-                format!("{name} answered in an encoding that was not asked for"),
-            ));
+        if let Some(token) = token.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+            self.tokens.forget(&token);
+            if token.reused {
+                return Err(ToolFailure::new(
+                    ResultCode::Http(status),
+                    Certainty::Transient,
+                    format!("{name} did not take the access token; the next call brings a new one"),
+                ));
+            }
         }
         // A redirect is not followed, and where it leads is not the model's business.
         let body = if response.status().is_redirection() {
             ToolBody::default()
         } else {
-            read(response, max_result, self.scrubber)
+            let scrubber = self.current.scrubber();
+            answer::read(response, max_result, &scrubber)
                 .await
-                .map_err(|_| ToolFailure::broken_off(name))?
+                .map_err(|unreadable| match unreadable {
+                    Unreadable::BrokenOff => ToolFailure::broken_off(name),
+                    Unreadable::Coding => ran(name, "answered in an encoding that is not read"),
+                    Unreadable::Damaged => ran(name, "answered in an encoding that is damaged"),
+                })?
         };
         Ok(ToolResult {
             display: format!("{name}: status {status}, {} bytes", body.bytes.len()),
             output: ToolOutput::Http { status, body },
         })
     }
+}
+
+/// The service has acted, and what it says cannot be used.
+fn ran(name: &str, what: &str) -> ToolFailure {
+    ToolFailure::new(
+        ResultCode::RequestFailed,
+        Certainty::Ran,
+        format!("{name} {what}"),
+    )
 }
 
 /// How far a request came that has no answer.
@@ -239,7 +295,7 @@ fn error_of(name: &str, kind: &Unanswered) -> ToolFailure {
 
 /// The URL to dial, if and only if it is sent exactly as it was built: a parser that
 /// resolves or rewrites a segment would call another resource.
-fn target(base_url: &str, path_and_query: &str) -> Option<Url> {
+pub fn target(base_url: &str, path_and_query: &str) -> Option<Url> {
     let base = Url::parse(base_url).ok()?;
     let origin = base.origin().ascii_serialization();
     let url = Url::parse(&format!("{origin}{path_and_query}")).ok()?;
@@ -247,7 +303,7 @@ fn target(base_url: &str, path_and_query: &str) -> Option<Url> {
     (matches!(base.scheme(), "http" | "https") && sent == path_and_query).then_some(url)
 }
 
-fn headers(call: &HttpCall, auth: Option<&toolcrib_manifest::Auth>) -> Result<HeaderMap, String> {
+fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {
     let mut headers = HeaderMap::new();
     headers.insert(
         header::ACCEPT,
@@ -264,12 +320,8 @@ fn headers(call: &HttpCall, auth: Option<&toolcrib_manifest::Auth>) -> Result<He
         );
     }
     let claw_id = HeaderValue::from_str(&call.claw_id)
-        .map_err(|_| "the agent's identity cannot stand in a header".to_string())?;
-    headers.insert(HeaderName::from_static("x-claw-id"), claw_id);
-    if let Some(auth) = auth {
-        let (name, value) = auth::header(auth).map_err(|error| error.to_string())?;
-        headers.insert(name, value);
-    }
+        .map_err(|_| "the agent's identity cannot stand in a header")?;
+    headers.insert(CLAW_ID, claw_id);
     Ok(headers)
 }
 
@@ -282,54 +334,6 @@ fn method(method: HttpMethod) -> Method {
         HttpMethod::Patch => Method::PATCH,
         HttpMethod::Delete => Method::DELETE,
     }
-}
-
-/// The body's first bytes, scrubbed, and its whole length where that can be learnt
-/// without reading for ever.
-async fn read(
-    mut response: Response,
-    max_result: usize,
-    scrubber: &Scrubber,
-) -> Result<ToolBody, reqwest::Error> {
-    // A secret that straddles the edge is read whole; a second length is cut off again
-    // below, where half of one may stand.
-    let kept = max_result
-        .saturating_add(1)
-        .saturating_add(2 * scrubber.longest());
-    let declared = response.content_length();
-    let mut bytes = Vec::new();
-    let mut length = 0u64;
-    let mut whole = true;
-    while let Some(chunk) = response.chunk().await? {
-        length += chunk.len() as u64;
-        let room = kept - bytes.len();
-        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if bytes.len() == kept && (declared.is_some() || length > MAX_COUNTED) {
-            // Dropping the response closes the connection: the rest is never read.
-            whole = declared == Some(length);
-            break;
-        }
-    }
-    let original_bytes = if whole { Some(length) } else { declared };
-    let cut = length > bytes.len() as u64 || !whole;
-    Ok(ToolBody {
-        bytes: scrubbed(bytes, cut, max_result, scrubber),
-        original_bytes,
-    })
-}
-
-/// Where the body was cut: without what may be half a secret, and still longer than the
-/// limit, so that a result that shrank under the scrubber is called truncated all the same.
-fn scrubbed(bytes: Vec<u8>, cut: bool, max_result: usize, scrubber: &Scrubber) -> Vec<u8> {
-    let mut bytes = scrubber.scrub(bytes);
-    if cut {
-        bytes.truncate(bytes.len().saturating_sub(scrubber.longest()));
-        let least = max_result.saturating_add(1);
-        if bytes.len() < least {
-            bytes.resize(least, b' ');
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]
@@ -350,17 +354,5 @@ mod tests {
         check("http://desk", "//other/a", true);
         check("http://desk", "@other/a", false);
         check("file:///etc", "/passwd", false);
-    }
-
-    #[test]
-    fn a_cut_body_never_ends_in_half_a_secret_and_stays_too_long() {
-        let scrubber = Scrubber::new(["sekrit-token"]);
-        let longest = scrubber.longest();
-        let mut body = b"sekrit-token ".repeat(8);
-        body.truncate(21 + 2 * longest);
-        let clean = scrubbed(body, true, 20, &scrubber);
-        assert!(clean.len() > 20);
-        let text = String::from_utf8_lossy(&clean);
-        assert!(!text.contains("sekr"), "{text}");
     }
 }

@@ -4,8 +4,11 @@
 //! drift apart. What a context does not hold cannot be done: [`ToolContext`] has no write
 //! client for a tool that may only read.
 
+pub mod answer;
 pub mod auth;
+pub mod credential;
 pub mod http;
+pub mod oauth;
 
 use std::time::Duration;
 

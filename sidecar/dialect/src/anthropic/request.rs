@@ -4,7 +4,7 @@ use super::reply;
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edited_history, edits_history, elements, present, scan_object, spelled, text_of,
-    unstreamed,
+    unstreamed, with_document,
 };
 use crate::request::RequestView;
 use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit};
@@ -46,12 +46,31 @@ fn tool_name(tool: &str) -> Option<String> {
 pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
     let set = [
         ("model", Some(json::quote(&edits.model))),
+        ("system", edited_system(text, fields, edits)?),
         ("messages", edited_messages(text, fields, edits)?),
         ("tools", declared_tools(text, fields, edits)?),
         ("tool_choice", edited_choice(text, fields, edits)?),
         unstreamed(fields, edits),
     ];
     Ok(fields.with(text, &set, &[]))
+}
+
+/// The document as the system prompt's last text: one more block where the runner writes
+/// blocks, so that its cache marks stand where they stood.
+fn edited_system(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    let blocks = present(text, fields, "system").filter(|system| system.starts_with('['));
+    let (Some(document), Some(blocks)) = (&edits.prompt, blocks) else {
+        return with_document(text, fields, "system", edits);
+    };
+    let block = json::object(&[
+        ("type", json::quote("text")),
+        ("text", json::quote(document)),
+    ]);
+    appended(Some(blocks), &[block]).map(Some)
 }
 
 fn declared_tools(
@@ -124,7 +143,7 @@ fn edited_messages(
     if empty.is_empty() && !edits_history(edits) {
         return Ok(None);
     }
-    edited_history(raw, edits, "user", late, |at| empty.contains(&at)).map(Some)
+    edited_history(raw, edits, late, |at| empty.contains(&at)).map(Some)
 }
 
 /// Answers without content, as a terminal tool leaves them: runners send them back, and

@@ -2,8 +2,8 @@
 
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    appended, edit_member, edited_history, edits_history, elements, named, present, spelled,
-    unstreamed,
+    appended, edit_member, edited_history, edits_history, elements, message, named, present,
+    spelled, unstreamed,
 };
 use crate::request::{RequestView, flag, optional};
 use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit, ToolDeclaration};
@@ -162,13 +162,33 @@ fn edited_messages(
     fields: &Object,
     edits: &Edits,
 ) -> Result<Option<String>, DialectError> {
-    if !edits_history(edits) {
+    if !edits_history(edits) && edits.prompt.is_none() {
         return Ok(None);
     }
     let raw = fields
         .get(text, "messages")
         .ok_or(DialectError::Missing("messages"))?;
-    edited_history(raw, edits, "system", late, |_| false).map(Some)
+    let edited = edited_history(raw, edits, late, |_| false)?;
+    let Some(document) = &edits.prompt else {
+        return Ok(Some(edited));
+    };
+    let messages = Array::scan(&edited)?;
+    let begins = messages
+        .texts(&edited)
+        .position(|message| !is_system(message))
+        .unwrap_or(messages.items.len());
+    let document = [message("system", document)];
+    Ok(Some(messages.edit(
+        &edited,
+        |_| Change::Keep,
+        &[(begins, &document)],
+    )))
+}
+
+/// What stands before the conversation.
+fn is_system(message: &str) -> bool {
+    let role = super::history::role(message);
+    matches!(role.as_deref(), Some("system" | "developer"))
 }
 
 /// Before the last user message: late, and never between a call and its result.

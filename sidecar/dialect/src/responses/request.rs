@@ -4,7 +4,7 @@ use super::{history, item};
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edit_member, edited_history, edits_history, elements, present, spelled, text_of,
-    unstreamed, with_members,
+    unstreamed, with_document, with_members,
 };
 use crate::request::RequestView;
 use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit};
@@ -57,6 +57,11 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
     }
     let set = [
         ("model", Some(json::quote(&edits.model))),
+        // Not an item of the input: a stored conversation would keep one more each time.
+        (
+            "instructions",
+            with_document(text, fields, "instructions", edits)?,
+        ),
         ("input", edited_input(text, fields, edits)?),
         ("tools", declared_tools(text, fields, edits)?),
         ("tool_choice", edited_choice(text, fields, edits)?),
@@ -157,7 +162,7 @@ fn edited_input(
         Some(raw) => raw.to_string(),
         None => "[]".to_string(),
     };
-    edited_history(&raw, edits, "system", late, |_| false).map(Some)
+    edited_history(&raw, edits, late, |_| false).map(Some)
 }
 
 /// Before the last user message: late, and never between a call and its result.

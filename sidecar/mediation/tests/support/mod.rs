@@ -145,6 +145,7 @@ pub fn config(request: Request, policy: Policy) -> TurnConfig {
             namespace: "pond".into(),
         },
         insertions: Vec::new(),
+        prompt: None,
         context: None,
     }
 }

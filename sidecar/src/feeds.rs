@@ -1,0 +1,436 @@
+//! Feeds: copies of what services say now, kept for their ttl, for every model request.
+//!
+//! A fresh copy is used as it is, and renewed in the background when three quarters of its
+//! ttl are over, so that an agent that is at work never waits for one. Without a fresh copy
+//! a request waits for the fetch, at most its deadline; all feeds are fetched at once, and
+//! one feed once. A copy that cannot be renewed is shown as stale for a while, then as
+//! unavailable: a feed never fails a request.
+//!
+//! Here: fetching, and which copy is fresh. What the model reads of it is
+//! [`toolcrib_mediation::feeds_message`].
+//!
+//! Invariants: which feeds are shown is decided when the request leaves, by what is loaded ∩
+//! the floor at that moment; a copy belongs to one url, one credential and one identity;
+//! destination and credential come from the manifest alone; no redirect is followed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use reqwest::{Response, Url};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use toolcrib_manifest::{Auth, Feed, FeedAuth, ServiceSettings};
+use toolcrib_mediation::{
+    ClawId, FeedShown, FeedState, MAX_FEED, ToolBody, feed_name, feeds_message, fill_claw_id,
+};
+
+use crate::config::{Current, Effective};
+use crate::flight::{Flight, Flights};
+use crate::metrics::Metrics;
+use crate::outbound::Outbound;
+use crate::tools::answer::{self, Unreadable};
+use crate::tools::credential::{CredentialError, credential};
+use crate::tools::http::{CLAW_ID, target};
+use crate::tools::oauth::Tokens;
+
+/// Of connect, token, headers and body together: a feed delays a request by no more.
+const DEADLINE: Duration = Duration::from_secs(3);
+/// After a failure: a service that is down must not delay every request.
+const RETRY: Duration = Duration::from_secs(10);
+/// For how many ttls, and how long at least, a copy that cannot be renewed is still shown.
+const STALE_TTLS: u32 = 10;
+const STALE_AT_LEAST: Duration = Duration::from_secs(600);
+/// Fetches at once: many feeds of one service must not look like an attack on it.
+const AT_ONCE: usize = 8;
+
+#[derive(Debug)]
+pub struct Feeds {
+    shared: Arc<Shared>,
+    flights: Flights<Key, ()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    current: Arc<Current>,
+    outbound: Arc<Outbound>,
+    tokens: Arc<Tokens>,
+    metrics: Arc<Metrics>,
+    held: Mutex<HashMap<Key, Held>>,
+    at_once: Semaphore,
+}
+
+/// Of everything that decides what a fetch would give.
+type Key = [u8; 32];
+
+/// A feed that a request is to show.
+#[derive(Clone, Debug)]
+struct Wanted {
+    key: Key,
+    name: String,
+    ttl: Duration,
+    /// `None`: the manifest's url cannot be sent as it is written.
+    url: Option<Url>,
+    claw_id: String,
+    auth: Option<Auth>,
+    settings: Option<ServiceSettings>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    copy: Option<Copy>,
+    failed_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Copy {
+    body: ToolBody,
+    at: Instant,
+    /// RFC 3339, to the second.
+    fetched_at: String,
+}
+
+/// Why there is no newer copy. Names no host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+enum FetchError {
+    #[error("its address or settings cannot be used")]
+    Unusable,
+    #[error("{0}")]
+    Credential(#[from] CredentialError),
+    #[error("its service could not be reached")]
+    Unreachable,
+    #[error("its service answered with status {0}")]
+    Status(u16),
+    #[error("{0}")]
+    Unreadable(#[from] Unreadable),
+    #[error("its service did not answer in time")]
+    Timeout,
+}
+
+impl FetchError {
+    /// The service says that this is not (or no longer) for the agent: its copy must not
+    /// outlive that.
+    fn withdraws(self) -> bool {
+        matches!(self, FetchError::Status(401 | 403 | 404 | 410))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            FetchError::Unusable => "unusable",
+            FetchError::Credential(_) => "credential",
+            FetchError::Unreachable => "unreachable",
+            FetchError::Status(_) => "status",
+            FetchError::Unreadable(_) => "unreadable",
+            FetchError::Timeout => "timeout",
+        }
+    }
+}
+
+/// What a request does about a feed before it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// Nothing.
+    Not,
+    /// A fetch begins; the copy there is shown.
+    Soon,
+    /// The fetch is waited for.
+    Now,
+}
+
+impl Feeds {
+    pub fn new(
+        current: Arc<Current>,
+        outbound: Arc<Outbound>,
+        tokens: Arc<Tokens>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                current,
+                outbound,
+                tokens,
+                metrics,
+                held: Mutex::default(),
+                at_once: Semaphore::new(AT_ONCE),
+            }),
+            flights: Flights::default(),
+        }
+    }
+
+    /// The context message of a request that leaves now. `None`: the agent has no feed.
+    pub async fn message(&self, claw_id: &ClawId) -> Option<String> {
+        let wanted = wanted(&self.shared.current.now(), claw_id);
+        if wanted.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let mut waits = Vec::new();
+        for feed in &wanted {
+            let due = due(self.shared.held().get(&feed.key), feed.ttl, now);
+            match due {
+                Due::Not => {}
+                Due::Soon => drop(self.fetch(feed)),
+                Due::Now => waits.push(self.fetch(feed).answer()),
+            }
+        }
+        let waited = futures::future::join_all(waits).await;
+        let wanted = match waited.is_empty() {
+            true => wanted,
+            // What was taken away meanwhile is not shown.
+            false => self::wanted(&self.shared.current.now(), claw_id),
+        };
+        feeds_message(&self.shared.shown(&wanted, Instant::now()))
+    }
+
+    fn fetch(&self, feed: &Wanted) -> Flight<()> {
+        self.flights.join(feed.key, || {
+            let (shared, feed) = (self.shared.clone(), feed.clone());
+            async move { shared.renew(&feed).await }
+        })
+    }
+}
+
+/// The feeds that stand now, in the manifest's order.
+fn wanted(now: &Effective, claw_id: &ClawId) -> Vec<Wanted> {
+    let Ok(version) = now.version() else {
+        return Vec::new();
+    };
+    now.feeds()
+        .map(|feed| Wanted::new(feed, version.services.get(&feed.source), claw_id))
+        .collect()
+}
+
+impl Wanted {
+    fn new(feed: &Feed, settings: Option<&ServiceSettings>, claw_id: &ClawId) -> Self {
+        let claw_id = claw_id.towards_feed(feed);
+        let identified = (feed, settings, &claw_id);
+        let text = serde_json::to_vec(&identified).expect("types of the contract serialize");
+        let auth = match &feed.auth {
+            None => None,
+            Some(FeedAuth::Full(auth)) => Some(auth.clone()),
+            Some(FeedAuth::Bearer(token)) => Some(Auth::Bearer {
+                token: Some(token.clone()),
+                file: None,
+            }),
+        };
+        Self {
+            key: Sha256::digest(text).into(),
+            name: feed_name(feed),
+            ttl: Duration::from_secs(feed.ttl.max(1)),
+            url: address(&feed.url, &claw_id),
+            claw_id,
+            auth,
+            settings: settings.cloned(),
+        }
+    }
+}
+
+/// The url with the identity filled in, if and only if it is sent exactly so.
+fn address(url: &str, claw_id: &str) -> Option<Url> {
+    let filled = fill_claw_id(url, claw_id).ok()?;
+    let authority = filled.find("://")? + 3;
+    let path = authority + filled[authority..].find('/')?;
+    target(&filled, &filled[path..])
+}
+
+fn due(held: Option<&Held>, ttl: Duration, now: Instant) -> Due {
+    let Some(held) = held else {
+        return Due::Now;
+    };
+    let failed_lately = held
+        .failed_at
+        .is_some_and(|at| now.duration_since(at) < RETRY);
+    let age = held.copy.as_ref().map(|copy| now.duration_since(copy.at));
+    match age {
+        _ if failed_lately => Due::Not,
+        Some(age) if age < ttl * 3 / 4 => Due::Not,
+        Some(age) if age < ttl => Due::Soon,
+        Some(_) | None => Due::Now,
+    }
+}
+
+fn state(held: Option<&Held>, ttl: Duration, now: Instant) -> FeedState {
+    let Some(copy) = held.and_then(|held| held.copy.as_ref()) else {
+        return FeedState::Unavailable;
+    };
+    let (body, fetched_at) = (copy.body.clone(), copy.fetched_at.clone());
+    let age = now.duration_since(copy.at);
+    // A copy that a request waited for is fresh to it, however short its ttl.
+    if age < ttl.max(DEADLINE) {
+        FeedState::Fresh { body, fetched_at }
+    } else if age < (ttl * STALE_TTLS).max(STALE_AT_LEAST) {
+        FeedState::Stale { body, fetched_at }
+    } else {
+        FeedState::Unavailable
+    }
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
+        // A panic under it leaves at worst a feed that is fetched again.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is no longer wanted is forgotten on the way: it must not come back as stale.
+    fn shown(&self, wanted: &[Wanted], now: Instant) -> Vec<FeedShown> {
+        let keys: HashSet<&Key> = wanted.iter().map(|feed| &feed.key).collect();
+        let mut held = self.held();
+        held.retain(|key, _| keys.contains(key));
+        wanted
+            .iter()
+            .map(|feed| FeedShown {
+                name: feed.name.clone(),
+                state: state(held.get(&feed.key), feed.ttl, now),
+            })
+            .collect()
+    }
+
+    async fn renew(&self, feed: &Wanted) {
+        let fetched = match tokio::time::timeout(DEADLINE, self.fetch(feed)).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(FetchError::Timeout),
+        };
+        let outcome = fetched.as_ref().map_or_else(|error| error.name(), |_| "ok");
+        self.metrics.feed_fetch(&feed.name, outcome);
+        let now = Instant::now();
+        let mut held = self.held();
+        let held = held.entry(feed.key).or_default();
+        match fetched {
+            Ok(body) => {
+                let at = jiff::Timestamp::now();
+                *held = Held {
+                    copy: Some(Copy {
+                        body,
+                        at: now,
+                        fetched_at: format!("{at:.0}"),
+                    }),
+                    failed_at: None,
+                };
+            }
+            Err(error) => {
+                tracing::warn!(feed = feed.name, error = error.to_string(), "not fetched");
+                held.failed_at = Some(now);
+                if error.withdraws() {
+                    held.copy = None;
+                }
+            }
+        }
+    }
+
+    async fn fetch(&self, feed: &Wanted) -> Result<ToolBody, FetchError> {
+        // Never closed: Err would be as good as a permit.
+        let _permit = self.at_once.acquire().await;
+        let mut response = self.ask(feed).await;
+        // The token of an earlier fetch may have ended early; this is a read of our own.
+        if let Ok((refused, true)) = &response
+            && refused.status() == StatusCode::UNAUTHORIZED
+        {
+            response = self.ask(feed).await;
+        }
+        let (response, _) = response?;
+        if !response.status().is_success() {
+            return Err(FetchError::Status(response.status().as_u16()));
+        }
+        let scrubber = self.current.scrubber();
+        Ok(answer::read(response, MAX_FEED, &scrubber).await?)
+    }
+
+    /// The answer, and whether another access token could change it.
+    async fn ask(&self, feed: &Wanted) -> Result<(Response, bool), FetchError> {
+        let settings = feed.settings.as_ref();
+        let client = self
+            .outbound
+            .for_service(settings)
+            .map_err(|_| FetchError::Unusable)?;
+        let url = feed.url.clone().ok_or(FetchError::Unusable)?;
+        let mut headers = HeaderMap::new();
+        let accept = "application/json, text/*;q=0.9, */*;q=0.5";
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let claw_id = HeaderValue::from_str(&feed.claw_id).map_err(|_| FetchError::Unusable)?;
+        headers.insert(CLAW_ID, claw_id);
+        let mut token = None;
+        if let Some(auth) = &feed.auth {
+            let credential = credential(auth, settings, &self.tokens).await?;
+            headers.insert(credential.name, credential.value);
+            token = credential.token;
+        }
+        let sent = client.get(url).headers(headers).send().await;
+        let response = sent.map_err(|_| FetchError::Unreachable)?;
+        let mut renewable = false;
+        if let Some(token) = token.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+            renewable = token.reused;
+            self.tokens.forget(&token);
+        }
+        Ok((response, renewable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(age: Option<u64>, failed: Option<u64>, now: Instant) -> Held {
+        let before = |seconds| now - Duration::from_secs(seconds);
+        Held {
+            copy: age.map(|age| Copy {
+                body: ToolBody::default(),
+                at: before(age),
+                fetched_at: "then".into(),
+            }),
+            failed_at: failed.map(before),
+        }
+    }
+
+    /// With a ttl of 60 s.
+    #[track_caller]
+    fn check(age: Option<u64>, failed: Option<u64>, expected: (Due, &str)) {
+        let now = Instant::now() + Duration::from_secs(100_000);
+        let (held, ttl) = (held(age, failed, now), Duration::from_secs(60));
+        let shown = match state(Some(&held), ttl, now) {
+            FeedState::Fresh { .. } => "fresh",
+            FeedState::Stale { .. } => "stale",
+            FeedState::Unavailable => "unavailable",
+        };
+        assert_eq!((due(Some(&held), ttl, now), shown), expected);
+    }
+
+    #[test]
+    fn a_copy_s_life() {
+        check(Some(0), None, (Due::Not, "fresh"));
+        check(Some(44), None, (Due::Not, "fresh"));
+        check(Some(45), None, (Due::Soon, "fresh"));
+        check(Some(50), Some(9), (Due::Not, "fresh"));
+        check(Some(50), Some(10), (Due::Soon, "fresh"));
+        check(Some(60), None, (Due::Now, "stale"));
+        check(Some(60), Some(1), (Due::Not, "stale"));
+        check(Some(599), Some(1), (Due::Not, "stale"));
+        check(Some(600), Some(1), (Due::Not, "unavailable"));
+        check(None, Some(1), (Due::Not, "unavailable"));
+        check(None, Some(10), (Due::Now, "unavailable"));
+        assert_eq!(due(None, DEADLINE, Instant::now()), Due::Now);
+    }
+
+    #[test]
+    fn an_address_is_sent_as_it_was_built_or_not_at_all() {
+        let check = |url: &str, claw_id: &str, expected: Option<&str>| {
+            let address = address(url, claw_id).map(String::from);
+            assert_eq!(address.as_deref(), expected, "{url} {claw_id}");
+        };
+        check(
+            "http://desk.pond.svc:80/w/{claw_id}?v=1",
+            "otter.pond",
+            Some("http://desk.pond.svc/w/otter.pond?v=1"),
+        );
+        check("http://desk/{claw_id}", "..", None);
+        check("http://desk/{claw_id}", "a/b", None);
+        check("http://desk/{depth}", "otter", None);
+        check("http://desk/a/../{claw_id}", "otter", None);
+        check("http://desk", "otter", None);
+        check("file:///etc/{claw_id}", "otter", None);
+    }
+}

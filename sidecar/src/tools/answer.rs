@@ -1,0 +1,366 @@
+//! An answer's body: decoded, counted, cut, scrubbed. For tools and feeds alike.
+//!
+//! Invariants: what is held and what is decoded is bounded, whatever the service sends, so
+//! a body that inflates a thousandfold costs no more than its bound; nothing is given out
+//! that a secret could stand in; a stream that breaks off is never taken for a whole.
+
+use std::io::{self, Write};
+
+use flate2::write::MultiGzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use reqwest::Response;
+use thiserror::Error;
+use toolcrib_mediation::{Scrubber, ToolBody};
+
+/// How far a body is counted to learn its true length; beyond, it is not known. Decoded
+/// bytes count, so this is also all that a compressed body may cost.
+const MAX_COUNTED: u64 = 8 * 1024 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unreadable {
+    #[error("the answer broke off")]
+    BrokenOff,
+    #[error("the answer's encoding is not one that is read")]
+    Coding,
+    #[error("the answer's encoding is damaged")]
+    Damaged,
+}
+
+/// The body's first bytes, at least one more than `max` where there are more, and its whole
+/// length where that can be learnt without reading for ever.
+pub async fn read(
+    mut response: Response,
+    max: usize,
+    scrubber: &Scrubber,
+) -> Result<ToolBody, Unreadable> {
+    // A secret that straddles the edge is read whole; a second length is cut off again
+    // below, where half of one may stand.
+    let room = max.saturating_add(1).saturating_add(2 * scrubber.longest());
+    let mut decoder = Decoder::new(response.headers(), room)?;
+    let declared = match decoder {
+        Decoder::Identity(_) => response.content_length(),
+        Decoder::Gzip { .. } | Decoder::Deflate { .. } => None,
+    };
+    let mut stopped = false;
+    while let Some(chunk) = response.chunk().await.map_err(|_| Unreadable::BrokenOff)? {
+        decoder.push(&chunk)?;
+        let kept = decoder.kept();
+        if kept.is_full() && (declared.is_some() || kept.is_counted_out()) {
+            // Dropping the response closes the connection: the rest is never read.
+            stopped = true;
+            break;
+        }
+    }
+    let kept = if stopped {
+        decoder.into_kept()
+    } else {
+        decoder.finish()?
+    };
+    let length = kept.length;
+    let whole = !stopped || declared == Some(length);
+    let cut = length > kept.bytes.len() as u64 || !whole;
+    Ok(ToolBody {
+        bytes: scrubbed(kept.bytes, cut, max, scrubber),
+        original_bytes: if whole { Some(length) } else { declared },
+    })
+}
+
+/// Where the body was cut: without what may be half a secret, and still longer than the
+/// limit, so that a result that shrank under the scrubber is called truncated all the same.
+fn scrubbed(bytes: Vec<u8>, cut: bool, max: usize, scrubber: &Scrubber) -> Vec<u8> {
+    let mut bytes = scrubber.scrub(bytes);
+    if cut {
+        bytes.truncate(bytes.len().saturating_sub(scrubber.longest()));
+        let least = max.saturating_add(1);
+        if bytes.len() < least {
+            bytes.resize(least, b' ');
+        }
+    }
+    bytes
+}
+
+/// The first bytes, and how many there were.
+struct Kept {
+    bytes: Vec<u8>,
+    room: usize,
+    length: u64,
+}
+
+impl Kept {
+    fn push(&mut self, decoded: &[u8]) {
+        self.length += decoded.len() as u64;
+        let room = self.room - self.bytes.len();
+        self.bytes
+            .extend_from_slice(&decoded[..decoded.len().min(room)]);
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() == self.room
+    }
+
+    fn is_counted_out(&self) -> bool {
+        self.length > MAX_COUNTED
+    }
+}
+
+/// For the gzip decoder, which an error here stops in the middle of a chunk.
+impl Write for Kept {
+    fn write(&mut self, decoded: &[u8]) -> io::Result<usize> {
+        if self.is_full() && self.is_counted_out() {
+            return Err(io::Error::other("long enough"));
+        }
+        self.push(decoded);
+        Ok(decoded.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Identity is what we ask for; some services compress all the same.
+enum Decoder {
+    Identity(Kept),
+    Gzip {
+        inner: MultiGzDecoder<Kept>,
+        began: bool,
+    },
+    Deflate {
+        /// Made when the first byte tells zlib from raw deflate, which the name stands for
+        /// as well.
+        inner: Option<Decompress>,
+        kept: Kept,
+        ended: bool,
+    },
+}
+
+impl Decoder {
+    fn new(headers: &HeaderMap, room: usize) -> Result<Self, Unreadable> {
+        let kept = Kept {
+            bytes: Vec::new(),
+            room,
+            length: 0,
+        };
+        let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+        let coding = match (codings.next(), codings.next()) {
+            (None, _) => "identity".to_string(),
+            (Some(coding), None) => coding
+                .to_str()
+                .map_err(|_| Unreadable::Coding)?
+                .trim()
+                .to_ascii_lowercase(),
+            (Some(_), Some(_)) => return Err(Unreadable::Coding),
+        };
+        match coding.as_str() {
+            "" | "identity" => Ok(Self::Identity(kept)),
+            "gzip" | "x-gzip" => Ok(Self::Gzip {
+                inner: MultiGzDecoder::new(kept),
+                began: false,
+            }),
+            "deflate" => Ok(Self::Deflate {
+                inner: None,
+                kept,
+                ended: false,
+            }),
+            _ => Err(Unreadable::Coding),
+        }
+    }
+
+    fn kept(&self) -> &Kept {
+        match self {
+            Decoder::Identity(kept) | Decoder::Deflate { kept, .. } => kept,
+            Decoder::Gzip { inner, .. } => inner.get_ref(),
+        }
+    }
+
+    fn push(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
+        match self {
+            Decoder::Identity(kept) => kept.push(chunk),
+            Decoder::Gzip { inner, began } => {
+                *began |= !chunk.is_empty();
+                let written = inner.write_all(chunk).and_then(|()| inner.flush());
+                let kept = inner.get_ref();
+                if written.is_err() && !(kept.is_full() && kept.is_counted_out()) {
+                    return Err(Unreadable::Damaged);
+                }
+            }
+            Decoder::Deflate { inner, kept, ended } => {
+                let Some(first) = chunk.first() else {
+                    return Ok(());
+                };
+                let zlib = first & 0x0f == 8;
+                let inner = inner.get_or_insert_with(|| Decompress::new(zlib));
+                *ended |= inflate(inner, chunk, kept)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The end was reached: of the decoded body too.
+    fn finish(mut self) -> Result<Kept, Unreadable> {
+        let whole = match &mut self {
+            Decoder::Identity(_) => true,
+            // No bytes at all, as a 204 has: nothing to be decoded.
+            Decoder::Gzip { inner, began } => !*began || inner.try_finish().is_ok(),
+            Decoder::Deflate { inner, ended, .. } => inner.is_none() || *ended,
+        };
+        if whole {
+            Ok(self.into_kept())
+        } else {
+            Err(Unreadable::Damaged)
+        }
+    }
+
+    fn into_kept(self) -> Kept {
+        match self {
+            Decoder::Identity(kept) | Decoder::Deflate { kept, .. } => kept,
+            Decoder::Gzip { mut inner, .. } => std::mem::replace(
+                inner.get_mut(),
+                Kept {
+                    bytes: Vec::new(),
+                    room: 0,
+                    length: 0,
+                },
+            ),
+        }
+    }
+}
+
+/// Whether the stream's own end was reached.
+fn inflate(inner: &mut Decompress, chunk: &[u8], kept: &mut Kept) -> Result<bool, Unreadable> {
+    let mut rest = chunk;
+    let mut buffer = [0; 8 * 1024];
+    loop {
+        let before = (inner.total_in(), inner.total_out());
+        let status = inner
+            .decompress(rest, &mut buffer, FlushDecompress::None)
+            .map_err(|_| Unreadable::Damaged)?;
+        let consumed = usize::try_from(inner.total_in() - before.0).unwrap_or(rest.len());
+        let decoded = usize::try_from(inner.total_out() - before.1).unwrap_or(0);
+        rest = &rest[consumed.min(rest.len())..];
+        kept.push(&buffer[..decoded.min(buffer.len())]);
+        match status {
+            Status::StreamEnd => return Ok(true),
+            Status::Ok | Status::BufError => {}
+        }
+        let stuck = consumed == 0 && decoded == 0;
+        if stuck || (kept.is_full() && kept.is_counted_out()) {
+            return Ok(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn decoder(coding: &str, room: usize) -> Result<Decoder, Unreadable> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_str(coding).unwrap());
+        Decoder::new(&headers, room)
+    }
+
+    /// Kept text and whole length, for any chunking.
+    fn check(coding: &str, encoded: &[u8], expected: Result<(&str, u64), Unreadable>) {
+        for size in [1, 7, encoded.len().max(1)] {
+            let decoded = decoder(coding, 10).and_then(|mut decoder| {
+                encoded
+                    .chunks(size)
+                    .try_for_each(|chunk| decoder.push(chunk))?;
+                decoder.finish()
+            });
+            let seen = decoded.map(|kept| (String::from_utf8(kept.bytes).unwrap(), kept.length));
+            let expected = expected.map(|(text, length)| (text.to_string(), length));
+            assert_eq!(seen, expected, "{coding}, {size} bytes at a time");
+        }
+    }
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn zlib(text: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn raw_deflate(text: &[u8]) -> Vec<u8> {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn each_coding_is_read_and_cut_the_same() {
+        let text = b"the otter is in the pond";
+        let expected = Ok(("the otter ", 24));
+        check("identity", text, expected);
+        check("gzip", &gzip(text), expected);
+        check("X-GZip", &gzip(text), expected);
+        check(
+            "gzip",
+            &[gzip(b"the otter "), gzip(&text[10..])].concat(),
+            expected,
+        );
+        check("deflate", &zlib(text), expected);
+        check("deflate", &raw_deflate(text), expected);
+        for coding in ["gzip", "deflate", "identity"] {
+            check(coding, b"", Ok(("", 0)));
+        }
+    }
+
+    #[test]
+    fn what_is_damaged_or_cut_off_is_never_a_whole() {
+        let text = b"the otter is in the pond";
+        for (coding, encoded) in [("gzip", gzip(text)), ("deflate", zlib(text))] {
+            check(
+                coding,
+                &encoded[..encoded.len() / 2],
+                Err(Unreadable::Damaged),
+            );
+            let mut flipped = encoded.clone();
+            let last = flipped.len() - 2;
+            flipped[last] ^= 0x55;
+            check(coding, &flipped, Err(Unreadable::Damaged));
+            check(coding, b"\x1f not encoded", Err(Unreadable::Damaged));
+        }
+        for coding in ["br", "zstd", "gzip, gzip", "compress", "gzip;q=1"] {
+            check(coding, text, Err(Unreadable::Coding));
+        }
+    }
+
+    #[test]
+    fn a_bomb_costs_its_bound_and_no_more() {
+        let zeros = vec![0; 64 * 1024 * 1024];
+        for (coding, bomb) in [("gzip", gzip(&zeros)), ("deflate", zlib(&zeros))] {
+            let mut decoder = decoder(coding, 400).unwrap();
+            assert!(bomb.len() < 128 * 1024);
+            decoder.push(&bomb).unwrap();
+            let kept = decoder.into_kept();
+            assert_eq!(kept.bytes.len(), 400);
+            // One output buffer beyond the bound at most.
+            assert!(kept.is_counted_out() && kept.length <= MAX_COUNTED + 64 * 1024);
+        }
+    }
+
+    #[test]
+    fn a_cut_body_never_ends_in_half_a_secret_and_stays_too_long() {
+        let scrubber = Scrubber::new(["sekrit-token"]);
+        let longest = scrubber.longest();
+        let mut body = b"sekrit-token ".repeat(8);
+        body.truncate(21 + 2 * longest);
+        let clean = scrubbed(body, true, 20, &scrubber);
+        assert!(clean.len() > 20);
+        let text = String::from_utf8_lossy(&clean);
+        assert!(!text.contains("sekr"), "{text}");
+    }
+}

@@ -1,0 +1,62 @@
+//! A service's credential on a request: the header it makes, or the token to fetch first.
+
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use thiserror::Error;
+use toolcrib_manifest::{Auth, ServiceSettings};
+
+use super::auth::{self, AuthError};
+use super::oauth::{AccessToken, ClientCredentials, TokenError, Tokens};
+
+/// What authenticates one request.
+#[derive(Debug)]
+pub struct Credential {
+    pub name: HeaderName,
+    pub value: HeaderValue,
+    /// Where it was fetched.
+    pub token: Option<AccessToken>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum CredentialError {
+    #[error(transparent)]
+    Header(#[from] AuthError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+/// The credential of now. `settings` are those of the surface.
+pub async fn credential(
+    auth: &Auth,
+    settings: Option<&ServiceSettings>,
+    tokens: &Tokens,
+) -> Result<Credential, CredentialError> {
+    let Auth::Oauth {
+        token_url,
+        client_id,
+        client_secret,
+        file: _,
+        resource,
+        scopes,
+    } = auth
+    else {
+        let (name, value) = auth::header(auth)?;
+        return Ok(Credential {
+            name,
+            value,
+            token: None,
+        });
+    };
+    let credentials = ClientCredentials {
+        token_url,
+        client_id,
+        client_secret: client_secret.as_ref().ok_or(AuthError::Missing)?,
+        resource: resource.as_deref(),
+        scopes,
+    };
+    let token = tokens.token(credentials, settings).await?;
+    Ok(Credential {
+        name: AUTHORIZATION,
+        value: token.header()?,
+        token: Some(token),
+    })
+}

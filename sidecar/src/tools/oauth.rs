@@ -1,0 +1,396 @@
+//! OAuth 2 client credentials: access tokens, from the token endpoint to shortly before
+//! their end.
+//!
+//! The client's secret goes to the token endpoint and nowhere else; the access token goes to
+//! the surface's service. Neither is shown to anybody: both are known to the scrubber before
+//! they are used. The endpoint is reached as the surface is (its CA, its proxy), by the rules
+//! of every outgoing call: no redirect, no address of this machine.
+//!
+//! A call that is answered 401 is not sent again, though a 401 should mean that nothing was
+//! done: the mediator repeats no call by itself, since a service (or a gateway before it)
+//! that looks at the token late has acted by then, and only the model's next call has a line
+//! in the record of its own. The token is forgotten, and the model is told that trying again
+//! can help. A feed is the mediator's own read, and is asked for once more.
+//!
+//! Invariants: one request per credential at a time; a changed credential never uses the
+//! token of the one before.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use tokio::time::Instant;
+use toolcrib_manifest::{SecretText, ServiceSettings};
+use url::form_urlencoded::Serializer;
+
+use super::auth::{self, AuthError};
+use crate::config::Current;
+use crate::flight::Flights;
+use crate::outbound::Outbound;
+
+/// For the token endpoint, connect and body included. A call's own deadline ends its wait
+/// earlier; the token then serves the next.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// A token answer is a few KiB; group claims can make it larger.
+const MAX_ANSWER: usize = 64 * 1024;
+/// Where the endpoint does not say how long a token lives (RFC 6749 only recommends it).
+const UNSAID_LIFETIME: Duration = Duration::from_secs(300);
+/// However long it says: a token that was withdrawn there should not live here for days.
+const LONGEST_LIFETIME: Duration = Duration::from_secs(3600);
+/// A token that ends while the call is on its way is refused; a minute covers slow calls and
+/// clocks that differ.
+const BEFORE_END: Duration = Duration::from_secs(60);
+/// After a refusal: a wrong secret does not get right by asking in a loop, and identity
+/// providers lock accounts for it.
+const AFTER_REFUSAL: Duration = Duration::from_secs(10);
+/// Credentials of one manifest; a manifest that has more starts anew.
+const HELD: usize = 64;
+
+/// What a token is asked for with.
+#[derive(Clone, Copy)]
+pub struct ClientCredentials<'a> {
+    pub token_url: &'a str,
+    pub client_id: &'a SecretText,
+    pub client_secret: &'a SecretText,
+    /// RFC 8707: which resource the token is for.
+    pub resource: Option<&'a str>,
+    pub scopes: &'a [String],
+}
+
+/// A token for one call.
+#[derive(Clone)]
+pub struct AccessToken {
+    key: Key,
+    text: SecretText,
+    /// From an earlier call: what the service says against it may be out of date.
+    pub reused: bool,
+}
+
+impl AccessToken {
+    /// `Bearer …`, marked sensitive.
+    pub fn header(&self) -> Result<HeaderValue, AuthError> {
+        auth::sensitive(&format!("Bearer {}", self.text.expose()))
+    }
+}
+
+impl fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccessToken(…)")
+    }
+}
+
+/// Texts name no host: they reach the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TokenError {
+    #[error("no access token could be obtained; its issuer could not be reached")]
+    Unreachable,
+    #[error("no access token could be obtained; its issuer answered with status {0}")]
+    Refused(u16),
+    #[error("no access token could be obtained; its issuer's answer is not one")]
+    Malformed,
+    #[error("no access token could be obtained; its settings cannot be used")]
+    Unusable,
+}
+
+impl TokenError {
+    /// Whether the same may go well a little later.
+    pub fn is_transient(self) -> bool {
+        match self {
+            TokenError::Unreachable => true,
+            TokenError::Refused(status) => matches!(status, 408 | 425 | 429 | 500..=599),
+            TokenError::Malformed | TokenError::Unusable => false,
+        }
+    }
+}
+
+type Key = [u8; 32];
+
+/// Tokens by credential.
+#[derive(Debug)]
+pub struct Tokens {
+    shared: Arc<Shared>,
+    flights: Flights<Key, Result<SecretText, TokenError>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    current: Arc<Current>,
+    outbound: Arc<Outbound>,
+    held: Mutex<HashMap<Key, Held>>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Token { text: SecretText, until: Instant },
+    Refusal { error: TokenError, until: Instant },
+}
+
+impl Tokens {
+    pub fn new(current: Arc<Current>, outbound: Arc<Outbound>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                current,
+                outbound,
+                held: Mutex::default(),
+            }),
+            flights: Flights::default(),
+        }
+    }
+
+    /// The token that is held, or a new one. `settings` are those of the surface.
+    pub async fn token(
+        &self,
+        credentials: ClientCredentials<'_>,
+        settings: Option<&ServiceSettings>,
+    ) -> Result<AccessToken, TokenError> {
+        let key = key(credentials, settings);
+        if let Some(held) = self.shared.lookup(&key, Instant::now()) {
+            return held.map(|text| AccessToken {
+                key,
+                text,
+                reused: true,
+            });
+        }
+        let flight = self.flights.join(key, || {
+            let request = self.shared.request(credentials, settings);
+            let shared = self.shared.clone();
+            async move { shared.obtain(key, request).await }
+        });
+        // Without an answer the task panicked, which is on the log.
+        let answer = flight.answer().await.unwrap_or(Err(TokenError::Unusable));
+        answer.map(|text| AccessToken {
+            key,
+            text,
+            reused: false,
+        })
+    }
+
+    /// The service did not take it: the next call gets another. A newer token stays.
+    pub fn forget(&self, token: &AccessToken) {
+        let mut held = self.shared.held();
+        if matches!(held.get(&token.key), Some(Held::Token { text, .. }) if *text == token.text) {
+            held.remove(&token.key);
+        }
+    }
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
+        // A panic under it leaves at worst a token that is asked for again.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lookup(&self, key: &Key, now: Instant) -> Option<Result<SecretText, TokenError>> {
+        match self.held().get(key)? {
+            Held::Token { text, until } => (now < *until).then(|| Ok(text.clone())),
+            Held::Refusal { error, until } => (now < *until).then_some(Err(*error)),
+        }
+    }
+
+    fn request(
+        &self,
+        credentials: ClientCredentials<'_>,
+        settings: Option<&ServiceSettings>,
+    ) -> Result<reqwest::RequestBuilder, TokenError> {
+        let client = self
+            .outbound
+            .for_service(settings)
+            .map_err(|_| TokenError::Unusable)?;
+        let url = reqwest::Url::parse(credentials.token_url).map_err(|_| TokenError::Unusable)?;
+        let mut form = Serializer::new(String::new());
+        form.append_pair("grant_type", "client_credentials");
+        if !credentials.scopes.is_empty() {
+            form.append_pair("scope", &credentials.scopes.join(" "));
+        }
+        if let Some(resource) = credentials.resource {
+            form.append_pair("resource", resource);
+        }
+        let basic = basic(credentials).map_err(|_| TokenError::Unusable)?;
+        Ok(client
+            .post(url)
+            .header(AUTHORIZATION, basic)
+            .header(ACCEPT, "application/json")
+            .header(ACCEPT_ENCODING, "identity")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(form.finish()))
+    }
+
+    async fn obtain(
+        &self,
+        key: Key,
+        request: Result<reqwest::RequestBuilder, TokenError>,
+    ) -> Result<SecretText, TokenError> {
+        let answer = match request {
+            Ok(request) => match tokio::time::timeout(DEADLINE, ask(request)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(TokenError::Unreachable),
+            },
+            Err(error) => Err(error),
+        };
+        let now = Instant::now();
+        let held = match &answer {
+            Ok(granted) => {
+                // Before anybody can use it.
+                self.current.learn(granted.access_token.clone());
+                Held::Token {
+                    text: granted.access_token.clone(),
+                    until: now + granted.usable_for(),
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = error.to_string(), "no access token");
+                Held::Refusal {
+                    error: *error,
+                    until: now
+                        + if error.is_transient() {
+                            Duration::ZERO
+                        } else {
+                            AFTER_REFUSAL
+                        },
+                }
+            }
+        };
+        let mut all = self.held();
+        if all.len() >= HELD {
+            all.clear();
+        }
+        all.insert(key, held);
+        answer.map(|granted| granted.access_token)
+    }
+}
+
+/// RFC 6749 2.3.1, the form that every server must take: both parts form-encoded first.
+fn basic(credentials: ClientCredentials<'_>) -> Result<HeaderValue, AuthError> {
+    let encoded = |text: &SecretText| -> String {
+        url::form_urlencoded::byte_serialize(text.expose().as_bytes()).collect()
+    };
+    auth::basic(
+        &encoded(credentials.client_id),
+        &encoded(credentials.client_secret),
+    )
+}
+
+/// RFC 6749 5.1.
+#[derive(Deserialize)]
+struct Granted {
+    access_token: SecretText,
+    token_type: String,
+    expires_in: Option<Lifetime>,
+}
+
+/// Some issuers write the number as text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Lifetime {
+    Seconds(f64),
+    Text(String),
+}
+
+impl Granted {
+    fn usable_for(&self) -> Duration {
+        let said = match &self.expires_in {
+            Some(Lifetime::Seconds(seconds)) => Some(*seconds),
+            Some(Lifetime::Text(text)) => text.parse().ok(),
+            None => None,
+        };
+        let lifetime = said
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok())
+            .unwrap_or(UNSAID_LIFETIME)
+            .min(LONGEST_LIFETIME);
+        // A short-lived token is used for most of its life all the same.
+        lifetime.saturating_sub(BEFORE_END.min(lifetime / 5))
+    }
+}
+
+async fn ask(request: reqwest::RequestBuilder) -> Result<Granted, TokenError> {
+    let mut response = request.send().await.map_err(|_| TokenError::Unreachable)?;
+    let status = response.status();
+    if status != StatusCode::OK {
+        return Err(TokenError::Refused(status.as_u16()));
+    }
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() <= MAX_ANSWER => body.extend(chunk),
+            Ok(Some(_)) => return Err(TokenError::Malformed),
+            Ok(None) => break,
+            Err(_) => return Err(TokenError::Unreachable),
+        }
+    }
+    // Serde's message could quote the token.
+    let granted: Granted = serde_json::from_slice(&body).map_err(|_| TokenError::Malformed)?;
+    let bearer = granted.token_type.eq_ignore_ascii_case("bearer");
+    let sendable = auth::sensitive(granted.access_token.expose()).is_ok();
+    if bearer && sendable && !granted.access_token.expose().is_empty() {
+        Ok(granted)
+    } else {
+        Err(TokenError::Malformed)
+    }
+}
+
+fn key(credentials: ClientCredentials<'_>, settings: Option<&ServiceSettings>) -> Key {
+    let mut hash = Sha256::new();
+    let mut part = |text: &str| {
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    };
+    part(credentials.token_url);
+    part(credentials.client_id.expose());
+    part(credentials.client_secret.expose());
+    part(credentials.resource.unwrap_or_default());
+    credentials.scopes.iter().for_each(|scope| part(scope));
+    part("");
+    let ca = settings.and_then(|settings| settings.tls.as_ref()?.ca.as_deref());
+    part(ca.unwrap_or_default());
+    part(
+        settings
+            .and_then(|settings| settings.proxy.as_deref())
+            .unwrap_or_default(),
+    );
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_used_until_shortly_before_its_end() {
+        let check = |expires_in: &str, seconds: u64| {
+            let text = format!(r#"{{"access_token":"t","token_type":"Bearer"{expires_in}}}"#);
+            let granted: Granted = serde_json::from_str(&text).unwrap();
+            assert_eq!(granted.usable_for().as_secs(), seconds, "{expires_in}");
+        };
+        check(r#","expires_in":600"#, 540);
+        check(r#","expires_in":"600""#, 540);
+        check(r#","expires_in":10"#, 8);
+        check(r#","expires_in":0"#, 0);
+        check(r#","expires_in":-5"#, 0);
+        check(r#","expires_in":86400"#, 3540);
+        check(r#","expires_in":1e300"#, 240);
+        check("", 240);
+    }
+
+    #[test]
+    fn both_parts_of_the_client_are_encoded() {
+        let (id, secret) = (SecretText::new("ot:ter"), SecretText::new("s p+%"));
+        let header = basic(ClientCredentials {
+            token_url: "",
+            client_id: &id,
+            client_secret: &secret,
+            resource: None,
+            scopes: &[],
+        })
+        .unwrap();
+        use base64::Engine;
+        let encoded = base64::engine::general_purpose::STANDARD.encode("ot%3Ater:s+p%2B%25");
+        assert_eq!(header.to_str().unwrap(), format!("Basic {encoded}"));
+        assert_eq!(format!("{header:?}"), "Sensitive");
+    }
+}
