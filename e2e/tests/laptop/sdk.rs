@@ -1,11 +1,10 @@
-//! The official SDKs, unchanged, against the real mediator.
+//! The official SDKs and the frameworks on top of them, unchanged, against the real mediator.
 //!
-//! They live in an environment under `~/.cache/toolcrib` that is made once per pinned list,
-//! with `pip` from the Python package index; everything after that needs no internet.
+//! They live in environments under `~/.cache/toolcrib`, each made once per pinned list with
+//! `pip` or `npm` from their package indexes; everything after that needs no internet.
 
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -13,30 +12,51 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::machine::{Laptop, demo, document, market, repository, runner, stderr, stdout};
+use crate::machine::{Laptop, demo, document, example, market, repository, runner, stderr, stdout};
 use toolcrib_e2e::model::Script;
 
+/// What interprets a file of cases.
+enum Interpreter {
+    Python,
+    Node,
+}
+
+impl Interpreter {
+    /// The command without the file, and the variables it needs.
+    fn command(&self) -> (Vec<String>, Vec<(&'static str, String)>) {
+        match self {
+            // -B: no caches beside the sources.
+            Self::Python => (vec![text(&python()), "-B".to_string()], Vec::new()),
+            Self::Node => {
+                let modules = ("NODE_PATH", text(&node_modules()));
+                (vec!["node".to_string()], vec![modules])
+            }
+        }
+    }
+}
+
 /// Runs one file of cases; `providers` are those of providers.yaml that it uses.
-fn check(cases: &str, providers: &[&str]) {
+fn check(interpreter: &Interpreter, cases: &str, providers: &[&str]) {
     let folder = repository().join("e2e/sdk");
     let script = fs::read_to_string(folder.join("script.yaml")).unwrap();
     let laptop = Laptop::start(Script::parse(&script).unwrap());
     let mut flags = Vec::new();
     if !providers.is_empty() {
-        flags.extend([
-            "-f".to_string(),
-            folder.join("providers.yaml").display().to_string(),
-        ]);
+        flags.extend(["-f".to_string(), text(&folder.join("providers.yaml"))]);
     }
     for name in providers {
         let place = format!("provider:{name}=http://{}", laptop.model_address());
         flags.extend(["--at".to_string(), place]);
     }
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let (python, cases) = (python(), folder.join(cases));
-    // -B: no caches beside the sources.
-    let command = [python.to_str().unwrap(), "-B", cases.to_str().unwrap()];
-    let output = laptop.run("analyst", &flags, &command);
+    let (mut command, variables) = interpreter.command();
+    command.push(text(&folder.join(cases)));
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, it)| (*name, it.as_str()))
+        .collect();
+    let output = laptop.run_with(&variables, &example(), "analyst", &flags, &command);
     let (said, complaints) = (stdout(&output), stderr(&output));
     assert!(output.status.success(), "{said}\n{complaints}");
     println!("{said}");
@@ -44,17 +64,37 @@ fn check(cases: &str, providers: &[&str]) {
 
 #[test]
 fn the_openai_sdk_is_served_chat_completions_as_by_its_own_provider() {
-    check("openai_chat.py", &[]);
+    check(&Interpreter::Python, "openai_chat.py", &[]);
 }
 
 #[test]
 fn the_openai_sdk_is_served_responses_as_by_its_own_provider() {
-    check("openai_responses.py", &["ibis"]);
+    check(&Interpreter::Python, "openai_responses.py", &["ibis"]);
 }
 
 #[test]
 fn the_anthropic_sdk_is_served_as_by_its_own_provider() {
-    check("anthropic_messages.py", &["heron"]);
+    check(&Interpreter::Python, "anthropic_messages.py", &["heron"]);
+}
+
+#[test]
+fn the_openai_sdk_for_node_is_served_chat_completions_as_by_its_own_provider() {
+    check(&Interpreter::Node, "node/openai_chat.js", &[]);
+}
+
+#[test]
+fn the_openai_sdk_for_node_is_served_responses_as_by_its_own_provider() {
+    check(&Interpreter::Node, "node/openai_responses.js", &["ibis"]);
+}
+
+#[test]
+fn the_anthropic_sdk_for_node_is_served_as_by_its_own_provider() {
+    check(&Interpreter::Node, "node/anthropic_messages.js", &["heron"]);
+}
+
+#[test]
+fn agents_of_frameworks_run_unchanged_and_see_their_own_calls_only() {
+    check(&Interpreter::Python, "frameworks.py", &["heron", "ibis"]);
 }
 
 #[test]
@@ -78,10 +118,49 @@ fn an_agent_on_the_openai_sdk_gets_its_governed_call() {
     }
 }
 
-/// The environment's interpreter; made when it is missing, by one process at a time.
+/// The interpreter of the environment that has what e2e/sdk/requirements.txt names.
 fn python() -> PathBuf {
-    let requirements = repository().join("e2e/sdk/requirements.txt");
-    let list = fs::read(&requirements).unwrap();
+    let list = repository().join("e2e/sdk/requirements.txt");
+    let environment = environment(&list, |folder| {
+        succeed(Command::new("python3").args(["-m", "venv"]).arg(folder));
+        let mut install = Command::new(folder.join("bin/python"));
+        install.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]);
+        succeed(install.arg("-r").arg(&list));
+    });
+    environment.join("bin/python")
+}
+
+/// The folder of the packages that e2e/sdk/node/package-lock.json names.
+fn node_modules() -> PathBuf {
+    let sources = repository().join("e2e/sdk/node");
+    let lock = sources.join("package-lock.json");
+    let environment = environment(&lock, |folder| {
+        for file in ["package.json", "package-lock.json"] {
+            fs::copy(sources.join(file), folder.join(file)).unwrap();
+        }
+        let mut install = Command::new("npm");
+        install.args([
+            "ci",
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            "--silent",
+        ]);
+        succeed(install.current_dir(folder));
+    });
+    environment.join("node_modules")
+}
+
+/// The folder for what `list` pins; made by `install` when it is missing, by one process at a
+/// time.
+fn environment(list: &Path, install: impl FnOnce(&Path)) -> PathBuf {
+    let list = fs::read(list).unwrap();
     let home = std::env::var_os("HOME").expect("HOME is set");
     let cache = Path::new(&home).join(".cache/toolcrib");
     fs::create_dir_all(&cache).unwrap();
@@ -90,29 +169,20 @@ fn python() -> PathBuf {
 
     let name = format!("sdk-{}", &hex::encode(Sha256::digest(&list))[..16]);
     let environment = cache.join(name);
-    let python = environment.join("bin/python");
     let complete = environment.join("complete");
     if !complete.is_file() {
         if environment.exists() {
             fs::remove_dir_all(&environment).unwrap();
         }
-        let venv = ["-m", "venv", environment.to_str().unwrap()];
-        succeed(Command::new("python3").args(venv));
-        let install = [
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "-r",
-        ];
-        succeed(Command::new(&python).args(install).arg(&requirements));
-        fs::File::create(&complete)
-            .unwrap()
-            .write_all(&list)
-            .unwrap();
+        fs::create_dir(&environment).unwrap();
+        install(&environment);
+        fs::write(&complete, &list).unwrap();
     }
-    python
+    environment
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_string()
 }
 
 fn succeed(command: &mut Command) {

@@ -1,0 +1,122 @@
+// The official `@anthropic-ai/sdk`, unchanged, against the mediator: messages.
+//
+// Run behind `kubectl toolcrib run --agent analyst` with the scripted model playing
+// ../script.yaml and the provider `heron` of ../providers.yaml.
+
+"use strict";
+
+const assert = require("node:assert/strict");
+const Anthropic = require("@anthropic-ai/sdk").default;
+
+const { ODD_TEXT, assertMarket, assertWrongOrder, raised, run } = require("./cases");
+
+const CLOCK = {
+  name: "local_clock",
+  description: "The agent's own clock",
+  input_schema: { type: "object", properties: { zone: { type: "string" } } },
+};
+// No retries: a case wants the error itself.
+const client = new Anthropic({ maxRetries: 0, timeout: 60_000 });
+
+function request(prompt, more = {}) {
+  const messages = [{ role: "user", content: prompt }];
+  return { model: "heron/otter-1", max_tokens: 500, messages, ...more };
+}
+
+function ask(prompt, more) {
+  return client.messages.create(request(prompt, more));
+}
+
+/** The message that the SDK's accumulator makes of the events. */
+function stream(prompt, more) {
+  return client.messages.stream(request(prompt, more)).finalMessage();
+}
+
+function textOf(message) {
+  assert.deepEqual(message.content.map((block) => block.type), ["text"]);
+  return message.content[0].text;
+}
+
+async function managedCall() {
+  for (const way of [ask, stream]) {
+    const message = await way("market");
+    assertMarket(textOf(message));
+    assert.equal(message.stop_reason, "end_turn");
+    assert.deepEqual([message.usage.input_tokens, message.usage.output_tokens], [250, 50]);
+  }
+}
+
+async function ownCalls() {
+  for (const way of [ask, stream]) {
+    const message = await way("clock", { tools: [CLOCK] });
+    assert.equal(message.stop_reason, "tool_use");
+    const [text, ...calls] = message.content;
+    assert.equal(text.text, "I will look.");
+    assert.deepEqual(calls.map((call) => call.id), ["call_a", "call_b"]);
+    assert.deepEqual(calls[1].input, { zone: "UTC" });
+  }
+}
+
+async function managedThenOwn(prompt) {
+  const first = await ask(prompt, { tools: [CLOCK] });
+  const calls = first.content.filter((block) => block.type === "tool_use");
+  assert.deepEqual(calls.map((call) => call.name), ["local_clock"]);
+  const results = calls.map(({ id }) => ({ type: "tool_result", tool_use_id: id, content: "half past nine" }));
+  const messages = [
+    { role: "user", content: prompt },
+    { role: "assistant", content: first.content },
+    { role: "user", content: results },
+  ];
+  const [market, clock] = textOf(await ask(prompt, { messages, tools: [CLOCK] })).split("\n");
+  assertMarket(market);
+  assert.equal(clock, "half past nine");
+}
+
+async function managedBeforeOwn() {
+  await managedThenOwn("both");
+  await managedThenOwn("prefix");
+}
+
+async function wrongOrder() {
+  assertWrongOrder(textOf(await ask("wrong order", { tools: [CLOCK] })));
+}
+
+async function thinkingAndTextSurvive() {
+  for (const way of [ask, stream]) {
+    const [thinking, text] = (await way("think")).content;
+    assert.equal(thinking.thinking, "Deep and green.");
+    assert.ok(thinking.signature);
+    assertMarket(text.text);
+    assert.equal(textOf(await way("odd text")), ODD_TEXT);
+    assert.equal((await way("cut by heron")).stop_reason, "max_tokens");
+  }
+}
+
+async function errorsAreTheSdksOwn() {
+  const other = new Anthropic({ apiKey: "analyst:0000", maxRetries: 0 });
+  const wrong = await raised(Anthropic.AuthenticationError, () => other.messages.create(request("market")));
+  assert.equal(wrong.error.error.code, "unauthorized");
+  const broken = await raised(Anthropic.InternalServerError, () => ask("broken"));
+  assert.match(broken.message, /it broke/);
+  for (const prompt of ["reset", "truncated", "hangs up later"]) {
+    assert.equal((await raised(Anthropic.InternalServerError, () => ask(prompt))).status, 502);
+  }
+  for (const prompt of ["reset", "hangs up later"]) {
+    await raised(Anthropic.AnthropicError, () => stream(prompt));
+  }
+  const tool_choice = { type: "tool", name: "no_such_tool" };
+  const refused = await raised(Anthropic.BadRequestError, () => ask("market", { tools: [CLOCK], tool_choice }));
+  assert.equal(refused.error.error.code, "unknown_tool_choice");
+}
+
+run(
+  [
+    managedCall,
+    ownCalls,
+    managedBeforeOwn,
+    wrongOrder,
+    thinkingAndTextSurvive,
+    errorsAreTheSdksOwn,
+  ],
+  `@anthropic-ai/sdk at ${client.baseURL}`,
+);

@@ -1,0 +1,57 @@
+// What the cases of the SDKs share: what the scripted model says, and how cases are run.
+
+"use strict";
+
+const assert = require("node:assert/strict");
+
+const ODD_TEXT =
+  'data: [DONE]\n\nevent: error\n"quoted" \\ \u{1f9a6} \u00e9 \u2028\u0007 {{not a placeholder}}';
+// The arguments of the first call of `local_clock` as the model wrote them: the integer is
+// one that a double cannot hold.
+const CLOCK_INTEGER = "12345678901234567";
+
+/** The desk's answer for this very agent, whoever the model asked for. */
+function assertMarket(text) {
+  const result = JSON.parse(text);
+  assert.equal(result.ok, true, text);
+  assert.equal(result.status_code, 200, text);
+  assert.equal(result.data.claw_id, "analyst", text);
+  assert.equal(result.data.principal, "reader", text);
+}
+
+/** Two results that say that nothing was executed. */
+function assertWrongOrder(text) {
+  const codes = text.split("\n").map((line) => JSON.parse(line).error.code);
+  assert.deepEqual(codes, ["mixed_tool_order", "mixed_tool_order"]);
+}
+
+/** The error of this kind that asking ends with. */
+async function raised(kind, ask) {
+  try {
+    await ask();
+  } catch (error) {
+    assert.ok(error instanceof kind, `${error.constructor.name} and not ${kind.name}: ${error}`);
+    return error;
+  }
+  assert.fail(`no ${kind.name}`);
+}
+
+async function run(cases, what) {
+  const failed = [];
+  for (const test of cases) {
+    try {
+      await test();
+      console.log("ok", test.name);
+    } catch (error) {
+      failed.push(test.name);
+      console.log("FAILED", test.name, error);
+    }
+  }
+  console.log(`${what}: ${cases.length} cases`);
+  if (failed.length > 0) {
+    console.error(`failed: ${failed.join(", ")}`);
+    process.exitCode = 1;
+  }
+}
+
+module.exports = { CLOCK_INTEGER, ODD_TEXT, assertMarket, assertWrongOrder, raised, run };
