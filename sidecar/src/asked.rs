@@ -125,7 +125,7 @@ impl From<Unavailable> for RunnerError {
 impl From<PolicyError> for RunnerError {
     fn from(error: PolicyError) -> Self {
         let code = match error {
-            PolicyError::Missing => RunnerCode::ModelMissing,
+            PolicyError::Missing | PolicyError::Ambiguous { .. } => RunnerCode::ModelMissing,
             PolicyError::NotAllowed { .. } => RunnerCode::ModelNotAllowed,
             PolicyError::Dialect(_) => RunnerCode::DialectUnsupported,
         };

@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 use toolcrib_dialect::Dialect;
-use toolcrib_manifest::{Endpoint, EndpointDialect, Models, Provider, UnknownModel};
+use toolcrib_manifest::{Endpoint, EndpointDialect, Provider, UnknownModel};
 
 use crate::config::{Effective, Version};
 
@@ -30,6 +30,10 @@ pub enum PolicyError {
     Missing,
     #[error("model `{asked}` is not allowed; allowed: {}", .allowed.join(", "))]
     NotAllowed { asked: String, allowed: Vec<String> },
+    /// No policy says which provider an unprefixed name means, and none or several speak
+    /// the request's dialect.
+    #[error("model `{asked}` needs its provider; ask for one of: {}", .forms.join(", "))]
+    Ambiguous { asked: String, forms: Vec<String> },
     /// The requested model's provider does not speak the request's dialect.
     #[error("the provider of `{0}` does not speak this API")]
     Dialect(String),
@@ -43,7 +47,7 @@ pub fn candidates(
     asked: Option<&str>,
 ) -> Result<Vec<Candidate>, PolicyError> {
     let models = version.agent.models.as_ref();
-    let reference = select(now, version, models, asked)?;
+    let reference = select(now, version, dialect, asked)?;
     let not_allowed = || PolicyError::NotAllowed {
         asked: asked.unwrap_or(&reference).to_string(),
         allowed: allowed(now, version),
@@ -96,15 +100,16 @@ pub fn allowed(now: &Effective, version: &Version) -> Vec<String> {
 fn select(
     now: &Effective,
     version: &Version,
-    models: Option<&Models>,
+    dialect: Dialect,
     asked: Option<&str>,
 ) -> Result<String, PolicyError> {
+    let models = version.agent.models.as_ref();
     let default = models.and_then(|models| models.default.as_ref());
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
         return default.cloned().ok_or(PolicyError::Missing);
     };
     let Some(models) = models else {
-        return unrestricted(version, asked);
+        return unrestricted(version, dialect, asked);
     };
     let known = |reference: &str| {
         models.allowed.iter().any(|allowed| allowed == reference)
@@ -143,25 +148,27 @@ fn select(
     })
 }
 
-/// No policy: any model of any provider that there is; an unprefixed name can mean only
-/// the model of an only provider.
-fn unrestricted(version: &Version, asked: &str) -> Result<String, PolicyError> {
+/// No policy: any model of any provider that there is; an unprefixed name goes to the only
+/// provider of that dialect.
+fn unrestricted(version: &Version, dialect: Dialect, asked: &str) -> Result<String, PolicyError> {
     let prefixed = asked
         .split_once('/')
         .is_some_and(|(provider, _)| version.providers.contains_key(provider));
     if prefixed {
         return Ok(asked.to_string());
     }
-    let mut providers = version.providers.keys();
-    match (providers.next(), providers.next()) {
-        (Some(only), None) => Ok(format!("{only}/{asked}")),
-        _ => Err(PolicyError::NotAllowed {
+    let speaking = version
+        .providers
+        .iter()
+        .filter(|(_, provider)| endpoint(provider, dialect).is_some());
+    let forms: Vec<String> = speaking
+        .map(|(name, _)| format!("{name}/{asked}"))
+        .collect();
+    match <[String; 1]>::try_from(forms) {
+        Ok([only]) => Ok(only),
+        Err(forms) => Err(PolicyError::Ambiguous {
             asked: asked.to_string(),
-            allowed: version
-                .providers
-                .keys()
-                .map(|name| format!("{name}/…"))
-                .collect(),
+            forms,
         }),
     }
 }

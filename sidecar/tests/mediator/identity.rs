@@ -135,6 +135,32 @@ async fn the_list_of_models_is_what_policy_allows() {
 }
 
 #[tokio::test]
+async fn without_a_policy_an_unprefixed_model_goes_to_the_only_provider_of_the_dialect() {
+    let mut world = World::start().await;
+    world.files.agent["models"] = Value::Null;
+    let mut barn = world.files.providers["providers"]["house"].clone();
+    barn["endpoints"][0]["dialect"] = json!("anthropic");
+    world.files.providers["providers"]["barn"] = barn.clone();
+    world.publish().await;
+    let mut request = chat();
+    request["model"] = json!("heron-9");
+    world.model.will(Answer::json(says("hello")));
+    assert_eq!(world.ask(request.clone()).await.0, 200);
+    assert_eq!(world.model.requests()[0].json()["model"], "heron-9");
+
+    barn["endpoints"][0]["dialect"] = json!("openai");
+    world.files.providers["providers"]["barn"] = barn;
+    world.publish().await;
+    let (status, body) = world.ask(request).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (400, &json!("model_missing"))
+    );
+    let message = body["error"]["message"].as_str().unwrap();
+    assert!(message.contains("barn/heron-9, house/heron-9"), "{message}");
+}
+
+#[tokio::test]
 async fn a_model_that_is_not_allowed_names_those_that_are() {
     let world = World::start().await;
     let mut request = chat();
