@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use toolcrib_manifest::{Auth, Feed, FeedAuth, ServiceSettings};
 use toolcrib_mediation::{
     ClawId, FeedShown, FeedState, MAX_FEED, ToolBody, feed_name, feeds_message, fill_claw_id,
+    target,
 };
 
 use crate::config::{Current, Effective};
@@ -35,7 +36,7 @@ use crate::metrics::Metrics;
 use crate::outbound::Outbound;
 use crate::tools::answer::{self, Unreadable};
 use crate::tools::credential::{CredentialError, credential};
-use crate::tools::http::{CLAW_ID, target};
+use crate::tools::http::CLAW_ID;
 use crate::tools::oauth::Tokens;
 
 /// Of connect, token, headers and body together: a feed delays a request by no more.

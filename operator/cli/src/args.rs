@@ -26,6 +26,12 @@ pub enum Verb {
     Explain(ExplainArgs),
     /// Turn a Clawdapus pod file into objects for review
     Import(ImportArgs),
+    /// Say who would gain or lose what if these files were applied
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(PlanArgs),
+    /// Check policy tests: may this agent make this call, and what would be sent
+    #[command(after_help = TEST_EXAMPLES)]
+    Test(TestArgs),
     /// Run a program behind the real mediator on this machine
     Run(RunArgs),
     /// Print a completion script for a shell
@@ -85,6 +91,91 @@ pub struct ExplainArgs {
     /// The agent's namespace, where the name alone is not clear
     #[arg(short, long)]
     pub namespace: Option<String>,
+}
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  # What a pull request changes, without a cluster; deleted files count
+  kubectl toolcrib plan -f desk/ --against main/desk/ --prune
+
+  # Refuse what takes a tool away or adds one
+  kubectl toolcrib plan -f desk/ --against main/desk/ --fail-on-loss --fail-on-gain
+
+Exit codes: 0; 1 if something failed; 2 for a wrong command line or files that cannot be read;
+3 if there is what --fail-on-loss, --fail-on-gain or --fail-on-change names.";
+
+#[derive(ClapArgs)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub files: FileArgs,
+    /// What is in force now: files or folders, as for -f; may be repeated
+    #[arg(long, value_name = "PATH", required = true)]
+    pub against: Vec<PathBuf>,
+    /// Objects that are not among the files count as deleted, as with `kubectl apply --prune`
+    /// or a GitOps tool
+    #[arg(long)]
+    pub prune: bool,
+    /// Only agents of this namespace
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Only this agent
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Exit with 3 if an agent loses something
+    #[arg(long)]
+    pub fail_on_loss: bool,
+    /// Exit with 3 if an agent gains something
+    #[arg(long)]
+    pub fail_on_gain: bool,
+    /// Exit with 3 if anything differs
+    #[arg(long)]
+    pub fail_on_change: bool,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    Json,
+    Yaml,
+}
+
+const TEST_EXAMPLES: &str = "\
+A test stands in a YAML file beside the objects, or in a folder below:
+
+  apiVersion: cli.toolcrib.dev/v1alpha1
+  kind: ToolTest
+  metadata: {name: analyst, namespace: trading}
+  spec:
+    agent: analyst
+    cases:
+    - name: reads its own context, whoever the model says it is
+      call: trading-api.get_market_context
+      arguments: {claw_id: executor}
+      expect:
+        result: Allowed
+        by: ToolGrant/analyst-reads
+        request: {method: GET, url: \"http://trading-api.trading.svc:4000/api/v1/market_context/analyst\"}
+    - name: may not trade
+      call: trading-api.execute_trade
+      arguments: {symbol: OTTR, side: buy, quantity: 3}
+      expect: {result: Denied, code: unsupported_tool}
+
+Examples:
+  kubectl toolcrib test -f desk/
+
+Exit codes: 0; 1 if a case failed; 2 for a wrong command line, or files that cannot be read or
+hold no test.";
+
+#[derive(ClapArgs)]
+pub struct TestArgs {
+    #[command(flatten)]
+    pub files: FileArgs,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
 }
 
 #[derive(ClapArgs)]

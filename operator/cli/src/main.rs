@@ -13,6 +13,7 @@ mod args;
 mod commands;
 mod failure;
 mod import;
+mod policy;
 mod print;
 mod run;
 mod sources;
@@ -30,6 +31,8 @@ fn main() -> ExitCode {
         Verb::Inject(args) => commands::inject::inject(&args),
         Verb::Explain(args) => commands::explain::explain(&args),
         Verb::Import(args) => commands::import::import(&args),
+        Verb::Plan(args) => commands::plan::plan(&args),
+        Verb::Test(args) => policy::test(&args),
         Verb::Run(args) => run::run(args),
         Verb::Completion { shell } => {
             let mut command = Args::command();

@@ -218,6 +218,59 @@ impl Inputs {
         self.undecodable.insert((kind, object), reason);
     }
 
+    /// These inputs with `files` laid over them, as `kubectl apply` does: what is in the
+    /// files replaces its namesake or is added, everything else stays.
+    pub fn overlaid(&self, files: &Self) -> Self {
+        let mut all = self.clone();
+        for (kind, key) in files.undecodable.keys() {
+            match kind {
+                Kind::Surface => drop(all.surfaces.remove(key)),
+                Kind::Agent => drop(all.agents.remove(key)),
+                Kind::ToolGrant => drop(all.grants.remove(key)),
+                Kind::ToolDefaults => drop(all.defaults.remove(key)),
+                Kind::ModelProvider => drop(all.providers.remove(key)),
+                Kind::Service => drop(all.services.remove(key)),
+                Kind::Secret => drop(all.secrets.remove(key)),
+                Kind::ConfigMap => drop(all.config_maps.remove(key)),
+                Kind::Namespace => drop(all.namespaces.remove(&key.name)),
+            }
+        }
+        all.undecodable
+            .retain(|(kind, key), _| !files.has(*kind, key));
+        fn lay<K: Ord + Clone, V: Clone>(over: &mut BTreeMap<K, V>, files: &BTreeMap<K, V>) {
+            over.extend(
+                files
+                    .iter()
+                    .map(|(key, value)| (key.clone(), value.clone())),
+            );
+        }
+        lay(&mut all.surfaces, &files.surfaces);
+        lay(&mut all.agents, &files.agents);
+        lay(&mut all.grants, &files.grants);
+        lay(&mut all.defaults, &files.defaults);
+        lay(&mut all.providers, &files.providers);
+        lay(&mut all.services, &files.services);
+        lay(&mut all.secrets, &files.secrets);
+        lay(&mut all.config_maps, &files.config_maps);
+        lay(&mut all.namespaces, &files.namespaces);
+        lay(&mut all.undecodable, &files.undecodable);
+        all
+    }
+
+    fn has(&self, kind: Kind, key: &ObjectRef) -> bool {
+        match kind {
+            Kind::Surface => self.surfaces.contains_key(key),
+            Kind::Agent => self.agents.contains_key(key),
+            Kind::ToolGrant => self.grants.contains_key(key),
+            Kind::ToolDefaults => self.defaults.contains_key(key),
+            Kind::ModelProvider => self.providers.contains_key(key),
+            Kind::Service => self.services.contains_key(key),
+            Kind::Secret => self.secrets.contains_key(key),
+            Kind::ConfigMap => self.config_maps.contains_key(key),
+            Kind::Namespace => self.namespaces.contains_key(&key.name),
+        }
+    }
+
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -57,7 +57,7 @@ pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use holdings::{Item, ItemKind};
 pub use inputs::{Inputs, Presence, SecretFacts, ServiceFacts, Settings, Synced};
-pub use load::{Loaded, OtherDocument, load};
+pub use load::{Loaded, Origin, OtherDocument, load};
 pub use materialize::{LastGood, Materialized, materialize};
 pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use reference::{ObjectRef, SecretKeyRef};

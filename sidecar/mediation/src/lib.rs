@@ -87,6 +87,7 @@ mod partition;
 mod presented;
 mod schema;
 mod scrub;
+mod target;
 mod trace;
 mod turn;
 
@@ -103,6 +104,7 @@ pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
 pub use partition::{Owned, Partition, partition};
 pub use presented::{Presented, Resolved};
 pub use scrub::Scrubber;
+pub use target::target;
 pub use trace::{DuplicateOf, RecordStatus, TraceCall, TraceRound, TraceUsage, TurnRecord};
 pub use turn::{
     Answer, Effect, Event, ModelCall, ModelFailure, Purpose, Response, Turn, TurnConfig,

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, StatusCode, Url};
+use reqwest::{Method, StatusCode};
 use tokio::time::Instant;
 use toolcrib_manifest::{HttpMethod, RawJson, Tier};
 use toolcrib_mediation::{
-    Certainty, HttpCall, LiveTool, ResultCode, ToolBody, ToolFailure, http_call,
+    Certainty, HttpCall, LiveTool, ResultCode, ToolBody, ToolFailure, http_call, target,
 };
 
 use super::answer::{self, Unreadable};
@@ -293,16 +293,6 @@ fn error_of(name: &str, kind: &Unanswered) -> ToolFailure {
     }
 }
 
-/// The URL to dial, if and only if it is sent exactly as it was built: a parser that
-/// resolves or rewrites a segment would call another resource.
-pub fn target(base_url: &str, path_and_query: &str) -> Option<Url> {
-    let base = Url::parse(base_url).ok()?;
-    let origin = base.origin().ascii_serialization();
-    let url = Url::parse(&format!("{origin}{path_and_query}")).ok()?;
-    let sent = &url[url::Position::BeforePath..];
-    (matches!(base.scheme(), "http" | "https") && sent == path_and_query).then_some(url)
-}
-
 fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {
     let mut headers = HeaderMap::new();
     headers.insert(
@@ -333,26 +323,5 @@ fn method(method: HttpMethod) -> Method {
         HttpMethod::Put => Method::PUT,
         HttpMethod::Patch => Method::PATCH,
         HttpMethod::Delete => Method::DELETE,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_sent_as_it_was_built_or_not_at_all() {
-        let check = |base: &str, path: &str, fine: bool| {
-            assert_eq!(target(base, path).is_some(), fine, "{base} {path}");
-        };
-        check("http://desk.pond.svc:8080/api", "/api/v1/a%20b?q=1", true);
-        check("https://desk.example", "/", true);
-        check("http://desk", "/a/../b", false);
-        check("http://desk", "/a/%2e%2e/b", false);
-        check("http://desk", "/a\\b", false);
-        check("http://desk", "/a\nb", false);
-        check("http://desk", "//other/a", true);
-        check("http://desk", "@other/a", false);
-        check("file:///etc", "/passwd", false);
     }
 }

@@ -4,3 +4,4 @@ pub mod compile;
 pub mod explain;
 pub mod import;
 pub mod inject;
+pub mod plan;

@@ -1,19 +1,34 @@
 //! What the user sees.
 
+mod color;
 mod diagnostics;
 mod objects;
 mod table;
 
-pub use diagnostics::findings;
+pub use color::Color;
+pub use diagnostics::{Findings, findings};
 pub use objects::objects;
 pub use table::table;
 
 use std::io::Write as _;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::args::Output;
 
 /// All of `text`; a reader that went away (`| head`) is no error.
 pub fn to_stdout(text: &str) -> std::io::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
+    }
+}
+
+/// A value as JSON or YAML; both end with a newline.
+pub fn value(value: &impl Serialize, output: Output) -> anyhow::Result<String> {
+    match output {
+        Output::Json | Output::Table => Ok(serde_json::to_string_pretty(value)? + "\n"),
+        Output::Yaml => serde_yaml::to_string(value).context("the answer does not print as YAML"),
     }
 }

@@ -1,0 +1,134 @@
+//! `plan`: who would gain or lose what if the files were applied.
+
+use std::{collections::BTreeSet, process::ExitCode};
+
+use anyhow::Context as _;
+use toolcrib_compile::{AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Plan, compile_all};
+
+use crate::{
+    args::{FileArgs, Output, PlanArgs},
+    failure::Failure,
+    print::{self, Color},
+    sources,
+};
+
+/// There is what the user wanted to fail on.
+const REFUSED: u8 = 3;
+
+pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
+    let files = sources::loaded(&args.files)?;
+    let before = sources::loaded(&FileArgs {
+        paths: args.against.clone(),
+    })?
+    .inputs;
+    let after = if args.prune {
+        files.inputs.clone()
+    } else {
+        before.overlaid(&files.inputs)
+    };
+    print::findings(&files, &new_findings(&before, &after));
+    let mut plan = toolcrib_compile::plan(&before, &after);
+    plan.agents.retain(|planned| wanted(args, planned));
+    let text = match args.output {
+        Output::Table => table(&plan, Color::of_stdout()),
+        Output::Json | Output::Yaml => {
+            let counts = serde_json::json!({
+                "gains": plan.count(Effect::Gain),
+                "losses": plan.count(Effect::Loss),
+                "changes": plan.count(Effect::Change),
+            });
+            let value = serde_json::json!({"agents": plan.agents, "counts": counts});
+            print::value(&value, args.output)?
+        }
+    };
+    print::to_stdout(&text).context("cannot write to standard output")?;
+    let refused = args.fail_on_loss && plan.count(Effect::Loss) > 0
+        || args.fail_on_gain && plan.count(Effect::Gain) > 0
+        || args.fail_on_change && !plan.is_empty();
+    Ok(ExitCode::from(if refused { REFUSED } else { 0 }))
+}
+
+fn wanted(args: &PlanArgs, planned: &AgentPlan) -> bool {
+    let fits = |wanted: &Option<String>, name: &String| {
+        wanted.as_ref().is_none_or(|wanted| wanted == name)
+    };
+    fits(&args.agent, &planned.agent.name) && fits(&args.namespace, &planned.agent.namespace)
+}
+
+/// What is wrong afterwards and was not before.
+fn new_findings(before: &Inputs, after: &Inputs) -> Vec<Diagnostic> {
+    let found = |inputs| -> BTreeSet<Diagnostic> {
+        compile_all(inputs)
+            .into_values()
+            .flat_map(|compilation| compilation.diagnostics)
+            .collect()
+    };
+    let known = found(before);
+    found(after).difference(&known).cloned().collect()
+}
+
+fn table(plan: &Plan, color: Color) -> String {
+    if plan.is_empty() {
+        return "nothing changes for any agent\n".to_owned();
+    }
+    let mut rows = Vec::new();
+    for planned in &plan.agents {
+        let agent = planned.agent.to_string();
+        let of_agent = |effect: &str, why: String| {
+            vec![agent.clone(), effect.to_owned(), "agent".to_owned(), why]
+        };
+        match planned.fate {
+            Fate::Kept => {}
+            Fate::Created => rows.push(of_agent("created", String::new())),
+            Fate::Deleted => {
+                let why = "its pods are denied everything".to_owned();
+                rows.push(of_agent("deleted", why));
+            }
+            Fate::Unreadable => rows.push(of_agent("unreadable", String::new())),
+        }
+        rows.extend(
+            planned
+                .refused
+                .iter()
+                .map(|why| of_agent("refused", why.clone())),
+        );
+        for change in &planned.changes {
+            rows.push(vec![
+                agent.clone(),
+                change.effect.to_string(),
+                change.item.to_string(),
+                why(change),
+            ]);
+        }
+        for unknown in &planned.unknown {
+            let why = "could not be read: what depends on it is not certain".to_owned();
+            rows.push(vec![
+                agent.clone(),
+                "unknown".to_owned(),
+                unknown.clone(),
+                why,
+            ]);
+        }
+    }
+    let mut text = print::table(&["AGENT", "EFFECT", "WHAT", "WHY"], &rows);
+    text = color.words(&text, &[("gains", Color::GREEN), ("loses", Color::RED)]);
+    let counted = |effect, noun: &str| {
+        let count = plan.count(effect);
+        format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+    };
+    let (gains, losses) = (counted(Effect::Gain, "gain"), plan.count(Effect::Loss));
+    let losses = format!("{losses} loss{}", if losses == 1 { "" } else { "es" });
+    let changes = counted(Effect::Change, "other change");
+    format!("{text}\n{gains}, {losses}, {changes}\n")
+}
+
+fn why(change: &Change) -> String {
+    match change.effect {
+        Effect::Gain => change.because.iter().map(|by| format!("by {by}")).collect(),
+        Effect::Loss => change.because.join("; "),
+        Effect::Change => {
+            let details: Vec<String> = change.details.iter().map(ToString::to_string).collect();
+            details.join("; ")
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! One call of a model, up to the request that the mediator would send.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use serde_json::{Value, json};
+use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, why_not};
+use toolcrib_dialect::{Dialect, Reply, Request};
+use toolcrib_manifest::{HttpMethod, Identity, Transport};
+use toolcrib_mediation::{
+    Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, Presented, ToolFailure, Turn,
+    TurnConfig, alias, http_call, target,
+};
+
+use super::file::Verdict;
+
+/// What came of a call. The names are those of a test's `expect`.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    pub result: Verdict,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<SentRequest>,
+    /// What the model reads, and what withholds the tool.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub because: Vec<String>,
+}
+
+/// The request as it would leave the mediator, less its credential.
+#[derive(Debug, Serialize)]
+pub struct SentRequest {
+    /// `MCP` for a tool that goes over MCP.
+    pub method: String,
+    pub url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+}
+
+/// What the agent's model gets if it calls `tool` with `arguments`, as text.
+pub fn call(
+    inputs: &Inputs,
+    compilation: &Compilation,
+    pod: Option<&str>,
+    tool: &str,
+    arguments: &str,
+) -> anyhow::Result<Outcome> {
+    let mut outcome = known(inputs, compilation, tool);
+    let agent = &compilation.files.agent;
+    let name = match (agent.identity, pod) {
+        (Identity::Agent, _) => agent.claw_id.clone(),
+        (Identity::Pod, Some(pod)) => pod.to_owned(),
+        (Identity::Pod, None) => {
+            bail!("the agent's identity is its pod's: name one in spec.pod")
+        }
+    };
+    let claw_id = ClawId {
+        name,
+        namespace: agent.namespace.clone(),
+    };
+    let catalog = Catalog::load(&compilation.files.tools, agent.max_tier);
+    let authority = Authority::new(Arc::new(catalog), None);
+    match answered(&authority, claw_id, tool, arguments)? {
+        Answered::NotMediated => {
+            let why = "the agent has no tool at all, so that its requests pass as they are";
+            outcome.because.insert(0, why.to_owned());
+        }
+        Answered::Rejected { code, message } => {
+            outcome.code = Some(code);
+            outcome.because.insert(0, message);
+        }
+        Answered::Called(call) => {
+            let arguments = serde_json::from_str(call.arguments().get())
+                .context("the arguments as executed are not JSON")?;
+            outcome.arguments = Some(arguments);
+            let sent = authority
+                .permits(&call)
+                .map_err(|denied| (denied.code().to_string(), denied.to_string()))
+                .and_then(|live| {
+                    request(&live, &call)
+                        .map_err(|failure| (failure.code.to_string(), failure.message))
+                });
+            match sent {
+                Ok(request) => {
+                    outcome.result = Verdict::Allowed;
+                    outcome.request = Some(request);
+                }
+                Err((code, message)) => {
+                    outcome.code = Some(code);
+                    outcome.because.insert(0, message);
+                }
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// What is known before the call: who gives the tool, or what withholds it.
+fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
+    let summary = compilation.tools.iter().find(|one| one.name == tool);
+    let reasons = match summary {
+        Some(_) => Vec::new(),
+        None => why_not(inputs, compilation, tool),
+    };
+    let withheld = reasons.iter().find_map(|reason| match reason {
+        WhyNot::Withheld(withheld) => Some(withheld.code.name().to_owned()),
+        WhyNot::NotAName
+        | WhyNot::NoAgent(_)
+        | WhyNot::NotDeclared { .. }
+        | WhyNot::NoSurface(_)
+        | WhyNot::NotOffered { .. }
+        | WhyNot::NotGranted { .. } => None,
+    });
+    Outcome {
+        result: Verdict::Denied,
+        code: None,
+        by: summary.map(|tool| by(tool.grant.kind, &tool.grant.key.name)),
+        withheld,
+        tier: summary.map(|tool| tool.tier.name().to_owned()),
+        credential: summary.map(|tool| tool.credential.name().to_owned()),
+        arguments: None,
+        request: None,
+        because: reasons.iter().map(WhyNot::to_string).collect(),
+    }
+}
+
+fn by(kind: Kind, name: &str) -> String {
+    format!("{}/{name}", kind.name())
+}
+
+/// What the turn makes of a model's call.
+enum Answered {
+    /// No tool is presented: the mediator does not look at the reply.
+    NotMediated,
+    /// The model reads an error.
+    Rejected { code: String, message: String },
+    /// It is to be executed, if authority permits it then.
+    Called(Box<ManagedCall>),
+}
+
+/// A turn with one reply of the model, in which it makes this call.
+fn answered(
+    authority: &Authority,
+    claw_id: ClawId,
+    tool: &str,
+    arguments: &str,
+) -> anyhow::Result<Answered> {
+    const MODEL: &str = "model";
+    let asked = json!({"model": MODEL, "messages": [{"role": "user", "content": "test"}]});
+    let request = Request::decode(Dialect::OpenaiChat, asked.to_string().into_bytes())
+        .context("the request does not read")?;
+    let presented = Presented::new(authority, &request);
+    if presented.is_empty() {
+        return Ok(Answered::NotMediated);
+    }
+    let config = TurnConfig {
+        request,
+        presented,
+        policy: toolcrib_manifest::Policy::default(),
+        claw_id,
+        insertions: Vec::new(),
+        context: None,
+        prompt: None,
+    };
+    let (mut turn, _) = Turn::start(config).context("the turn does not start")?;
+    let reply = json!({"choices": [{"finish_reason": "tool_calls", "message": {
+        "role": "assistant",
+        "content": null,
+        "tool_calls": [{
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": alias(tool), "arguments": arguments},
+        }],
+    }}]});
+    let reply = Reply::decode(Dialect::OpenaiChat, reply.to_string().into_bytes())
+        .context("the reply does not read")?;
+    for effect in turn.step(Duration::ZERO, Event::Replied(reply)) {
+        match effect {
+            Effect::CallTools(calls) => {
+                let call = calls.into_iter().next().context("the turn calls nothing")?;
+                return Ok(Answered::Called(Box::new(call)));
+            }
+            Effect::CallModel(_) => {
+                let body = turn.request_body(MODEL).context("no next request")?;
+                return rejection(&body);
+            }
+            Effect::Emit(_) => {}
+            Effect::Answer(_) => bail!("the turn ended without an answer to the call"),
+        }
+    }
+    bail!("the turn does not say what becomes of the call")
+}
+
+/// The result that stands in the next request to the model.
+fn rejection(body: &[u8]) -> anyhow::Result<Answered> {
+    let body: Value = serde_json::from_slice(body).context("the next request is not JSON")?;
+    let result = body["messages"]
+        .as_array()
+        .and_then(|messages| messages.last())
+        .and_then(|message| message["content"].as_str())
+        .context("the next request has no result")?;
+    let result: Value = serde_json::from_str(result).context("the result is not JSON")?;
+    let text = |name: &str| {
+        let text = result["error"][name].as_str();
+        text.map(str::to_owned)
+            .with_context(|| format!("the result has no error.{name}"))
+    };
+    Ok(Answered::Rejected {
+        code: text("code")?,
+        message: text("message")?,
+    })
+}
+
+fn request(live: &LiveTool, call: &ManagedCall) -> Result<SentRequest, ToolFailure> {
+    let execution = &live.tool().execution;
+    if execution.transport == Transport::Mcp {
+        let path = execution.path.as_deref().unwrap_or_default();
+        return Ok(SentRequest {
+            method: "MCP".to_owned(),
+            url: format!("{}{path}", execution.base_url),
+            body: serde_json::from_str(call.arguments().get()).ok(),
+        });
+    }
+    let http = http_call(live.tool(), call.arguments(), call.claw_id())?;
+    let url = target(&execution.base_url, &http.path_and_query).ok_or_else(|| {
+        ToolFailure::new(
+            toolcrib_mediation::ResultCode::UnsupportedTool,
+            toolcrib_mediation::Certainty::NeverRan,
+            format!("{}: its path cannot be sent as it is written", call.name()),
+        )
+    })?;
+    Ok(SentRequest {
+        method: method(http.method).to_owned(),
+        url: url.into(),
+        body: http
+            .body
+            .and_then(|body| serde_json::from_slice(&body).ok()),
+    })
+}
+
+fn method(method: HttpMethod) -> &'static str {
+    match method {
+        HttpMethod::Get => "GET",
+        HttpMethod::Head => "HEAD",
+        HttpMethod::Post => "POST",
+        HttpMethod::Put => "PUT",
+        HttpMethod::Patch => "PATCH",
+        HttpMethod::Delete => "DELETE",
+    }
+}

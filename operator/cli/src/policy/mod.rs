@@ -1,0 +1,166 @@
+//! `test`: policy tests as files.
+//!
+//! A [`file::ToolTest`] says of an agent: this call, with these arguments, is allowed or
+//! denied, and by what. The answer is not worked out here: the agent is compiled as the
+//! operator compiles it, and the call goes through the mediator's own turn, up to the request
+//! that it would send. Nothing is sent.
+
+mod call;
+mod file;
+mod verdict;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use serde_json::Value;
+use toolcrib_compile::{Compilation, Loaded, ObjectRef, Origin, compile};
+
+use crate::{
+    args::{Output, TestArgs},
+    failure::Failure,
+    print, sources,
+};
+use file::{Case, ToolTest};
+use verdict::Difference;
+
+/// One case, and what came of it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    /// `namespace/name` of the ToolTest.
+    test: String,
+    case: String,
+    agent: ObjectRef,
+    call: String,
+    passed: bool,
+    /// What was expected and is not so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differences: Vec<Difference>,
+    actual: call::Outcome,
+    #[serde(skip)]
+    origin: Origin,
+    #[serde(skip)]
+    arguments: String,
+}
+
+pub fn test(args: &TestArgs) -> Result<ExitCode, Failure> {
+    let loaded = sources::loaded(&args.files)?;
+    let tests = file::tests(&loaded).map_err(Failure::Usage)?;
+    if tests.is_empty() {
+        return Err(Failure::usage(format_args!(
+            "no {} in the files: kubectl toolcrib test --help shows one",
+            file::KIND
+        )));
+    }
+    // A test of objects that do not read would pass or fail for the wrong reason.
+    let findings = print::findings(&loaded, []);
+    if findings == print::Findings::Errors {
+        return Ok(findings.exit_code());
+    }
+    let mut reports = Vec::new();
+    for (origin, test) in &tests {
+        reports.extend(run(&loaded, origin, test)?);
+    }
+    let text = match args.output {
+        Output::Table => text(&reports),
+        Output::Json | Output::Yaml => print::value(&summary(&reports), args.output)?,
+    };
+    print::to_stdout(&text).context("cannot write to standard output")?;
+    let failed = reports.iter().any(|report| !report.passed);
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn run(loaded: &Loaded, origin: &Origin, test: &ToolTest) -> Result<Vec<Report>, Failure> {
+    let place = format!("{}, document {}", origin.path, origin.document);
+    let namespace = test.metadata.namespace.as_deref().unwrap_or("default");
+    let agent = ObjectRef::new(namespace, test.spec.agent.clone());
+    let compilation = compile(&loaded.inputs, &agent).ok_or_else(|| {
+        Failure::usage(format_args!(
+            "{place}: spec.agent: there is no Agent {agent} in the files"
+        ))
+    })?;
+    test.spec
+        .cases
+        .iter()
+        .map(|case| {
+            report(loaded, &compilation, origin, test, case)
+                .with_context(|| format!("{place}: {}", case.title()))
+                .map_err(Failure::Usage)
+        })
+        .collect()
+}
+
+fn report(
+    loaded: &Loaded,
+    compilation: &Compilation,
+    origin: &Origin,
+    test: &ToolTest,
+    case: &Case,
+) -> anyhow::Result<Report> {
+    let arguments = case.arguments_text()?;
+    let pod = test.spec.pod.as_deref();
+    let actual = call::call(&loaded.inputs, compilation, pod, &case.call, &arguments)?;
+    let differences = verdict::differences(&case.expect, &actual);
+    let namespace = &compilation.agent.namespace;
+    Ok(Report {
+        test: format!("{namespace}/{}", test.metadata.name),
+        case: case.title(),
+        agent: compilation.agent.clone(),
+        call: case.call.clone(),
+        passed: differences.is_empty(),
+        differences,
+        actual,
+        origin: origin.clone(),
+        arguments,
+    })
+}
+
+fn summary(reports: &[Report]) -> Value {
+    let passed = reports.iter().filter(|report| report.passed).count();
+    serde_json::json!({
+        "passed": passed,
+        "failed": reports.len() - passed,
+        "cases": reports,
+    })
+}
+
+fn text(reports: &[Report]) -> String {
+    let mut lines = Vec::new();
+    for report in reports {
+        let word = if report.passed { "ok  " } else { "FAIL" };
+        lines.push(format!("{word} {}: {}", report.test, report.case));
+        if report.passed {
+            continue;
+        }
+        let (path, document) = (&report.origin.path, report.origin.document);
+        lines.push(format!("     in {path}, document {document}"));
+        lines.push(format!(
+            "     {} calls {} {}",
+            report.agent, report.call, report.arguments
+        ));
+        for difference in &report.differences {
+            let Difference {
+                field,
+                expected,
+                actual,
+            } = difference;
+            lines.push(format!("     {field}"));
+            lines.push(format!("       expected {expected}"));
+            lines.push(format!("       actual   {actual}"));
+        }
+        lines.extend(
+            report
+                .actual
+                .because
+                .iter()
+                .map(|why| format!("     because {why}")),
+        );
+    }
+    let passed = reports.iter().filter(|report| report.passed).count();
+    lines.push(format!(
+        "{passed} passed, {} failed",
+        reports.len() - passed
+    ));
+    lines.join("\n") + "\n"
+}
