@@ -1,22 +1,30 @@
-//! `toolcrib-operator webhook`: puts the mediator into pods that run an agent.
+//! `toolcrib-operator webhook`: puts the mediator into pods that run an agent, and says of our
+//! own kinds, while they are applied, what is wrong with them and who gains or loses what.
 //!
-//! Reads Agents; has no right to any Secret, and a patch holds references only, so whoever
-//! sends it AdmissionReviews learns nothing. Whatever the input, the answer is an
+//! Has no right to any Secret, and a patch holds references only, so whoever sends it
+//! AdmissionReviews learns nothing but what objects of our kinds say. It keeps the Agents'
+//! specs, under 1 KiB each, because a pod's admission cannot wait for a read; all else is
+//! read when it is asked for. Whatever the input, the answer is an
 //! AdmissionReview: what cannot be read is not allowed. Not here: what is injected
 //! (`toolcrib_compile::inject`), and the guard that stands when no webhook runs (a policy
 //! in the chart).
 //!
 //! In reading order: [`args`], [`agents`] (the watch), [`review`] (the wire format),
-//! [`routes`] (one admission), [`certificate`] and [`serve`] (TLS, drain), [`meter`].
+//! [`routes`] (one admission); [`validate`] (our own kinds) with [`object`] and
+//! [`neighbours`]; [`certificate`] and [`serve`] (TLS, drain), [`meter`].
 
 mod agents;
 mod args;
 mod certificate;
 mod meter;
+mod neighbours;
+mod object;
 mod review;
 mod routes;
 mod serve;
+mod validate;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,25 +43,41 @@ use routes::App;
 /// How long connections may take to end once nothing new is accepted.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Serves until SIGTERM or SIGINT, then drains. Errs when it cannot start, and when a part
-/// of it ended that must not.
+/// Serves until SIGTERM or SIGINT, then drains.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = kube::Client::try_default()
         .await
         .context("no way to the API server")?;
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    run_until(client, args, shutdown).await
+}
+
+/// Serves until `shutdown`, then drains. Errs when it cannot start, and when a part of it
+/// ended that must not.
+pub async fn run_until(
+    client: kube::Client,
+    args: Args,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let admission = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("--listen {}", args.listen))?;
     let status = TcpListener::bind(args.status_listen)
         .await
         .with_context(|| format!("--status-listen {}", args.status_listen))?;
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
 
     let meter = Meter::default();
-    let (agents, filler) = Agents::watch(client);
+    let (agents, filler) = Agents::watch(client.clone());
     let certificate = Arc::new(Certificate::new(args.certificate_dir.clone()));
     let app = App::new(
+        client,
         agents,
         args.inject_config(),
         args.agent_wait(),
@@ -87,8 +111,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     tracing::info!(listen = %args.listen, status = %args.status_listen, "webhook started");
 
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = shutdown => {}
         ended = parts.join_next() => {
             let part = ended.transpose().context("a task panicked")?.unwrap_or("everything");
             anyhow::bail!("{part} ended by itself");

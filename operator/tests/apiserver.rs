@@ -8,10 +8,16 @@
 mod faults;
 #[path = "apiserver/harness.rs"]
 mod harness;
+#[path = "apiserver/hostile.rs"]
+mod hostile;
+#[path = "apiserver/neighbours.rs"]
+mod neighbours;
 #[path = "apiserver/outcome.rs"]
 mod outcome;
 #[path = "apiserver/sieve.rs"]
 mod sieve;
+#[path = "apiserver/validation.rs"]
+mod validation;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +41,7 @@ fn tools(files: &Files) -> Vec<String> {
         .collect()
 }
 
-const READS: [&str; 1] = ["trading-api.get_market_context"];
+pub const READS: [&str; 1] = ["trading-api.get_market_context"];
 const ALL: [&str; 2] = [
     "trading-api.execute_trade",
     "trading-api.get_market_context",

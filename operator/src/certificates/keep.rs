@@ -1,15 +1,19 @@
 //! Keeping the Secret and the webhook's `caBundle`. Only the leader does.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::{ByteString, ClusterResourceScope};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use rustls::sign::CertifiedKey;
+use serde::de::DeserializeOwned;
 use toolcrib_compile::names;
 use toolcrib_manifest::SecretText;
 
@@ -85,7 +89,8 @@ pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Mate
     };
     let bundle = content.bundle();
     if let Some(name) = &place.webhook_config {
-        publish(client, name, &bundle).await?;
+        publish::<MutatingWebhookConfiguration>(client, name, &bundle).await?;
+        publish::<ValidatingWebhookConfiguration>(client, name, &bundle).await?;
     }
     let link = content
         .link
@@ -263,28 +268,57 @@ async fn write(
         .map_err(KeepError::Write)
 }
 
+/// A list of webhooks that share an authority.
+trait Configuration:
+    Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned
+{
+    /// Name and `caBundle` of each.
+    fn bundles(&self) -> Vec<(&str, Option<&[u8]>)>;
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn bundles(&self) -> Vec<(&str, Option<&[u8]>)> {
+        self.webhooks
+            .iter()
+            .flatten()
+            .map(|webhook| (&*webhook.name, of(&webhook.client_config)))
+            .collect()
+    }
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn bundles(&self) -> Vec<(&str, Option<&[u8]>)> {
+        self.webhooks
+            .iter()
+            .flatten()
+            .map(|webhook| (&*webhook.name, of(&webhook.client_config)))
+            .collect()
+    }
+}
+
+fn of(config: &WebhookClientConfig) -> Option<&[u8]> {
+    config.ca_bundle.as_ref().map(|bytes| bytes.0.as_slice())
+}
+
 /// Sets `caBundle` on every webhook of the configuration that has another.
-async fn publish(client: &Client, name: &str, bundle: &str) -> Result<(), KeepError> {
-    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+async fn publish<K: Configuration>(
+    client: &Client,
+    name: &str,
+    bundle: &str,
+) -> Result<(), KeepError> {
+    let api: Api<K> = Api::all(client.clone());
+    let kind = K::kind(&());
     let Some(found) = api.get_opt(name).await.map_err(KeepError::ReadWebhook)? else {
-        tracing::warn!(name, "there is no such MutatingWebhookConfiguration");
+        tracing::warn!(name, %kind, "there is no such webhook configuration");
         return Ok(());
     };
     let wrong: Vec<serde_json::Value> = found
-        .webhooks
-        .iter()
-        .flatten()
-        .filter(|webhook| {
-            webhook
-                .client_config
-                .ca_bundle
-                .as_ref()
-                .map(|bytes| bytes.0.as_slice())
-                != Some(bundle.as_bytes())
-        })
-        .map(|webhook| {
+        .bundles()
+        .into_iter()
+        .filter(|(_, found)| *found != Some(bundle.as_bytes()))
+        .map(|(webhook, _)| {
             serde_json::json!({
-                "name": webhook.name,
+                "name": webhook,
                 "clientConfig": { "caBundle": bytes(bundle) },
             })
         })
@@ -294,7 +328,7 @@ async fn publish(client: &Client, name: &str, bundle: &str) -> Result<(), KeepEr
     }
     // Strategic: the list is merged by name, so nothing else of it is touched.
     let patch = serde_json::json!({
-        "metadata": { "resourceVersion": found.metadata.resource_version },
+        "metadata": { "resourceVersion": found.meta().resource_version },
         "webhooks": wrong,
     });
     let params = PatchParams {
@@ -304,7 +338,7 @@ async fn publish(client: &Client, name: &str, bundle: &str) -> Result<(), KeepEr
     api.patch(name, &params, &Patch::Strategic(&patch))
         .await
         .map_err(KeepError::WriteWebhook)?;
-    tracing::info!(name, "caBundle set");
+    tracing::info!(name, %kind, "caBundle set");
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use toolcrib_compile::{ObjectRef, names};
 
 use super::decode::Decoded;
 use super::queue::Done;
-use super::reconcile::{ReconcileError, reconcile};
+use super::reconcile::reconcile;
 use super::related::everything;
 use super::status::counted;
 use super::work::Work;
@@ -121,7 +121,7 @@ async fn work(world: &World) -> anyhow::Error {
         let one = AssertUnwindSafe(reconcile(world, &work)).catch_unwind();
         let (outcome, done) = match tokio::time::timeout(RECONCILE, one).await {
             Ok(Ok(Ok(done))) => ("ok", done),
-            Ok(Ok(Err(ReconcileError::NotSynced))) => ("waiting", Done::Again(LOOK * 10)),
+            Ok(Ok(Err(error))) if error.passes() => ("waiting", Done::Again(LOOK * 10)),
             Ok(Ok(Err(error))) => {
                 let error = anyhow::Error::new(error);
                 tracing::warn!(object = %work.subject(), "not done, it is tried again: {error:#}");

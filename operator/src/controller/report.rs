@@ -2,6 +2,7 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::core::object::HasStatus;
 use kube::{Api, Resource};
@@ -26,6 +27,9 @@ const EVENTS: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
+    /// The watch has not brought what is there now; it will.
+    #[error("{0} is newer than what was watched")]
+    Stale(String),
     #[error("status of {0} not written")]
     Status(String, #[source] kube::Error),
 }
@@ -124,7 +128,7 @@ where
     let generation = stored.meta().generation;
     let conditions = status::undecodable(why, generation, jiff::Timestamp::now());
     let change = json!({ "observedGeneration": generation, "conditions": conditions });
-    patch_status::<K>(world, work, stored.meta().uid.as_deref(), change).await
+    patch_status::<K>(world, work, stored.meta(), change).await
 }
 
 async fn write_status<K>(
@@ -146,13 +150,13 @@ where
     let Some(change) = merge_patch(&before, &after) else {
         return Ok(());
     };
-    patch_status::<K>(world, work, object.meta().uid.as_deref(), change).await
+    patch_status::<K>(world, work, object.meta(), change).await
 }
 
 async fn patch_status<K>(
     world: &World,
     work: &Work,
-    uid: Option<&str>,
+    seen: &ObjectMeta,
     change: Value,
 ) -> Result<(), ReportError>
 where
@@ -169,8 +173,10 @@ where
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    // The uid: an object of the same name that was made meanwhile has its own story.
-    let patch = json!({ "metadata": { "uid": uid }, "status": change });
+    // Of that very version: a leader that was paused would write what nobody corrects, since
+    // a change of status wakes nobody.
+    let fence = json!({ "uid": seen.uid, "resourceVersion": seen.resource_version });
+    let patch = json!({ "metadata": fence, "status": change });
     match api
         .patch_status(&work.key.name, &params, &Patch::Merge(&patch))
         .await
@@ -181,6 +187,9 @@ where
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_conflict() => {
+            Err(ReportError::Stale(work.subject().to_string()))
+        }
         Err(error) => Err(ReportError::Status(work.subject().to_string(), error)),
     }
 }

@@ -16,7 +16,8 @@ pub struct Args {
     /// Name of the Lease.
     #[arg(long, env = "TOOLCRIB_LEASE", default_value = "toolcrib-controller")]
     pub lease: String,
-    /// The MutatingWebhookConfiguration whose caBundle is kept; empty: none.
+    /// Name of the mutating and of the validating webhook configuration whose caBundle is
+    /// kept; empty: none.
     #[arg(long, env = "TOOLCRIB_WEBHOOK_CONFIG_NAME", default_value = "toolcrib")]
     pub webhook_config_name: String,
     /// Name of the webhook's Service, for its certificate.

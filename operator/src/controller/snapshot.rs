@@ -239,7 +239,7 @@ fn readable<K>(objects: &[Arc<Decoded<K>>]) -> Vec<Arc<K>> {
         .collect()
 }
 
-fn service_facts(service: &Service) -> ServiceFacts {
+pub(crate) fn service_facts(service: &Service) -> ServiceFacts {
     let spec = service.spec.as_ref();
     ServiceFacts {
         ports: spec

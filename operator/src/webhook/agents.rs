@@ -1,10 +1,11 @@
 //! The Agents of the cluster, watched.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use kube_runtime::reflector::{self, ObjectRef, Store};
 use kube_runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
@@ -65,6 +66,25 @@ impl Agents {
         self.store.len()
     }
 
+    /// One that can be read, if it is there now.
+    pub fn get(&self, agent: &toolcrib_compile::ObjectRef) -> Option<Arc<Agent>> {
+        let key = ObjectRef::<Decoded<Agent>>::new(&agent.name).within(&agent.namespace);
+        self.store.get(&key)?.object.clone().ok()
+    }
+
+    /// Those that `pick` picks.
+    pub fn select(&self, pick: impl Fn(&Agent) -> bool) -> BTreeSet<toolcrib_compile::ObjectRef> {
+        let agents = self.store.state();
+        let readable = agents.iter().filter_map(|agent| agent.object.as_ref().ok());
+        readable
+            .filter(|agent| pick(agent))
+            .map(|agent| {
+                let namespace = agent.metadata.namespace.clone().unwrap_or_default();
+                toolcrib_compile::ObjectRef::new(namespace, agent.name_any())
+            })
+            .collect()
+    }
+
     /// Looks an agent up, and waits for it for up to `limit`: of files that are applied
     /// together, the pod's admission may be faster than the watch.
     pub async fn find(&self, namespace: &str, name: &str, limit: Duration) -> Found {
@@ -99,7 +119,7 @@ impl Filler {
             .boxed();
         while let Some(event) = events.next().await {
             match event {
-                Ok(event) => self.apply(&event),
+                Ok(event) => self.apply(event),
                 Err(error) => {
                     meter.watch_errors.inc();
                     tracing::warn!(%error, "watch of Agents failed; it is begun again");
@@ -108,8 +128,14 @@ impl Filler {
         }
     }
 
-    fn apply(&mut self, event: &watcher::Event<Decoded<Agent>>) {
-        self.writer.apply_watcher_event(event);
+    fn apply(&mut self, mut event: watcher::Event<Decoded<Agent>>) {
+        match &mut event {
+            watcher::Event::Apply(agent)
+            | watcher::Event::InitApply(agent)
+            | watcher::Event::Delete(agent) => forget_status(agent),
+            watcher::Event::Init | watcher::Event::InitDone => {}
+        }
+        self.writer.apply_watcher_event(&event);
         let whole = match event {
             watcher::Event::InitDone => true,
             watcher::Event::Init
@@ -120,6 +146,13 @@ impl Filler {
         if whole {
             self.changed.send_replace(true);
         }
+    }
+}
+
+/// Nobody here reads it, and with twenty tools it is most of an Agent.
+fn forget_status(agent: &mut Decoded<Agent>) {
+    if let Ok(agent) = &mut agent.object {
+        Arc::make_mut(agent).status = None;
     }
 }
 
@@ -139,16 +172,16 @@ pub(super) mod tests {
         }
 
         pub fn list(&mut self, agents: &[Agent]) {
-            self.0.apply(&watcher::Event::Init);
+            self.0.apply(watcher::Event::Init);
             for agent in agents {
                 self.0
-                    .apply(&watcher::Event::InitApply(Decoded::of(agent.clone())));
+                    .apply(watcher::Event::InitApply(Decoded::of(agent.clone())));
             }
-            self.0.apply(&watcher::Event::InitDone);
+            self.0.apply(watcher::Event::InitDone);
         }
 
         pub fn add(&mut self, agent: Agent) {
-            self.0.apply(&watcher::Event::Apply(Decoded::of(agent)));
+            self.0.apply(watcher::Event::Apply(Decoded::of(agent)));
         }
     }
 

@@ -18,6 +18,8 @@ pub enum Outcome {
     /// Not labelled, or not a creation: none of our business.
     Passed,
     Refused,
+    /// An object of ours: allowed, and something was said to it.
+    Warned,
     NoAgent,
     NotSynced,
     Malformed,

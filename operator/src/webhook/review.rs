@@ -19,17 +19,32 @@ pub struct Review {
 pub struct Request {
     pub uid: String,
     #[serde(default)]
+    pub kind: GroupVersionKind,
+    #[serde(default)]
+    pub name: String,
+    #[serde(default)]
     pub namespace: String,
     #[serde(default)]
     pub operation: String,
     #[serde(default)]
     pub object: Option<Box<RawValue>>,
+    #[serde(default, rename = "oldObject")]
+    pub old_object: Option<Box<RawValue>>,
+}
+
+/// Of the object. The API server sends it in the version that the configuration names.
+#[derive(Debug, Default, Deserialize)]
+pub struct GroupVersionKind {
+    #[serde(default)]
+    pub kind: String,
 }
 
 /// What is answered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Allowed,
+    /// Allowed; what `kubectl` shows beside it.
+    Warned(Vec<String>),
     Patched(Patch),
     /// The text is what `kubectl` shows.
     Denied(String),
@@ -39,6 +54,9 @@ impl Answer {
     pub fn into_review(self, uid: &str) -> Value {
         let response = match self {
             Self::Allowed => json!({ "uid": uid, "allowed": true }),
+            Self::Warned(warnings) => {
+                json!({ "uid": uid, "allowed": true, "warnings": warnings })
+            }
             Self::Patched(patch) => {
                 let patch = serde_json::to_vec(&patch).expect("a patch is plain data");
                 json!({

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use toolcrib_compile::inject::{InjectConfig, Injection, agent_of, inject};
@@ -21,6 +22,7 @@ use super::certificate::Certificate;
 use super::meter::{Meter, Outcome};
 use super::review::{Answer, Request, Review};
 use super::serve::Phase;
+use super::validate::validate;
 
 /// The API server's own limit for objects is 1.5 MiB in etcd and 3 MiB in a request.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -28,34 +30,49 @@ const MAX_BODY: usize = 3 * 1024 * 1024;
 const BODY_TIME: Duration = Duration::from_secs(5);
 /// How many admissions are worked on at a time: each may hold a body.
 const MAX_ADMISSIONS: usize = 64;
+/// Each reads other objects and compiles agents twice; people apply them, not machines.
+const MAX_VALIDATIONS: usize = 8;
 /// How long one waits for its turn; less than the webhook's timeout.
 const QUEUE_TIME: Duration = Duration::from_secs(2);
 
 /// What an admission needs. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
+    client: Client,
     agents: Agents,
     config: Arc<InjectConfig>,
     agent_wait: Duration,
     meter: Meter,
     turns: Arc<Semaphore>,
+    validations: Arc<Semaphore>,
 }
 
 impl App {
-    pub fn new(agents: Agents, config: InjectConfig, agent_wait: Duration, meter: Meter) -> Self {
+    pub fn new(
+        client: Client,
+        agents: Agents,
+        config: InjectConfig,
+        agent_wait: Duration,
+        meter: Meter,
+    ) -> Self {
         Self {
+            client,
             agents,
             config: Arc::new(config),
             agent_wait,
             meter,
             turns: Arc::new(Semaphore::new(MAX_ADMISSIONS)),
+            validations: Arc::new(Semaphore::new(MAX_VALIDATIONS)),
         }
     }
 }
 
-/// The route that the API server calls.
+/// The routes that the API server calls.
 pub fn admission(app: App) -> Router {
-    Router::new().route("/inject", post(admit)).with_state(app)
+    Router::new()
+        .route("/inject", post(inject_route))
+        .route("/validate", post(validate_route))
+        .with_state(app)
 }
 
 #[derive(Clone)]
@@ -113,15 +130,32 @@ async fn metrics(State(status): State<Status>) -> Response {
     }
 }
 
-async fn admit(State(app): State<App>, request: HttpRequest) -> Response {
+/// What a review is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    /// Of a pod: with the mediator.
+    Inject,
+    /// Of an object of ours: whether, and what is to be said.
+    Validate,
+}
+
+async fn inject_route(State(app): State<App>, request: HttpRequest) -> Response {
+    admit(&app, Question::Inject, request).await
+}
+
+async fn validate_route(State(app): State<App>, request: HttpRequest) -> Response {
+    admit(&app, Question::Validate, request).await
+}
+
+async fn admit(app: &App, question: Question, request: HttpRequest) -> Response {
     let started = Instant::now();
-    let (uid, answer, outcome) = answer(&app, request.into_body()).await;
+    let (uid, answer, outcome) = answer(app, question, request.into_body()).await;
     app.meter.admitted(outcome);
     app.meter.seconds.observe(started.elapsed().as_secs_f64());
     axum::Json(answer.into_review(&uid)).into_response()
 }
 
-async fn answer(app: &App, body: Body) -> (String, Answer, Outcome) {
+async fn answer(app: &App, question: Question, body: Body) -> (String, Answer, Outcome) {
     let unread = |why: &str| {
         tracing::warn!(why, "not an AdmissionReview");
         (
@@ -130,7 +164,12 @@ async fn answer(app: &App, body: Body) -> (String, Answer, Outcome) {
             Outcome::Malformed,
         )
     };
-    let Ok(Ok(_turn)) = tokio::time::timeout(QUEUE_TIME, app.turns.acquire()).await else {
+    // Apart, so that a flood of the one cannot hold up the other.
+    let turns = match question {
+        Question::Inject => &app.turns,
+        Question::Validate => &app.validations,
+    };
+    let Ok(Ok(_turn)) = tokio::time::timeout(QUEUE_TIME, turns.acquire()).await else {
         return unread("too many admissions at a time");
     };
     let body = match tokio::time::timeout(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await {
@@ -145,7 +184,10 @@ async fn answer(app: &App, body: Body) -> (String, Answer, Outcome) {
             return unread(&format!("line {} column {}", error.line(), error.column()));
         }
     };
-    let (answer, outcome) = decide(app, &review.request).await;
+    let (answer, outcome) = match question {
+        Question::Inject => decide(app, &review.request).await,
+        Question::Validate => validate(&app.client, &app.agents, &review.request).await,
+    };
     (review.request.uid, answer, outcome)
 }
 
@@ -209,7 +251,7 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
         outcome = ?outcome,
         why = match &answer {
             Answer::Denied(why) => Some(why.as_str()),
-            Answer::Allowed | Answer::Patched(_) => None,
+            Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => None,
         },
         "admission"
     );
@@ -240,7 +282,15 @@ mod tests {
             keepalive: None,
             record_bodies: false,
         };
-        App::new(agents, config, Duration::from_secs(2), Meter::default())
+        // An API server that nobody asks here.
+        let client = Client::new(
+            tower::service_fn(|_: HttpRequest<kube::client::Body>| async {
+                Ok::<_, std::convert::Infallible>(Response::new(Body::empty()))
+            }),
+            "pond",
+        );
+        let wait = Duration::from_secs(2);
+        App::new(client, agents, config, wait, Meter::default())
     }
 
     fn pod(labels: Value) -> Value {

@@ -105,17 +105,7 @@ impl Harness {
         };
         harness.define().await;
         for namespace in [&harness.pond, &harness.system] {
-            let object = Namespace {
-                metadata: ObjectMeta {
-                    name: Some(namespace.clone()),
-                    ..ObjectMeta::default()
-                },
-                ..Namespace::default()
-            };
-            Api::<Namespace>::all(harness.client.clone())
-                .create(&PostParams::default(), &object)
-                .await
-                .expect("namespace");
+            harness.make_namespace(namespace).await;
         }
         let metadata = |name: &str| ObjectMeta {
             name: Some(name.into()),
@@ -160,6 +150,28 @@ impl Harness {
             .await
             .expect("webhook");
         harness
+    }
+
+    async fn make_namespace(&self, name: &str) {
+        let object = Namespace {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        Api::<Namespace>::all(self.client.clone())
+            .create(&PostParams::default(), &object)
+            .await
+            .expect("namespace");
+    }
+
+    /// A namespace beside the pond, of which controllers that start later may read Secrets.
+    pub async fn lake(&mut self) -> String {
+        let name = self.pond.replacen("pond", "lake", 1);
+        self.make_namespace(&name).await;
+        self.others.insert(name.clone());
+        name
     }
 
     /// Cluster-scoped; named like the operator's namespace.
@@ -255,7 +267,11 @@ impl Harness {
             .delete(&self.system, &DeleteParams::default())
             .await
             .expect("webhook deleted");
-        for namespace in [&self.pond, &self.system] {
+        let made: Vec<&String> = [&self.pond, &self.system]
+            .into_iter()
+            .chain(&self.others)
+            .collect();
+        for namespace in &made {
             Api::<Namespace>::all(self.client.clone())
                 .delete(namespace, &DeleteParams::background())
                 .await
@@ -263,7 +279,7 @@ impl Harness {
         }
         // Gone before the next test's controller looks at what is left.
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        for name in [&self.pond, &self.system] {
+        for name in made {
             self.eventually("the namespace is gone", || async {
                 namespaces
                     .get_opt(name)
@@ -276,7 +292,7 @@ impl Harness {
         }
     }
 
-    async fn define(&self) {
+    pub async fn define(&self) {
         let api = Api::all(self.client.clone());
         let params = PatchParams::apply("toolcrib-test").force();
         for definition in definitions() {
@@ -356,8 +372,11 @@ impl Harness {
             .as_str()
             .expect("a name")
             .to_owned();
+        let namespace = object["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or(&self.pond);
         let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &self.pond, &resource);
+            Api::namespaced_with(self.client.clone(), namespace, &resource);
         api.patch(
             &name,
             &PatchParams::apply("toolcrib-test").force(),

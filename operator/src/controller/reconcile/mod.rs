@@ -47,12 +47,13 @@ pub enum ReconcileError {
 
 impl ReconcileError {
     /// Whether it is only a matter of the watches catching up.
-    fn passes(&self) -> bool {
+    pub fn passes(&self) -> bool {
         matches!(
             self,
             ReconcileError::NotSynced
                 | ReconcileError::NotLeading
                 | ReconcileError::Apply(ApplyError::Stale { .. })
+                | ReconcileError::Report(ReportError::Stale(_))
         )
     }
 }

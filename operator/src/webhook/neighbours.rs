@@ -1,0 +1,340 @@
+//! What else one of our objects is compiled with, read when it is asked for.
+//!
+//! Here: which other objects matter to a change of one, and reading just these. Not here:
+//! what becomes of them. The webhook keeps Agents only: a store of every kind would cost
+//! each replica what the controller has, for a question that is asked when a person applies
+//! something; and a read is never behind.
+//!
+//! Invariant: bounded. Over a bound, or out of time, there is no answer rather than half
+//! of one: an object that was left out would look like something lost. Secrets and
+//! ConfigMaps are not read at all, there is no right to; what they hold is unknown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use kube::api::ListParams;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use toolcrib_compile::{Inputs, Kind, ObjectRef, Settings, Synced, names};
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+
+use super::agents::Agents;
+use super::object::Object;
+use crate::controller::decode::Decoded;
+use crate::controller::names_in;
+use crate::controller::snapshot::service_facts;
+
+/// Agents whose answer is compared. A surface that a whole cluster uses is `kubectl
+/// toolcrib plan`'s, which has time.
+pub const MOST_AGENTS: usize = 50;
+/// Each costs a list of its grants and one of its providers.
+const MOST_NAMESPACES: usize = 8;
+/// Read one by one.
+const MOST_SURFACES: usize = 64;
+/// One page. A namespace with more is a big one, and is left to the CLI too.
+const MOST_LISTED: u32 = 500;
+const AT_A_TIME: usize = 8;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    #[error("over {most} {what}")]
+    TooMany { what: &'static str, most: usize },
+    #[error("the webhook has just started")]
+    NotSynced,
+    #[error("it took too long")]
+    TooSlow,
+    #[error("the API server did not answer")]
+    Api(#[source] Box<kube::Error>),
+}
+
+impl From<kube::Error> for Unavailable {
+    fn from(error: kube::Error) -> Self {
+        Unavailable::Api(Box::new(error))
+    }
+}
+
+/// Everything but the object that changes.
+#[derive(Debug)]
+pub struct Neighbours {
+    /// Whose answer may change.
+    pub affected: BTreeSet<ObjectRef>,
+    inputs: Inputs,
+}
+
+impl Neighbours {
+    /// As if there were nothing else.
+    pub fn none() -> Self {
+        Self {
+            affected: BTreeSet::new(),
+            inputs: Inputs::offline(Settings::default()),
+        }
+    }
+
+    /// The inputs with this version of the object that changes; `None`: without it.
+    pub fn with(&self, object: Option<&Object>) -> Inputs {
+        let mut inputs = self.inputs.clone();
+        if let Some(object) = object {
+            object.put(&mut inputs);
+        }
+        inputs
+    }
+}
+
+/// Reads what matters to a change of `key` from `old` to `new`.
+pub async fn neighbours(
+    client: &Client,
+    agents: &Agents,
+    kind: Kind,
+    key: &ObjectRef,
+    old: Option<&Object>,
+    new: Option<&Object>,
+) -> Result<Neighbours, Unavailable> {
+    if !agents.synced() {
+        return Err(Unavailable::NotSynced);
+    }
+    let versions: Vec<&Object> = old.into_iter().chain(new).collect();
+    let affected = affected(agents, kind, key, &versions);
+    bound(affected.len(), MOST_AGENTS, "agents are concerned")?;
+    let mut namespaces: BTreeSet<String> = affected
+        .iter()
+        .map(|agent| agent.namespace.clone())
+        .collect();
+    namespaces.insert(key.namespace.clone());
+    bound(
+        namespaces.len(),
+        MOST_NAMESPACES,
+        "namespaces are concerned",
+    )?;
+
+    let mut read = Read::default();
+    for namespace in &namespaces {
+        read.namespace(client, namespace, &affected).await?;
+    }
+    let mut others: BTreeMap<ObjectRef, Arc<Agent>> = BTreeMap::new();
+    for agent in affected.iter().chain(&read.named) {
+        if (kind, agent) != (Kind::Agent, key)
+            && let Some(found) = agents.get(agent)
+        {
+            others.insert(agent.clone(), found);
+        }
+    }
+    let mut surfaces: BTreeSet<ObjectRef> = read.surfaces();
+    surfaces.extend(
+        others
+            .values()
+            .flat_map(|agent| names_in::agent_surfaces(agent)),
+    );
+    surfaces.extend(versions.iter().flat_map(|object| object.surfaces()));
+    if kind == Kind::Surface {
+        surfaces.remove(key);
+    }
+    bound(surfaces.len(), MOST_SURFACES, "surfaces are concerned")?;
+    let surfaces = get_all::<Surface>(client, surfaces).await?;
+    let mut services: BTreeSet<ObjectRef> = surfaces
+        .iter()
+        .filter_map(|(_, surface)| surface.object.as_ref().ok())
+        .filter_map(|surface| names_in::surface_service(surface))
+        .collect();
+    services.extend(versions.iter().filter_map(|object| object.service()));
+    let services = get_all::<Service>(client, services).await?;
+    let foreign = surfaces
+        .iter()
+        .any(|(surface, _)| namespaces.iter().any(|own| *own != surface.namespace))
+        || namespaces.len() > 1;
+
+    // Each of these kinds was asked for everything that a compilation of the affected looks
+    // at, and whatever failed ended here.
+    let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
+    // The link and the hosts that the controller alone is told of differ on neither side of a
+    // comparison.
+    let mut inputs = Inputs::online(synced, Settings::default());
+    if foreign {
+        let api: Api<Namespace> = Api::all(client.clone());
+        for name in namespaces {
+            if let Some(found) = api.get_metadata_opt(&name).await? {
+                inputs.set_namespace(name, found.labels().clone());
+            }
+        }
+    }
+    for (service, found) in services {
+        if let Ok(found) = &found.object {
+            inputs.set_service(service, service_facts(found));
+        }
+    }
+    for agent in others.into_values() {
+        inputs.set_agent(agent);
+    }
+    for (surface, found) in surfaces {
+        match &found.object {
+            Ok(object) => inputs.set_surface(Arc::clone(object)),
+            Err(why) => inputs.set_undecodable(Kind::Surface, surface, why.reason.clone()),
+        }
+    }
+    read.put(&mut inputs, kind, key);
+    Ok(Neighbours { affected, inputs })
+}
+
+fn bound(count: usize, most: usize, what: &'static str) -> Result<(), Unavailable> {
+    if count > most {
+        return Err(Unavailable::TooMany { what, most });
+    }
+    Ok(())
+}
+
+/// Agents that hold something by the object, in either version.
+fn affected(
+    agents: &Agents,
+    kind: Kind,
+    key: &ObjectRef,
+    versions: &[&Object],
+) -> BTreeSet<ObjectRef> {
+    match kind {
+        Kind::Agent => BTreeSet::from([key.clone()]),
+        Kind::ToolGrant => versions
+            .iter()
+            .flat_map(|object| object.agents())
+            .map(|name| ObjectRef::new(key.namespace.clone(), name.clone()))
+            .collect(),
+        Kind::ToolDefaults | Kind::ModelProvider => {
+            agents.select(|agent| agent.metadata.namespace.as_deref() == Some(&key.namespace))
+        }
+        Kind::Surface => agents.select(|agent| names_in::agent_surfaces(agent).contains(key)),
+        Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => BTreeSet::new(),
+    }
+}
+
+/// What was listed.
+#[derive(Default)]
+struct Read {
+    grants: Vec<(ObjectRef, Decoded<ToolGrant>)>,
+    defaults: Vec<(ObjectRef, Decoded<ToolDefaults>)>,
+    providers: Vec<(ObjectRef, Decoded<ModelProvider>)>,
+    /// Agents that the grants name.
+    named: BTreeSet<ObjectRef>,
+}
+
+impl Read {
+    async fn namespace(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        affected: &BTreeSet<ObjectRef>,
+    ) -> Result<(), Unavailable> {
+        let grants = list::<ToolGrant>(client, namespace, "grants in a namespace").await?;
+        for (key, grant) in grants {
+            if let Ok(object) = &grant.object {
+                let agents = object.spec.agents.iter();
+                let agents: Vec<ObjectRef> = agents
+                    .map(|agent| ObjectRef::new(namespace, agent.clone()))
+                    .collect();
+                if !agents.iter().any(|agent| affected.contains(agent)) {
+                    continue;
+                }
+                self.named.extend(agents);
+            }
+            self.grants.push((key, grant));
+        }
+        self.providers
+            .extend(list::<ModelProvider>(client, namespace, "providers in a namespace").await?);
+        let defaults = ObjectRef::new(namespace, names::TOOL_DEFAULTS);
+        self.defaults
+            .extend(get_all::<ToolDefaults>(client, BTreeSet::from([defaults])).await?);
+        Ok(())
+    }
+
+    fn surfaces(&self) -> BTreeSet<ObjectRef> {
+        let grants = self
+            .grants
+            .iter()
+            .filter_map(|(_, grant)| grant.object.as_ref().ok())
+            .flat_map(|grant| names_in::grant_surfaces(grant));
+        let defaults = self
+            .defaults
+            .iter()
+            .filter_map(|(_, defaults)| defaults.object.as_ref().ok())
+            .flat_map(|defaults| names_in::defaults_surfaces(defaults));
+        grants.chain(defaults).collect()
+    }
+
+    /// All but the object that changes.
+    fn put(self, inputs: &mut Inputs, kind: Kind, key: &ObjectRef) {
+        for (found, grant) in self.grants {
+            match &grant.object {
+                _ if (kind, key) == (Kind::ToolGrant, &found) => {}
+                Ok(object) => inputs.set_grant(Arc::clone(object)),
+                Err(why) => inputs.set_undecodable(Kind::ToolGrant, found, why.reason.clone()),
+            }
+        }
+        for (found, defaults) in self.defaults {
+            match &defaults.object {
+                _ if (kind, key) == (Kind::ToolDefaults, &found) => {}
+                Ok(object) => inputs.set_defaults(Arc::clone(object)),
+                Err(why) => inputs.set_undecodable(Kind::ToolDefaults, found, why.reason.clone()),
+            }
+        }
+        for (found, provider) in self.providers {
+            match &provider.object {
+                _ if (kind, key) == (Kind::ModelProvider, &found) => {}
+                Ok(object) => inputs.set_provider(Arc::clone(object)),
+                Err(why) => {
+                    inputs.set_undecodable(Kind::ModelProvider, found, why.reason.clone());
+                }
+            }
+        }
+    }
+}
+
+async fn list<K>(
+    client: &Client,
+    namespace: &str,
+    what: &'static str,
+) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let api: Api<Decoded<K>> = Api::namespaced(client.clone(), namespace);
+    let page = api.list(&ListParams::default().limit(MOST_LISTED)).await?;
+    if page
+        .metadata
+        .continue_
+        .is_some_and(|token| !token.is_empty())
+    {
+        let most = MOST_LISTED as usize;
+        return Err(Unavailable::TooMany { what, most });
+    }
+    Ok(page
+        .items
+        .into_iter()
+        .map(|object| (ObjectRef::new(namespace, object.name_any()), object))
+        .collect())
+}
+
+/// Those of them that are there.
+async fn get_all<K>(
+    client: &Client,
+    keys: BTreeSet<ObjectRef>,
+) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let found: Vec<Option<(ObjectRef, Decoded<K>)>> = futures::stream::iter(keys)
+        .map(|key| async move {
+            let api: Api<Decoded<K>> = Api::namespaced(client.clone(), &key.namespace);
+            let found = api.get_opt(&key.name).await?;
+            Ok::<_, kube::Error>(found.map(|object| (key, object)))
+        })
+        .buffer_unordered(AT_A_TIME)
+        .try_collect()
+        .await?;
+    Ok(found.into_iter().flatten().collect())
+}

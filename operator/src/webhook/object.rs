@@ -1,0 +1,176 @@
+//! One version of an object of ours, as admission brings it.
+//!
+//! Invariant: it is read only if it is not nested deeper than compile reads, so nothing
+//! that follows recurses without bound.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use toolcrib_compile::normalize::MAX_DEPTH;
+use toolcrib_compile::{Inputs, Kind, ObjectRef};
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+
+use crate::controller::names_in;
+
+#[derive(Clone, Debug)]
+pub enum Object {
+    Surface(Arc<Surface>),
+    Agent(Arc<Agent>),
+    ToolGrant(Arc<ToolGrant>),
+    ToolDefaults(Arc<ToolDefaults>),
+    ModelProvider(Arc<ModelProvider>),
+}
+
+/// Why it cannot be read; never what stands in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    #[error(
+        "it is nested deeper than {MAX_DEPTH} levels, which nothing here reads: make it flatter"
+    )]
+    TooDeep,
+    #[error("it cannot be read as a {kind} of this release: see `kubectl explain {kind}`")]
+    Undecodable { kind: &'static str },
+}
+
+/// The kinds that are asked about.
+pub fn kind(name: &str) -> Option<Kind> {
+    [
+        Kind::Surface,
+        Kind::Agent,
+        Kind::ToolGrant,
+        Kind::ToolDefaults,
+        Kind::ModelProvider,
+    ]
+    .into_iter()
+    .find(|kind| kind.name() == name)
+}
+
+impl Object {
+    pub fn read(kind: Kind, text: &str) -> Result<Self, Unreadable> {
+        if depth(text) > MAX_DEPTH {
+            return Err(Unreadable::TooDeep);
+        }
+        fn parse<K: DeserializeOwned>(kind: Kind, text: &str) -> Result<Arc<K>, Unreadable> {
+            // The text of the error quotes values; a credential may stand in a wrong field.
+            serde_json::from_str(text)
+                .map(Arc::new)
+                .map_err(|_| Unreadable::Undecodable { kind: kind.name() })
+        }
+        match kind {
+            Kind::Surface => parse(kind, text).map(Self::Surface),
+            Kind::Agent => parse(kind, text).map(Self::Agent),
+            Kind::ToolGrant => parse(kind, text).map(Self::ToolGrant),
+            Kind::ToolDefaults => parse(kind, text).map(Self::ToolDefaults),
+            Kind::ModelProvider => parse(kind, text).map(Self::ModelProvider),
+            Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => {
+                Err(Unreadable::Undecodable { kind: kind.name() })
+            }
+        }
+    }
+
+    /// Whether both say the same; metadata and status say nothing here.
+    pub fn same_spec(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Surface(one), Self::Surface(other)) => one.spec == other.spec,
+            (Self::Agent(one), Self::Agent(other)) => one.spec == other.spec,
+            (Self::ToolGrant(one), Self::ToolGrant(other)) => one.spec == other.spec,
+            (Self::ToolDefaults(one), Self::ToolDefaults(other)) => one.spec == other.spec,
+            (Self::ModelProvider(one), Self::ModelProvider(other)) => one.spec == other.spec,
+            (
+                Self::Surface(_)
+                | Self::Agent(_)
+                | Self::ToolGrant(_)
+                | Self::ToolDefaults(_)
+                | Self::ModelProvider(_),
+                _,
+            ) => false,
+        }
+    }
+
+    pub fn put(&self, inputs: &mut Inputs) {
+        match self {
+            Self::Surface(object) => inputs.set_surface(Arc::clone(object)),
+            Self::Agent(object) => inputs.set_agent(Arc::clone(object)),
+            Self::ToolGrant(object) => inputs.set_grant(Arc::clone(object)),
+            Self::ToolDefaults(object) => inputs.set_defaults(Arc::clone(object)),
+            Self::ModelProvider(object) => inputs.set_provider(Arc::clone(object)),
+        }
+    }
+
+    /// Agents that a grant names.
+    pub fn agents(&self) -> &[String] {
+        match self {
+            Self::ToolGrant(grant) => &grant.spec.agents,
+            Self::Surface(_) | Self::Agent(_) | Self::ToolDefaults(_) | Self::ModelProvider(_) => {
+                &[]
+            }
+        }
+    }
+
+    pub fn surfaces(&self) -> BTreeSet<ObjectRef> {
+        match self {
+            Self::Agent(agent) => names_in::agent_surfaces(agent),
+            Self::ToolGrant(grant) => names_in::grant_surfaces(grant),
+            Self::ToolDefaults(defaults) => names_in::defaults_surfaces(defaults),
+            Self::Surface(_) | Self::ModelProvider(_) => BTreeSet::new(),
+        }
+    }
+
+    pub fn service(&self) -> Option<ObjectRef> {
+        match self {
+            Self::Surface(surface) => names_in::surface_service(surface),
+            Self::Agent(_)
+            | Self::ToolGrant(_)
+            | Self::ToolDefaults(_)
+            | Self::ModelProvider(_) => None,
+        }
+    }
+}
+
+/// The deepest nesting of a JSON text; counted, not recursed into.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        if quoted {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => quoted = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => quoted = true,
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_of_the_nesting_and_not_of_the_text() {
+        for (text, expected) in [
+            ("1", 0),
+            (r#"{"a":[{"b":1}],"c":{}}"#, 3),
+            (r#"{"a":"{[{[\"{["}"#, 1),
+            (r#"["\\",[]]"#, 2),
+        ] {
+            assert_eq!(depth(text), expected, "{text}");
+        }
+        let levels = 1_000_000;
+        let deep = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(depth(&deep), levels);
+    }
+}

@@ -1,0 +1,335 @@
+//! One admission of an object of ours: what a schema's rules cannot see.
+//!
+//! Denied is what nobody should have stored: nesting that no reader here descends into, an
+//! address that would reach what no agent may, a schema that reaches out or that takes its
+//! reader's time. Everything else that is wrong is a warning, since what it refers to may
+//! come a moment later, and compile withholds it meanwhile. Warnings also say who gains or
+//! loses what by the change.
+//!
+//! Invariants: nothing is stored or sent (`sideEffects: None`), so a dry run is the same.
+//! Nothing rests on this: without it (`failurePolicy: Ignore`) compile finds all of it
+//! again. Only what the change brings is denied: an object that was stored before stays
+//! editable and deletable.
+
+use std::time::Duration;
+
+use kube::Client;
+use toolcrib_compile::{
+    Code, Diagnostic, Effect, Fate, Inputs, Kind, ObjectRef, Severity, Subject, check_defaults,
+    check_grant, check_provider, check_surface, compile, plan_agent,
+};
+
+use super::agents::Agents;
+use super::meter::Outcome;
+use super::neighbours::{Neighbours, Unavailable, neighbours};
+use super::object::{self, Object, Unreadable};
+use super::review::{Answer, Request};
+
+/// Less than the webhook's own timeout: an answer without the comparison is better than
+/// none.
+const LOOK: Duration = Duration::from_secs(2);
+/// What `kubectl` shows of a warning; the API server cuts at 256 bytes.
+const LINE: usize = 250;
+/// The API server drops all of them over 4096 bytes.
+const LINES: usize = 14;
+
+/// Wrong whatever else there is, and never to be read by anybody.
+const DENIED: [Code; 4] = [
+    Code::AddressRefused,
+    Code::HeaderMappingRefused,
+    Code::RemoteReference,
+    Code::SchemaTooLarge,
+];
+/// Secrets and ConfigMaps are not read here.
+const NOT_KNOWN_HERE: [Code; 3] = [
+    Code::SecretUnknown,
+    Code::DescriptorUnknown,
+    Code::CaNotFound,
+];
+
+/// What is asked, of its own kind.
+struct Asked {
+    kind: Kind,
+    key: ObjectRef,
+    old: Option<Object>,
+    new: Option<Object>,
+}
+
+pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (Answer, Outcome) {
+    let asked = match Asked::read(request) {
+        Ok(Some(asked)) => asked,
+        Ok(None) => return (Answer::Allowed, Outcome::Passed),
+        Err(why) => return denied(Outcome::Malformed, &why.to_string()),
+    };
+    let Asked {
+        kind,
+        key,
+        old,
+        new,
+    } = &asked;
+    let found = neighbours(client, agents, *kind, key, old.as_ref(), new.as_ref());
+    let found = match tokio::time::timeout(LOOK, found).await {
+        Ok(found) => found,
+        Err(_) => Err(Unavailable::TooSlow),
+    };
+    if let Err(why) = &found {
+        tracing::info!(object = %Subject::new(*kind, key), %why, "not compared");
+    }
+    // Hundreds of compilations at most, each up to a millisecond: not between other requests.
+    let verdict = tokio::task::spawn_blocking(move || verdict(&asked, found.as_ref())).await;
+    match verdict {
+        Ok(verdict) => verdict,
+        Err(error) => {
+            tracing::error!(%error, "validation panicked");
+            (Answer::Allowed, Outcome::Passed)
+        }
+    }
+}
+
+impl Asked {
+    /// `None`: there is nothing to say to it.
+    fn read(request: &Request) -> Result<Option<Self>, Unreadable> {
+        let Some(kind) = object::kind(&request.kind.kind) else {
+            return Ok(None);
+        };
+        let read = |object: &Option<Box<serde_json::value::RawValue>>| {
+            let text = object.as_ref().map(|object| object.get());
+            text.filter(|text| *text != "null")
+                .map(|text| Object::read(kind, text))
+        };
+        // An old version that cannot be read gave nothing.
+        let old = read(&request.old_object);
+        let stored = matches!(old, Some(Err(_)));
+        let old = old.and_then(Result::ok);
+        let new = match read(&request.object) {
+            // Its finalizers, its labels: it was there before.
+            Some(Err(_)) if stored => return Ok(None),
+            new => new.transpose()?,
+        };
+        let same = matches!((&old, &new), (Some(old), Some(new)) if new.same_spec(old));
+        if same || (old.is_none() && new.is_none()) {
+            return Ok(None);
+        }
+        let key = ObjectRef::new(request.namespace.clone(), request.name.clone());
+        Ok(Some(Self {
+            kind,
+            key,
+            old,
+            new,
+        }))
+    }
+}
+
+fn verdict(asked: &Asked, found: Result<&Neighbours, &Unavailable>) -> (Answer, Outcome) {
+    let subject = Subject::new(asked.kind, &asked.key);
+    let alone = Neighbours::none();
+    let neighbours = found.unwrap_or(&alone);
+    let after = neighbours.with(asked.new.as_ref());
+    let before = neighbours.with(asked.old.as_ref());
+    let findings = findings(&after, asked, &subject);
+    let known: Vec<Diagnostic> = self::findings(&before, asked, &subject);
+    let fatal = |finding: &&Diagnostic| {
+        DENIED.contains(&finding.code) && !known.iter().any(|known| known == *finding)
+    };
+    if let Some(finding) = findings.iter().find(fatal) {
+        let text = format!("{}: {}", finding.code, finding.located());
+        return denied(Outcome::Refused, &text);
+    }
+    // Alone, everything that it names is missing, so there is nothing to say.
+    match found {
+        Ok(_) => {}
+        Err(why @ Unavailable::TooMany { .. }) => {
+            let line = format!(
+                "who gains or loses is not compared here, {why}: `kubectl toolcrib plan -f` does"
+            );
+            return (Answer::Warned(capped(vec![line])), Outcome::Warned);
+        }
+        // Of no use to whoever applies something.
+        Err(Unavailable::NotSynced | Unavailable::TooSlow | Unavailable::Api(_)) => {
+            return (Answer::Allowed, Outcome::Passed);
+        }
+    }
+    let mut lines: Vec<String> = findings
+        .iter()
+        .filter(|finding| !NOT_KNOWN_HERE.contains(&finding.code))
+        .map(|finding| format!("{}: {}", finding.code, finding.located()))
+        .collect();
+    lines.extend(differences(&before, &after, neighbours));
+    if lines.is_empty() {
+        return (Answer::Allowed, Outcome::Passed);
+    }
+    (Answer::Warned(capped(lines)), Outcome::Warned)
+}
+
+/// What is to be said about the object itself.
+fn findings(inputs: &Inputs, asked: &Asked, subject: &Subject) -> Vec<Diagnostic> {
+    let key = &asked.key;
+    let all = match asked.kind {
+        Kind::Surface => check_surface(inputs, key).map(|report| report.diagnostics),
+        Kind::ToolGrant => check_grant(inputs, key).map(|report| report.diagnostics),
+        Kind::ToolDefaults => check_defaults(inputs, key).map(|report| report.diagnostics),
+        Kind::ModelProvider => check_provider(inputs, key).map(|report| report.diagnostics),
+        Kind::Agent => compile(inputs, key).map(|compilation| compilation.diagnostics),
+        Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => None,
+    };
+    let mut own: Vec<Diagnostic> = all.unwrap_or_default();
+    own.retain(|finding| finding.object == *subject);
+    own.sort_by_key(|finding| match finding.severity {
+        Severity::Error => 0,
+        Severity::Warning => 1,
+    });
+    own
+}
+
+/// Who gains or loses what, the losses first: they surprise more.
+fn differences(before: &Inputs, after: &Inputs, neighbours: &Neighbours) -> Vec<String> {
+    let mut lines: Vec<(u8, String)> = Vec::new();
+    for agent in &neighbours.affected {
+        let Some(plan) = plan_agent(before, after, agent) else {
+            continue;
+        };
+        if plan.fate == Fate::Deleted {
+            lines.push((
+                0,
+                format!("Agent {agent} goes: its pods are denied everything"),
+            ));
+            continue;
+        }
+        if let Some(refused) = plan.refused {
+            lines.push((0, format!("Agent {agent} is not accepted: {refused}")));
+        }
+        for change in &plan.changes {
+            let rank = match change.effect {
+                Effect::Loss => 1,
+                Effect::Gain => 2,
+                Effect::Change => 3,
+            };
+            lines.push((rank, format!("Agent {agent} {change}")));
+        }
+    }
+    lines.sort();
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
+/// No more, and no longer, than the API server passes on. Controls would be refused.
+fn capped(lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(LINES);
+    let mut shown: Vec<String> = lines
+        .into_iter()
+        .take(LINES)
+        .map(|line| {
+            let mut line: String = format!("toolcrib: {line}")
+                .chars()
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect();
+            if line.len() > LINE {
+                line.truncate(line.floor_char_boundary(LINE - 4));
+                line.push('…');
+            }
+            line
+        })
+        .collect();
+    if more > 0 {
+        shown.push(format!(
+            "toolcrib: and {more} more: `kubectl toolcrib plan -f` shows all"
+        ));
+    }
+    shown
+}
+
+fn denied(outcome: Outcome, why: &str) -> (Answer, Outcome) {
+    (Answer::Denied(format!("toolcrib: {why}")), outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn asked(kind: &str, old: Value, new: Value) -> Result<Option<Asked>, Unreadable> {
+        let request = json!({
+            "uid": "u-7", "operation": "UPDATE", "namespace": "pond", "name": "reed",
+            "kind": {"kind": kind}, "oldObject": old, "object": new,
+        });
+        Asked::read(&serde_json::from_str(&request.to_string()).unwrap())
+    }
+
+    fn surface(spec: Value) -> Value {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+            "metadata": {"name": "reed", "namespace": "pond"}, "spec": spec,
+        })
+    }
+
+    fn tool(schema: Value) -> Value {
+        surface(
+            json!({"url": "http://reed.example", "descriptor": {"version": 2, "tools": [
+                {"name": "look", "inputSchema": schema, "http": {"method": "GET", "path": "/"}},
+            ]}}),
+        )
+    }
+
+    fn deep(levels: usize) -> Value {
+        let text = format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The code that it is denied with; empty: it is not.
+    fn check(old: Value, new: Value) -> String {
+        match asked("Surface", old, new) {
+            Err(why) => why.to_string(),
+            Ok(None) => String::new(),
+            Ok(Some(asked)) => match verdict(&asked, Err(&Unavailable::NotSynced)).0 {
+                Answer::Denied(why) => why,
+                Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => String::new(),
+            },
+        }
+    }
+
+    #[test]
+    fn what_nobody_should_store_is_denied_and_the_rest_is_not() {
+        let plain = tool(json!({"type": "object"}));
+        assert_eq!(check(Value::Null, plain.clone()), "");
+        assert_eq!(check(Value::Null, tool(json!({"type": "nonsense"}))), "");
+        for (new, word) in [
+            (
+                surface(json!({"url": "http://169.254.169.254/latest"})),
+                "AddressRefused",
+            ),
+            (
+                tool(json!({"$ref": "http://elsewhere.example/s.json"})),
+                "RemoteReference",
+            ),
+            (tool(json!({"properties": deep(60)})), "SchemaTooLarge"),
+            (tool(deep(100)), "nested deeper"),
+            (surface(json!({"url": 5})), "cannot be read"),
+        ] {
+            let why = check(plain.clone(), new.clone());
+            assert!(why.contains(word), "{word}: {why}");
+            // What is stored stays editable, and can go.
+            assert_eq!(check(new.clone(), plain.clone()), "");
+            let mut labelled = new.clone();
+            labelled["metadata"]["labels"] = json!({"a": "b"});
+            assert_eq!(check(new.clone(), labelled), "");
+            assert_eq!(check(new, Value::Null), "");
+        }
+    }
+
+    #[test]
+    fn lines_are_capped_in_number_and_length() {
+        let lines: Vec<String> = (0..100)
+            .map(|n| format!("{n}\n{}", "é".repeat(500)))
+            .collect();
+        let shown = capped(lines);
+        assert_eq!(shown.len(), LINES + 1);
+        assert!(shown[LINES].contains("86 more"), "{}", shown[LINES]);
+        let bytes: usize = shown.iter().map(String::len).sum();
+        assert!(bytes < 4096, "{bytes}");
+        assert!(
+            shown
+                .iter()
+                .all(|line| line.len() <= 256 && !line.contains('\n'))
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! One object that nobody can read stops nobody else: through LIST and WATCH of a real API
+//! server, with nothing in front that would have refused it.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::{Client, Resource};
+use serde_json::json;
+use toolcrib_crds::{Agent, Surface, ToolGrant};
+use toolcrib_operator::lease::Timing;
+
+use crate::faults::Faults;
+use crate::harness::Harness;
+use crate::{READS, tools};
+
+/// Go's own decoder stops at 10,000 levels, so this is what an API server can be given.
+const LEVELS: usize = 9_900;
+
+/// As it is, without building a tree of it.
+async fn post<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    namespace: &str,
+    body: String,
+) -> u16 {
+    let path = K::url_path(&(), Some(namespace));
+    let request = http::Request::post(format!("{path}?"))
+        .header("content-type", "application/json")
+        .body(kube::client::Body::from(body.into_bytes()))
+        .expect("a request");
+    let answer = client.send(request).await.expect("an answer");
+    answer.status().as_u16()
+}
+
+fn surface(name: &str, namespace: &str, schema: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"toolcrib.dev/v1alpha1","kind":"Surface","metadata":{{"name":"{name}","namespace":"{namespace}"}},"spec":{{"url":"http://hostile.example","descriptor":{{"version":2,"tools":[{{"name":"t","inputSchema":{schema},"http":{{"method":"GET","path":"/"}}}}]}}}}}}"#
+    )
+}
+
+fn deep() -> String {
+    format!("{}1{}", r#"{"a":"#.repeat(LEVELS), "}".repeat(LEVELS))
+}
+
+/// About a megabyte of schema.
+fn huge() -> String {
+    let properties: Vec<String> = (0..16_000)
+        .map(|n| format!(r#""property-number-{n}":{{"type":"string","description":"{n}"}}"#))
+        .collect();
+    format!(
+        r#"{{"type":"object","properties":{{{}}}}}"#,
+        properties.join(",")
+    )
+}
+
+/// Takes the grants' schema away, so that one of another shape can be stored, as by an older
+/// or newer release.
+async fn loosen(harness: &Harness) {
+    let api: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
+    let name = "toolgrants.toolcrib.dev";
+    let mut definition =
+        serde_json::to_value(api.get(name).await.expect("definition")).expect("JSON");
+    *definition
+        .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec")
+        .expect("a schema") =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = serde_json::from_value(definition).expect("a definition");
+    api.replace(name, &PostParams::default(), &definition)
+        .await
+        .expect("loosened");
+}
+
+async fn put_all(harness: &Harness, suffix: &str) {
+    let pond = &harness.pond;
+    for (name, schema) in [("deep", deep()), ("huge", huge())] {
+        let body = surface(&format!("{name}-{suffix}"), pond, &schema);
+        assert_eq!(
+            post::<Surface>(&harness.client, pond, body).await,
+            201,
+            "{name}"
+        );
+    }
+    let grant = json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+        "metadata": {"name": format!("undecodable-{suffix}"), "namespace": pond},
+        "spec": {"agents": {"all": "of them"}, "tools": 7},
+    });
+    // Until the API server serves the loosened schema.
+    harness
+        .eventually("the undecodable grant is stored", || async {
+            let status = post::<ToolGrant>(&harness.client, pond, grant.to_string()).await;
+            (status == 201).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hostile_object_stops_nobody_else_in_list_and_watch() {
+    let harness = Harness::new().await;
+    loosen(&harness).await;
+    // In the first LIST.
+    put_all(&harness, "listed").await;
+    let faults = Faults::new(harness.client.clone());
+    let controller = harness.launch(faults.client(), "heron", Timing::default(), harness.health);
+    harness.apply_example().await;
+    harness
+        .files("analyst", "compiled past LIST", |files| {
+            tools(files) == READS
+        })
+        .await;
+
+    // In the WATCH, and others after it.
+    put_all(&harness, "watched").await;
+    let grants: Api<ToolGrant> = harness.api(&harness.pond);
+    grants
+        .delete("analyst-reads", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    harness
+        .files("analyst", "revoked past WATCH", |files| {
+            tools(files).is_empty()
+        })
+        .await;
+
+    // In a LIST after the watch's version is gone.
+    let all: BTreeSet<String> = ["surfaces", "toolgrants", "agents"]
+        .map(str::to_owned)
+        .into();
+    faults.lose_events(["surfaces", "toolgrants", "agents"]);
+    harness.apply_example().await;
+    faults.gone(&all);
+    harness
+        .files("analyst", "given again past a relist", |files| {
+            tools(files) == READS
+        })
+        .await;
+    assert!(controller.metric("undecodable_objects").await > 0.0);
+
+    // Each says so itself, and nothing of what stands in it.
+    for name in ["deep-listed", "deep-watched"] {
+        says::<Surface>(&harness, name, "DescriptorInvalid").await;
+    }
+    for name in ["huge-listed", "huge-watched"] {
+        says::<Surface>(&harness, name, "SchemaTooLarge").await;
+    }
+    for name in ["undecodable-listed", "undecodable-watched"] {
+        says::<ToolGrant>(&harness, name, "Undecodable").await;
+    }
+    harness
+        .condition::<Agent>("analyst", "Compiled", "True/Compiled")
+        .await;
+    controller.kill().await;
+    let grants: Api<ToolGrant> = harness.api(&harness.pond);
+    for name in ["undecodable-listed", "undecodable-watched"] {
+        // The answer is the object, which nobody can read.
+        if let Err(kube::Error::Api(status)) = grants.delete(name, &DeleteParams::default()).await {
+            panic!("{status}");
+        }
+    }
+    harness.define().await;
+    harness.end().await;
+}
+
+/// Its `Accepted` is False for this reason. Looked for in the text, which is no tree that
+/// could be made.
+async fn says<K: Resource<DynamicType = ()>>(harness: &Harness, name: &str, reason: &str) {
+    let path = K::url_path(&(), Some(&harness.pond));
+    harness
+        .eventually(&format!("{name} says {reason}"), || async {
+            let request = http::Request::get(format!("{path}/{name}"))
+                .body(Vec::new())
+                .expect("a request");
+            let text = harness.client.request_text(request).await.expect("it");
+            let (_, status) = text.rsplit_once(r#""status":{"#)?;
+            assert!(status.len() < 4_000, "{} bytes of status", status.len());
+            status
+                .contains(&format!(r#""reason":"{reason}""#))
+                .then_some(())
+        })
+        .await;
+}

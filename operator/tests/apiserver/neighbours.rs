@@ -1,0 +1,431 @@
+//! What another namespace, or a name that is somebody else's, can not do.
+
+use k8s_openapi::api::core::v1::{Event as CoreEvent, Secret};
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use toolcrib_crds::{Agent, Surface};
+use toolcrib_operator::lease::Timing;
+
+use crate::faults::Faults;
+use crate::harness::Harness;
+use crate::{READS, tools};
+
+fn secret(name: &str, namespace: &str, host: &str, token: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {
+            "name": name, "namespace": namespace,
+            "labels": {"toolcrib.dev/credential": "true"},
+            "annotations": {"toolcrib.dev/hosts": host},
+        },
+        "stringData": {"token": token},
+    })
+}
+
+/// The lake's surface `news`, with credentials of its own and of an agent of each namespace.
+fn news(lake: &str, pond: &str, consumers: Value) -> Value {
+    let key = |name: &str| json!({"name": name, "key": "token"});
+    let mut spec = json!({
+        "url": "https://news.example",
+        "auth": {
+            "type": "Bearer", "secretKeyRef": key("news-own"),
+            "perAgent": [
+                // The lake's own otter; and the pond's heron.
+                {"agent": {"name": "otter"}, "secretKeyRef": key("news-lake-otter")},
+                {"agent": {"name": "heron", "namespace": pond}, "secretKeyRef": key("news-pond-heron")},
+            ],
+        },
+        "descriptor": {"version": 2, "tools": [{
+            "name": "read", "inputSchema": {"type": "object"},
+            "http": {"method": "GET", "path": "/news/{claw_id}"},
+            "annotations": {"readOnly": true},
+        }]},
+    });
+    if !consumers.is_null() {
+        spec["consumers"] = consumers;
+    }
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+        "metadata": {"name": "news", "namespace": lake}, "spec": spec,
+    })
+}
+
+fn agent(name: &str, pond: &str, entry: Value) -> Value {
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+        "metadata": {"name": name, "namespace": pond},
+        "spec": {"surfaces": [entry]},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consent_gives_what_it_says_and_its_removal_revokes() {
+    let mut harness = Harness::new().await;
+    let lake = harness.lake().await;
+    harness.start("heron");
+    let h = &harness;
+    let pond = h.pond.clone();
+    h.apply_example().await;
+    for (name, token) in [
+        ("news-own", "lake-own-1f0a"),
+        ("news-lake-otter", "lake-otter-2b7c"),
+        ("news-pond-heron", "pond-heron-3d9e"),
+    ] {
+        h.apply(secret(name, &lake, "news.example", token)).await;
+    }
+    h.apply(secret("brought", &pond, "news.example", "brought-4e1d"))
+        .await;
+    let plain = json!({"name": "news", "namespace": lake});
+    let mut own = plain.clone();
+    own["secretKeyRef"] = json!({"name": "brought", "key": "token"});
+    // Named like an agent of the lake; named in the surface; brings its own.
+    h.apply(agent("otter", &pond, plain.clone())).await;
+    h.apply(agent("heron", &pond, plain)).await;
+    h.apply(agent("newt", &pond, own)).await;
+    h.apply(json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+        "metadata": {"name": "news", "namespace": pond},
+        "spec": {"agents": ["otter", "heron", "newt"], "tools": [
+            {"surface": {"name": "news", "namespace": lake}, "allow": ["*"]},
+        ]},
+    }))
+    .await;
+
+    // Each agent's credential; `-`: no tool, empty: a tool without one.
+    let check = async |what: &str, consumers: Value, expected: [&str; 3]| {
+        h.apply(news(&lake, &pond, consumers)).await;
+        for (agent, expected) in ["otter", "heron", "newt"].into_iter().zip(expected) {
+            let files = h
+                .files(
+                    agent,
+                    &format!("{what}: {agent} has {expected:?}"),
+                    |files| {
+                        let found = match files["tools.json"]["tools"].get(0) {
+                            None => "-",
+                            Some(tool) => tool["execution"]["auth"]["token"].as_str().unwrap_or(""),
+                        };
+                        found == expected
+                    },
+                )
+                .await;
+            if expected != "-" {
+                // Towards another namespace's surface it is otter.pond, and never otter.
+                let entry = &files["tools.json"]["tools"][0];
+                assert_eq!(entry["x-toolcrib"]["foreign"], true, "{entry}");
+                assert_eq!(files["agent.json"]["claw_id"], agent);
+            }
+        }
+    };
+    let all =
+        |credentials: &str| json!({"namespaces": {"from": "All"}, "credentials": credentials});
+    let nothing = ["-", "-", "-"];
+    check("no consent", Value::Null, nothing).await;
+    check("None", all("None"), ["-", "-", "brought-4e1d"]).await;
+    check(
+        "PerAgent",
+        all("PerAgent"),
+        ["-", "pond-heron-3d9e", "brought-4e1d"],
+    )
+    .await;
+    check(
+        "Share",
+        all("Share"),
+        ["lake-own-1f0a", "pond-heron-3d9e", "brought-4e1d"],
+    )
+    .await;
+    check("withdrawn", Value::Null, nothing).await;
+    let selected = json!({
+        "namespaces": {"from": "Selector", "selector": {"matchLabels": {"kubernetes.io/metadata.name": pond}}},
+        "credentials": "PerAgent",
+    });
+    check(
+        "selected",
+        selected,
+        ["-", "pond-heron-3d9e", "brought-4e1d"],
+    )
+    .await;
+    let other = json!({
+        "namespaces": {"from": "Selector", "selector": {"matchLabels": {"kubernetes.io/metadata.name": lake}}},
+        "credentials": "Share",
+    });
+    check("another is selected", other, nothing).await;
+    let message = h
+        .condition::<toolcrib_crds::ToolGrant>("news", "Resolved", "False/ConsentMissing")
+        .await;
+    assert!(message.contains("news"), "{message}");
+    harness.end().await;
+}
+
+/// A Surface that names a Secret which is not its to send: not even read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_not_to_be_sent_is_not_read() {
+    let harness = Harness::new().await;
+    let pond = harness.pond.clone();
+    let mut unlabelled = secret("unlabelled", &pond, "reed.example", "unlabelled-5a2b");
+    unlabelled["metadata"]["labels"] = json!({});
+    harness.apply(unlabelled).await;
+    harness
+        .apply(secret(
+            "elsewhere",
+            &pond,
+            "other.example",
+            "elsewhere-6c3d",
+        ))
+        .await;
+    harness
+        .apply(secret("usable", &pond, "reed.example", "usable-7e4f"))
+        .await;
+    let surface = |name: &str, secret: &str| {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+            "metadata": {"name": name, "namespace": pond},
+            "spec": {
+                "url": "https://reed.example",
+                "auth": {"type": "Bearer", "secretKeyRef": {"name": secret, "key": "token"}},
+                "descriptor": {"version": 2, "tools": [{
+                    "name": "look", "inputSchema": {"type": "object"},
+                    "http": {"method": "GET", "path": "/"},
+                }]},
+            },
+        })
+    };
+    let names = ["unlabelled", "elsewhere", "usable"];
+    for name in names {
+        harness.apply(surface(&format!("with-{name}"), name)).await;
+    }
+    let entries: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"name": format!("with-{name}")}))
+        .collect();
+    harness.apply_example().await;
+    harness
+        .apply(json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+            "metadata": {"name": "otter", "namespace": pond}, "spec": {"surfaces": entries},
+        }))
+        .await;
+    let rules: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"surface": {"name": format!("with-{name}")}, "allow": ["*"]}))
+        .collect();
+    harness
+        .apply(json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+            "metadata": {"name": "otter", "namespace": pond},
+            "spec": {"agents": ["otter"], "tools": rules},
+        }))
+        .await;
+    let faults = Faults::new(harness.client.clone());
+    let controller = harness.launch(faults.client(), "heron", Timing::default(), harness.health);
+    harness
+        .files("otter", "the one that may be sent", |files| {
+            tools(files) == ["with-usable.look"]
+        })
+        .await;
+    for (name, code) in [
+        ("with-unlabelled", "False/SecretNotLabelled"),
+        ("with-elsewhere", "False/SecretHostNotAllowed"),
+    ] {
+        harness.condition::<Surface>(name, "Resolved", code).await;
+    }
+    let read = |name: &str| {
+        let path = format!("/api/v1/namespaces/{pond}/secrets/{name}");
+        faults.log().iter().any(|seen| seen.path == path)
+    };
+    assert_eq!(names.map(read), [false, false, true]);
+    controller.kill().await;
+    harness.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_object_of_our_name_is_not_taken_over() {
+    let harness = Harness::running().await;
+    // With our label, and of nobody; and a ConfigMap with an owner of another kind.
+    let mut forged = harness.foreign_secret("toolcrib-analyst-mediator");
+    forged["metadata"]["labels"] = json!({
+        "app.kubernetes.io/managed-by": "toolcrib", "toolcrib.dev/compiled-for": "analyst",
+    });
+    harness.apply(forged).await;
+    let mut identity = harness.foreign_secret("toolcrib-executor-identity");
+    identity["stringData"] = json!({"token": "executor:chosen-by-somebody"});
+    harness.apply(identity).await;
+    harness.apply_example().await;
+    for (agent, name) in [
+        ("analyst", "toolcrib-analyst-mediator"),
+        ("executor", "toolcrib-executor-identity"),
+    ] {
+        let message = harness
+            .condition::<Agent>(agent, "Compiled", "False/Conflict")
+            .await;
+        assert!(message.contains(name), "{message}");
+    }
+    let secrets: Api<Secret> = harness.api(&harness.pond);
+    let theirs = secrets.get("toolcrib-analyst-mediator").await.expect("it");
+    let keys: Vec<String> = theirs.data.expect("data").into_keys().collect();
+    assert_eq!(keys, ["theirs"]);
+    // A token that somebody chose opens nothing.
+    let files = harness
+        .files("executor", "nobody is let in", |files| {
+            files["agent.json"]["tokens"]
+                .as_array()
+                .is_some_and(Vec::is_empty)
+        })
+        .await;
+    assert!(!files.is_empty());
+    harness.end().await;
+}
+
+/// One namespace's flood delays another's change by a few objects.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_in_one_namespace_does_not_delay_another() {
+    const FLOOD: usize = 150;
+    let mut harness = Harness::new().await;
+    let lake = harness.lake().await;
+    harness.workers = 1;
+    harness.apply_example().await;
+    let faults = Faults::new(harness.client.clone());
+    let controller = harness.launch(faults.client(), "heron", Timing::default(), harness.health);
+    harness
+        .files("analyst", "compiled", |files| tools(files) == READS)
+        .await;
+    let agents: Api<Agent> = harness.api(&lake);
+    for n in 0..FLOOD {
+        let one = Agent::new(&format!("flood-{n}"), Default::default());
+        agents
+            .create(&Default::default(), &one)
+            .await
+            .expect("one of many");
+    }
+    let lakes = |log: &[crate::faults::Seen]| {
+        let path = format!("/namespaces/{lake}/secrets");
+        let made = log
+            .iter()
+            .filter(|seen| seen.write.is_some() && seen.path.ends_with(&path));
+        // Two for each agent.
+        made.count() / 2
+    };
+    let before = lakes(&faults.log());
+    assert!(before < FLOOD - 50, "the flood is over already: {before}");
+    harness
+        .api::<toolcrib_crds::ToolGrant>(&harness.pond)
+        .delete("analyst-reads", &Default::default())
+        .await
+        .expect("deleted");
+    harness
+        .files("analyst", "revoked", |files| tools(files).is_empty())
+        .await;
+    let meanwhile = lakes(&faults.log()) - before;
+    assert!(meanwhile < 25, "{meanwhile} others were served first");
+    controller.kill().await;
+    harness.end().await;
+}
+
+/// Everything that the API server holds, but Secrets, after what can go wrong with them did.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_in_anything_but_secrets() {
+    let harness = Harness::running().await;
+    let pond = harness.pond.clone();
+    harness.apply_example().await;
+    // Two values in wrong places: a credential where a host goes, one with a broken header.
+    harness
+        .apply(secret("broken", &pond, "reed.example", "bro\nken-8a5c"))
+        .await;
+    harness
+        .apply(json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+            "metadata": {"name": "reed", "namespace": pond},
+            "spec": {
+                "url": "https://reed.example",
+                "auth": {"type": "Bearer", "secretKeyRef": {"name": "broken", "key": "token"}},
+                "descriptor": {"version": 2, "tools": [{
+                    "name": "look", "inputSchema": {"type": "object"},
+                    "http": {"method": "GET", "path": "/"},
+                }]},
+            },
+        }))
+        .await;
+    harness
+        .apply(agent("otter", &pond, json!({"name": "reed"})))
+        .await;
+    harness
+        .apply(json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+            "metadata": {"name": "otter", "namespace": pond},
+            "spec": {"agents": ["otter"], "tools": [
+                {"surface": {"name": "reed"}, "allow": ["look", "missing"]},
+            ]},
+        }))
+        .await;
+    harness
+        .files("analyst", "compiled", |files| tools(files) == READS)
+        .await;
+    harness
+        .condition::<Agent>("otter", "Ready", "True/NoPods")
+        .await;
+    // A source that is taken away, for its texts.
+    harness
+        .api::<Secret>(&pond)
+        .patch(
+            "trading-api-reader",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"metadata": {"labels": null}})),
+        )
+        .await
+        .expect("patched");
+    harness
+        .files("analyst", "withheld", |files| tools(files).is_empty())
+        .await;
+    harness
+        .condition::<Surface>("trading-api", "Resolved", "False/SecretNotLabelled")
+        .await;
+
+    let mut values: Vec<String> = Vec::new();
+    for secret in harness
+        .api::<Secret>(&pond)
+        .list(&ListParams::default())
+        .await
+        .expect("list")
+    {
+        let compiled = secret.name_any().ends_with("-mediator");
+        for bytes in secret.data.into_iter().flatten().filter(|_| !compiled) {
+            let text = String::from_utf8_lossy(&bytes.1.0).into_owned();
+            values.extend(text.split('\n').map(str::to_owned));
+            if let Some((_, token)) = text.split_once(':') {
+                values.push(token.to_owned());
+            }
+        }
+    }
+    values.retain(|value| value.len() >= 4);
+    assert!(values.len() > 6, "{}", values.len());
+    let mut held = String::new();
+    for resource in [
+        kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+        kube::api::ApiResource::erase::<CoreEvent>(&()),
+        kube::api::ApiResource::erase::<Event>(&()),
+        kube::api::ApiResource::erase::<Agent>(&()),
+        kube::api::ApiResource::erase::<Surface>(&()),
+        kube::api::ApiResource::erase::<toolcrib_crds::ToolGrant>(&()),
+        kube::api::ApiResource::erase::<toolcrib_crds::ToolDefaults>(&()),
+        kube::api::ApiResource::erase::<toolcrib_crds::ModelProvider>(&()),
+        kube::api::ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&()),
+    ] {
+        for namespace in [&pond, &harness.system] {
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(harness.client.clone(), namespace, &resource);
+            for object in api.list(&ListParams::default()).await.expect("list") {
+                held += &serde_json::to_string(&object).expect("JSON");
+            }
+        }
+    }
+    assert!(held.contains("SecretNotLabelled"));
+    for value in values {
+        assert!(
+            !held.contains(&value),
+            "a secret of {} characters",
+            value.len()
+        );
+    }
+    harness.end().await;
+}

@@ -1,0 +1,329 @@
+//! The validating webhook, asked by a real API server.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use toolcrib_crds::{Surface, ToolGrant};
+use toolcrib_operator::webhook;
+
+use crate::harness::{Harness, free_port};
+
+struct Validating {
+    harness: Harness,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<anyhow::Result<()>>,
+    status: SocketAddr,
+}
+
+/// What became of a request, and what was said beside it.
+#[derive(Debug)]
+struct Said {
+    status: u16,
+    body: Value,
+    warnings: Vec<String>,
+}
+
+impl Said {
+    fn has(&self, words: &[&str]) -> bool {
+        self.warnings
+            .iter()
+            .any(|line| words.iter().all(|word| line.contains(word)))
+    }
+}
+
+impl Validating {
+    /// A webhook in this process, where the API server can reach it.
+    async fn start() -> Self {
+        let mut harness = Harness::new().await;
+        // Definitions and namespaces are enough: no controller runs.
+        let directory = tempfile::tempdir().expect("a folder");
+        let path = directory.path().to_owned();
+        let address = SocketAddr::new(this_side().ip(), free_port().port());
+        let made =
+            rcgen::generate_simple_self_signed([address.ip().to_string()]).expect("a certificate");
+        std::fs::write(path.join("tls.crt"), made.cert.pem()).expect("written");
+        std::fs::write(path.join("tls.key"), made.signing_key.serialize_pem()).expect("written");
+        let args = webhook::Args {
+            listen: address,
+            status_listen: free_port(),
+            certificate_dir: path,
+            agent_wait_ms: 0,
+            drain_seconds: 0,
+            mediator_image: "example.test/mediator:1".into(),
+            mediator_pull_policy: None,
+            mediator_resources: Default::default(),
+            mediator_history_bytes: 1 << 27,
+            mediator_keepalive_ms: None,
+            mediator_record_bodies: false,
+        };
+        let status = args.status_listen;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let client = harness.client.clone();
+        let task = tokio::spawn(async move {
+            let _directory = directory;
+            webhook::run_until(client, args, async {
+                stopped.await.unwrap_or(());
+            })
+            .await
+        });
+        harness
+            .eventually("the webhook is ready", || async {
+                let answer = reqwest::get(format!("http://{status}/readyz")).await.ok()?;
+                (answer.status() == 200).then_some(())
+            })
+            .await;
+        harness.resync = std::time::Duration::from_secs(3600);
+        let configuration: ValidatingWebhookConfiguration = serde_json::from_value(json!({
+            "metadata": {"name": harness.system},
+            "webhooks": [{
+                "name": "validate.toolcrib.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Ignore",
+                "timeoutSeconds": 10,
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": harness.pond}},
+                "rules": [{
+                    "apiGroups": ["toolcrib.dev"], "apiVersions": ["v1alpha1"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": ["surfaces", "agents", "toolgrants", "tooldefaults", "modelproviders"],
+                    "scope": "Namespaced",
+                }],
+                "clientConfig": {
+                    "url": format!("https://{address}/validate"),
+                    "caBundle": ByteString(made.cert.pem().into_bytes()),
+                },
+            }],
+        }))
+        .expect("a configuration");
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(harness.client.clone());
+        api.create(&PostParams::default(), &configuration)
+            .await
+            .expect("configured");
+        let this = Self {
+            harness,
+            stop,
+            task,
+            status,
+        };
+        // The API server learns of it by a watch of its own.
+        this.harness
+            .eventually("the API server asks", || async {
+                let said = this.create(&this.surface("probe", &too_deep()), true).await;
+                (said.status == 403).then_some(())
+            })
+            .await;
+        this
+    }
+
+    async fn send(&self, method: &str, path: String, body: &Value) -> Said {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(kube::client::Body::from(body.to_string().into_bytes()))
+            .expect("a request");
+        let answer = self.harness.client.send(request).await.expect("an answer");
+        let status = answer.status().as_u16();
+        let warnings = answer
+            .headers()
+            .get_all("warning")
+            .iter()
+            .map(|value| value.to_str().expect("text").to_owned())
+            .collect();
+        let bytes = http_body_util::BodyExt::collect(answer.into_body())
+            .await
+            .expect("a body")
+            .to_bytes();
+        Said {
+            status,
+            body: serde_json::from_slice(&bytes).expect("JSON"),
+            warnings,
+        }
+    }
+
+    fn path(&self, kind: &str) -> String {
+        let plural = match kind {
+            "ToolDefaults" => "tooldefaults".to_owned(),
+            other => format!("{}s", other.to_lowercase()),
+        };
+        let pond = &self.harness.pond;
+        format!("/apis/toolcrib.dev/v1alpha1/namespaces/{pond}/{plural}")
+    }
+
+    async fn create(&self, object: &Value, dry: bool) -> Said {
+        let path = self.path(object["kind"].as_str().expect("a kind"));
+        let dry = if dry { "?dryRun=All" } else { "?" };
+        self.send("POST", format!("{path}{dry}"), object).await
+    }
+
+    /// A dry run.
+    async fn delete(&self, kind: &str, name: &str) -> Said {
+        let path = format!("{}/{name}?", self.path(kind));
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"]});
+        self.send("DELETE", path, &options).await
+    }
+
+    fn surface(&self, name: &str, schema: &str) -> Value {
+        let schema: Value = serde_json::from_str(schema).expect("JSON");
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+            "metadata": {"name": name, "namespace": self.harness.pond},
+            "spec": {"url": "http://reed.example", "descriptor": {"version": 2, "tools": [
+                {"name": "look", "inputSchema": schema, "http": {"method": "GET", "path": "/"}},
+            ]}},
+        })
+    }
+
+    async fn stop_webhook(&mut self) {
+        let (unused, _) = oneshot::channel();
+        std::mem::replace(&mut self.stop, unused)
+            .send(())
+            .expect("it runs");
+        let task = std::mem::replace(&mut self.task, tokio::spawn(async { Ok(()) }));
+        task.await.expect("no panic").expect("no error");
+    }
+
+    async fn end(self) {
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(self.harness.client.clone());
+        api.delete(&self.harness.system, &DeleteParams::default())
+            .await
+            .expect("deleted");
+        self.harness.end().await;
+    }
+}
+
+/// Deeper than anything here reads, and no deeper than a value tree can be made of it.
+fn too_deep() -> String {
+    format!(r#"{{"a":{}{}}}"#, "[".repeat(100), "]".repeat(100))
+}
+
+/// Of this machine, as the API server sees it.
+fn this_side() -> SocketAddr {
+    let path = std::env::var("TOOLCRIB_TEST_KUBECONFIG").expect("checked by the harness");
+    let kubeconfig = Kubeconfig::read_from(path).expect("kubeconfig");
+    let cluster = kubeconfig.clusters[0].cluster.as_ref().expect("a cluster");
+    let server: http::Uri = cluster
+        .server
+        .as_ref()
+        .expect("a server")
+        .parse()
+        .expect("a URI");
+    // Nothing is sent: connecting picks the route.
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    let port = server.port_u16().unwrap_or(443);
+    socket
+        .connect((server.host().expect("a host"), port))
+        .expect("a route");
+    socket.local_addr().expect("an address")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
+    let mut world = Validating::start().await;
+    let h = &world.harness;
+    let pond = h.pond.clone();
+    let analyst = format!("{pond}/analyst");
+
+    // A grant for an agent that is not there yet.
+    let grant = |name: &str, allow: Value| {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+            "metadata": {"name": name, "namespace": pond},
+            "spec": {"agents": ["analyst"], "tools": [
+                {"surface": {"name": "trading-api"}, "allow": allow},
+            ]},
+        })
+    };
+    let said = world.create(&grant("early", json!(["*"])), true).await;
+    assert_eq!(said.status, 201, "{said:?}");
+    assert!(said.has(&["AgentNotFound", "analyst"]), "{said:?}");
+
+    h.apply_example().await;
+    // The webhook's own watch of Agents.
+    h.eventually("a gain is named", || async {
+        let said = world
+            .create(&grant("more", json!(["execute_trade"])), true)
+            .await;
+        said.has(&[&analyst, "gains", "trading-api.execute_trade", "more"])
+            .then_some(())
+    })
+    .await;
+    // A dry run stored nothing; the same for real.
+    let grants: Api<ToolGrant> = h.api(&pond);
+    assert!(grants.get_opt("more").await.expect("read").is_none());
+    let said = world
+        .create(&grant("more", json!(["execute_trade"])), false)
+        .await;
+    assert!(
+        said.has(&["gains", "trading-api.execute_trade"]),
+        "{said:?}"
+    );
+    let said = world.delete("ToolGrant", "analyst-reads").await;
+    assert!(
+        said.has(&[&analyst, "loses", "trading-api.get_market_context"]),
+        "{said:?}"
+    );
+    let said = world.delete("Surface", "trading-api").await;
+    let executor = format!("{pond}/executor");
+    assert!(
+        said.has(&[&analyst, "loses"]) && said.has(&[&executor, "loses"]),
+        "{said:?}"
+    );
+    let said = world.delete("Agent", "analyst").await;
+    assert!(said.has(&[&analyst, "denied everything"]), "{said:?}");
+    let said = world
+        .create(&grant("wrong", json!(["sell_everything"])), true)
+        .await;
+    assert!(said.has(&["ToolNotFound", "sell_everything"]), "{said:?}");
+
+    // Wrong, but not dangerous: stored, and said.
+    let said = world
+        .create(&world.surface("crooked", r#"{"type": "nonsense"}"#), false)
+        .await;
+    assert_eq!(said.status, 201);
+    assert!(said.has(&["InvalidSchema"]), "{said:?}");
+    // Never to be stored.
+    for (name, object, word) in [
+        ("deep", world.surface("deep", &too_deep()), "nested deeper"),
+        (
+            "remote",
+            world.surface("remote", r#"{"$ref": "http://elsewhere.example/schema"}"#),
+            "RemoteReference",
+        ),
+        (
+            "metadata",
+            json!({
+                "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+                "metadata": {"name": "metadata", "namespace": pond},
+                "spec": {"url": "http://169.254.169.254/"},
+            }),
+            "AddressRefused",
+        ),
+    ] {
+        let said = world.create(&object, false).await;
+        assert_eq!(said.status, 403, "{said:?}");
+        let message = said.body["message"].as_str().unwrap_or_default();
+        assert!(message.contains(word), "{name}: {message}");
+    }
+
+    // Nothing rests on it: without it, what it denies is stored.
+    world.stop_webhook().await;
+    let said = world
+        .create(&world.surface("deep", &too_deep()), false)
+        .await;
+    assert_eq!(said.status, 201, "{said:?}");
+    let surfaces: Api<Surface> = world.harness.api(&pond);
+    surfaces.get("deep").await.expect("110 levels can be read");
+    assert!(
+        reqwest::get(format!("http://{}/readyz", world.status))
+            .await
+            .is_err()
+    );
+    world.end().await;
+}
