@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use url::{Host, Url};
 
+use crate::ObjectRef;
+
 /// A base address that was found to be one that may be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -62,6 +64,21 @@ pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Add
         base_url: url.as_str().trim_end_matches('/').to_owned(),
         host,
     })
+}
+
+/// The Service of a host that is the name of one: `name.namespace.svc`, with or without
+/// the usual cluster domain.
+pub(crate) fn service_of_host(host: &str) -> Option<ObjectRef> {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let host = host.strip_suffix(".cluster.local").unwrap_or(&host);
+    let (name, namespace) = host.strip_suffix(".svc")?.split_once('.')?;
+    let plain = |part: &str| !part.is_empty() && !part.contains('.');
+    (plain(name) && plain(namespace)).then(|| ObjectRef::new(namespace, name))
+}
+
+/// The Service that a url leads to, if its host is the name of one.
+pub fn service_of_url(url: &str) -> Option<ObjectRef> {
+    service_of_host(Url::parse(url).ok()?.host_str()?)
 }
 
 fn literal(address: IpAddr) -> Result<String, String> {
@@ -203,6 +220,24 @@ mod tests {
         }
         let refused = BTreeSet::from(["toolcrib.system.svc".to_owned()]);
         assert!(of_url("https://toolcrib.system.svc:8443", &refused).is_err());
+    }
+
+    #[test]
+    fn services_are_known_by_their_names() {
+        for (url, service) in [
+            ("http://model.pond.svc:80/v1", Some("pond/model")),
+            (
+                "https://MODEL.pond.svc.cluster.local./v1",
+                Some("pond/model"),
+            ),
+            ("https://model.pond.svc.example.test", None),
+            ("https://a.model.pond.svc", None),
+            ("https://pond.svc", None),
+            ("https://.pond.svc", None),
+        ] {
+            let found = service_of_url(url).map(|service| service.to_string());
+            assert_eq!(found.as_deref(), service, "{url}");
+        }
     }
 
     #[test]

@@ -186,6 +186,11 @@ codes! {
     cause "ToolDefaults speak to every agent of the namespace, and this one does not reach the surface."
     cure "Nothing, unless the agent should have it: then add the surface to its `spec.surfaces`."
 
+    /// An agent relies on ToolDefaults that are not there.
+    DefaultsNotFound: Error, Reference,
+    cause "The agent says `toolDefaults: Include`, and the namespace has no ToolDefaults named `default`. Their `maxTier` could be any, so the lowest is in force; a NetworkPolicy that stands, stays."
+    cure "Create the ToolDefaults, set `policy.maxTier` on the Agent, or leave `toolDefaults` out: then they count if they are there."
+
     /// Another namespace's surface does not consent.
     ConsentMissing: Error, Reference,
     cause "The surface's `spec.consumers.namespaces` does not cover the agent's namespace; left out, it covers only the surface's own."
@@ -275,6 +280,16 @@ codes! {
     CaNotFound: Error, Reference,
     cause "`tls.caFrom` names a ConfigMap or a key that does not exist or holds no PEM certificate. Nothing is called: falling back to public roots would trust others than the owner chose."
     cure "Create the ConfigMap with the bundle under that key."
+
+    /// A destination could not be opened narrowly; the NetworkPolicy is wider than the objects.
+    EgressNotNarrowed: Warning, Spec,
+    cause "With `egress: Declared`, a url by name, or a Service without pods of its own, has no addresses that a NetworkPolicy could name. Its port is open to every address outside the cluster's ranges."
+    cure "Name a Service that selects pods, or a literal address; what is inside the cluster needs `extraEgress`."
+
+    /// `extraEgress` is set, and the agent's network is not restricted.
+    ExtraEgressIgnored: Warning, Spec,
+    cause "`extraEgress` adds to the NetworkPolicy of `egress: Declared`, and there is none."
+    cure "Set `egress: Declared`, or remove `extraEgress`."
 
     /// The tool is Elevated: it is offered, and every call is denied until approvals exist.
     NeedsApproval: Warning, Spec,

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::networking::v1::NetworkPolicySpec;
 use toolcrib_manifest::{AgentFile, FeedsFile, ProvidersFile, Tier, ToolsFile};
 
 use crate::names;
-use crate::{Code, Diagnostic, ObjectRef, SecretKeyRef};
+use crate::{Code, Diagnostic, Network, ObjectRef, SecretKeyRef};
 
 /// One agent, compiled.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +19,8 @@ pub struct Compilation {
     pub files: Files,
     /// Data of the context ConfigMap.
     pub context: BTreeMap<String, String>,
+    /// What the agent's pods may reach.
+    pub network: crate::Network,
     /// Digest of [`crate::comparable`] of the files.
     pub manifest_digest: String,
     /// Every reference in the files, and where its value may go.
@@ -113,7 +116,7 @@ pub struct Withheld {
 }
 
 /// An object to be written for the agent. Data is text; a Secret's holds references.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     pub role: Role,
     pub key: ObjectRef,
@@ -121,6 +124,8 @@ pub struct Object {
     pub annotations: BTreeMap<String, String>,
     /// Empty for [`Role::Identity`], whose content is made once, by the controller.
     pub data: BTreeMap<String, String>,
+    /// Of [`Role::Network`] only.
+    pub spec: Option<NetworkPolicySpec>,
 }
 
 /// What an object is for.
@@ -134,21 +139,49 @@ pub enum Role {
     Manifest,
     /// ConfigMap that the runner mounts.
     Context,
+    /// NetworkPolicy of the agent's pods.
+    Network,
+}
+
+/// The kinds of what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    Secret,
+    ConfigMap,
+    NetworkPolicy,
+}
+
+impl ObjectKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjectKind::Secret => "Secret",
+            ObjectKind::ConfigMap => "ConfigMap",
+            ObjectKind::NetworkPolicy => "NetworkPolicy",
+        }
+    }
+
+    pub fn api_version(self) -> &'static str {
+        match self {
+            ObjectKind::Secret | ObjectKind::ConfigMap => "v1",
+            ObjectKind::NetworkPolicy => "networking.k8s.io/v1",
+        }
+    }
 }
 
 impl Role {
-    pub const ALL: [Role; 4] = [
+    pub const ALL: [Role; 5] = [
         Role::Mediator,
         Role::Identity,
         Role::Manifest,
         Role::Context,
+        Role::Network,
     ];
 
-    /// `Secret` or `ConfigMap`.
-    pub fn kind(self) -> crate::Kind {
+    pub fn kind(self) -> ObjectKind {
         match self {
-            Role::Mediator | Role::Identity => crate::Kind::Secret,
-            Role::Manifest | Role::Context => crate::Kind::ConfigMap,
+            Role::Mediator | Role::Identity => ObjectKind::Secret,
+            Role::Manifest | Role::Context => ObjectKind::ConfigMap,
+            Role::Network => ObjectKind::NetworkPolicy,
         }
     }
 
@@ -158,6 +191,7 @@ impl Role {
             Role::Identity => names::identity_secret(agent),
             Role::Manifest => names::manifest_config_map(agent),
             Role::Context => names::context_config_map(agent),
+            Role::Network => names::network_policy(agent),
         }
     }
 }
@@ -171,8 +205,13 @@ impl Compilation {
 
     /// The objects, with references in place of secrets; as the CLI prints them.
     pub fn objects(&self) -> Vec<Object> {
+        let policy = match &self.network {
+            Network::Declared(declared) => Some(&declared.policy),
+            Network::Unrestricted | Network::Undecided => None,
+        };
         Role::ALL
             .into_iter()
+            .filter(|role| *role != Role::Network || policy.is_some())
             .map(|role| Object {
                 role,
                 key: ObjectRef::new(
@@ -182,6 +221,7 @@ impl Compilation {
                 labels: self.labels(),
                 annotations: self.annotations(role),
                 data: self.data(role),
+                spec: policy.filter(|_| role == Role::Network).cloned(),
             })
             .collect()
     }
@@ -203,14 +243,14 @@ impl Compilation {
                 names::MANIFEST_DIGEST_ANNOTATION.to_owned(),
                 self.manifest_digest.clone(),
             )]),
-            Role::Identity | Role::Context => BTreeMap::new(),
+            Role::Identity | Role::Context | Role::Network => BTreeMap::new(),
         }
     }
 
     fn data(&self, role: Role) -> BTreeMap<String, String> {
         match role {
             Role::Mediator => crate::digest::render(&self.files),
-            Role::Identity => BTreeMap::new(),
+            Role::Identity | Role::Network => BTreeMap::new(),
             Role::Manifest => BTreeMap::from([(
                 names::TOOLS_FILE.to_owned(),
                 crate::digest::published(&self.files.tools),

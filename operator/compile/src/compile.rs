@@ -1,8 +1,9 @@
-//! compile: effective → reach → authority → lower → providers → bounds → context → digest.
+//! compile: effective → reach → authority → lower → providers → bounds → egress → context
+//! → digest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use toolcrib_crds::Agent;
+use toolcrib_crds::{Agent, Egress};
 use toolcrib_manifest::{
     AgentFile, Context, Digests, FeedsFile, Mode, ProvidersFile, ServiceSettings, Tls,
     ToolsExtension, ToolsFile, VERSION,
@@ -14,6 +15,7 @@ use crate::compilation::Files;
 use crate::context::{self, Shown};
 use crate::credential::Sources;
 use crate::effective::{self, Effective};
+use crate::egress::{self, Network};
 use crate::lower::{self, Lowered};
 use crate::materialize::references_in;
 use crate::reach::{self, Reach};
@@ -94,6 +96,18 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         .clone()
         .or_else(|| no_model_provider(key, &files, &mut work.found));
 
+    let network = match effective.egress {
+        Some(Egress::Unrestricted) => Network::Unrestricted,
+        Some(Egress::Declared) => Network::Declared(egress::declared(
+            inputs,
+            key,
+            agent,
+            &reach,
+            &files.providers,
+            &mut work.found,
+        )),
+        None => Network::Undecided,
+    };
     let context = context_data(key, &effective, &reach, &files, &mut work.found);
     let manifest_digest = manifest_digest(&files);
     files.agent.digest = Some(Digests {
@@ -110,6 +124,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         agent: key.clone(),
         files,
         context,
+        network,
         manifest_digest,
         unknown: inputs.unknown_among(&references_of(inputs, key, agent)),
         sources: work.sources.0,

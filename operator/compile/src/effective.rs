@@ -2,7 +2,7 @@
 //! ToolDefaults, else the built-in ones; field by field.
 
 use toolcrib_crds::{
-    Agent, Context, DurationText, Egress, Identity, Mode, Policy, Runner, Streaming,
+    Agent, Context, DefaultsUse, DurationText, Egress, Identity, Mode, Policy, Runner, Streaming,
 };
 use toolcrib_manifest as manifest;
 
@@ -21,6 +21,8 @@ pub(crate) struct Effective {
     pub models: Option<manifest::Models>,
     /// Where `models` stands, for findings about it.
     pub models_subject: Subject,
+    /// `None`: the defaults would say, and cannot be read.
+    pub egress: Option<Egress>,
     /// The agent asks for a restriction that is not served: it gets no tool.
     pub refusal: Option<Diagnostic>,
 }
@@ -39,9 +41,7 @@ pub(crate) fn merge(
         Kind::ToolDefaults,
         &ObjectRef::new(key.namespace.clone(), names::TOOL_DEFAULTS),
     );
-    let unreadable = includes_defaults(agent)
-        .then(|| inputs.undecodable_reason(Kind::ToolDefaults, &theirs.key))
-        .flatten();
+    let absent = absent_defaults(inputs, agent, defaults.is_some(), &theirs);
     let default_spec = defaults.map(|(_, defaults)| &defaults.spec);
     let spec = &agent.spec;
     let empty = Policy::default();
@@ -71,9 +71,6 @@ pub(crate) fn merge(
     if let Some((at, Mode::Native)) = mode {
         refusals.push((at, served("spec.mode", Feature::NativeMode)));
     }
-    if let Some((at, Egress::Declared)) = egress {
-        refusals.push((at, served("spec.egress", Feature::DeclaredEgress)));
-    }
     let refusal = refusals
         .into_iter()
         .find_map(|(at, served)| served.err().map(|finding| (at, finding)))
@@ -89,6 +86,20 @@ pub(crate) fn merge(
         });
     if let Some(refusal) = &refusal {
         found.extend([refusal.clone()]);
+    }
+
+    let egress = match (egress, &absent) {
+        (Some((_, egress)), _) => Some(egress),
+        (None, None) => Some(Egress::Unrestricted),
+        (None, Some(_)) => None,
+    };
+    if !spec.extra_egress.is_empty() && egress == Some(Egress::Unrestricted) {
+        found.add(
+            &own,
+            "spec.extraEgress",
+            Code::ExtraEgressIgnored,
+            "means nothing without egress: Declared, which neither the agent nor the ToolDefaults set",
+        );
     }
 
     let mut say = |at: &Subject, result: Result<(), Finding>| -> bool {
@@ -109,9 +120,6 @@ pub(crate) fn merge(
             say(&own, served("spec.runner", Feature::RunnerConfig));
         }
     }
-    if !spec.extra_egress.is_empty() {
-        say(&own, served("spec.extraEgress", Feature::DeclaredEgress));
-    }
     let context = match context {
         Some((at, Context::Prompt)) if !say(at, served("spec.context", Feature::PromptContext)) => {
             manifest::Context::Mount
@@ -128,16 +136,11 @@ pub(crate) fn merge(
         Some((_, streaming)) => streaming.into(),
         None => manifest::Streaming::Buffered,
     };
-    // A maximum that cannot be read could be any: the lowest is the safe one.
-    let built_in_tier = match unreadable {
+    // A maximum that is not known could be any: the lowest is the safe one.
+    let built_in_tier = match absent {
         None => manifest::Tier::Elevated,
-        Some(reason) => {
-            found.add(
-                &own,
-                "spec.toolDefaults",
-                Code::Undecodable,
-                format!("the namespace's ToolDefaults do not read ({reason}): they give nothing, and only ReadOnly tools pass unless this agent sets policy.maxTier"),
-            );
+        Some(absent) => {
+            absent.report(&own, found);
             manifest::Tier::ReadOnly
         }
     };
@@ -160,7 +163,42 @@ pub(crate) fn merge(
         policy: budgets(&policy, found),
         models,
         models_subject,
+        egress,
         refusal,
+    }
+}
+
+/// Why the ToolDefaults that the agent relies on are not there. Left out, `toolDefaults`
+/// means those of the namespace, if any; written, `Include` names them, and what is named
+/// and missing must not widen the agent: deleting them would lift their `maxTier`.
+fn absent_defaults(
+    inputs: &Inputs,
+    agent: &Agent,
+    found: bool,
+    theirs: &Subject,
+) -> Option<Finding> {
+    const MEANWHILE: &str =
+        "they give nothing, and only ReadOnly tools pass unless this agent sets policy.maxTier";
+    if found || !includes_defaults(agent) {
+        return None;
+    }
+    let finding = |code, why: String| {
+        Some(Finding::new(
+            "spec.toolDefaults",
+            code,
+            format!("{why}: {MEANWHILE}"),
+        ))
+    };
+    match inputs.undecodable_reason(Kind::ToolDefaults, &theirs.key) {
+        Some(reason) => finding(
+            Code::Undecodable,
+            format!("the namespace's ToolDefaults do not read ({reason})"),
+        ),
+        None if agent.spec.tool_defaults == Some(DefaultsUse::Include) => finding(
+            Code::DefaultsNotFound,
+            format!("ToolDefaults {} are not there", theirs.key),
+        ),
+        None => None,
     }
 }
 

@@ -15,7 +15,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::LinkConfig;
 
 use crate::names;
-use crate::{Kind, ObjectRef, References};
+use crate::{Kind, NetworkSettings, ObjectRef, References};
 
 /// What is known of something that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +27,24 @@ pub enum Presence<T> {
     Unknown(String),
 }
 
-/// A Service, as far as an address needs it.
+/// A Service, as far as an address and a NetworkPolicy need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFacts {
-    pub ports: BTreeSet<u16>,
+    /// Its TCP ports, and where each leads.
+    pub ports: BTreeMap<u16, PodPort>,
     pub external_name: bool,
+    /// It has no address: clients are given those of its pods.
+    pub headless: bool,
+    /// Labels of its pods; empty: it selects none by itself.
+    pub selector: BTreeMap<String, String>,
+}
+
+/// A port of a Service's pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodPort {
+    Number(u16),
+    /// Each pod says which number it is.
+    Name(String),
 }
 
 /// A Secret without its values.
@@ -77,12 +90,14 @@ impl SecretFacts {
 }
 
 /// What the operator is configured with, the same for every agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// `None`: compiled files name no link.
     pub link: Option<LinkConfig>,
     /// Hosts of the API server and of the operator itself, which no surface may have.
     pub refused_hosts: BTreeSet<String>,
+    /// What a NetworkPolicy opens besides what objects name.
+    pub network: NetworkSettings,
 }
 
 /// Proof that every store whose absence means something was filled before `Inputs` is

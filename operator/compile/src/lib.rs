@@ -21,6 +21,7 @@ mod context;
 mod credential;
 mod descriptor;
 mod effective;
+mod egress;
 mod lower;
 mod models;
 mod offer;
@@ -46,17 +47,19 @@ mod plan;
 mod report;
 mod why;
 
+pub use address::service_of_url;
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use code::Code;
 pub use compilation::{
-    Compilation, CredentialKind, Files, GrantSource, Object, Role, Source, SourceState,
+    Compilation, CredentialKind, Files, GrantSource, Object, ObjectKind, Role, Source, SourceState,
     ToolSummary, Withheld,
 };
 pub use compile::{References, compile, compile_all, references};
 pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
+pub use egress::{Declared, Network, NetworkSettings};
 pub use holdings::{Item, ItemKind};
-pub use inputs::{Inputs, Presence, SecretFacts, ServiceFacts, Settings, Synced};
+pub use inputs::{Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Settings, Synced};
 pub use load::{Loaded, Origin, OtherDocument, load};
 pub use materialize::{LastGood, Materialized, materialize};
 pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde::Deserialize as _;
 use serde::Serialize;
@@ -18,8 +19,8 @@ use toolcrib_manifest::SecretText;
 
 use crate::names::GROUP;
 use crate::{
-    Code, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Presence, SecretFacts, SecretKeyRef,
-    ServiceFacts, Settings, Subject,
+    Code, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, PodPort, Presence, SecretFacts,
+    SecretKeyRef, ServiceFacts, Settings, Subject,
 };
 
 /// What a set of YAML texts holds.
@@ -302,9 +303,24 @@ impl ServiceFacts {
                 .and_then(|spec| spec.ports.as_ref())
                 .into_iter()
                 .flatten()
-                .filter_map(|port| u16::try_from(port.port).ok())
+                .filter(|port| port.protocol.as_deref().is_none_or(|name| name == "TCP"))
+                .filter_map(|port| {
+                    let number = u16::try_from(port.port).ok()?;
+                    let target = match &port.target_port {
+                        Some(IntOrString::String(name)) => PodPort::Name(name.clone()),
+                        Some(IntOrString::Int(target)) if *target > 0 => {
+                            PodPort::Number(u16::try_from(*target).ok()?)
+                        }
+                        Some(IntOrString::Int(_)) | None => PodPort::Number(number),
+                    };
+                    Some((number, target))
+                })
                 .collect(),
             external_name: spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName"),
+            headless: spec.and_then(|spec| spec.cluster_ip.as_deref()) == Some("None"),
+            selector: spec
+                .and_then(|spec| spec.selector.clone())
+                .unwrap_or_default(),
         }
     }
 }

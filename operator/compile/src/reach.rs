@@ -114,7 +114,7 @@ pub(crate) fn reach<'a>(
     within
 }
 
-fn is_dns_label(name: &str) -> bool {
+pub(crate) fn is_dns_label(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=63).contains(&name.len())
         && name.chars().all(|c| plain(c) || c == '-')

@@ -10,7 +10,6 @@ pub(crate) enum Feature {
     NativeBesideMediated,
     LiveStreaming,
     PromptContext,
-    DeclaredEgress,
     RunnerConfig,
     McpTransport,
     OAuth,
@@ -33,9 +32,6 @@ impl Feature {
             ),
             Feature::PromptContext => Some(
                 "the document is not put into prompts by this release, it is mounted: use Mount",
-            ),
-            Feature::DeclaredEgress => Some(
-                "no NetworkPolicy is written by this release, so no tool is given: use Unrestricted and a policy of your own",
             ),
             Feature::RunnerConfig => {
                 Some("no mcp.json is written by this release: use runner: Generic")

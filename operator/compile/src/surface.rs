@@ -242,13 +242,13 @@ fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<A
                     ),
                 ));
             }
-            if !facts.ports.contains(&target.port) {
-                let ports: Vec<String> = facts.ports.iter().map(u16::to_string).collect();
+            if !facts.ports.contains_key(&target.port) {
+                let ports: Vec<String> = facts.ports.keys().map(u16::to_string).collect();
                 return Err(Finding::new(
                     "spec.service.port",
                     Code::ServicePortNotFound,
                     format!(
-                        "Service {service} has no port {}: it has {}",
+                        "Service {service} has no TCP port {}: it has {}",
                         target.port,
                         if ports.is_empty() {
                             "none".to_owned()

@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::networking::v1::NetworkPolicySpec;
 use serde_json::value::RawValue;
 use toolcrib_compile::{
-    Compilation, Diagnostic, Files, Inputs, Kind, LastGood, Loaded, Presence, Role, SecretKeyRef,
-    Settings, check_defaults, check_grant, check_provider, check_surface, compile_all, digest,
-    load, materialize,
+    Compilation, Diagnostic, Files, Inputs, Kind, LastGood, Loaded, Network, Presence, Role,
+    SecretKeyRef, Settings, check_defaults, check_grant, check_provider, check_surface,
+    compile_all, digest, load, materialize,
 };
 
 #[test]
@@ -129,6 +130,15 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
             withheld.what, withheld.code, withheld.message
         ));
     }
+    match &compilation.network {
+        Network::Unrestricted => {}
+        Network::Undecided => line("network undecided".to_owned()),
+        Network::Declared(declared) => {
+            for place in &declared.not_narrowed {
+                line(format!("network not narrowed {place}"));
+            }
+        }
+    }
     for (reference, source) in &compilation.sources {
         line(format!("secret {reference} goes to {:?}", source.hosts));
     }
@@ -150,6 +160,10 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
         match object.role {
             // Their data is above, or made by the controller.
             Role::Mediator | Role::Identity | Role::Manifest => {}
+            Role::Network => line(format!(
+                "--- NetworkPolicy\n{}",
+                policy(&object.spec.expect("its spec"))
+            )),
             Role::Context => {
                 for (name, text) in object.data {
                     line(format!("--- context {name}\n{text}"));
@@ -157,6 +171,16 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
             }
         }
     }
+}
+
+/// One rule per line.
+fn policy(spec: &NetworkPolicySpec) -> String {
+    let head = digest::canonical(&(&spec.pod_selector, &spec.policy_types));
+    let rules = spec.egress.iter().flatten().map(digest::canonical);
+    std::iter::once(head)
+        .chain(rules)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// What only shows once values are put in: nothing was compiled before.

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use toolcrib_compile::{Kind, Object, Role, SecretKeyRef, names};
+use toolcrib_compile::{Object, ObjectKind, Role, SecretKeyRef, names};
 
 use crate::args::Format;
 
@@ -11,8 +11,7 @@ pub fn objects(objects: &[Object], format: Format) -> anyhow::Result<String> {
     let values = objects.iter().map(value);
     match format {
         Format::Json => {
-            let list =
-                json!({"apiVersion": "v1", "kind": "List", "items": values.collect::<Vec<_>>()});
+            let list = json!({"apiVersion": kind.api_version(), "kind": "List", "items": values.collect::<Vec<_>>()});
             Ok(serde_json::to_string_pretty(&list)? + "\n")
         }
         Format::Yaml | Format::Table => {
@@ -34,12 +33,13 @@ fn value(object: &Object) -> Value {
             json!({names::TOKEN_KEY: token.placeholder().expose()})
         }
         Role::Mediator | Role::Manifest | Role::Context => json!(object.data),
+        Role::Network => json!(object.spec),
     };
     // Texts stand as texts: a reviewer can read them, and nothing in them is a secret.
-    let field = if kind == Kind::Secret {
-        "stringData"
-    } else {
-        "data"
+    let field = match kind {
+        ObjectKind::Secret => "stringData",
+        ObjectKind::ConfigMap => "data",
+        ObjectKind::NetworkPolicy => "spec",
     };
     let mut metadata = json!({
         "name": object.key.name,
@@ -49,5 +49,5 @@ fn value(object: &Object) -> Value {
     if !object.annotations.is_empty() {
         metadata["annotations"] = json!(object.annotations);
     }
-    json!({"apiVersion": "v1", "kind": kind.name(), "metadata": metadata, field: data})
+    json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata, field: data})
 }

@@ -1,0 +1,174 @@
+//! `egress: Declared`: the NetworkPolicy that lets an agent's pods reach what its objects
+//! name, and nothing else.
+//!
+//! Reading order: this file (which destinations there are, and the policy of them),
+//! [`destination`] (how one of them is opened), [`extra`] (what a user adds). Not here:
+//! writing the policy, and whether a network plugin enforces it.
+//!
+//! Invariant: whatever cannot be opened narrowly is said; what does not read opens nothing.
+
+mod destination;
+mod extra;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicySpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use toolcrib_crds::{Agent, AuthType, EgressRule};
+use toolcrib_manifest::ProvidersFile;
+
+use self::destination::{Opened, Place};
+use crate::reach::Reach;
+use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Subject, names};
+
+/// What the network of an agent's pods may be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Network {
+    /// No policy of ours.
+    Unrestricted,
+    Declared(Declared),
+    /// Whether there is to be a policy is not known: one that stands, stays.
+    Undecided,
+}
+
+/// A policy, and what it does not narrow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    pub policy: NetworkPolicySpec,
+    /// `surface news: https://news.test`, in order.
+    pub not_narrowed: Vec<String>,
+}
+
+/// What the operator is configured with about networks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkSettings {
+    /// Where the operator runs: its leader's pod answers the link.
+    pub operator_namespace: String,
+    /// Port of the link in that pod.
+    pub link_port: u16,
+    /// Where names are resolved.
+    pub dns: Vec<EgressRule>,
+    /// What is inside the cluster, and so is no destination of a url by name.
+    pub cluster_ranges: Vec<String>,
+}
+
+/// Addresses that belong to nobody outside: private, shared (pods of some clouds),
+/// link-local, loopback.
+const CLUSTER_RANGES: [&str; 9] = [
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "::1/128",
+    "fc00::/7",
+    "fe80::/10",
+];
+
+impl Default for NetworkSettings {
+    /// As the chart installs it.
+    fn default() -> Self {
+        Self {
+            operator_namespace: "toolcrib-system".to_owned(),
+            link_port: 8443,
+            dns: extra::default_dns(),
+            cluster_ranges: CLUSTER_RANGES.map(str::to_owned).into(),
+        }
+    }
+}
+
+/// The policy of one agent. `providers` are those of its files.
+pub(crate) fn declared(
+    inputs: &Inputs,
+    key: &ObjectRef,
+    agent: &Agent,
+    reach: &[Reach<'_>],
+    providers: &ProvidersFile,
+    found: &mut Diagnostics,
+) -> Declared {
+    let settings = &inputs.settings.network;
+    let mut rules: Vec<NetworkPolicyEgressRule> = settings
+        .dns
+        .iter()
+        .filter_map(|rule| extra::rule(rule).ok())
+        .collect();
+    rules.push(destination::link(settings));
+
+    let mut opened: BTreeMap<String, NetworkPolicyEgressRule> = BTreeMap::new();
+    let mut not_narrowed = BTreeSet::new();
+    for place in places(reach, providers) {
+        let Opened { rule, wide } = destination::open(inputs, key, &place);
+        if let Some(why) = wide {
+            found.add(
+                &Subject::new(Kind::Agent, key),
+                "spec.egress",
+                Code::EgressNotNarrowed,
+                format!("{}: {why}", place.who),
+            );
+            not_narrowed.insert(format!("{}: {}", place.who, place.url));
+        }
+        // By text: two surfaces of one Service need one rule.
+        let text = |rule: &NetworkPolicyEgressRule| {
+            serde_json::to_string(rule).expect("a rule is plain data")
+        };
+        opened.extend(rule.map(|rule| (text(&rule), rule)));
+    }
+    rules.extend(opened.into_values());
+
+    for (index, written) in agent.spec.extra_egress.iter().enumerate() {
+        match extra::rule(written) {
+            Ok(rule) => rules.push(rule),
+            Err(finding) => finding
+                .within(&format!("spec.extraEgress[{index}]"))
+                .report(&Subject::new(Kind::Agent, key), found),
+        }
+    }
+    Declared {
+        policy: NetworkPolicySpec {
+            pod_selector: Some(LabelSelector {
+                match_labels: Some(BTreeMap::from([(
+                    names::AGENT_LABEL.to_owned(),
+                    key.name.clone(),
+                )])),
+                match_expressions: None,
+            }),
+            policy_types: Some(vec!["Egress".to_owned()]),
+            egress: Some(rules),
+            ingress: None,
+        },
+        not_narrowed: not_narrowed.into_iter().collect(),
+    }
+}
+
+/// Surfaces within reach, where their tokens come from, and providers or their proxies.
+fn places(reach: &[Reach<'_>], providers: &ProvidersFile) -> Vec<Place> {
+    let mut places = Vec::new();
+    for reach in reach {
+        let surface = reach.resolved.surface;
+        let who = format!("surface {}", reach.resolved.subject.key);
+        if let Ok(address) = &reach.resolved.address {
+            places.push(Place::new(&who, &address.base_url));
+        }
+        let token_url = surface
+            .spec
+            .auth
+            .as_ref()
+            .filter(|auth| auth.kind == Some(AuthType::OAuth))
+            .and_then(|auth| auth.token_url.as_ref());
+        places.extend(token_url.map(|url| Place::new(&who, url)));
+    }
+    for (name, provider) in &providers.providers {
+        let who = format!("provider {name}");
+        match &provider.proxy {
+            Some(proxy) => places.push(Place::new(&who, proxy)),
+            None => places.extend(
+                provider
+                    .endpoints
+                    .iter()
+                    .map(|endpoint| Place::new(&who, &endpoint.base_url)),
+            ),
+        }
+    }
+    places
+}
