@@ -234,6 +234,9 @@ pub struct AgentStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub credentials_revision: Option<String>,
+    /// What the agent's pods may reach. Left out while that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkStatus>,
     /// What the agent's pods have loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsStatus>,
@@ -302,6 +305,22 @@ pub struct WithheldStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,
+}
+
+/// What the agent's pods may reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkStatus {
+    /// The egress in effect, after ToolDefaults. Declared: the NetworkPolicy
+    /// `toolcrib-AGENT` is compiled.
+    pub egress: Egress,
+    /// How many destinations the policy could not narrow to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_narrowed_count: Option<u32>,
+    /// The first 64 of them: their ports are open to every address outside the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 2304)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub not_narrowed: Vec<String>,
 }
 
 /// What the agent's pods have loaded, as they say themselves.

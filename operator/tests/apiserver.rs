@@ -25,6 +25,7 @@ use std::time::Duration;
 use harness::Harness;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -222,6 +223,69 @@ async fn nothing_changes_nothing_is_written() {
     assert!(took < Duration::from_secs(10), "handed over in {took:?}");
     assert_eq!(before, harness.settled().await);
     assert_eq!(harness.metric("writes").await, 0.0);
+    harness.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn declared_egress_is_a_policy_that_comes_changes_and_goes() {
+    let harness = Harness::running().await;
+    harness.apply_example().await;
+    let policies: Api<NetworkPolicy> = harness.api(&harness.pond);
+    let spec = |found: &NetworkPolicy| serde_json::to_value(&found.spec).expect("a spec");
+    let analyst = |egress: &str| {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent", "metadata": {"name": "analyst"},
+            "spec": {"surfaces": [{"name": "trading-api"}], "egress": egress},
+        })
+    };
+    harness.apply(analyst("Declared")).await;
+    let declared = harness
+        .eventually("a policy of the Service's pods", || async {
+            let found = policies
+                .get_opt("toolcrib-analyst")
+                .await
+                .expect("an answer")?;
+            let text = spec(&found).to_string();
+            (text.contains(r#""port":4000"#) && text.contains(r#""toolcrib.dev/leader":"true""#))
+                .then_some(found)
+        })
+        .await;
+    assert_eq!(
+        spec(&declared)["podSelector"],
+        json!({"matchLabels": {"toolcrib.dev/agent": "analyst"}})
+    );
+
+    // Edited by somebody: what was declared comes back.
+    let edit =
+        json!({"spec": {"egress": [{}], "podSelector": {"matchLabels": {"never": "there"}}}});
+    policies
+        .patch(
+            "toolcrib-analyst",
+            &PatchParams::default(),
+            &Patch::Merge(&edit),
+        )
+        .await
+        .expect("edited");
+    harness
+        .eventually("the policy as it was", || async {
+            let found = policies
+                .get_opt("toolcrib-analyst")
+                .await
+                .expect("an answer")?;
+            (spec(&found) == spec(&declared)).then_some(())
+        })
+        .await;
+
+    harness.apply(analyst("Unrestricted")).await;
+    harness
+        .eventually("no policy", || async {
+            let found = policies
+                .get_opt("toolcrib-analyst")
+                .await
+                .expect("an answer");
+            found.is_none().then_some(())
+        })
+        .await;
     harness.end().await;
 }
 

@@ -14,9 +14,9 @@ use toolcrib_manifest::{
 };
 
 use crate::compilation::Files;
-use crate::digest::sha256;
+use crate::digest::{canonical, sha256};
 use crate::materialize::references_of_auth;
-use crate::{Compilation, SecretKeyRef};
+use crate::{Compilation, Network, SecretKeyRef};
 
 /// One thing that an agent can have. The order is that of reports.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -114,6 +114,20 @@ pub(crate) fn holdings(compilation: &Compilation) -> BTreeMap<Item, Facts> {
         }
     }
     items.extend(settings(agent, &tools.policy));
+    let network = match &compilation.network {
+        Network::Unrestricted => "Unrestricted".to_owned(),
+        Network::Declared(declared) => {
+            format!(
+                "Declared {}",
+                sha256(canonical(&declared.policy).as_bytes())
+            )
+        }
+        Network::Undecided => "as it stands".to_owned(),
+    };
+    items.insert(
+        Item::new(ItemKind::Setting, "network"),
+        Facts::from([(VALUE, network)]),
+    );
     items
 }
 

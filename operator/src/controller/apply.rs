@@ -15,8 +15,9 @@ use std::fmt::Debug;
 use base64::Engine as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,6 +26,7 @@ use sha2::{Digest, Sha256};
 use toolcrib_compile::{ObjectRef, Presence, names};
 use toolcrib_crds::Agent;
 
+use super::report::merge_patch;
 use super::stores::{Scoped, Version};
 
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +89,24 @@ pub trait Carrier:
     fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self;
     /// A value as it stands in JSON.
     fn value(bytes: &[u8]) -> Value;
+
+    /// Where the content stands in the object.
+    const FIELD: &'static str = "data";
+
+    /// What must change of [`Carrier::FIELD`], as a merge patch; empty: nothing.
+    fn changes(&self, desired: &BTreeMap<String, Vec<u8>>) -> Map<String, Value> {
+        let content = self.content();
+        let mut data = Map::new();
+        for (key, bytes) in desired {
+            if content.get(key) != Some(bytes) {
+                data.insert(key.clone(), Self::value(bytes));
+            }
+        }
+        for key in content.keys().filter(|key| !desired.contains_key(*key)) {
+            data.insert(key.clone(), Value::Null);
+        }
+        data
+    }
 }
 
 impl Carrier for Secret {
@@ -138,6 +158,92 @@ impl Carrier for ConfigMap {
 
     fn value(bytes: &[u8]) -> Value {
         Value::String(String::from_utf8_lossy(bytes).into_owned())
+    }
+}
+
+/// The one entry of a NetworkPolicy's content.
+const SPEC: &str = "spec";
+
+/// A spec as content.
+pub fn of_spec(spec: &NetworkPolicySpec) -> BTreeMap<String, Vec<u8>> {
+    let text = toolcrib_compile::digest::canonical(spec);
+    BTreeMap::from([(SPEC.to_owned(), text.into_bytes())])
+}
+
+impl Carrier for NetworkPolicy {
+    const KIND: &'static str = "NetworkPolicy";
+    const FIELD: &'static str = SPEC;
+
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        self.spec.as_ref().map(of_spec).unwrap_or_default()
+    }
+
+    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+        let spec = content
+            .get(SPEC)
+            .and_then(|text| serde_json::from_slice(text).ok());
+        Self { metadata, spec }
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap_or_default()
+    }
+
+    fn changes(&self, desired: &BTreeMap<String, Vec<u8>>) -> Map<String, Value> {
+        let tree = |content: &BTreeMap<String, Vec<u8>>| {
+            content
+                .get(SPEC)
+                .map_or(Value::Null, |text| Self::value(text))
+        };
+        match merge_patch(&tree(&self.content()), &tree(desired)) {
+            Some(Value::Object(changes)) => changes,
+            Some(_) | None => Map::new(),
+        }
+    }
+}
+
+/// The policy that is there and ours, if one is: the version to delete.
+pub fn to_remove(
+    table: &Scoped<NetworkPolicy>,
+    owner: &OwnerReference,
+    key: &ObjectRef,
+) -> Option<Version> {
+    match table.look_up(key) {
+        Presence::Present(found) if standing(found.meta(), owner) == Standing::Ours => {
+            Version::of(&*found)
+        }
+        // Somebody else's, or one that nobody can see.
+        Presence::Present(_) | Presence::Absent | Presence::Unknown(_) => None,
+    }
+}
+
+/// Deletes just the version that was watched.
+pub async fn remove<K: Carrier>(
+    client: &Client,
+    key: &ObjectRef,
+    version: Version,
+) -> Result<(), ApplyError> {
+    let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(version.uid),
+            resource_version: Some(version.resource_version),
+        }),
+        ..DeleteParams::background()
+    };
+    match api.delete(&key.name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Err(ApplyError::Stale {
+            kind: K::KIND,
+            key: key.clone(),
+        }),
+        Err(source) => Err(ApplyError::Api {
+            kind: K::KIND,
+            key: key.clone(),
+            operation: "deleted",
+            source,
+        }),
     }
 }
 
@@ -324,19 +430,7 @@ fn metadata(desired: &Desired, owner: &OwnerReference) -> ObjectMeta {
 /// What must change, fenced; `None`: nothing. Data is exactly ours; labels and annotations
 /// that others added stay.
 fn patch<K: Carrier>(found: &K, desired: &Desired) -> Option<Value> {
-    let content = found.content();
-    let mut data = Map::new();
-    for (key, bytes) in &desired.data {
-        if content.get(key) != Some(bytes) {
-            data.insert(key.clone(), K::value(bytes));
-        }
-    }
-    for key in content
-        .keys()
-        .filter(|key| !desired.data.contains_key(*key))
-    {
-        data.insert(key.clone(), Value::Null);
-    }
+    let data = found.changes(&desired.data);
     let labels = differing(found.meta().labels.as_ref(), &desired.labels);
     let annotations = differing(found.meta().annotations.as_ref(), &desired.annotations);
     if data.is_empty() && labels.is_empty() && annotations.is_empty() {
@@ -349,7 +443,7 @@ fn patch<K: Carrier>(found: &K, desired: &Desired) -> Option<Value> {
         },
     });
     for (pointer, field, changes) in [
-        ("", "data", data),
+        ("", K::FIELD, data),
         ("/metadata", "labels", labels),
         ("/metadata", "annotations", annotations),
     ] {
@@ -454,6 +548,29 @@ mod tests {
                 "data": {"TOOLCRIB.md": "new", "skill.reed.md": null},
             })
         );
+    }
+
+    /// A policy whose spec has these members.
+    fn policy(spec: Value) -> NetworkPolicy {
+        serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn a_policy_that_somebody_edited_becomes_ours_again_and_stays_so() {
+        let ours = json!({"podSelector": {"matchLabels": {"toolcrib.dev/agent": "otter"}}, "policyTypes": ["Egress"], "egress": []});
+        let mut edited = ours.clone();
+        edited["podSelector"]["matchLabels"]["never"] = json!("there");
+        edited["ingress"] = json!([{}]);
+        edited["policyTypes"] = json!(["Ingress"]);
+        let desired = policy(ours.clone()).content();
+        let changes = policy(edited.clone()).changes(&desired);
+        assert_eq!(
+            Value::Object(changes.clone()),
+            json!({"podSelector": {"matchLabels": {"never": null}}, "policyTypes": ["Egress"], "ingress": null})
+        );
+        assert!(policy(ours).changes(&desired).is_empty());
+        let made = NetworkPolicy::carrying(ObjectMeta::default(), &desired);
+        assert!(made.changes(&desired).is_empty());
     }
 
     #[test]

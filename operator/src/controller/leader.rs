@@ -53,13 +53,17 @@ pub async fn lead(
         tokio::time::sleep(LOOK).await;
     }
     let listed = async {
-        while !(world.tables.secrets.synced() && world.tables.config_maps.synced()) {
+        let tables = &world.tables;
+        while !(tables.secrets.synced()
+            && tables.config_maps.synced()
+            && tables.network_policies.synced())
+        {
             tokio::time::sleep(LOOK).await;
         }
     };
     if tokio::time::timeout(SECRETS, listed).await.is_err() {
         tracing::warn!(
-            "Secrets or ConfigMaps of some namespace cannot be listed; their references are unknown"
+            "Secrets, ConfigMaps or NetworkPolicies of some namespace cannot be listed; what refers to them is unknown"
         );
     }
     // Certificates first: the link's authority is part of every compiled agent.json.

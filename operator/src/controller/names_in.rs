@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use toolcrib_compile::ObjectRef;
+use toolcrib_compile::{ObjectRef, service_of_url};
 use toolcrib_crds::{
     Agent, FeedRule, ModelProvider, Surface, SurfaceName, TlsSpec, ToolDefaults, ToolGrant,
     ToolRule,
@@ -49,9 +49,29 @@ pub fn surface_config_maps(surface: &Surface) -> BTreeSet<ObjectRef> {
         .collect()
 }
 
-pub fn surface_service(surface: &Surface) -> Option<ObjectRef> {
-    let service = surface.spec.service.as_ref()?;
-    Some(ObjectRef::new(namespace(surface), service.name.clone()))
+/// The Services that a surface leads to: its own, and those that its urls name.
+pub fn surface_services(surface: &Surface) -> BTreeSet<ObjectRef> {
+    let spec = &surface.spec;
+    let own = spec
+        .service
+        .as_ref()
+        .map(|service| ObjectRef::new(namespace(surface), service.name.clone()));
+    let token_url = spec.auth.as_ref().and_then(|auth| auth.token_url.as_ref());
+    let named = spec.url.iter().chain(token_url);
+    own.into_iter()
+        .chain(named.filter_map(|url| service_of_url(url)))
+        .collect()
+}
+
+/// The Services that a provider's urls name.
+pub fn provider_services(provider: &ModelProvider) -> BTreeSet<ObjectRef> {
+    let spec = &provider.spec;
+    spec.endpoints
+        .iter()
+        .map(|endpoint| &endpoint.url)
+        .chain(&spec.proxy)
+        .filter_map(|url| service_of_url(url))
+        .collect()
 }
 
 pub fn agent_surfaces(agent: &Agent) -> BTreeSet<ObjectRef> {

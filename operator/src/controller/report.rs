@@ -195,7 +195,8 @@ where
 }
 
 /// The merge patch that makes `before` into `after`; `None`: they are equal.
-fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
+/// What makes `after` of `before`; `None`: nothing.
+pub(super) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;
     }

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use toolcrib_compile::NetworkSettings;
+use toolcrib_crds::EgressRule;
+
 /// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -61,6 +64,15 @@ pub struct Args {
     /// operator's own.
     #[arg(long, env = "TOOLCRIB_REFUSED_HOSTS", value_delimiter = ',')]
     pub refused_hosts: Vec<String>,
+    /// Where names are resolved, which `egress: Declared` opens to every agent: egress rules
+    /// as in `Agent.spec.extraEgress`, as JSON. Left out: the pods of kube-dns, and the
+    /// cache on the node at 169.254.20.10.
+    #[arg(long, env = "TOOLCRIB_DNS_EGRESS", value_parser = egress_rules)]
+    pub dns_egress: Option<DnsEgress>,
+    /// Ranges of addresses inside the cluster, to which a url by name opens nothing with
+    /// `egress: Declared`, separated by commas. Left out: all private and link-local ones.
+    #[arg(long, env = "TOOLCRIB_CLUSTER_RANGES", value_delimiter = ',')]
+    pub cluster_ranges: Vec<String>,
     /// How many objects are reconciled at a time.
     #[arg(long, env = "TOOLCRIB_WORKERS", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
@@ -73,6 +85,14 @@ pub struct Args {
     /// Seconds after which everything is looked at again without an event.
     #[arg(long, env = "TOOLCRIB_RESYNC_SECONDS", default_value_t = 1800)]
     pub resync_seconds: u64,
+}
+
+/// One value of a flag, not a flag with many values.
+#[derive(Clone, Debug)]
+pub struct DnsEgress(Vec<EgressRule>);
+
+fn egress_rules(text: &str) -> Result<DnsEgress, serde_json::Error> {
+    serde_json::from_str(text).map(DnsEgress)
 }
 
 /// Where the operator may read and write Secrets and ConfigMaps.
@@ -108,6 +128,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     pub link_listen: SocketAddr,
     pub refused_hosts: BTreeSet<String>,
+    pub dns_egress: Vec<EgressRule>,
+    pub cluster_ranges: Vec<String>,
     pub workers: u16,
     pub usage_interval: Duration,
     pub stale_after: Duration,
@@ -143,6 +165,14 @@ impl From<Args> for Settings {
                 .into_iter()
                 .filter(|host| !host.is_empty())
                 .collect(),
+            dns_egress: args
+                .dns_egress
+                .map_or_else(|| NetworkSettings::default().dns, |rules| rules.0),
+            cluster_ranges: if args.cluster_ranges.is_empty() {
+                NetworkSettings::default().cluster_ranges
+            } else {
+                args.cluster_ranges
+            },
             workers: args.workers,
             usage_interval: Duration::from_secs(args.usage_interval_seconds),
             stale_after: Duration::from_secs(args.stale_seconds),

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
 use kube::Resource;
 use toolcrib_compile::{
     Inputs, Kind, ObjectRef, Presence, SecretFacts, ServiceFacts, Settings, Synced, names,
@@ -187,12 +186,7 @@ impl Scope {
         }
         for (key, surface) in &self.surfaces {
             namespaces.insert(key.namespace.clone());
-            if let Some(service) = names_in::surface_service(surface)
-                && let Some(found) = tables.services.get(&service.namespace, &service.name)
-                && let Ok(found) = &found.object
-            {
-                inputs.set_service(service, service_facts(found));
-            }
+            set_services(&mut inputs, tables, names_in::surface_services(surface));
             inputs.set_surface(Arc::clone(surface));
         }
         for grant in self.grants.values() {
@@ -202,6 +196,7 @@ impl Scope {
             inputs.set_defaults(Arc::clone(defaults));
         }
         for provider in self.providers.values() {
+            set_services(&mut inputs, tables, names_in::provider_services(provider));
             inputs.set_provider(Arc::clone(provider));
         }
         for name in namespaces {
@@ -239,15 +234,13 @@ fn readable<K>(objects: &[Arc<Decoded<K>>]) -> Vec<Arc<K>> {
         .collect()
 }
 
-pub(crate) fn service_facts(service: &Service) -> ServiceFacts {
-    let spec = service.spec.as_ref();
-    ServiceFacts {
-        ports: spec
-            .and_then(|spec| spec.ports.as_ref())
-            .into_iter()
-            .flatten()
-            .filter_map(|port| u16::try_from(port.port).ok())
-            .collect(),
-        external_name: spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName"),
+/// What is known of these Services, if they are there.
+fn set_services(inputs: &mut Inputs, tables: &Tables, services: BTreeSet<ObjectRef>) {
+    for service in services {
+        if let Some(found) = tables.services.get(&service.namespace, &service.name)
+            && let Ok(found) = &found.object
+        {
+            inputs.set_service(service, ServiceFacts::from_object(found));
+        }
     }
 }

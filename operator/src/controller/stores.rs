@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Resource;
 use toolcrib_compile::{Kind, ObjectRef, Presence, Synced};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
@@ -23,6 +24,7 @@ pub struct Tables {
     pub pods: Table<MetaOf<Pod>>,
     pub secrets: Scoped<Secret>,
     pub config_maps: Scoped<ConfigMap>,
+    pub network_policies: Scoped<NetworkPolicy>,
 }
 
 impl Tables {
@@ -38,6 +40,7 @@ impl Tables {
             pods: Table::default(),
             secrets: Scoped::new(scope),
             config_maps: Scoped::new(scope),
+            network_policies: Scoped::new(scope),
         }
     }
 
@@ -82,7 +85,7 @@ impl Tables {
     }
 }
 
-/// Metadata of Secrets or ConfigMaps, of the namespaces that the operator has rights in.
+/// Metadata of Secrets, ConfigMaps or NetworkPolicies, of the namespaces that the operator has rights in.
 #[derive(Debug)]
 pub enum Scoped<K> {
     Cluster(Table<MetaOf<K>>),

@@ -11,6 +11,7 @@ use futures::StreamExt;
 use http::HeaderValue;
 use http::header::ACCEPT;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::client::Body;
 use kube::{Api, Client, Resource};
 use kube_runtime::{WatchStreamExt, watcher};
@@ -59,6 +60,10 @@ pub fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
     }
     for (namespace, table) in world.tables.config_maps.each() {
         let api: Api<MetaOf<ConfigMap>> = scoped(&metadata, namespace);
+        task(world, tasks, api, all(), &table);
+    }
+    for (namespace, table) in world.tables.network_policies.each() {
+        let api: Api<MetaOf<NetworkPolicy>> = scoped(&metadata, namespace);
         task(world, tasks, api, all(), &table);
     }
 }

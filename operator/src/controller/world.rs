@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Client, Resource};
 use rustls::sign::CertifiedKey;
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_manifest::{Digests, LinkConfig};
 
-use super::apply::Applied;
+use super::apply::{Applied, Carrier};
 use super::events::Events;
 use super::queue::Queue;
 use super::readers::Readers;
@@ -46,7 +47,8 @@ pub struct World {
 #[derive(Debug, Default)]
 pub struct Memory {
     pub agents: HashMap<ObjectRef, AgentMemory>,
-    pub applied: HashMap<ObjectRef, Applied>,
+    /// What was last found in place, by kind and name.
+    pub applied: HashMap<(&'static str, ObjectRef), Applied>,
     /// Findings that stand, by the object they were reported for.
     pub findings: HashMap<Work, BTreeSet<String>>,
 }
@@ -144,6 +146,12 @@ impl World {
         toolcrib_compile::Settings {
             link: self.link(),
             refused_hosts,
+            network: toolcrib_compile::NetworkSettings {
+                operator_namespace: self.settings.namespace.clone(),
+                link_port: self.settings.link_listen.port(),
+                dns: self.settings.dns_egress.clone(),
+                cluster_ranges: self.settings.cluster_ranges.clone(),
+            },
         }
     }
 
@@ -174,11 +182,14 @@ impl World {
             }
             "Secret" => {
                 self.readers.secrets.forget(&key);
-                self.memory().applied.remove(&key);
+                self.memory().applied.remove(&(Secret::KIND, key));
             }
             "ConfigMap" => {
                 self.readers.config_maps.forget(&key);
-                self.memory().applied.remove(&key);
+                self.memory().applied.remove(&(ConfigMap::KIND, key));
+            }
+            "NetworkPolicy" => {
+                self.memory().applied.remove(&(NetworkPolicy::KIND, key));
             }
             _ => {}
         }

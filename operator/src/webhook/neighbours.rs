@@ -19,14 +19,13 @@ use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use toolcrib_compile::{Inputs, Kind, ObjectRef, Settings, Synced, names};
+use toolcrib_compile::{Inputs, Kind, ObjectRef, ServiceFacts, Settings, Synced, names};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::agents::Agents;
 use super::object::Object;
 use crate::controller::decode::Decoded;
 use crate::controller::names_in;
-use crate::controller::snapshot::service_facts;
 
 /// Agents whose answer is compared. A surface that a whole cluster uses is `kubectl
 /// toolcrib plan`'s, which has time.
@@ -137,9 +136,9 @@ pub async fn neighbours(
     let mut services: BTreeSet<ObjectRef> = surfaces
         .iter()
         .filter_map(|(_, surface)| surface.object.as_ref().ok())
-        .filter_map(|surface| names_in::surface_service(surface))
+        .flat_map(|surface| names_in::surface_services(surface))
         .collect();
-    services.extend(versions.iter().filter_map(|object| object.service()));
+    services.extend(versions.iter().flat_map(|object| object.services()));
     let services = get_all::<Service>(client, services).await?;
     let foreign = surfaces
         .iter()
@@ -162,7 +161,7 @@ pub async fn neighbours(
     }
     for (service, found) in services {
         if let Ok(found) = &found.object {
-            inputs.set_service(service, service_facts(found));
+            inputs.set_service(service, ServiceFacts::from_object(found));
         }
     }
     for agent in others.into_values() {

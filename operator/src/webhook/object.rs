@@ -117,13 +117,11 @@ impl Object {
         }
     }
 
-    pub fn service(&self) -> Option<ObjectRef> {
+    pub fn services(&self) -> BTreeSet<ObjectRef> {
         match self {
-            Self::Surface(surface) => names_in::surface_service(surface),
-            Self::Agent(_)
-            | Self::ToolGrant(_)
-            | Self::ToolDefaults(_)
-            | Self::ModelProvider(_) => None,
+            Self::Surface(surface) => names_in::surface_services(surface),
+            Self::ModelProvider(provider) => names_in::provider_services(provider),
+            Self::Agent(_) | Self::ToolGrant(_) | Self::ToolDefaults(_) => BTreeSet::new(),
         }
     }
 }

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use toolcrib_compile::NetworkSettings;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
 use toolcrib_operator::controller::{self, SecretScope, Settings};
 use toolcrib_operator::lease::Timing;
@@ -220,6 +221,8 @@ impl Harness {
                 free_port()
             },
             refused_hosts: Default::default(),
+            dns_egress: NetworkSettings::default().dns,
+            cluster_ranges: NetworkSettings::default().cluster_ranges,
             workers: self.workers,
             usage_interval: Duration::from_secs(300),
             stale_after: Duration::from_secs(120),

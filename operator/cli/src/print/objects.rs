@@ -11,7 +11,8 @@ pub fn objects(objects: &[Object], format: Format) -> anyhow::Result<String> {
     let values = objects.iter().map(value);
     match format {
         Format::Json => {
-            let list = json!({"apiVersion": kind.api_version(), "kind": "List", "items": values.collect::<Vec<_>>()});
+            let list =
+                json!({"apiVersion": "v1", "kind": "List", "items": values.collect::<Vec<_>>()});
             Ok(serde_json::to_string_pretty(&list)? + "\n")
         }
         Format::Yaml | Format::Table => {

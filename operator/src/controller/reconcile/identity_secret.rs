@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
 use kube::Resource;
 use toolcrib_compile::{Compilation, ObjectRef, Presence, Role, identity::runner_tokens, names};
 use toolcrib_crds::Agent;
@@ -17,7 +18,7 @@ use toolcrib_manifest::RunnerToken;
 use super::ReconcileError;
 use super::objects::put;
 use super::{pods, secrets};
-use crate::controller::apply::{self, ApplyError, Desired, Standing};
+use crate::controller::apply::{self, ApplyError, Carrier, Desired, Standing};
 use crate::controller::identity::{Identity, identity, look_again};
 use crate::controller::world::World;
 
@@ -109,7 +110,10 @@ async fn current(
             }))
         }
         Presence::Absent => {
-            let made = world.memory().applied.contains_key(key);
+            let made = world
+                .memory()
+                .applied
+                .contains_key(&(Secret::KIND, key.clone()));
             if made && secrets::find(world, key).await?.is_some() {
                 // Another token now would lock out whoever got the one made a moment ago.
                 return Err(ReconcileError::NotSynced);

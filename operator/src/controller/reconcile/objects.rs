@@ -1,4 +1,5 @@
-//! What is written for an Agent: its identity, the mediator's files, and what is published.
+//! What is written for an Agent: its identity, the mediator's files, what is published, and
+//! its pods' NetworkPolicy.
 //!
 //! Here: the order of the writes, and what one that fails means for the next. Not here:
 //! what the objects hold (`toolcrib_compile`) and how one is applied.
@@ -9,7 +10,8 @@
 
 use std::time::Duration;
 
-use toolcrib_compile::{Compilation, Materialized, Role, materialize};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use toolcrib_compile::{Compilation, Materialized, Network, ObjectRef, Role, materialize};
 use toolcrib_crds::Agent;
 
 use super::ReconcileError;
@@ -83,6 +85,9 @@ async fn apply_all(
                 .map(|(k, text)| (k, text.into_bytes()))
                 .collect(),
         };
+        if let Some(spec) = &object.spec {
+            desired.data = apply::of_spec(spec);
+        }
         let result = match object.role {
             Role::Identity => continue,
             Role::Mediator => {
@@ -93,11 +98,43 @@ async fn apply_all(
             Role::Manifest | Role::Context => {
                 put(world, &world.tables.config_maps, agent, &desired).await
             }
+            Role::Network => put(world, &world.tables.network_policies, agent, &desired).await,
         };
         if let Err(error) = result {
             errors.push(error);
         }
     }
+    match compiled.network {
+        Network::Declared(_) | Network::Undecided => {}
+        Network::Unrestricted => {
+            if let Err(error) = remove_policy(world, agent, compiled).await {
+                errors.push(error);
+            }
+        }
+    }
+}
+
+/// An agent that is no longer restricted has no policy of ours.
+async fn remove_policy(
+    world: &World,
+    agent: &Agent,
+    compiled: &Compilation,
+) -> Result<(), ReconcileError> {
+    let key = ObjectRef::new(
+        compiled.agent.namespace.clone(),
+        Role::Network.object_name(&compiled.agent.name),
+    );
+    let table = &world.tables.network_policies;
+    let Some(version) = apply::to_remove(table, &apply::owner(agent), &key) else {
+        return Ok(());
+    };
+    if !world.leading() {
+        return Err(ReconcileError::NotLeading);
+    }
+    apply::remove::<NetworkPolicy>(&world.client, &key, version).await?;
+    world.metrics.wrote(NetworkPolicy::KIND, "delete");
+    tracing::info!(object = %key, kind = NetworkPolicy::KIND, "deleted");
+    Ok(())
 }
 
 /// Applies one object and remembers what is in place.
@@ -107,14 +144,15 @@ pub(super) async fn put<K: Carrier>(
     agent: &Agent,
     desired: &Desired,
 ) -> Result<(), ReconcileError> {
-    let last: Option<Applied> = world.memory().applied.get(&desired.key).cloned();
+    let memory_key = (K::KIND, desired.key.clone());
+    let last: Option<Applied> = world.memory().applied.get(&memory_key).cloned();
     let owner = apply::owner(agent);
     if !world.leading() {
         return Err(ReconcileError::NotLeading);
     }
     let (verb, applied) =
         apply::apply(&world.client, table, &owner, desired, last.as_ref()).await?;
-    world.memory().applied.insert(desired.key.clone(), applied);
+    world.memory().applied.insert(memory_key, applied);
     match verb {
         Verb::Unchanged => {}
         Verb::Created => {

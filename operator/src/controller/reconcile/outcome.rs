@@ -83,6 +83,7 @@ pub(super) async fn report(
         tools: &tools,
         withheld: &withheld,
         diagnostics: &compiled.diagnostics,
+        network: &compiled.network,
         digests,
         kept: wrote
             .materialized

@@ -1,11 +1,15 @@
-//! Whom a change of a Service, Secret, ConfigMap, Pod or Namespace concerns.
+//! Whom a change of a Service, Secret, ConfigMap, NetworkPolicy, Pod or Namespace concerns.
 //!
 //! Not here: the API's own kinds.
 //!
 //! Invariant: what nobody refers to, and is no agent's own, concerns nobody, however often it
 //! changes.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use toolcrib_compile::{ObjectRef, names};
 
@@ -28,13 +32,16 @@ impl Concerns for Decoded<Service> {
             return related;
         }
         let service = here(change);
-        users_of(
-            tables,
-            &change.namespace,
-            |surface| names_in::surface_service(surface).as_ref() == Some(&service),
-            |_| false,
-            &mut related,
-        );
+        // A url may name a Service of any namespace.
+        for namespace in naming_namespaces(tables) {
+            users_of(
+                tables,
+                &namespace,
+                |surface| names_in::surface_services(surface).contains(&service),
+                |provider| names_in::provider_services(provider).contains(&service),
+                &mut related,
+            );
+        }
         related
     }
 }
@@ -94,6 +101,14 @@ impl Concerns for MetaOf<ConfigMap> {
     }
 }
 
+impl Concerns for MetaOf<NetworkPolicy> {
+    fn concerns(change: &Change<Self>, _: &Tables) -> Related {
+        let mut related = Related::new();
+        compiled_for(change.old.as_deref(), change.new.as_deref(), &mut related);
+        related
+    }
+}
+
 impl Concerns for MetaOf<Pod> {
     fn concerns(change: &Change<Self>, _: &Tables) -> Related {
         let label = |pod: &Self| {
@@ -143,9 +158,21 @@ impl Concerns for MetaOf<Namespace> {
     }
 }
 
+/// Namespaces with surfaces or providers.
+fn naming_namespaces(tables: &Tables) -> BTreeSet<String> {
+    let of = |meta: &ObjectMeta| meta.namespace.clone().unwrap_or_default();
+    let surfaces = tables.surfaces.all();
+    let providers = tables.providers.all();
+    surfaces
+        .iter()
+        .map(|surface| of(surface.meta()))
+        .chain(providers.iter().map(|provider| of(provider.meta())))
+        .collect()
+}
+
 /// The agent that an object of ours was compiled for.
 fn compiled_for(old: Option<&impl Resource>, new: Option<&impl Resource>, related: &mut Related) {
-    let mut add = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+    let mut add = |meta: &ObjectMeta| {
         let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
         if let Some(agent) = label(names::COMPILED_FOR_LABEL) {
             let namespace = meta.namespace.clone().unwrap_or_default();

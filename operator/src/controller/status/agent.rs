@@ -6,10 +6,10 @@
 //! Invariant: digests name what is in place, not what failed to be put there.
 
 use jiff::Timestamp;
-use toolcrib_compile::{CredentialKind, Diagnostic, Severity, ToolSummary, Withheld};
+use toolcrib_compile::{CredentialKind, Diagnostic, Network, Severity, ToolSummary, Withheld};
 use toolcrib_crds::{
-    AgentStatus, ConditionStatus, ConditionType, GrantName, Mode, StateReason, Tier, ToolStatus,
-    WithheldStatus,
+    AgentStatus, ConditionStatus, ConditionType, Egress, GrantName, Mode, NetworkStatus,
+    StateReason, Tier, ToolStatus, WithheldStatus,
 };
 use toolcrib_manifest::{Digests, Usage};
 
@@ -37,6 +37,7 @@ pub struct AgentFacts<'a> {
     pub tools: &'a [ToolSummary],
     pub withheld: &'a [Withheld],
     pub diagnostics: &'a [Diagnostic],
+    pub network: &'a Network,
     /// What was compiled; `None` when nothing could be.
     pub digests: Option<&'a Digests>,
     /// References whose last known value stands in.
@@ -61,6 +62,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         withheld: facts.withheld.iter().take(LISTED).map(withheld).collect(),
         manifest_digest: before.manifest_digest.clone(),
         credentials_revision: before.credentials_revision.clone(),
+        network: network(facts.network),
         pods: Some(pods(&facts.pods)),
         usage: usage(before.usage.as_ref(), facts.usage.as_ref(), now),
         conditions: before.conditions,
@@ -174,6 +176,25 @@ fn tool(tool: &ToolSummary) -> ToolStatus {
     }
 }
 
+/// `None`: not known.
+fn network(network: &Network) -> Option<NetworkStatus> {
+    let (egress, wide) = match network {
+        Network::Undecided => return None,
+        Network::Unrestricted => (Egress::Unrestricted, None),
+        Network::Declared(declared) => (Egress::Declared, Some(&declared.not_narrowed)),
+    };
+    Some(NetworkStatus {
+        egress,
+        not_narrowed_count: wide.map(|wide| count(wide.len())),
+        not_narrowed: wide
+            .into_iter()
+            .flatten()
+            .take(LISTED)
+            .map(|place| cut(place, 2304))
+            .collect(),
+    })
+}
+
 fn withheld(withheld: &Withheld) -> WithheldStatus {
     WithheldStatus {
         name: cut(&withheld.what, 256),
@@ -213,6 +234,7 @@ mod tests {
             tools: &[],
             withheld: &[],
             diagnostics: &[],
+            network: &Network::Unrestricted,
             digests: Some(&digests),
             kept: Vec::new(),
             written: Written::Done,
@@ -277,6 +299,7 @@ mod tests {
             tools: &[],
             withheld: &[],
             diagnostics: &[],
+            network: &Network::Unrestricted,
             digests: None,
             kept: Vec::new(),
             written: Written::Failed("why".into()),
