@@ -14,6 +14,7 @@ use crate::link::LinkStatus;
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::outbound::Outbound;
+use crate::telemetry::Telemetry;
 use crate::tools::oauth::Tokens;
 
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub struct App {
     pub current: Arc<Current>,
     pub metrics: Arc<Metrics>,
     pub link: LinkStatus,
+    pub telemetry: Telemetry,
     pub outbound: Arc<Outbound>,
     /// Access tokens of services.
     pub tokens: Arc<Tokens>,

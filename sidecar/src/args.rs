@@ -1,5 +1,5 @@
-//! The command line. Every flag has a `TOOLCRIB_*` twin in the environment; a flag wins,
-//! since other webhooks edit a pod's env. No secret is ever a flag or a variable: both
+//! The command line. Every flag has a `TOOLCRIB_*` twin in the environment, but for the one
+//! whose variable is OpenTelemetry's own; a flag wins, since other webhooks edit a pod's env. No secret is ever a flag or a variable: both
 //! can be read from outside the process.
 
 use std::net::SocketAddr;
@@ -58,6 +58,9 @@ pub struct ServeArgs {
     /// Put the bodies of requests and responses on stdout too.
     #[arg(long, env = "TOOLCRIB_RECORD_BODIES")]
     pub record_bodies: bool,
+    /// Base URL of an OpenTelemetry receiver (OTLP over HTTP) for spans; empty: none.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = otlp_endpoint)]
+    pub otlp_endpoint: Option<Endpoint>,
     /// Let names of services resolve to this machine.
     #[arg(long, env = "TOOLCRIB_ALLOW_LOCAL")]
     pub allow_local: bool,
@@ -81,6 +84,28 @@ pub struct ProbeArgs {
 
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Where spans go; `None` inside: nowhere, and no variable has a say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(pub Option<String>);
+
+fn otlp_endpoint(text: &str) -> Result<Endpoint, String> {
+    if text.is_empty() {
+        return Ok(Endpoint(None));
+    }
+    let plain = url::Url::parse(text).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none()
+    });
+    if plain {
+        Ok(Endpoint(Some(text.to_string())))
+    } else {
+        Err("must be an http or https URL without credentials, like http://collector:4318".into())
+    }
 }
 
 /// `15s`, `500ms`, `2m`: one whole number and one unit.
@@ -132,6 +157,23 @@ mod tests {
         assert!(parse("toolcrib-sidecar probe --live").is_ok());
         assert!(parse("toolcrib-sidecar probe").is_err());
         assert!(parse("toolcrib-sidecar probe --ready --live").is_err());
+    }
+
+    #[test]
+    fn an_otlp_endpoint_is_a_plain_url_or_nothing() {
+        let parse = |text: &str| otlp_endpoint(text).map(|it| it.0);
+        assert_eq!(parse(""), Ok(None));
+        let fine = "http://collector.pond.svc:4318";
+        assert_eq!(parse(fine), Ok(Some(fine.to_string())));
+        for bad in [
+            "collector:4318",
+            "grpc://a:1",
+            "http://me:secret@a",
+            "http://a?b",
+            "http://a#b",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -14,7 +14,8 @@ use toolcrib_mediation::{ClawId, RunnerCode, RunnerError};
 use crate::config::{Effective, Unavailable, Version};
 use crate::history::line::Who;
 use crate::identity::Runner;
-use crate::model::{PolicyError, Prepared, candidates};
+use crate::model::{Candidate, PolicyError, Prepared, candidates};
+use crate::telemetry::Trace;
 
 /// A request that was let in. Its permits are held until its record is written.
 #[derive(Debug)]
@@ -34,6 +35,9 @@ pub struct Asked {
     pub started: Instant,
     /// Time that was spent waiting for feeds, which is nobody's overhead.
     pub waited_for_feeds: Duration,
+    pub trace: Trace,
+    /// What was noticed before the turn began: codes.
+    pub noticed: Vec<&'static str>,
     pub permits: Vec<OwnedSemaphorePermit>,
 }
 
@@ -80,6 +84,11 @@ pub struct Preparation {
 }
 
 impl Preparation {
+    /// Who is asked first.
+    pub fn first(&self) -> Option<&Candidate> {
+        self.candidates.first().map(|it| &it.candidate)
+    }
+
     pub fn providers(&self) -> &BTreeMap<String, Provider> {
         &self.version.providers
     }

@@ -30,5 +30,6 @@ pub mod process;
 pub mod record;
 pub mod routes;
 pub mod server;
+pub mod telemetry;
 pub mod tools;
 pub mod turn;

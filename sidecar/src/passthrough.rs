@@ -64,12 +64,17 @@ pub async fn pass(
         },
     };
     let waiting = Instant::now();
+    let span = asked.trace.chat(prepared.first());
     let answered = tokio::select! {
         biased;
         stopped = stopped(&app, &asked, &mut changes, &to_runner) => Err(stopped),
         answered = app.models.stream(&app.outbound, model_request) => Ok(answered),
     };
     let waited = waiting.elapsed();
+    match &answered {
+        Ok(answered) => span.replied(answered.as_ref().map(|stream| &stream.candidate)),
+        Err(_) => drop(span),
+    }
     let (passed, last) = match answered {
         Ok(Ok(stream)) => {
             let mut passing = Passing {
@@ -94,6 +99,7 @@ pub async fn pass(
         }
     };
     let (usage, kept) = passed.along.finish();
+    asked.trace.used(usage);
     let turn = TurnRecord {
         status: match passed.error {
             None => RecordStatus::Ok,

@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::asked::Asked;
 use crate::history::TurnLines;
 use crate::history::line::{Bodies, TurnLine, body, escaped};
+use crate::telemetry::spans::Root;
 
 /// How a request ended.
 #[derive(Debug)]
@@ -43,6 +44,17 @@ pub fn refused(error: &RunnerError) -> TurnRecord {
 /// side effect has its intent line already.
 pub async fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
     let duration = asked.started.elapsed();
+    let mut noticed = None;
+    if !asked.noticed.is_empty() {
+        let mut record = ended.record.clone();
+        let codes = asked.noticed.iter().map(ToString::to_string);
+        record.interventions.splice(0..0, codes);
+        noticed = Some(record);
+    }
+    let ended = Ended {
+        record: noticed.as_ref().unwrap_or(ended.record),
+        ..ended
+    };
     let lines = lines(app, asked, &ended, duration);
     if let Err(error) = app.history.turn(lines).await {
         tracing::error!(
@@ -52,6 +64,26 @@ pub async fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
         );
     }
     count(app, asked, &ended, duration);
+    app.telemetry
+        .export(&asked.trace, |took| root(asked, &ended, took));
+}
+
+fn root(asked: &Asked, ended: &Ended<'_>, took: Duration) -> Root {
+    Root {
+        agent: asked.agent.agent.clone(),
+        agent_id: asked.claw_id.clone(),
+        namespace: asked.agent.namespace.clone(),
+        request_id: asked.id.clone(),
+        dialect: asked.dialect,
+        model: ended.served_by.map(|(model, _)| model.to_string()),
+        prompt_tokens: ended.record.usage.prompt_tokens,
+        completion_tokens: ended.record.usage.completion_tokens,
+        rounds: ended.record.tool_trace.len(),
+        interventions: ended.record.interventions.clone(),
+        http_status: ended.http_status,
+        error: ended.record.error.map(str::to_string),
+        took,
+    }
 }
 
 fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> TurnLines {

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode};
-use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig};
+use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig, claimed_calls};
 
 use crate::app::App;
 use crate::asked::{Asked, Preparation, prepare, unauthorized};
@@ -25,6 +25,9 @@ use crate::outgoing;
 use crate::passthrough;
 use crate::record::{self, Ended};
 use crate::turn::Drive;
+
+/// The runner's history speaks of managed calls, which no runner is ever shown.
+const FABRICATED: &str = "fabricated_history";
 
 pub fn router(app: Arc<App>) -> Router {
     let model = |dialect| {
@@ -92,6 +95,8 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
         agent,
         pod: app.settings.pod.clone(),
         headers: headers::upstream(request.headers()),
+        noticed: Vec::new(),
+        trace: app.telemetry.trace(request.headers()),
         model: None,
         tools_count: 0,
         started,
@@ -175,6 +180,9 @@ async fn begin(
         return Ok(Begun::Pass(Box::new(request), prepared));
     }
     asked.tools_count = presented.len();
+    if claimed_calls(&request, &presented) > 0 {
+        asked.noticed.push(FABRICATED);
+    }
     let insertions = app.continuity.insertions(&request, &presented)?;
     let (turn, effects) = Turn::start(TurnConfig {
         request,

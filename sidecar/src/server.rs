@@ -21,6 +21,8 @@ use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::outbound::{LocalNames, Outbound};
+use crate::telemetry::Telemetry;
+use crate::telemetry::export::Exporter;
 use crate::tools::oauth::Tokens;
 use crate::{admin, connections, routes};
 
@@ -91,7 +93,12 @@ impl Server {
         let metrics = Arc::new(Metrics::default());
         let outbound = Arc::new(Outbound::new(local));
         let tokens = Arc::new(Tokens::new(current.clone(), outbound.clone()));
+        let endpoint = args.otlp_endpoint.as_ref().and_then(|it| it.0.as_deref());
+        let exporter = endpoint.map(|endpoint| {
+            Exporter::start(endpoint, &args.pod, outbound.clone(), metrics.clone())
+        });
         let app = Arc::new(App {
+            telemetry: Telemetry { exporter },
             feeds: Feeds::new(
                 current.clone(),
                 outbound.clone(),
@@ -200,6 +207,11 @@ impl Server {
             serving.abort();
         }
         admin.abort();
+        if let Some(exporter) = &app.telemetry.exporter
+            && tokio::time::timeout(FLUSH, exporter.close()).await.is_err()
+        {
+            tracing::warn!("the receiver of spans is slow; the last ones are lost");
+        }
         let flush = tokio::task::spawn_blocking(move || {
             app.history.close();
             drop(watch);

@@ -138,7 +138,10 @@ impl Drive {
                     deadline,
                 },
             };
-            Happened::Model(Box::new(app.models.whole(&app.outbound, request).await))
+            let span = asked.trace.chat(prepared.first());
+            let result = app.models.whole(&app.outbound, request).await;
+            span.replied(result.as_ref().map(|reply| &reply.candidate));
+            Happened::Model(Box::new(result))
         }
         .boxed()
     }
@@ -148,7 +151,9 @@ impl Drive {
         let timeout = self.turn.tool_timeout(asked.started.elapsed());
         async move {
             let began = Instant::now();
+            let span = asked.trace.tool(&call);
             let outcome = dispatch(&app, &asked, &call, timeout).await;
+            span.finished(&outcome);
             count(&app, &outcome);
             Happened::Tool(Event::ToolFinished {
                 call: call.id(),
@@ -170,7 +175,10 @@ impl Drive {
                 let provider = reply.candidate.provider.clone();
                 self.served_by = Some((reply.candidate.reference(), reply.key));
                 match Reply::decode(self.asked.dialect, reply.body) {
-                    Ok(reply) => Event::Replied(reply),
+                    Ok(reply) => {
+                        self.asked.trace.used(reply.usage());
+                        Event::Replied(reply)
+                    }
                     Err(error) => {
                         self.app.metrics.model_call(&provider, "malformed", None);
                         Event::ModelFailed(ModelFailure::Malformed(error))

@@ -120,6 +120,13 @@ impl Presented {
             .collect()
     }
 
+    /// Each tool's alias and canonical name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.tools
+            .iter()
+            .map(|(alias, tool)| (alias.as_str(), tool.name()))
+    }
+
     fn free_alias(&self, canonical: &str) -> String {
         let taken = |name: &String| self.runner.contains(name) || self.by_alias.contains_key(name);
         let first = alias(canonical);

@@ -21,7 +21,7 @@ const HOP_BY_HOP: [&str; 10] = [
 
 /// Who the runner is, or whose account it would like to spend from: the credential that
 /// we put on decides both.
-const OF_THE_RUNNER: [&str; 12] = [
+const OF_THE_RUNNER: [&str; 15] = [
     "host",
     "authorization",
     "x-api-key",
@@ -34,6 +34,10 @@ const OF_THE_RUNNER: [&str; 12] = [
     "origin",
     "openai-organization",
     "openai-project",
+    // A trace is between the runner and whom its operators chose.
+    "traceparent",
+    "tracestate",
+    "baggage",
 ];
 
 /// Prefixes of what is ours, and of what another proxy would say of the runner.

@@ -2,6 +2,7 @@
 //! with a stdout that nobody reads.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use crate::support::{Answer, DEADLINE, Fake, Files, RUNNER, Wire, no_tls, within};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_toolcrib-sidecar");
 
 /// A mediator in a process of its own, with its model and its service.
 pub struct Mediator {
@@ -36,15 +39,27 @@ impl Mediator {
         prepare: impl FnOnce(&TempDir),
         command: impl FnOnce(&mut Command),
     ) -> Mediator {
+        Self::start_as(Path::new(PROGRAM), wire, prepare, |_| {}, command).await
+    }
+
+    /// The same from a copy of the program, with files that somebody else can read.
+    pub async fn start_as(
+        program: &Path,
+        wire: Wire,
+        prepare: impl FnOnce(&TempDir),
+        publish: impl FnOnce(&Files),
+        command: impl FnOnce(&mut Command),
+    ) -> Mediator {
         let model = Fake::start().await;
         let desk = Fake::start().await;
         let mut files = Files::new(&model.url(), &desk.url());
         files.speak(wire.0);
         files.publish();
+        publish(&files);
         let history = tempfile::tempdir().unwrap();
         prepare(&history);
         let stderr = history.path().join("stderr");
-        let (child, listen, admin) = spawn(&files, &history, &stderr, command).await;
+        let (child, listen, admin) = spawn(program, &files, &history, &stderr, command).await;
         Mediator {
             child,
             listen,
@@ -65,7 +80,14 @@ impl Mediator {
 
     /// Another process on the same files, as the kubelet makes one.
     async fn again(&mut self) {
-        let (child, listen, admin) = spawn(&self.files, &self.history, &self.stderr, |_| {}).await;
+        let (child, listen, admin) = spawn(
+            Path::new(PROGRAM),
+            &self.files,
+            &self.history,
+            &self.stderr,
+            |_| {},
+        )
+        .await;
         (self.child, self.listen, self.admin) = (child, listen, admin);
     }
 
@@ -144,13 +166,14 @@ pub async fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
 }
 
 async fn spawn(
+    program: &Path,
     files: &Files,
     history: &TempDir,
-    stderr: &std::path::Path,
+    stderr: &Path,
     change: impl FnOnce(&mut Command),
 ) -> (Child, String, String) {
     let log = std::fs::File::create(stderr).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolcrib-sidecar"));
+    let mut command = Command::new(program);
     command
         .arg("--config-dir")
         .arg(files.dir())

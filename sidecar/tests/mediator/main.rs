@@ -13,6 +13,8 @@ mod link;
 mod passthrough;
 mod probe;
 mod record;
+mod security;
 mod swaps;
+mod telemetry;
 mod tools;
 mod turns;

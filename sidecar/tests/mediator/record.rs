@@ -86,7 +86,12 @@ async fn the_intent_is_on_disk_before_the_call_leaves() {
         (&lines[0]["kind"], &lines[0]["name"]),
         (&json!("intent"), &json!("desk.order"))
     );
-    assert_eq!(world.stdout.text().lines().count(), 1);
+    within("stdout", async {
+        while world.stdout.text().lines().count() != 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     running.abort();
 }
 

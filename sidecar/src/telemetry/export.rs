@@ -1,0 +1,207 @@
+//! Spans on their way to a receiver of OTLP over HTTP: a bounded queue and one task.
+//!
+//! A receiver that is slow or gone costs nobody a request: what does not fit is dropped and
+//! counted. At the end what is queued is sent, within a bound.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::spans::text;
+use crate::metrics::Metrics;
+use crate::outbound::Outbound;
+
+/// Requests whose spans wait.
+const QUEUE: usize = 128;
+/// Spans of one message; a request's are not split.
+const BATCH: usize = 512;
+/// The first span of a message waits for others no longer than this.
+const GATHER: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Of one message, where the receiver may want it later.
+const ATTEMPTS: u32 = 3;
+
+/// The queue's end that takes. Dropping it ends the task when all is sent.
+#[derive(Debug)]
+pub struct Exporter {
+    queue: Mutex<Option<mpsc::Sender<Vec<Span>>>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Exporter {
+    /// `endpoint` is the base URL of OTLP, to which `/v1/traces` is joined. Must be called
+    /// within a runtime.
+    pub fn start(
+        endpoint: &str,
+        pod: &str,
+        outbound: Arc<Outbound>,
+        metrics: Arc<Metrics>,
+    ) -> Exporter {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let sender = Sender {
+            url: format!("{}/v1/traces", endpoint.trim_end_matches('/')),
+            resource: resource(pod),
+            outbound,
+            metrics: metrics.clone(),
+        };
+        Exporter {
+            queue: Mutex::new(Some(queue)),
+            task: Mutex::new(Some(tokio::spawn(sender.run(waiting)))),
+            metrics,
+        }
+    }
+
+    /// Never waits.
+    pub fn offer(&self, spans: Vec<Span>) {
+        let count = spans.len();
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = queue
+            .as_ref()
+            .is_some_and(|queue| queue.try_send(spans).is_ok());
+        if !taken {
+            self.metrics.spans("dropped", count);
+        }
+    }
+
+    /// Sends what is queued. The caller bounds it.
+    pub async fn close(&self) {
+        drop(
+            self.queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let task = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(task) = task
+            && task.await.is_err()
+        {
+            tracing::error!("the exporter of spans panicked");
+        }
+    }
+}
+
+fn resource(pod: &str) -> Resource {
+    let mut attributes = vec![
+        text("service.name", "toolcrib-mediator"),
+        text("service.version", env!("CARGO_PKG_VERSION")),
+    ];
+    if !pod.is_empty() {
+        attributes.push(text("k8s.pod.name", pod));
+    }
+    Resource {
+        attributes,
+        ..Resource::default()
+    }
+}
+
+struct Sender {
+    url: String,
+    resource: Resource,
+    outbound: Arc<Outbound>,
+    metrics: Arc<Metrics>,
+}
+
+/// Why a message did not arrive.
+enum Failure {
+    /// It may, later.
+    Passing(String),
+    Final(String),
+}
+
+impl Sender {
+    async fn run(self, mut queue: mpsc::Receiver<Vec<Span>>) {
+        while let Some(first) = queue.recv().await {
+            let mut spans = first;
+            let until = Instant::now() + GATHER;
+            while spans.len() < BATCH {
+                match tokio::time::timeout_at(until, queue.recv()).await {
+                    Ok(Some(more)) => spans.extend(more),
+                    // Time is up, or nothing more will come.
+                    Ok(None) | Err(_) => break,
+                }
+            }
+            self.send(spans, &queue).await;
+        }
+    }
+
+    async fn send(&self, spans: Vec<Span>, queue: &mpsc::Receiver<Vec<Span>>) {
+        let count = spans.len();
+        let body = self.message(spans);
+        for attempt in 1.. {
+            let error = match self.attempt(body.clone()).await {
+                Ok(()) => {
+                    self.metrics.spans("exported", count);
+                    return;
+                }
+                // At the end nobody waits for a receiver to recover.
+                Err(Failure::Passing(_)) if attempt < ATTEMPTS && !queue.is_closed() => {
+                    tokio::time::sleep(Duration::from_secs(1 << attempt)).await;
+                    continue;
+                }
+                Err(Failure::Passing(error) | Failure::Final(error)) => error,
+            };
+            self.metrics.spans("dropped", count);
+            tracing::warn!(spans = count, error, "spans were not exported");
+            return;
+        }
+    }
+
+    fn message(&self, spans: Vec<Span>) -> Vec<u8> {
+        let scope = InstrumentationScope {
+            name: "toolcrib.mediator".to_string(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            ..InstrumentationScope::default()
+        };
+        let request = ExportTraceServiceRequest {
+            resource_spans: vec![ResourceSpans {
+                resource: Some(self.resource.clone()),
+                scope_spans: vec![ScopeSpans {
+                    scope: Some(scope),
+                    spans,
+                    ..ScopeSpans::default()
+                }],
+                ..ResourceSpans::default()
+            }],
+        };
+        request.encode_to_vec()
+    }
+
+    async fn attempt(&self, body: Vec<u8>) -> Result<(), Failure> {
+        let client = self
+            .outbound
+            .client(None, None)
+            .map_err(|error| Failure::Final(error.to_string()))?;
+        let sent = client
+            .post(&self.url)
+            .header(CONTENT_TYPE, "application/x-protobuf")
+            .timeout(TIMEOUT)
+            .body(body)
+            .send()
+            .await;
+        let status = match sent {
+            Ok(response) => response.status(),
+            Err(error) => return Err(Failure::Passing(error.without_url().to_string())),
+        };
+        let error = format!("the receiver answered with status {}", status.as_u16());
+        match status.as_u16() {
+            200..=299 => Ok(()),
+            // What OTLP calls retryable.
+            429 | 502 | 503 | 504 => Err(Failure::Passing(error)),
+            _ => Err(Failure::Final(error)),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! OpenTelemetry: one `invoke_agent` span for each request, and under it one `chat` span
+//! for each call of a model and one `execute_tool` span for each call that reached its
+//! dispatch, with the attributes of the GenAI semantic conventions.
+//!
+//! No span holds a prompt, an argument or a result: those are the record's, which stays in
+//! the pod. The runner's `traceparent` is the parent, and what it decided about sampling
+//! holds. Towards providers and services no trace header is sent: they are third parties,
+//! and the runner's own is taken off ([`crate::model::headers`]).
+//!
+//! [`spans`] is pure; [`export`] is the bounded queue and the sending. Without an endpoint
+//! nothing of it exists.
+
+pub mod context;
+pub mod export;
+pub mod spans;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use toolcrib_dialect::Usage;
+use toolcrib_mediation::{ManagedCall, ToolOutcome};
+
+use crate::model::{Candidate, ModelError};
+use context::TraceContext;
+use export::Exporter;
+
+/// Of one request; rounds and calls have bounds of their own that are rarely so high.
+const MAX_STEPS: usize = 128;
+
+/// Where spans go, if anywhere.
+#[derive(Debug, Default)]
+pub struct Telemetry {
+    pub exporter: Option<Exporter>,
+}
+
+impl Telemetry {
+    /// The trace of a request with these headers.
+    pub fn trace(&self, headers: &HeaderMap) -> Trace {
+        if self.exporter.is_none() {
+            return Trace::default();
+        }
+        let recorder = TraceContext::of(headers).map(|context| {
+            Arc::new(Recorder {
+                context,
+                began: SystemTime::now(),
+                steps: Mutex::default(),
+            })
+        });
+        Trace(recorder)
+    }
+
+    /// The request has ended; its spans leave when there is time.
+    pub fn export(&self, trace: &Trace, root: impl FnOnce(Duration) -> spans::Root) {
+        let (Some(exporter), Some(recorder)) = (&self.exporter, &trace.0) else {
+            return;
+        };
+        let took = recorder.began.elapsed().unwrap_or_default();
+        let steps = std::mem::take(&mut *recorder.steps());
+        let spans = spans::spans(&recorder.context, recorder.began, &root(took), &steps);
+        exporter.offer(spans);
+    }
+}
+
+/// What is noted while a request runs; nothing where nobody asked for it.
+#[derive(Clone, Debug, Default)]
+pub struct Trace(Option<Arc<Recorder>>);
+
+#[derive(Debug)]
+struct Recorder {
+    context: TraceContext,
+    began: SystemTime,
+    steps: Mutex<Vec<Step>>,
+}
+
+impl Recorder {
+    fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
+        // A panic under it leaves at worst a step unwritten.
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that was waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub what: What,
+    pub began: SystemTime,
+    pub took: Duration,
+    /// `error.type`: a status, or a word of a closed list.
+    pub error: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    Chat {
+        provider: String,
+        model: String,
+        usage: Option<Usage>,
+    },
+    Tool {
+        name: String,
+        service: String,
+        round: u32,
+    },
+}
+
+impl Trace {
+    /// A call of a model begins. `candidate`: who is asked first.
+    pub fn chat(&self, candidate: Option<&Candidate>) -> Open {
+        self.open(|| What::Chat {
+            provider: candidate.map_or_else(String::new, |it| it.provider.clone()),
+            model: candidate.map_or_else(String::new, |it| it.model.clone()),
+            usage: None,
+        })
+    }
+
+    pub fn tool(&self, call: &ManagedCall) -> Open {
+        self.open(|| What::Tool {
+            name: call.name().to_string(),
+            service: call.service().to_string(),
+            round: call.id().round,
+        })
+    }
+
+    fn open(&self, what: impl FnOnce() -> What) -> Open {
+        Open(self.0.clone().map(|recorder| Opened {
+            step: Step {
+                what: what(),
+                began: SystemTime::now(),
+                took: Duration::ZERO,
+                // What is dropped before it has ended was cancelled.
+                error: Some("canceled".to_string()),
+            },
+            recorder,
+        }))
+    }
+
+    /// What the last call of a model that has ended was paid with.
+    pub fn used(&self, used: Usage) {
+        let Some(recorder) = &self.0 else {
+            return;
+        };
+        let chats = |step: &&mut Step| matches!(step.what, What::Chat { .. });
+        if let Some(step) = recorder.steps().iter_mut().rev().find(chats)
+            && let What::Chat { usage, .. } = &mut step.what
+        {
+            *usage = Some(used);
+        }
+    }
+}
+
+/// A step that has begun. It is noted when it is dropped, however that comes.
+#[derive(Debug)]
+pub struct Open(Option<Opened>);
+
+#[derive(Debug)]
+struct Opened {
+    step: Step,
+    recorder: Arc<Recorder>,
+}
+
+impl Open {
+    /// A model's answer, and who gave it.
+    pub fn replied(mut self, result: Result<&Candidate, &ModelError>) {
+        let Some(opened) = &mut self.0 else {
+            return;
+        };
+        if let (
+            Ok(by),
+            What::Chat {
+                provider, model, ..
+            },
+        ) = (result, &mut opened.step.what)
+        {
+            provider.clone_from(&by.provider);
+            model.clone_from(&by.model);
+        }
+        opened.step.error = result.err().map(error_type);
+    }
+
+    pub fn finished(mut self, outcome: &ToolOutcome) {
+        if let Some(opened) = &mut self.0 {
+            opened.step.error = match outcome {
+                outcome if outcome.is_success() => None,
+                ToolOutcome::Responded { status, .. } => Some(status.to_string()),
+                ToolOutcome::Mcp { .. } => Some("tool_error".to_string()),
+                ToolOutcome::Failed(failure) => Some(failure.code.to_string()),
+            };
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(Opened { mut step, recorder }) = self.0.take() else {
+            return;
+        };
+        step.took = step.began.elapsed().unwrap_or_default();
+        let mut steps = recorder.steps();
+        if steps.len() < MAX_STEPS {
+            steps.push(step);
+        }
+    }
+}
+
+fn error_type(error: &ModelError) -> String {
+    match error {
+        ModelError::Http(failure) => failure.status.to_string(),
+        ModelError::NoUsableKey { .. } => "no_usable_key".to_string(),
+        ModelError::Unreachable => "unreachable".to_string(),
+        ModelError::Timeout => "timeout".to_string(),
+        ModelError::TooLarge => "too_large".to_string(),
+    }
+}

@@ -1,0 +1,196 @@
+//! A request's steps as OpenTelemetry spans. Pure but for the spans' random ids.
+//!
+//! Names and attributes are those of the GenAI semantic conventions; what they have no word
+//! for stands under `toolcrib.`. Every value is a compiled name, a number or a word of a
+//! closed list.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use toolcrib_dialect::Dialect;
+
+use super::context::{TraceContext, random};
+use super::{Step, What};
+
+/// Of the whole request.
+#[derive(Clone, Debug)]
+pub struct Root {
+    pub agent: String,
+    pub agent_id: String,
+    pub namespace: String,
+    pub request_id: String,
+    pub dialect: Dialect,
+    /// Who served, `provider/model`.
+    pub model: Option<String>,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    pub rounds: usize,
+    pub interventions: Vec<String>,
+    /// Towards the runner.
+    pub http_status: u16,
+    /// The code towards the runner.
+    pub error: Option<String>,
+    pub took: Duration,
+}
+
+/// The request's span first. None without randomness for their ids.
+pub fn spans(context: &TraceContext, began: SystemTime, root: &Root, steps: &[Step]) -> Vec<Span> {
+    let Some(id) = random::<8>() else {
+        return Vec::new();
+    };
+    let mut spans = vec![invoke_agent(context, id, began, root)];
+    spans.extend(steps.iter().filter_map(|step| {
+        let blank = Span {
+            trace_id: context.trace_id.to_vec(),
+            span_id: random::<8>()?.to_vec(),
+            parent_span_id: id.to_vec(),
+            trace_state: context.state.clone(),
+            ..Span::default()
+        };
+        Some(match &step.what {
+            What::Chat { .. } => chat(blank, step, root.dialect),
+            What::Tool { .. } => execute_tool(blank, step),
+        })
+    }));
+    spans
+}
+
+fn invoke_agent(context: &TraceContext, id: [u8; 8], began: SystemTime, root: &Root) -> Span {
+    let mut attributes = vec![
+        text("gen_ai.operation.name", "invoke_agent"),
+        text("gen_ai.provider.name", provider_name(root.dialect)),
+        text("gen_ai.agent.name", &root.agent),
+        text("gen_ai.agent.id", &root.agent_id),
+        number("gen_ai.usage.input_tokens", root.prompt_tokens),
+        number("gen_ai.usage.output_tokens", root.completion_tokens),
+        number("http.response.status_code", u64::from(root.http_status)),
+        text("toolcrib.namespace", &root.namespace),
+        text("toolcrib.request_id", &root.request_id),
+        number("toolcrib.rounds", root.rounds as u64),
+    ];
+    if let Some(model) = &root.model {
+        attributes.push(text("gen_ai.request.model", model));
+    }
+    if !root.interventions.is_empty() {
+        attributes.push(text(
+            "toolcrib.interventions",
+            &root.interventions.join(","),
+        ));
+    }
+    let span = Span {
+        trace_id: context.trace_id.to_vec(),
+        span_id: id.to_vec(),
+        parent_span_id: context.parent.map(Vec::from).unwrap_or_default(),
+        trace_state: context.state.clone(),
+        name: format!("invoke_agent {}", root.agent),
+        kind: SpanKind::Server.into(),
+        attributes,
+        ..Span::default()
+    };
+    timed(span, began, root.took, root.error.as_deref())
+}
+
+fn chat(span: Span, step: &Step, dialect: Dialect) -> Span {
+    let What::Chat {
+        provider,
+        model,
+        usage,
+    } = &step.what
+    else {
+        return span;
+    };
+    let mut attributes = vec![
+        text("gen_ai.operation.name", "chat"),
+        text("gen_ai.provider.name", provider_name(dialect)),
+        text("gen_ai.request.model", model),
+        text("toolcrib.provider", provider),
+    ];
+    if let Some(usage) = usage {
+        attributes.push(number("gen_ai.usage.input_tokens", usage.prompt_tokens));
+        attributes.push(number(
+            "gen_ai.usage.output_tokens",
+            usage.completion_tokens,
+        ));
+    }
+    let span = Span {
+        name: format!("chat {model}"),
+        kind: SpanKind::Client.into(),
+        attributes,
+        ..span
+    };
+    timed(span, step.began, step.took, step.error.as_deref())
+}
+
+fn execute_tool(span: Span, step: &Step) -> Span {
+    let What::Tool {
+        name,
+        service,
+        round,
+    } = &step.what
+    else {
+        return span;
+    };
+    let span = Span {
+        name: format!("execute_tool {name}"),
+        kind: SpanKind::Internal.into(),
+        attributes: vec![
+            text("gen_ai.operation.name", "execute_tool"),
+            text("gen_ai.tool.name", name),
+            // Carried out on the agent's side, not by the client.
+            text("gen_ai.tool.type", "extension"),
+            text("toolcrib.service", service),
+            number("toolcrib.round", u64::from(*round)),
+        ],
+        ..span
+    };
+    timed(span, step.began, step.took, step.error.as_deref())
+}
+
+fn timed(mut span: Span, began: SystemTime, took: Duration, error: Option<&str>) -> Span {
+    span.start_time_unix_nano = nanos(began);
+    span.end_time_unix_nano = nanos(began + took);
+    if let Some(error) = error {
+        span.attributes.push(text("error.type", error));
+        span.status = Some(Status {
+            message: String::new(),
+            code: StatusCode::Error.into(),
+        });
+    }
+    span
+}
+
+/// The format is what is known of a provider; `toolcrib.provider` is its name here.
+fn provider_name(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::OpenaiChat | Dialect::OpenaiResponses => "openai",
+        Dialect::AnthropicMessages => "anthropic",
+    }
+}
+
+fn nanos(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub fn text(key: &str, value: &str) -> KeyValue {
+    attribute(key, Value::StringValue(value.to_string()))
+}
+
+fn number(key: &str, value: u64) -> KeyValue {
+    attribute(
+        key,
+        Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)),
+    )
+}
+
+fn attribute(key: &str, value: Value) -> KeyValue {
+    KeyValue {
+        key: key.to_string(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}

@@ -1,0 +1,236 @@
+//! OpenTelemetry, as a receiver of OTLP over HTTP gets it.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use serde_json::json;
+
+use crate::support::{Answer, Fake, Files, MODEL_KEY, RUNNER, TOOL_TOKEN, Wire, World, within};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+const QUOTE: &str = r#"{"symbol":"OTR"}"#;
+
+async fn world(wire: Wire, receiver: &Fake, edit: impl FnOnce(&mut Files)) -> World {
+    World::speaking_with(wire, edit, &["--otlp-endpoint", &receiver.url()]).await
+}
+
+async fn ask(world: &World, flags: &str) -> u16 {
+    let request = world
+        .request(&world.wire.chat())
+        .header("traceparent", format!("00-{TRACE}-{PARENT}-{flags}"))
+        .header("tracestate", "pond=1")
+        .header("baggage", "who=otter");
+    let response = within("an answer", request.send()).await.unwrap();
+    let status = response.status().as_u16();
+    within("its body", response.bytes()).await.unwrap();
+    status
+}
+
+/// Every span that arrived, once the mediator has ended.
+fn received(receiver: &Fake) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for request in receiver.requests() {
+        assert_eq!((&*request.method, &*request.target), ("POST", "/v1/traces"));
+        assert_eq!(
+            request.header("content-type"),
+            Some("application/x-protobuf")
+        );
+        let message = ExportTraceServiceRequest::decode(request.body).unwrap();
+        for from in message.resource_spans {
+            let resource = attributes(&from.resource.unwrap().attributes);
+            assert_eq!(resource["service.name"], "toolcrib-mediator");
+            assert_eq!(resource["k8s.pod.name"], "otter-0");
+            spans.extend(from.scope_spans.into_iter().flat_map(|it| it.spans));
+        }
+    }
+    spans
+}
+
+fn attributes(pairs: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |pair: &KeyValue| match pair.value.as_ref().unwrap().value.as_ref().unwrap() {
+        Value::StringValue(text) => text.clone(),
+        Value::IntValue(number) => number.to_string(),
+        other => panic!("{other:?}"),
+    };
+    pairs.iter().map(|it| (it.key.clone(), text(it))).collect()
+}
+
+#[tokio::test]
+async fn a_turn_is_a_span_with_its_model_and_tool_calls_under_it() {
+    for wire in Wire::all() {
+        let receiver = Fake::start().await;
+        receiver.will(Answer::text(200, ""));
+        let world = world(wire, &receiver, |_| {}).await;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
+        world.desk.will(Answer::text(503, "a secret result"));
+        world.model.will(wire.will_say("a secret answer"));
+        assert_eq!(ask(&world, "01").await, 200);
+        for asked in world.model.requests().iter().chain(&world.desk.requests()) {
+            for name in ["traceparent", "tracestate", "baggage"] {
+                assert_eq!(asked.header(name), None, "{name}");
+            }
+        }
+        world.server.drain().await;
+
+        let spans = received(&receiver);
+        let names: Vec<&str> = spans.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "invoke_agent otter",
+                "chat otter-1",
+                "execute_tool desk.quote",
+                "chat otter-1"
+            ]
+        );
+        let root = &spans[0];
+        assert_eq!(hex::encode(&root.trace_id), TRACE);
+        assert_eq!(hex::encode(&root.parent_span_id), PARENT);
+        for span in &spans {
+            assert_eq!(
+                (&span.trace_id, &*span.trace_state),
+                (&root.trace_id, "pond=1")
+            );
+            assert!(root.start_time_unix_nano <= span.start_time_unix_nano);
+            assert!(span.start_time_unix_nano <= span.end_time_unix_nano);
+        }
+        assert!(
+            spans[1..]
+                .iter()
+                .all(|it| it.parent_span_id == root.span_id)
+        );
+        let provider = match wire.0 {
+            toolcrib_dialect::Dialect::AnthropicMessages => "anthropic",
+            _ => "openai",
+        };
+        let of = |at: usize| attributes(&spans[at].attributes);
+        for (at, key, value) in [
+            (0, "gen_ai.operation.name", "invoke_agent"),
+            (0, "gen_ai.provider.name", provider),
+            (0, "gen_ai.agent.name", "otter"),
+            (0, "gen_ai.request.model", "house/otter-1"),
+            (0, "gen_ai.usage.input_tokens", "30"),
+            (0, "gen_ai.usage.output_tokens", "8"),
+            (0, "http.response.status_code", "200"),
+            (1, "gen_ai.operation.name", "chat"),
+            (1, "gen_ai.request.model", "otter-1"),
+            (1, "toolcrib.provider", "house"),
+            (1, "gen_ai.usage.input_tokens", "10"),
+            (2, "gen_ai.operation.name", "execute_tool"),
+            (2, "gen_ai.tool.name", "desk.quote"),
+            (2, "error.type", "503"),
+            (3, "gen_ai.usage.output_tokens", "5"),
+        ] {
+            assert_eq!(of(at)[key], value, "{key}");
+        }
+        assert!(!of(0).contains_key("error.type") && !of(3).contains_key("error.type"));
+        // The record knows what was said; a span does not.
+        let text = format!("{:?}", receiver.requests());
+        let bytes: Vec<u8> = receiver
+            .requests()
+            .iter()
+            .flat_map(|it| it.body.to_vec())
+            .collect();
+        let bytes = String::from_utf8_lossy(&bytes);
+        for absent in ["how deep?", "OTR", "secret", MODEL_KEY, TOOL_TOKEN, RUNNER] {
+            assert!(
+                !bytes.contains(absent) && !text.contains(absent),
+                "{absent}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_passes_through_and_what_fails_are_spans_too() {
+    for wire in Wire::all() {
+        let receiver = Fake::start().await;
+        receiver.will(Answer::text(200, ""));
+        let world = world(wire, &receiver, |files| files.no_tools()).await;
+        world.model.will(wire.will_say("hello"));
+        assert_eq!(ask(&world, "01").await, 200);
+        world.model.will(Answer::text(500, "down"));
+        assert_eq!(ask(&world, "01").await, 500);
+        world.server.drain().await;
+        let spans = received(&receiver);
+        let seen: Vec<_> = spans
+            .iter()
+            .map(|it| {
+                (
+                    it.name.as_str(),
+                    attributes(&it.attributes).get("error.type").cloned(),
+                )
+            })
+            .collect();
+        let code = Some("upstream_unreachable".to_string());
+        assert_eq!(
+            seen,
+            [
+                ("invoke_agent otter", None),
+                ("chat otter-1", None),
+                ("invoke_agent otter", code),
+                ("chat otter-1", Some("500".to_string())),
+            ]
+        );
+        let usage = attributes(&spans[1].attributes);
+        assert_eq!(usage["gen_ai.usage.input_tokens"], "20");
+    }
+}
+
+#[tokio::test]
+async fn a_trace_that_is_not_sampled_is_not_ours_to_sample() {
+    let receiver = Fake::start().await;
+    let world = world(Wire::CHAT, &receiver, |_| {}).await;
+    world.model.will(world.wire.will_say("hello"));
+    assert_eq!(ask(&world, "00").await, 200);
+    world.server.drain().await;
+    assert_eq!(receiver.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_slow_or_gone_costs_spans_and_nothing_else() {
+    let receiver = Fake::start().await;
+    let gate = std::sync::Arc::new(tokio::sync::Notify::new());
+    receiver.will(Answer::text(400, "no").gated(&gate));
+    let world = world(Wire::CHAT, &receiver, |files| files.no_tools()).await;
+    for _ in 0..200 {
+        world.model.will(world.wire.will_say("hello"));
+        assert_eq!(ask(&world, "01").await, 200);
+    }
+    let url = format!("http://{}/metrics", world.server.admin_address);
+    let dropped = async || {
+        let response = within("metrics", world.runner.get(&url).send())
+            .await
+            .unwrap();
+        let text = within("metrics", response.text()).await.unwrap();
+        let sample = r#"toolcrib_mediator_spans_total{outcome="dropped"} "#;
+        let line = text.lines().find_map(|line| line.strip_prefix(sample));
+        line.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    gate.notify_one();
+    within("a drop", async {
+        while dropped().await == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    within("the end", world.server.drain()).await;
+}
+
+#[tokio::test]
+async fn what_is_queued_at_the_end_is_sent() {
+    let receiver = Fake::start().await;
+    receiver.will(Answer::json(json!({})));
+    let world = world(Wire::CHAT, &receiver, |_| {}).await;
+    world.model.will(world.wire.will_say("hello"));
+    assert_eq!(ask(&world, "01").await, 200);
+    world.server.drain().await;
+    assert_eq!(received(&receiver).len(), 2);
+}
