@@ -222,6 +222,13 @@ pub struct AgentStatus {
     /// How many tools were asked for and are withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld_count: Option<u32>,
+    /// How many feeds it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feed_count: Option<u32>,
+    /// The first 64 feeds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub feeds: Vec<FeedStatus>,
     /// The first 64 of what was asked for and is withheld, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
@@ -258,6 +265,19 @@ pub struct ToolStatus {
     pub name: String,
     /// How much harm a call can do.
     pub tier: Tier,
+    /// The object that gave it.
+    pub grant: GrantName,
+    /// Whose credential the mediator sends.
+    pub credential: CredentialKind,
+}
+
+/// One compiled feed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FeedStatus {
+    /// `surface/feed`.
+    #[schemars(length(max = 256))]
+    pub name: String,
     /// The object that gave it.
     pub grant: GrantName,
     /// Whose credential the mediator sends.

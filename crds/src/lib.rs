@@ -28,8 +28,8 @@ mod tool_grant;
 
 pub use agent::{
     Agent, AgentSpec, AgentStatus, AgentSurface, CredentialKind, DefaultsUse, EgressPeer,
-    EgressPort, EgressProtocol, EgressRule, GrantName, Identity, IpBlock, NetworkStatus,
-    PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
+    EgressPort, EgressProtocol, EgressRule, FeedStatus, GrantName, Identity, IpBlock,
+    NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
 };
 pub use authority::{FeedRule, SurfaceName, ToolRule};
 pub use conditions::{ConditionStatus, ConditionType, ReasonName, StateReason, condition, set};

@@ -13,6 +13,14 @@ const MAX_BYTES: usize = 700 * 1024;
 /// What OpenAI takes in one request, less room for the runner's own.
 const MAX_TOOLS_OPENAI: usize = 128 - 8;
 
+/// Of feeds. All of them together show the model 64 KiB: more would only crowd each other
+/// out, and be fetched in vain.
+pub(crate) const MAX_FEEDS: usize = 32;
+
+pub(crate) fn too_many_feeds() -> String {
+    format!("more than {MAX_FEEDS} feeds are granted, and no more are fetched: grant fewer")
+}
+
 /// A tool that does not fit, and which bound it is over.
 pub(crate) struct Excess {
     pub tool: Tool,

@@ -10,7 +10,6 @@ use crate::models;
 use crate::offer;
 use crate::reach::surface_key;
 use crate::report::{GrantReport, ProviderReport, SurfaceReport};
-use crate::served::{Feature, served};
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, SecretKeyRef, Subject, names};
 
@@ -74,7 +73,10 @@ fn check_credentials(inputs: &Inputs, resolved: &ResolvedSurface<'_>, found: &mu
         Ok(kind) => kind,
         Err(finding) => return finding.report(&resolved.subject, found),
     };
-    let hosts = BTreeSet::from([address.host.clone()]);
+    let hosts = match credential::hosts(inputs, kind, Some(auth), &address.host) {
+        Ok(hosts) => hosts,
+        Err(finding) => return finding.report(&resolved.subject, found),
+    };
     let shared = auth
         .secret_key_ref
         .iter()
@@ -224,11 +226,7 @@ fn check_rules(inputs: &Inputs, rules: &[Rule<'_>], found: &mut Diagnostics) -> 
                 let named = matched.names.into_iter();
                 tools.extend(named.map(|name| (rule.surface.clone(), name.to_owned())));
             }
-            Verb::Feed => {
-                if let Err(finding) = served("spec.feeds", Feature::Feeds) {
-                    finding.report(&subject, found);
-                }
-            }
+            Verb::Feed => {}
         }
     }
     count(tools.len())

@@ -325,6 +325,11 @@ codes! {
     TooManyTools: Error, Spec,
     cause "OpenAI takes 128 tools in one request, of which 8 are left to the runner's own."
     cure "Grant fewer tools to this agent, or split it into several."
+
+    /// More feeds than a request shows; the last ones are withheld.
+    TooManyFeeds: Error, Spec,
+    cause "An agent has at most 32 feeds: a request shows 64 KiB of all of them together."
+    cure "Grant the feeds that the agent needs with each request; give the rest as tools."
 }
 
 impl fmt::Display for Code {

@@ -29,6 +29,7 @@ pub struct Compilation {
     /// whose stores are still filling waits instead of writing this compilation.
     pub unknown: BTreeSet<(crate::Kind, ObjectRef)>,
     pub tools: Vec<ToolSummary>,
+    pub feeds: Vec<FeedSummary>,
     pub withheld: Vec<Withheld>,
     /// Sorted. All that concerns this agent: findings on the agent, its grants, and the
     /// surfaces and providers it uses.
@@ -77,6 +78,16 @@ pub struct ToolSummary {
     pub grant: GrantSource,
     pub credential: CredentialKind,
     pub entry_digest: String,
+}
+
+/// One granted feed, for status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedSummary {
+    /// `<surface>/<feed>`.
+    pub name: String,
+    /// The first object, in name order, that gives it.
+    pub grant: GrantSource,
+    pub credential: CredentialKind,
 }
 
 /// An object that gives authority.
@@ -135,7 +146,7 @@ pub enum Role {
     Mediator,
     /// Secret with the runner's token.
     Identity,
-    /// ConfigMap with `tools.json` without credentials.
+    /// ConfigMap with `tools.json` and, where there are feeds, `feeds.json`, without credentials.
     Manifest,
     /// ConfigMap that the runner mounts.
     Context,
@@ -251,10 +262,7 @@ impl Compilation {
         match role {
             Role::Mediator => crate::digest::render(&self.files),
             Role::Identity | Role::Network => BTreeMap::new(),
-            Role::Manifest => BTreeMap::from([(
-                names::TOOLS_FILE.to_owned(),
-                crate::digest::published(&self.files.tools),
-            )]),
+            Role::Manifest => crate::digest::published(&self.files),
             Role::Context => self.context.clone(),
         }
     }

@@ -16,12 +16,12 @@ use crate::context::{self, Shown};
 use crate::credential::Sources;
 use crate::effective::{self, Effective};
 use crate::egress::{self, Network};
-use crate::lower::{self, Lowered};
+use crate::lower::{self, Lowered, LoweredFeed, feed_name};
 use crate::materialize::references_in;
 use crate::reach::{self, Reach};
 use crate::{
     Code, Compilation, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Severity, Subject,
-    ToolSummary, Withheld, manifest_digest, models,
+    ToolSummary, Withheld, manifest_digest, models, names,
 };
 
 /// Compiles one agent. `None`: there is no such Agent, or it cannot be read.
@@ -42,7 +42,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
             lower::tools(inputs, key, reach, rules, effective.max_tier, &mut work)
         })
         .collect();
-    let feeds = reach
+    let mut feeds: Vec<LoweredFeed> = reach
         .iter()
         .flat_map(|reach| {
             let rules = rules
@@ -55,7 +55,29 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         for tool in lowered.drain(..) {
             work.withhold(tool.tool.name, refusal.code, refusal.message.clone());
         }
+        for LoweredFeed { feed, .. } in feeds.drain(..) {
+            let name = feed_name(&feed.source, &feed.name);
+            work.withhold(name, refusal.code, refusal.message.clone());
+        }
     }
+    if feeds.len() > bounds::MAX_FEEDS {
+        let message = bounds::too_many_feeds();
+        let subject = Subject::new(Kind::Agent, key);
+        work.found.add(
+            &subject,
+            "spec.surfaces",
+            Code::TooManyFeeds,
+            message.clone(),
+        );
+        for LoweredFeed { feed, .. } in feeds.drain(bounds::MAX_FEEDS..) {
+            let name = feed_name(&feed.source, &feed.name);
+            work.withhold(name, Code::TooManyFeeds, message.clone());
+        }
+    }
+    let (feeds, feed_summaries): (Vec<_>, Vec<_>) = feeds
+        .into_iter()
+        .map(|lowered| (lowered.feed, lowered.summary))
+        .unzip();
 
     let providers = models::providers(
         inputs,
@@ -108,7 +130,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         )),
         None => Network::Undecided,
     };
-    let context = context_data(key, &effective, &reach, &files, &mut work.found);
+    let context = context_data(key, &effective, &reach, &mut files, &mut work.found);
     let manifest_digest = manifest_digest(&files);
     files.agent.digest = Some(Digests {
         manifest: manifest_digest.clone(),
@@ -129,6 +151,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         unknown: inputs.unknown_among(&references_of(inputs, key, agent)),
         sources: work.sources.0,
         tools,
+        feeds: feed_summaries,
         withheld: work.withheld,
         diagnostics: work.found.into_sorted(),
         refusal,
@@ -258,7 +281,7 @@ fn agent_file(inputs: &Inputs, key: &ObjectRef, effective: &Effective) -> AgentF
     }
 }
 
-/// CA bundles of the surfaces that have a tool in the files.
+/// CA bundles of the surfaces that have a tool or a feed in the files.
 fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSettings> {
     reach
         .iter()
@@ -268,6 +291,7 @@ fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSetti
                 .tools
                 .iter()
                 .any(|tool| tool.execution.service == reach.alias)
+                || files.feeds.0.iter().any(|feed| feed.source == reach.alias)
         })
         .filter_map(|reach| {
             let ca = reach.resolved.ca.as_ref().ok()?.clone()?;
@@ -313,11 +337,13 @@ fn no_model_provider(
     Some(refusal)
 }
 
+/// Data of the context ConfigMap; with `context: Prompt` the document goes into the files
+/// instead, and the skills that it names stay mounted.
 fn context_data(
     key: &ObjectRef,
     effective: &Effective,
     reach: &[Reach<'_>],
-    files: &Files,
+    files: &mut Files,
     found: &mut Diagnostics,
 ) -> BTreeMap<String, String> {
     if effective.context == Context::None {
@@ -342,7 +368,7 @@ fn context_data(
             })
         })
         .collect();
-    let (data, left_out) = context::render(&key.name, &files.tools.tools, &shown);
+    let (mut data, left_out) = context::render(&key.name, &files.tools.tools, &shown);
     for surface in left_out {
         found.add(
             &Subject::new(Kind::Agent, key),
@@ -350,6 +376,23 @@ fn context_data(
             Code::ManifestTooLarge,
             format!("the skill of {surface} does not fit into the context: shorten it"),
         );
+    }
+    if effective.context == Context::Prompt
+        && let Some(document) = data.remove(names::CONTEXT_DOCUMENT)
+    {
+        let (prompt, cut) = context::for_prompt(document);
+        if cut {
+            found.add(
+                &Subject::new(Kind::Agent, key),
+                "spec.context",
+                Code::ManifestTooLarge,
+                format!(
+                    "the tools document is cut at {} bytes, since each request carries it: grant fewer tools, or use Mount",
+                    context::MAX_PROMPT
+                ),
+            );
+        }
+        files.agent.prompt = Some(prompt);
     }
     data
 }

@@ -26,6 +26,20 @@ const MAX_BYTES: usize = 700 * 1024;
 /// One line per tool, which a reader takes in at a glance.
 const MAX_LINE: usize = 300;
 
+/// What each request may carry of the document, as tokens that somebody pays for.
+pub(crate) const MAX_PROMPT: usize = 32 * 1024;
+
+/// The document as part of the model's prompt: whole lines, cut visibly. And whether it was.
+pub(crate) fn for_prompt(document: String) -> (String, bool) {
+    const CUT: &str = "\n… the rest is left out\n";
+    if document.len() <= MAX_PROMPT {
+        return (document, false);
+    }
+    let room = document.floor_char_boundary(MAX_PROMPT - CUT.len());
+    let end = document[..room].rfind('\n').unwrap_or(room);
+    (format!("{}{CUT}", &document[..end]), true)
+}
+
 /// Data of the ConfigMap, and the surfaces whose skills did not fit.
 pub(crate) fn render(
     agent: &str,

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use toolcrib_crds::{AgentSurface, AuthType, CredentialConsent, Fallback, SecretKey, SurfaceAuth};
 use toolcrib_manifest::{Auth, SecretText};
 
+use crate::address::{self, Address};
 use crate::compilation::{CredentialKind, Source, SourceState};
 use crate::descriptor::DescribedAuth;
 use crate::finding::Finding;
-use crate::served::{Feature, served};
 use crate::surface::ResolvedSurface;
 use crate::{Code, Inputs, ObjectRef, Presence, SecretKeyRef, names};
 
@@ -99,7 +99,7 @@ pub(crate) fn resolve(
         ))
     })?;
     let secret = ObjectRef::new(chosen.namespace, chosen.secret.name.clone());
-    let hosts = BTreeSet::from([host.to_owned()]);
+    let hosts = hosts(inputs, kind, spec_auth, host).map_err(Refused::OnSurface)?;
     let placeholders = keys
         .iter()
         .map(|key| {
@@ -205,6 +205,40 @@ fn choose<'a>(
     }
 }
 
+/// Where the values go. With OAuth the token endpoint is one of the hosts, though only it
+/// sees the secret: the service holds what the secret is exchanged for.
+pub(crate) fn hosts(
+    inputs: &Inputs,
+    kind: AuthType,
+    auth: Option<&SurfaceAuth>,
+    host: &str,
+) -> Result<BTreeSet<String>, Finding> {
+    let mut hosts = BTreeSet::from([host.to_owned()]);
+    match kind {
+        AuthType::OAuth => {
+            let endpoint = token_endpoint(inputs, auth)?;
+            hosts.insert(endpoint.host);
+        }
+        AuthType::Bearer | AuthType::Header | AuthType::Basic => {}
+    }
+    Ok(hosts)
+}
+
+fn token_endpoint(inputs: &Inputs, auth: Option<&SurfaceAuth>) -> Result<Address, Finding> {
+    const FIELD: &str = "spec.auth.tokenUrl";
+    let url = auth
+        .and_then(|auth| auth.token_url.as_deref())
+        .ok_or_else(|| {
+            Finding::new(
+                FIELD,
+                Code::InvalidValue,
+                "is missing: type OAuth needs the token endpoint",
+            )
+        })?;
+    address::of_url(url, &inputs.settings.refused_hosts)
+        .map_err(|message| Finding::new(FIELD, Code::AddressRefused, message))
+}
+
 pub(crate) fn auth_type(
     auth: Option<&SurfaceAuth>,
     described: Option<&DescribedAuth>,
@@ -221,7 +255,7 @@ pub(crate) fn auth_type(
             "spec.auth.type",
             Code::NotServedYet,
             format!(
-                "the descriptor's auth.type {other:?} is not one that this release sends: set type to Bearer, Header or Basic"
+                "the descriptor's auth.type {other:?} is not one that this release sends: set type to Bearer, Header, Basic or OAuth"
             ),
         )),
     }
@@ -289,21 +323,15 @@ pub(crate) fn auth(
             file: None,
         }),
         AuthType::OAuth => {
-            served("spec.auth.type", Feature::OAuth)?;
-            let spec = auth.ok_or_else(|| {
-                Finding::new(
-                    "spec.auth.tokenUrl",
-                    Code::InvalidValue,
-                    "is missing: type OAuth needs the token endpoint",
-                )
-            })?;
+            // That it is there and may be called is checked with the hosts.
+            let url = auth.and_then(|auth| auth.token_url.clone());
             Ok(Auth::Oauth {
-                token_url: spec.token_url.clone().unwrap_or_default(),
+                token_url: url.unwrap_or_default(),
                 client_id: values.next().unwrap_or_else(|| SecretText::new("")),
                 client_secret: values.next(),
                 file: None,
-                resource: spec.resource.clone(),
-                scopes: spec.scopes.clone(),
+                resource: auth.and_then(|auth| auth.resource.clone()),
+                scopes: auth.map(|auth| auth.scopes.clone()).unwrap_or_default(),
             })
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use toolcrib_manifest::{RawJson, Tool, ToolsFile};
+use toolcrib_manifest::{RawJson, Tool};
 
 use crate::compilation::Files;
 use crate::names;
@@ -34,13 +34,22 @@ pub fn render(files: &Files) -> BTreeMap<String, String> {
     .into()
 }
 
-/// `tools.json` without credentials, for those who may not read Secrets.
-pub fn published(tools: &ToolsFile) -> String {
-    let mut tools = tools.clone();
+/// What is given without credentials, for those who may not read Secrets: `tools.json`, and
+/// `feeds.json` where there are any.
+pub fn published(files: &Files) -> BTreeMap<String, String> {
+    let mut tools = files.tools.clone();
     for tool in &mut tools.tools {
         tool.execution.auth = None;
     }
-    canonical(&tools)
+    let mut feeds = files.feeds.clone();
+    for feed in &mut feeds.0 {
+        feed.auth = None;
+    }
+    let mut published = BTreeMap::from([(names::TOOLS_FILE.to_owned(), canonical(&tools))]);
+    if !feeds.0.is_empty() {
+        published.insert(names::FEEDS_FILE.to_owned(), canonical(&feeds));
+    }
+    published
 }
 
 /// What the manifest digest is taken of, and what "offline equals online" compares: the

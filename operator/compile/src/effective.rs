@@ -2,7 +2,7 @@
 //! ToolDefaults, else the built-in ones; field by field.
 
 use toolcrib_crds::{
-    Agent, Context, DefaultsUse, DurationText, Egress, Identity, Mode, Policy, Runner, Streaming,
+    Agent, DefaultsUse, DurationText, Egress, Identity, Mode, Policy, Runner, Streaming,
 };
 use toolcrib_manifest as manifest;
 
@@ -121,9 +121,6 @@ pub(crate) fn merge(
         }
     }
     let context = match context {
-        Some((at, Context::Prompt)) if !say(at, served("spec.context", Feature::PromptContext)) => {
-            manifest::Context::Mount
-        }
         Some((_, context)) => context.into(),
         None => manifest::Context::Mount,
     };

@@ -51,8 +51,8 @@ pub use address::service_of_url;
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use code::Code;
 pub use compilation::{
-    Compilation, CredentialKind, Files, GrantSource, Object, ObjectKind, Role, Source, SourceState,
-    ToolSummary, Withheld,
+    Compilation, CredentialKind, FeedSummary, Files, GrantSource, Object, ObjectKind, Role, Source,
+    SourceState, ToolSummary, Withheld,
 };
 pub use compile::{References, compile, compile_all, references};
 pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};

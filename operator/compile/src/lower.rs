@@ -7,7 +7,7 @@ use toolcrib_manifest::{
 };
 
 use crate::authority::{Rule, Verb};
-use crate::compilation::{GrantSource, ToolSummary};
+use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
 use crate::compile::Work;
 use crate::credential::{self, Credential, Refused};
 use crate::descriptor::DescribedTool;
@@ -16,7 +16,6 @@ use crate::digest::entry_digest;
 use crate::finding::Finding;
 use crate::offer;
 use crate::reach::Reach;
-use crate::served::{Feature, served};
 use crate::{Code, Inputs, Kind, ObjectRef, Subject};
 
 /// One tool of the files, and what status says of it.
@@ -103,6 +102,17 @@ pub(crate) fn tools(
     lowered
 }
 
+/// One feed of the files, and what status says of it.
+pub(crate) struct LoweredFeed {
+    pub feed: Feed,
+    pub summary: FeedSummary,
+}
+
+/// As what is withheld is named.
+pub(crate) fn feed_name(alias: &str, name: &str) -> String {
+    format!("feed {alias}/{name}")
+}
+
 /// The feeds of one surface that the rules give.
 pub(crate) fn feeds(
     inputs: &Inputs,
@@ -110,28 +120,16 @@ pub(crate) fn feeds(
     reach: &Reach<'_>,
     rules: &[Rule<'_>],
     work: &mut Work,
-) -> Vec<Feed> {
+) -> Vec<LoweredFeed> {
     let asked = asked(agent, reach, rules, Verb::Feed, work);
     if asked.is_empty() {
         return Vec::new();
     }
     let withhold_all = |work: &mut Work, code: Code, message: &str| {
         for name in asked.keys() {
-            work.withhold(
-                format!("feed {}/{name}", reach.alias),
-                code,
-                message.to_owned(),
-            );
+            work.withhold(feed_name(&reach.alias, name), code, message.to_owned());
         }
     };
-    if let Err(finding) = served("spec.feeds", Feature::Feeds) {
-        for grant in asked.values() {
-            finding.report(&Subject::new(grant.kind, &grant.key), &mut work.found);
-        }
-        finding.report(&Subject::new(Kind::Agent, agent), &mut work.found);
-        withhold_all(work, finding.code, &finding.message);
-        return Vec::new();
-    }
     let (base_url, credential) = match callable(inputs, agent, reach, work) {
         Ok(callable) => callable,
         Err((code, message)) => {
@@ -143,22 +141,31 @@ pub(crate) fn feeds(
         return Vec::new();
     };
     let mut lowered = Vec::new();
-    for name in asked.into_keys() {
+    for (name, grant) in asked {
         match descriptor.feeds.get(name) {
             None => {}
-            Some(Err(finding)) => work.withhold(
-                format!("feed {}/{name}", reach.alias),
-                finding.code,
-                finding.message.clone(),
-            ),
-            Some(Ok(feed)) => lowered.push(Feed {
-                name: name.to_owned(),
-                source: reach.alias.clone(),
-                path: feed.path.clone(),
-                ttl: feed.ttl,
-                url: format!("{base_url}{}", feed.path),
-                auth: credential.auth.clone().map(FeedAuth::Full),
-                foreign: reach.foreign,
+            Some(Err(finding)) => {
+                let finding = reach.resolved.in_descriptor(finding);
+                let subject = &reach.resolved.subject;
+                let why = located(subject, &finding.field, &finding.message);
+                finding.report(subject, &mut work.found);
+                work.withhold(feed_name(&reach.alias, name), finding.code, why);
+            }
+            Some(Ok(feed)) => lowered.push(LoweredFeed {
+                feed: Feed {
+                    name: name.to_owned(),
+                    source: reach.alias.clone(),
+                    path: feed.path.clone(),
+                    ttl: feed.ttl,
+                    url: format!("{base_url}{}", feed.path),
+                    auth: credential.auth.clone().map(FeedAuth::Full),
+                    foreign: reach.foreign,
+                },
+                summary: FeedSummary {
+                    name: format!("{}/{name}", reach.alias),
+                    grant,
+                    credential: credential.kind,
+                },
             }),
         }
     }
@@ -187,7 +194,7 @@ fn asked<'r>(
         for unmet in matched.unmet {
             let what = match verb {
                 Verb::Tool => format!("{}.{}", reach.alias, unmet.name),
-                Verb::Feed => format!("feed {}/{}", reach.alias, unmet.name),
+                Verb::Feed => feed_name(&reach.alias, &unmet.name),
             };
             work.found.add(
                 &rule.subject(),

@@ -10,7 +10,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest::{Auth, Digests, Feed, FeedAuth, Provider, RunnerToken, SecretText, Tool};
 
-use crate::compilation::{Compilation, Files, Source, SourceState, ToolSummary, Withheld};
+use crate::compilation::{
+    Compilation, FeedSummary, Files, Source, SourceState, ToolSummary, Withheld,
+};
 use crate::digest::{manifest_digest, render, sha256};
 use crate::names;
 use crate::{Code, ObjectRef, SecretKeyRef};
@@ -60,6 +62,12 @@ impl Materialized {
         }));
         withheld.sort();
         (tools, withheld)
+    }
+
+    /// The feeds that are really in the files, for status.
+    pub fn given_feeds(&self, compiled: &Compilation) -> Vec<FeedSummary> {
+        let late = |feed: &&FeedSummary| !self.withheld.contains(&format!("feed {}", feed.name));
+        compiled.feeds.iter().filter(late).cloned().collect()
     }
 }
 

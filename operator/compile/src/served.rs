@@ -9,11 +9,8 @@ pub(crate) enum Feature {
     NativeMode,
     NativeBesideMediated,
     LiveStreaming,
-    PromptContext,
     RunnerConfig,
     McpTransport,
-    OAuth,
-    Feeds,
     Responses,
 }
 
@@ -30,19 +27,12 @@ impl Feature {
             Feature::LiveStreaming => Some(
                 "Live streaming is not served by this release, Buffered is in force: use Buffered",
             ),
-            Feature::PromptContext => Some(
-                "the document is not put into prompts by this release, it is mounted: use Mount",
-            ),
             Feature::RunnerConfig => {
                 Some("no mcp.json is written by this release: use runner: Generic")
             }
             Feature::McpTransport => Some(
                 "tools without http go over MCP, which this release does not call: add http to the tool",
             ),
-            Feature::OAuth => {
-                Some("OAuth is not served by this release: use Bearer, Header or Basic")
-            }
-            Feature::Feeds => Some("feeds are not fetched by this release: grant a tool instead"),
             Feature::Responses => None,
         }
     }

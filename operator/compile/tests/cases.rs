@@ -124,6 +124,15 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
             tool.credential.name()
         ));
     }
+    for feed in &compilation.feeds {
+        line(format!(
+            "feed {} from {} {} credential {}",
+            feed.name,
+            feed.grant.kind.name(),
+            feed.grant.key,
+            feed.credential.name()
+        ));
+    }
     for withheld in &compilation.withheld {
         line(format!(
             "withheld {}: {}: {}",

@@ -6,10 +6,14 @@
 
 mod support;
 
+mod arguments;
 mod binary;
+mod feeds;
+mod hostile;
 mod identity;
 mod limits;
 mod link;
+mod oauth;
 mod passthrough;
 mod probe;
 mod record;

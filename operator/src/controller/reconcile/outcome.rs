@@ -73,6 +73,10 @@ pub(super) async fn report(
         Some(materialized) => materialized.given(compiled),
         None => (compiled.tools.clone(), compiled.withheld.clone()),
     };
+    let feeds = match &wrote.materialized {
+        Some(materialized) => materialized.given_feeds(compiled),
+        None => compiled.feeds.clone(),
+    };
     let facts = AgentFacts {
         generation: agent.metadata.generation,
         mode: match compiled.files.agent.mode {
@@ -81,6 +85,7 @@ pub(super) async fn report(
         },
         refusal: compiled.refusal.as_ref(),
         tools: &tools,
+        feeds: &feeds,
         withheld: &withheld,
         diagnostics: &compiled.diagnostics,
         network: &compiled.network,

@@ -6,10 +6,12 @@
 //! Invariant: digests name what is in place, not what failed to be put there.
 
 use jiff::Timestamp;
-use toolcrib_compile::{CredentialKind, Diagnostic, Network, Severity, ToolSummary, Withheld};
+use toolcrib_compile::{
+    CredentialKind, Diagnostic, FeedSummary, GrantSource, Network, Severity, ToolSummary, Withheld,
+};
 use toolcrib_crds::{
-    AgentStatus, ConditionStatus, ConditionType, Egress, GrantName, Mode, NetworkStatus,
-    StateReason, Tier, ToolStatus, WithheldStatus,
+    AgentStatus, ConditionStatus, ConditionType, Egress, FeedStatus, GrantName, Mode,
+    NetworkStatus, StateReason, Tier, ToolStatus, WithheldStatus,
 };
 use toolcrib_manifest::{Digests, Usage};
 
@@ -35,6 +37,7 @@ pub struct AgentFacts<'a> {
     pub mode: Mode,
     pub refusal: Option<&'a Diagnostic>,
     pub tools: &'a [ToolSummary],
+    pub feeds: &'a [FeedSummary],
     pub withheld: &'a [Withheld],
     pub diagnostics: &'a [Diagnostic],
     pub network: &'a Network,
@@ -58,6 +61,8 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
             facts.tools.iter().filter(|tool| tool.read_only).count(),
         )),
         tools: facts.tools.iter().take(LISTED).map(tool).collect(),
+        feed_count: Some(count(facts.feeds.len())),
+        feeds: facts.feeds.iter().take(LISTED).map(feed).collect(),
         withheld_count: Some(count(facts.withheld.len())),
         withheld: facts.withheld.iter().take(LISTED).map(withheld).collect(),
         manifest_digest: before.manifest_digest.clone(),
@@ -163,16 +168,32 @@ fn tool(tool: &ToolSummary) -> ToolStatus {
             toolcrib_manifest::Tier::System => Tier::System,
             toolcrib_manifest::Tier::Elevated => Tier::Elevated,
         },
-        grant: GrantName {
-            kind: tool.grant.kind.name().to_owned(),
-            name: tool.grant.key.name.clone(),
-            namespace: tool.grant.key.namespace.clone(),
-        },
-        credential: match tool.credential {
-            CredentialKind::PerAgent => toolcrib_crds::CredentialKind::PerAgent,
-            CredentialKind::Surface => toolcrib_crds::CredentialKind::Surface,
-            CredentialKind::None => toolcrib_crds::CredentialKind::None,
-        },
+        grant: grant(&tool.grant),
+        credential: credential(tool.credential),
+    }
+}
+
+fn feed(feed: &FeedSummary) -> FeedStatus {
+    FeedStatus {
+        name: feed.name.clone(),
+        grant: grant(&feed.grant),
+        credential: credential(feed.credential),
+    }
+}
+
+fn grant(source: &GrantSource) -> GrantName {
+    GrantName {
+        kind: source.kind.name().to_owned(),
+        name: source.key.name.clone(),
+        namespace: source.key.namespace.clone(),
+    }
+}
+
+fn credential(kind: CredentialKind) -> toolcrib_crds::CredentialKind {
+    match kind {
+        CredentialKind::PerAgent => toolcrib_crds::CredentialKind::PerAgent,
+        CredentialKind::Surface => toolcrib_crds::CredentialKind::Surface,
+        CredentialKind::None => toolcrib_crds::CredentialKind::None,
     }
 }
 
@@ -232,6 +253,7 @@ mod tests {
             mode: Mode::Mediated,
             refusal: None,
             tools: &[],
+            feeds: &[],
             withheld: &[],
             diagnostics: &[],
             network: &Network::Unrestricted,
@@ -297,6 +319,7 @@ mod tests {
             mode: Mode::Mediated,
             refusal: None,
             tools: &[],
+            feeds: &[],
             withheld: &[],
             diagnostics: &[],
             network: &Network::Unrestricted,

@@ -21,6 +21,8 @@ pub struct Files {
     pub tools: Value,
     pub providers: Value,
     pub feeds: Value,
+    /// Secrets in files of their own, beside the four: name and content.
+    pub secrets: Vec<(String, String)>,
 }
 
 impl Files {
@@ -58,6 +60,7 @@ impl Files {
                 "endpoints": [{"dialect": "openai", "base_url": format!("{model}/v1")}],
                 "auth": "bearer", "keys": [{"id": "k1", "secret": MODEL_KEY}]}}}),
             feeds: json!([]),
+            secrets: Vec::new(),
         }
     }
 
@@ -96,12 +99,16 @@ impl Files {
             .map(|(name, text)| (name.to_string(), hash(text)));
         self.agent["files"] = Value::Object(hashes.map(|(name, it)| (name, json!(it))).collect());
         let agent = [("agent.json", self.agent.to_string())];
+        let secrets = std::mem::take(&mut self.secrets);
+        let beside = secrets.iter().map(|(name, text)| (&**name, &**text));
         self.swap(
             files
                 .iter()
                 .chain(&agent)
-                .map(|(name, text)| (*name, text.as_str())),
+                .map(|(name, text)| (*name, text.as_str()))
+                .chain(beside),
         );
+        self.secrets = secrets;
         digest
     }
 

@@ -2,6 +2,7 @@
 
 mod fake;
 mod files;
+mod raw;
 mod wire;
 
 use std::io::Write;
@@ -16,8 +17,9 @@ use toolcrib_sidecar::app::Limits;
 use toolcrib_sidecar::args::Cli;
 use toolcrib_sidecar::server::Server;
 
-pub use fake::{Answer, Fake};
+pub use fake::{Answer, Fake, Recorded};
 pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN};
+pub use raw::{Raw, Said};
 pub use wire::{Streamed, Wire};
 
 /// Every wait of a test ends with a failure at this bound.
@@ -166,6 +168,15 @@ impl World {
             }
         })
         .await;
+    }
+
+    /// The text that Prometheus gets.
+    pub async fn metrics(&self) -> String {
+        let url = format!("http://{}/metrics", self.server.admin_address);
+        let answer = within("metrics", self.runner.get(url).send())
+            .await
+            .unwrap();
+        within("their text", answer.text()).await.unwrap()
     }
 
     /// Every line of the record so far, in order.

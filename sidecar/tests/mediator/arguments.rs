@@ -1,0 +1,211 @@
+//! What a model may put into arguments, as the service's socket sees it. The rows of the
+//! threat table "from the model".
+
+#[path = "../../mediation/tests/support/corpus.rs"]
+mod corpus;
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Files, Raw, Said, TOOL_TOKEN, World, calls, says};
+
+/// One reply that calls `tool` once with each of these; gives the results.
+async fn call_each(world: &World, tool: &str, arguments: &[String]) -> Vec<Value> {
+    let ids: Vec<String> = (0..arguments.len()).map(|at| format!("c{at}")).collect();
+    let all: Vec<(&str, &str, &str)> = ids
+        .iter()
+        .zip(arguments)
+        .map(|(id, arguments)| (id.as_str(), tool, arguments.as_str()))
+        .collect();
+    world.model.will(Answer::json(calls(&all)));
+    world.model.will(Answer::json(says("done")));
+    world.chat().await;
+    world
+        .results()
+        .into_iter()
+        .map(|(_, result)| result)
+        .collect()
+}
+
+#[tokio::test]
+async fn no_encoding_of_a_path_value_reaches_the_service() {
+    let world = World::start().await;
+    let corpus = corpus::path_values();
+    assert!(corpus.len() >= 200, "{}", corpus.len());
+    let arguments: Vec<String> = corpus
+        .iter()
+        .map(|value| json!({"symbol": value}).to_string())
+        .collect();
+    let results = call_each(&world, "desk__quote", &arguments).await;
+    assert_eq!(results.len(), corpus.len());
+    for (result, value) in results.iter().zip(&corpus) {
+        assert_eq!(result["ok"], false, "{value:?}: {result}");
+    }
+    assert_eq!(world.desk.connections(), 0);
+}
+
+#[tokio::test]
+async fn what_is_sent_is_one_segment_byte_for_byte() {
+    let values = [
+        ("OTR", "OTR"),
+        ("a b", "a%20b"),
+        ("a+b&c=d", "a%2Bb%26c%3Dd"),
+        ("a:b@c", "a%3Ab%40c"),
+        ("..a", "..a"),
+        ("a;b,c", "a%3Bb%2Cc"),
+        ("é漢", "%C3%A9%E6%BC%A2"),
+        ("'\"<>", "%27%22%3C%3E"),
+        ("HTTP", "HTTP"),
+    ];
+    let raw = Raw::start(values.iter().map(|_| Said::json("1"))).await;
+    let at = |files: &mut Files| {
+        files.tools["tools"][0]["execution"]["base_url"] = json!(format!("{}/base", raw.url()));
+    };
+    let world = World::start_with(at, |_| {}, &[]).await;
+    let arguments: Vec<String> = values
+        .iter()
+        .map(|(value, _)| json!({"symbol": value}).to_string())
+        .collect();
+    for result in call_each(&world, "desk__quote", &arguments).await {
+        assert_eq!(result["ok"], true, "{result}");
+    }
+    let sent = raw.connections().concat();
+    let lines: Vec<&str> = sent
+        .lines()
+        .filter(|line| line.contains(" HTTP/1.1"))
+        .collect();
+    let expected: Vec<String> = values
+        .iter()
+        .map(|(_, encoded)| format!("GET /base/quotes/{encoded}?claw_id=otter HTTP/1.1"))
+        .collect();
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn bombs_and_ambiguities_are_refused_before_anything_is_sent() {
+    let world = World::start().await;
+    let deep = |open: &str, close: &str| {
+        format!(
+            "{{\"symbol\":\"A\",\"x\":{}1{}}}",
+            open.repeat(20_000),
+            close.repeat(20_000)
+        )
+    };
+    let arguments = [
+        deep("[", "]"),
+        deep("{\"a\":", "}"),
+        format!("{{\"symbol\":\"{}\"}}", "x".repeat(64 * 1024 + 1)),
+        format!("{{\"symbol\":\"A\",\"x\":1{}}}", "0".repeat(10_000)),
+        format!("{{\"symbol\":\"A\",\"x\":1e{}}}", "9".repeat(100)),
+        r#"{"symbol":"A","symbol":"B"}"#.to_string(),
+        r#"{"symbol":"A","x":{"y":1,"y":2}}"#.to_string(),
+        r#"{"symbol":"A","\u0073ymbol":"B"}"#.to_string(),
+        r#"["symbol"]"#.to_string(),
+        r#"{"symbol":"A""#.to_string(),
+        r#"{"symbol":"A"} {"symbol":"B"}"#.to_string(),
+        format!("{{\"symbol\":\"A\"{}}}", ",\"x\":1".repeat(50_000)),
+        format!("{{\"symbol\":\"A\",\"x\":[{}1]}}", "1,".repeat(200_000)),
+    ];
+    for one in &arguments {
+        let results = call_each(&world, "desk__quote", std::slice::from_ref(one)).await;
+        let error = &results[0]["error"];
+        let start: String = one.chars().take(40).collect();
+        assert_eq!(
+            error["code"], "invalid_arguments",
+            "{start}: {}",
+            results[0]
+        );
+        assert!(error["message"].as_str().unwrap().len() < 500, "{error}");
+    }
+    assert_eq!(world.desk.connections(), 0);
+}
+
+#[tokio::test]
+async fn the_identity_is_overwritten_wherever_a_model_writes_it() {
+    let at = |files: &mut Files| {
+        let claw = json!({"type": "string"});
+        let search = json!({"name": "desk.search", "description": "",
+            "inputSchema": {"type": "object", "properties": {"claw_id": claw, "q": {}}},
+            "execution": {"transport": "http", "service": "desk",
+                "base_url": files.tools["tools"][0]["execution"]["base_url"],
+                "method": "GET", "path": "/search"},
+            "x-toolcrib": {"tier": "ReadOnly"}});
+        let mut wrapped = search.clone();
+        wrapped["name"] = json!("desk.wrapped");
+        wrapped["execution"]["method"] = json!("POST");
+        wrapped["execution"]["body_key"] = json!("order");
+        let mut foreign = wrapped.clone();
+        foreign["name"] = json!("desk.foreign");
+        foreign["x-toolcrib"]["foreign"] = json!(true);
+        for tool in [search, wrapped, foreign] {
+            files.tools["tools"].as_array_mut().unwrap().push(tool);
+        }
+    };
+    let world = World::start_with(at, |_| {}, &[]).await;
+    let spoofed =
+        r#"{"claw_id":"heron","q":{"claw_id":"heron","list":[{"cl\u0061w_id":["heron"]}]}}"#;
+    let body = |id: &str| {
+        format!(
+            r#"{{"order":{{"claw_id":"{id}","q":{{"claw_id":"{id}","list":[{{"cl\u0061w_id":"{id}"}}]}}}}}}"#
+        )
+    };
+    for (tool, target, sent) in [
+        (
+            "desk__search",
+            "/search?claw_id=otter&q=%7B%22claw_id%22%3A%22otter%22%2C%22list%22%3A%5B%7B%22cl%5Cu0061w_id%22%3A%22otter%22%7D%5D%7D",
+            String::new(),
+        ),
+        ("desk__wrapped", "/search", body("otter")),
+        ("desk__foreign", "/search", body("otter.pond")),
+    ] {
+        world.desk.will(Answer::json(json!(1)));
+        let results = call_each(&world, tool, &[spoofed.to_string()]).await;
+        assert_eq!(results[0]["ok"], true, "{}", results[0]);
+        let asked = world.desk.requests().pop().unwrap();
+        assert_eq!(asked.target, target, "{tool}");
+        assert_eq!(asked.body, sent, "{tool}");
+        let id = if tool == "desk__foreign" {
+            "otter.pond"
+        } else {
+            "otter"
+        };
+        assert_eq!(asked.header("x-claw-id"), Some(id));
+    }
+    let history = std::fs::read_to_string(world.history.path().join("history.jsonl")).unwrap();
+    let executed = history.lines().filter(|line| line.contains("\"intent\""));
+    assert_eq!(executed.filter(|line| line.contains("heron")).count(), 0);
+}
+
+#[tokio::test]
+async fn a_credential_may_stand_in_a_file_in_each_form() {
+    for (auth, header, sent) in [
+        (
+            json!({"type": "bearer"}),
+            "authorization",
+            format!("Bearer {TOOL_TOKEN}"),
+        ),
+        (
+            json!({"type": "header", "header": "X-Desk-Key"}),
+            "x-desk-key",
+            TOOL_TOKEN.to_string(),
+        ),
+        (
+            json!({"type": "basic", "username": "otter"}),
+            "authorization",
+            "Basic b3R0ZXI6ZGVzay10b2tlbi0wMDAx".to_string(),
+        ),
+    ] {
+        let at = |files: &mut Files| {
+            let mut auth = auth.clone();
+            auth["file"] = json!("desk-secret");
+            files.tools["tools"][0]["execution"]["auth"] = auth;
+            files.secrets = vec![("desk-secret".into(), format!("{TOOL_TOKEN}\n"))];
+        };
+        let world = World::start_with(at, |_| {}, &[]).await;
+        world
+            .desk
+            .will(Answer::text(200, &format!("echo {TOOL_TOKEN}")));
+        let results = call_each(&world, "desk__quote", &[r#"{"symbol":"A"}"#.to_string()]).await;
+        assert_eq!(results[0]["data"], "echo [redacted]");
+        assert_eq!(world.desk.requests()[0].header(header), Some(&*sent));
+    }
+}

@@ -1,0 +1,211 @@
+//! A server that says bytes and not HTTP: what a broken or hostile service may send. It
+//! keeps every byte that it was sent.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+/// What follows the head of one request.
+#[derive(Clone)]
+pub struct Said {
+    bytes: Vec<u8>,
+    then: Then,
+}
+
+#[derive(Clone, Copy)]
+enum Then {
+    /// The next request of the connection is read.
+    Keep,
+    Close,
+    /// Silence.
+    Hang,
+    /// The same bytes again, for ever.
+    Endless,
+    /// One byte at a time, for ever.
+    Drip,
+}
+
+impl Said {
+    fn new(bytes: impl Into<Vec<u8>>, then: Then) -> Said {
+        Said {
+            bytes: bytes.into(),
+            then,
+        }
+    }
+
+    pub fn keep(bytes: impl Into<Vec<u8>>) -> Said {
+        Self::new(bytes, Then::Keep)
+    }
+
+    pub fn close(bytes: impl Into<Vec<u8>>) -> Said {
+        Self::new(bytes, Then::Close)
+    }
+
+    pub fn hang(bytes: impl Into<Vec<u8>>) -> Said {
+        Self::new(bytes, Then::Hang)
+    }
+
+    /// `bytes` first, then 64 KiB chunks of `x`.
+    pub fn endless(bytes: impl Into<Vec<u8>>) -> Said {
+        Self::new(bytes, Then::Endless)
+    }
+
+    /// `bytes` first, then a byte each few milliseconds.
+    pub fn drip(bytes: impl Into<Vec<u8>>) -> Said {
+        Self::new(bytes, Then::Drip)
+    }
+
+    pub fn json(body: &str) -> Said {
+        Self::keep(format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+}
+
+pub struct Raw {
+    pub address: SocketAddr,
+    connections: Arc<Mutex<Vec<Vec<u8>>>>,
+    task: JoinHandle<()>,
+}
+
+impl Raw {
+    /// Answers in the script's order, over all connections.
+    pub async fn start(script: impl IntoIterator<Item = Said>) -> Raw {
+        Self::serve(script, None).await
+    }
+
+    pub async fn start_tls(script: impl IntoIterator<Item = Said>, tls: ServerConfig) -> Raw {
+        Self::serve(script, Some(TlsAcceptor::from(Arc::new(tls)))).await
+    }
+
+    async fn serve(script: impl IntoIterator<Item = Said>, tls: Option<TlsAcceptor>) -> Raw {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        let script: Vec<Said> = script.into_iter().collect();
+        let script = Arc::new(Mutex::new(script.into_iter()));
+        let seen = connections.clone();
+        let task = tokio::spawn(async move {
+            let mut served = tokio::task::JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let number = {
+                    let mut seen = seen.lock().unwrap();
+                    seen.push(Vec::new());
+                    seen.len() - 1
+                };
+                let one = One {
+                    seen: seen.clone(),
+                    number,
+                    script: script.clone(),
+                };
+                match tls.clone() {
+                    None => served.spawn(one.serve(stream)),
+                    Some(tls) => served.spawn(async move {
+                        // Err: the other side did not like the certificate.
+                        if let Ok(stream) = tls.accept(stream).await {
+                            one.serve(stream).await;
+                        }
+                    }),
+                };
+            }
+        });
+        Raw {
+            address,
+            connections,
+            task,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What came on each connection, after TLS where there is some.
+    pub fn connections(&self) -> Vec<String> {
+        let connections = self.connections.lock().unwrap();
+        connections
+            .iter()
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .collect()
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct One {
+    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    number: usize,
+    script: Arc<Mutex<std::vec::IntoIter<Said>>>,
+}
+
+impl One {
+    async fn serve(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let mut request = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            match stream.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(length) => {
+                    self.seen.lock().unwrap()[self.number].extend(&buffer[..length]);
+                    request.extend(&buffer[..length]);
+                }
+            }
+            if !is_whole(&request) {
+                continue;
+            }
+            request.clear();
+            let Some(said) = self.script.lock().unwrap().next() else {
+                return;
+            };
+            // Err: the other side has heard enough.
+            if stream.write_all(&said.bytes).await.is_err() {
+                return;
+            }
+            match said.then {
+                Then::Keep => {}
+                Then::Close => {
+                    stream.shutdown().await.ok();
+                    return;
+                }
+                Then::Hang => std::future::pending().await,
+                Then::Endless => while stream.write_all(&[b'x'; 64 * 1024]).await.is_ok() {},
+                Then::Drip => {
+                    let mut pace = tokio::time::interval(Duration::from_millis(5));
+                    loop {
+                        pace.tick().await;
+                        if stream.write_all(b"x").await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A head, and the body that it declares.
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head.to_ascii_lowercase();
+    let length = length
+        .split_once("content-length: ")
+        .map_or(0, |(_, rest)| {
+            rest.lines().next().unwrap_or_default().parse().unwrap_or(0)
+        });
+    body.len() >= length
+}
