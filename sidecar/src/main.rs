@@ -26,10 +26,11 @@ fn main() -> ExitCode {
 fn serve(args: ServeArgs) -> anyhow::Result<()> {
     process::make_undumpable()?;
     process::log_to_stderr();
-    // Two workers: one may encode a large body while the other keeps streams alive. More
-    // cost memory in every agent's pod.
+    // One worker: it does what a request needs without waking another thread, which would
+    // cost as much as the request's own work. The largest body keeps it for some tens of
+    // milliseconds, and nothing here is that urgent.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(1)
         .max_blocking_threads(8)
         .enable_all()
         .build()?;

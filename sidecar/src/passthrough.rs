@@ -17,7 +17,7 @@ use toolcrib_mediation::{
 
 use crate::app::App;
 use crate::asked::{Asked, Preparation};
-use crate::history::Bodies;
+use crate::history::{Bodies, Body};
 use crate::model::{ModelError, ModelRequest, ModelStream, ModelTimeouts, headers};
 use crate::outgoing::{Head, Outgoing};
 use crate::record::{self, Ended, HUNG_UP};
@@ -120,12 +120,12 @@ pub async fn pass(
         http_status: passed.http_status,
         served_by: served_by.map(|(model, key)| (model.as_str(), key.as_str())),
         bodies: Bodies {
-            request: request.as_text().as_bytes(),
-            response: &kept,
+            request: Body::Json(request.as_text()),
+            response: Body::Bytes(&kept),
         },
         waited: passed.waited,
     };
-    record::finish(&app, &asked, ended).await;
+    record::finish(&app, &asked, ended);
     if let Some(last) = last
         && !matches!(
             tokio::time::timeout(DELIVERY, to_runner.send(last)).await,

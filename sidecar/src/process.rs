@@ -33,7 +33,7 @@ struct Escaped<W>(W);
 
 impl<W: Write> Write for Escaped<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut line = escaped(bytes.trim_ascii_end().to_vec());
+        let mut line = escaped(bytes.trim_ascii_end().into()).into_owned();
         line.push(b'\n');
         self.0.write_all(&line)?;
         Ok(bytes.len())

@@ -1,6 +1,7 @@
 //! What is left of a request: its line in the record, its share of the counters, and one
 //! line in the log.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -42,7 +43,7 @@ pub fn refused(error: &RunnerError) -> TurnRecord {
 
 /// Writes and counts. A record that cannot be written is counted and logged: what had a
 /// side effect has its intent line already.
-pub async fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
+pub fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
     let duration = asked.started.elapsed();
     let mut noticed = None;
     if !asked.noticed.is_empty() {
@@ -56,7 +57,7 @@ pub async fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
         ..ended
     };
     let lines = lines(app, asked, &ended, duration);
-    if let Err(error) = app.history.turn(lines).await {
+    if let Err(error) = app.history.turn(lines) {
         tracing::error!(
             request_id = asked.id,
             error = error.to_string(),
@@ -87,7 +88,7 @@ fn root(asked: &Asked, ended: &Ended<'_>, took: Duration) -> Root {
 }
 
 fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> TurnLines {
-    let mut line = TurnLine {
+    let line = TurnLine {
         kind: "turn",
         request_id: &asked.id,
         agent_id: &asked.claw_id,
@@ -103,19 +104,30 @@ fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> Tur
         http_status: ended.http_status,
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         turn: ended.record,
-        request: None,
-        response: None,
     };
+    let text = serde_json::to_vec(&line).expect("texts, numbers and raw JSON always serialize");
+    // Put together from parts that are looked through once each.
     let scrubber = app.current.scrubber();
-    let written = |line: &TurnLine<'_>| {
-        let text = serde_json::to_vec(line).expect("texts, numbers and raw JSON always serialize");
-        scrubber.scrub(escaped(text))
-    };
-    let without = written(&line);
-    line.request = body(ended.bodies.request);
-    line.response = body(ended.bodies.response);
+    let clean = |text| scrubber.scrubbed(escaped(text));
+    let mut without = clean(Cow::Borrowed(&text[..text.len() - 1])).into_owned();
+    let mut with_bodies = Vec::new();
+    let bodies = [
+        (r#","request":"#, body(ended.bodies.request)),
+        (r#","response":"#, body(ended.bodies.response)),
+    ];
+    let length = |(_, body): &(_, Option<Cow<'_, str>>)| body.as_ref().map_or(0, |it| it.len());
+    with_bodies.reserve(without.len() + bodies.iter().map(length).sum::<usize>() + 64);
+    with_bodies.extend_from_slice(&without);
+    for (key, body) in &bodies {
+        if let Some(body) = body {
+            with_bodies.extend_from_slice(key.as_bytes());
+            with_bodies.extend_from_slice(&clean(Cow::Borrowed(body.as_bytes())));
+        }
+    }
+    with_bodies.push(b'}');
+    without.push(b'}');
     TurnLines {
-        with_bodies: written(&line),
+        with_bodies,
         without,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::Body as HttpBody;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -18,7 +18,7 @@ use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig, c
 use crate::app::App;
 use crate::asked::{Asked, Preparation, prepare, unauthorized};
 use crate::config::Effective;
-use crate::history::Bodies;
+use crate::history::{Bodies, Body};
 use crate::identity::{self, Runner, authenticate};
 use crate::model::{headers, policy};
 use crate::outgoing;
@@ -114,12 +114,12 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
                 http_status: error.status(),
                 served_by: None,
                 bodies: Bodies {
-                    request: &body,
-                    response: &response,
+                    request: Body::Bytes(&body),
+                    response: Body::Bytes(&response),
                 },
                 waited: asked.started.elapsed(),
             };
-            record::finish(&app, &asked, ended).await;
+            record::finish(&app, &asked, ended);
             return outgoing::error(dialect, &error);
         }
     };
@@ -154,7 +154,7 @@ async fn begin(
     let version = now.version()?;
     let permit = app.requests.clone().try_acquire_owned();
     asked.permits.push(permit.map_err(|_| overloaded())?);
-    app.history.ready().await.map_err(|_| unrecordable())?;
+    app.history.ready().map_err(|_| unrecordable())?;
     read_body(app, request, body, &mut asked.permits).await?;
     let request = Request::decode(asked.dialect, body.clone())?;
     asked.model = request.model();
@@ -247,7 +247,7 @@ async fn read_body(
 
 async fn read_frames(
     app: &App,
-    mut from: Body,
+    mut from: HttpBody,
     body: &mut Vec<u8>,
     permits: &mut Vec<OwnedSemaphorePermit>,
     too_large: impl Fn() -> RunnerError,

@@ -23,7 +23,7 @@ use toolcrib_mediation::{
 use crate::app::App;
 use crate::asked::{Asked, prepare};
 use crate::history::line::escaped;
-use crate::history::{Bodies, IntentLine};
+use crate::history::{Bodies, Body, IntentLine};
 use crate::metrics::CallKind;
 use crate::model::{ModelError, ModelReply, ModelRequest, ModelTimeouts};
 use crate::outgoing::{Head, Outgoing};
@@ -224,13 +224,13 @@ impl Drive {
                 .as_ref()
                 .map(|(model, key)| (model.as_str(), key.as_str())),
             bodies: Bodies {
-                request: self.turn.request().as_text().as_bytes(),
-                response: response.map(|it| it.body.as_slice()).unwrap_or_default(),
+                request: Body::Json(self.turn.request().as_text()),
+                response: Body::Bytes(response.map(|it| it.body.as_slice()).unwrap_or_default()),
             },
             waited: self.waited,
         };
         // Before the answer: who has the answer finds the record.
-        record::finish(&self.app, &self.asked, ended).await;
+        record::finish(&self.app, &self.asked, ended);
         let Some(response) = answer.response else {
             return;
         };
@@ -276,7 +276,7 @@ async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duratio
     let scrubber = app.current.scrubber();
     let line = IntentLine::new(asked.who(), jiff::Timestamp::now().to_string(), call);
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
-    if let Err(error) = app.history.intent(scrubber.scrub(escaped(line))).await {
+    if let Err(error) = app.history.intent(&scrubber.scrubbed(escaped(line.into()))) {
         tracing::error!(
             tool = call.name(),
             error = error.to_string(),

@@ -12,16 +12,19 @@
 //! Nothing here panics on any input, and nothing here waits.
 //!
 //! ```
-//! use toolcrib_dialect::{Dialect, Edits, Reply, Request, ToolDeclaration, ToolResult};
+//! use toolcrib_dialect::{
+//!     DeclaredTools, Dialect, Edits, Reply, Request, ToolDeclaration, ToolResult,
+//! };
 //!
 //! let body = br#"{"model":"house/otter-1","messages":[{"role":"user","content":"hi"}]}"#;
 //! let request = Request::decode(Dialect::OpenaiChat, body.to_vec())?;
 //! let mut edits = Edits::new("otter-1");
-//! edits.tools = vec![ToolDeclaration {
+//! let depth = ToolDeclaration {
 //!     name: "pond__depth".into(),
 //!     description: "How deep it is".into(),
 //!     schema: r#"{"type":"object"}"#.into(),
-//! }];
+//! };
+//! edits.tools = DeclaredTools::new(Dialect::OpenaiChat, &[depth]);
 //! let _upstream: Vec<u8> = request.encode(&edits)?;
 //!
 //! let reply = Reply::decode(Dialect::OpenaiChat, br#"{"choices":[{"finish_reason":"tool_calls",
@@ -55,7 +58,7 @@ pub use error::{DialectError, ErrorShape, error_body, error_events};
 pub use reassembly::Reassembly;
 pub use reply::{CallKind, RawCall, Reply, ToolResult};
 pub use request::{
-    Edits, HistoryItem, HistoryPart, Insertion, Request, ToolChoice, ToolChoiceEdit,
+    DeclaredTools, Edits, HistoryItem, HistoryPart, Insertion, Request, ToolChoice, ToolChoiceEdit,
     ToolDeclaration, history_item, respell,
 };
 pub use sse::{SseEvent, SseParser, frame, keepalive};

@@ -1,6 +1,7 @@
 //! A runner's request, and what is changed in it on the way to the model.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::json::{self, Array, Object};
 use crate::{Dialect, DialectError, anthropic, openai_chat, responses};
@@ -69,6 +70,31 @@ pub struct ToolDeclaration {
     pub schema: String,
 }
 
+/// Tools in a dialect's words: written once, put into every request. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclaredTools(Arc<str>);
+
+impl DeclaredTools {
+    pub fn new(dialect: Dialect, tools: &[ToolDeclaration]) -> Self {
+        let declare = match dialect {
+            Dialect::OpenaiChat => openai_chat::request::declaration,
+            Dialect::AnthropicMessages => anthropic::request::declaration,
+            Dialect::OpenaiResponses => responses::request::declaration,
+        };
+        let declared: Vec<String> = tools.iter().map(declare).collect();
+        Self(declared.join(",").into())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Elements of a JSON array, without its brackets.
+    pub(crate) fn elements(&self) -> Option<String> {
+        (!self.is_empty()).then(|| self.0.to_string())
+    }
+}
+
 /// Items for the history, before the runner's item `before` (its length: at the end).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insertion {
@@ -85,7 +111,8 @@ pub struct Edits {
     pub unstream: bool,
     /// Write legacy `functions`, `function_call` as `tools`, `tool_choice`.
     pub normalize_legacy: bool,
-    pub tools: Vec<ToolDeclaration>,
+    /// Of the request's dialect.
+    pub tools: DeclaredTools,
     pub tool_choice: ToolChoiceEdit,
     /// Tools that `tool_choice` names, by the names they are presented under.
     pub spell_choice: Vec<(String, String)>,

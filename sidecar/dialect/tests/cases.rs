@@ -43,11 +43,12 @@ fn check(dialect: Dialect, case: &Path) {
     edits.unstream = true;
     edits.normalize_legacy = request.legacy_functions();
     edits.spell_choice = vec![("pond.depth".into(), "pond__depth".into())];
-    edits.tools = vec![ToolDeclaration {
+    let depth = ToolDeclaration {
         name: "pond__depth".into(),
         description: "How \"deep\"".into(),
         schema: r#"{"type":"object", "properties":{"at":{"type":"number","maximum":1.0}}}"#.into(),
-    }];
+    };
+    edits.tools = DeclaredTools::new(request.dialect(), &[depth]);
     expect(case, "first.json", &request.encode(&edits).unwrap());
 
     let results: Vec<ToolResult> = (0..reply.calls().len())

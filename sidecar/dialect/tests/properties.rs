@@ -233,11 +233,12 @@ proptest! {
             edits.appended = items;
             edits.tool_choice = ToolChoiceEdit::Auto;
             edits.unstream = true;
-            edits.tools = vec![ToolDeclaration {
+            let tool = ToolDeclaration {
                 name: "t".into(),
                 description: String::new(),
                 schema: "{}".into(),
-            }];
+            };
+            edits.tools = DeclaredTools::new(request.dialect(), &[tool]);
             if let Ok(body) = request.encode(&edits) {
                 let text = String::from_utf8(body).unwrap();
                 prop_assert!(json::checked(&text).is_some(), "{text}");
@@ -344,11 +345,12 @@ fn needs_the_whole_conversation(field: &str, value: &str) {
     let request = Request::decode(Dialect::OpenaiResponses, body.clone().into_bytes()).unwrap();
     let mut edits = Edits::new("m");
     assert_eq!(request.encode(&edits).unwrap(), body.into_bytes());
-    edits.tools = vec![ToolDeclaration {
+    let depth = ToolDeclaration {
         name: "pond__depth".into(),
         description: String::new(),
         schema: "{}".into(),
-    }];
+    };
+    edits.tools = DeclaredTools::new(Dialect::OpenaiResponses, &[depth]);
     assert_eq!(
         request.encode(&edits),
         Err(DialectError::FieldRefused(field.into()))

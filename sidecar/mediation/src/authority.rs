@@ -1,6 +1,6 @@
 //! What may run now. Asked at each dispatch, just before the write-ahead line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use toolcrib_manifest::{Floor, Tier};
@@ -9,6 +9,7 @@ use crate::call::ManagedCall;
 use crate::catalog::{Catalog, CatalogTool};
 use crate::codes::ResultCode;
 use crate::outcome::{Certainty, ToolFailure, ToolOutcome};
+use crate::presented::Offer;
 
 /// What is loaded, less what the link takes away. A floor can deny, never grant: it is
 /// only ever looked into for names that the catalog has.
@@ -16,6 +17,7 @@ use crate::outcome::{Certainty, ToolFailure, ToolOutcome};
 pub struct Authority {
     catalog: Arc<Catalog>,
     floor: Option<Arc<BTreeMap<String, String>>>,
+    offer: Arc<Offer>,
 }
 
 /// A call's tool as it is now, with the credential of now.
@@ -39,10 +41,13 @@ pub enum Denied {
 
 impl Authority {
     pub fn new(catalog: Arc<Catalog>, floor: Option<&Floor>) -> Self {
-        Self {
+        let mut authority = Self {
             catalog,
             floor: floor.map(|floor| Arc::new(floor.tools.clone())),
-        }
+            offer: Arc::default(),
+        };
+        authority.offer = Arc::new(authority.offer_beside(&HashSet::new()));
+        authority
     }
 
     /// Whether this very call may run at this moment.
@@ -69,15 +74,18 @@ impl Authority {
     }
 
     /// The tools that a request may be shown.
-    pub(crate) fn offered(&self) -> impl Iterator<Item = &Arc<CatalogTool>> {
-        self.catalog
-            .tools()
-            .iter()
-            .filter(|tool| self.on_floor(tool))
+    pub(crate) fn offer(&self) -> &Arc<Offer> {
+        &self.offer
     }
 
-    pub(crate) fn catalog(&self) -> &Catalog {
-        &self.catalog
+    /// The same, to a runner that has tools of these names.
+    pub(crate) fn offer_beside(&self, runner: &HashSet<String>) -> Offer {
+        let tools = self.catalog.tools().iter();
+        Offer::new(
+            tools.filter(|tool| self.on_floor(tool)),
+            &self.catalog,
+            runner,
+        )
     }
 
     fn on_floor(&self, tool: &CatalogTool) -> bool {

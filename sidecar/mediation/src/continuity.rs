@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use toolcrib_dialect::{
-    Dialect, DialectError, HistoryPart, Insertion, Request, history_item, respell,
+    Dialect, DialectError, HistoryItem, HistoryPart, Insertion, Request, history_item, respell,
 };
 
 use crate::presented::Presented;
@@ -20,6 +20,9 @@ use crate::presented::Presented;
 pub struct Hidden {
     /// Hex of what stands before the rounds and the reply after them.
     key: String,
+    /// Hex of that reply alone. Empty in files of earlier releases.
+    #[serde(default)]
+    reply: String,
     /// Canonical tool names; spelled anew when put back.
     items: Vec<String>,
 }
@@ -27,7 +30,10 @@ pub struct Hidden {
 /// The rounds of past turns, at most so many bytes; the oldest go first.
 #[derive(Debug)]
 pub struct Continuity {
-    entries: HashMap<String, Vec<String>>,
+    entries: HashMap<String, Hidden>,
+    /// How many entries have this reply: a conversation that has none of these replies
+    /// needs no key, which would cover all that was ever said in it.
+    replies: HashMap<String, usize>,
     order: VecDeque<String>,
     bytes: usize,
     limit: usize,
@@ -37,6 +43,7 @@ impl Continuity {
     pub fn new(limit_bytes: usize) -> Self {
         Self {
             entries: HashMap::new(),
+            replies: HashMap::new(),
             order: VecDeque::new(),
             bytes: 0,
             limit: limit_bytes,
@@ -50,7 +57,7 @@ impl Continuity {
     /// Keeps a turn's rounds (also when replaying a file). Rounds larger than the limit
     /// are not kept.
     pub fn remember(&mut self, hidden: Hidden) {
-        let size = size(&hidden.key, &hidden.items);
+        let size = hidden.size();
         if size > self.limit {
             return;
         }
@@ -63,17 +70,15 @@ impl Continuity {
         }
         self.bytes += size;
         self.order.push_back(hidden.key.clone());
-        self.entries.insert(hidden.key, hidden.items);
+        *self.replies.entry(hidden.reply.clone()).or_default() += 1;
+        self.entries.insert(hidden.key.clone(), hidden);
     }
 
     /// Oldest first, for writing a compacted file.
     pub fn entries(&self) -> impl Iterator<Item = Hidden> {
-        self.order.iter().filter_map(|key| {
-            self.entries.get(key).map(|items| Hidden {
-                key: key.clone(),
-                items: items.clone(),
-            })
-        })
+        self.order
+            .iter()
+            .filter_map(|key| self.entries.get(key).cloned())
     }
 
     /// What of it belongs into this request, with names as they are presented now.
@@ -86,38 +91,64 @@ impl Continuity {
             return Ok(Vec::new());
         }
         let dialect = request.dialect();
-        let mut chain = Chain::new(dialect);
+        let items: Vec<HistoryItem> = request
+            .history()
+            .map(|item| history_item(dialect, item))
+            .collect::<Result<_, _>>()?;
         let mut found = Vec::new();
+        if !self.knows_a_reply(dialect, &items) {
+            return Ok(found);
+        }
+        let mut chain = Chain::default();
         let mut at = 0;
-        let items: Vec<&str> = request.history().collect();
         while at < items.len() {
-            let own = chain.reply_length(&items[at..])?;
+            let own = reply_length(dialect, &items[at..]);
             if own == 0 {
-                chain.push(items[at])?;
+                chain.push(&items[at]);
                 at += 1;
                 continue;
             }
-            let before = chain.digest();
-            let key = chain.key(&before, &items[at..at + own])?;
-            if let Some(rounds) = self.entries.get(&key) {
-                let items = rounds
+            let reply = &items[at..at + own];
+            if let Some(hidden) = self.entries.get(&key(&chain.digest(), reply)) {
+                let items = hidden
+                    .items
                     .iter()
                     .map(|item| respell(dialect, item, |name| presented.spelling(name)))
                     .collect::<Result<_, _>>()?;
                 found.push(Insertion { before: at, items });
             }
-            for item in &items[at..at + own] {
-                chain.push(item)?;
-            }
+            reply.iter().for_each(|item| chain.push(item));
             at += own;
         }
         Ok(found)
     }
 
+    fn knows_a_reply(&self, dialect: Dialect, items: &[HistoryItem]) -> bool {
+        if self.replies.contains_key("") {
+            return true;
+        }
+        let mut at = 0;
+        while at < items.len() {
+            let own = reply_length(dialect, &items[at..]);
+            if own > 0 && self.replies.contains_key(&key(&[], &items[at..at + own])) {
+                return true;
+            }
+            at += own.max(1);
+        }
+        false
+    }
+
     fn forget(&mut self, key: &str) {
-        if let Some(items) = self.entries.remove(key) {
-            self.bytes -= size(key, &items);
-            self.order.retain(|other| other != key);
+        let Some(hidden) = self.entries.remove(key) else {
+            return;
+        };
+        self.bytes -= hidden.size();
+        self.order.retain(|other| other != key);
+        if let Some(count) = self.replies.get_mut(&hidden.reply) {
+            *count -= 1;
+            if *count == 0 {
+                self.replies.remove(&hidden.reply);
+            }
         }
     }
 }
@@ -134,85 +165,79 @@ impl Hidden {
         if items.is_empty() {
             return Ok(None);
         }
-        let mut chain = Chain::new(request.dialect());
+        let dialect = request.dialect();
+        let mut chain = Chain::default();
         for item in request.history() {
-            chain.push(item)?;
+            chain.push(&history_item(dialect, item)?);
         }
-        let own: Vec<&str> = own_items.iter().map(String::as_str).collect();
-        let key = chain.key(&chain.digest(), &own)?;
-        Ok(Some(Self { key, items }))
+        let own: Vec<HistoryItem> = own_items
+            .iter()
+            .map(|item| history_item(dialect, item))
+            .collect::<Result<_, _>>()?;
+        Ok(Some(Self {
+            key: key(&chain.digest(), &own),
+            reply: key(&[], &own),
+            items,
+        }))
     }
-}
 
-fn size(key: &str, items: &[String]) -> usize {
-    key.len() + items.iter().map(String::len).sum::<usize>()
+    fn size(&self) -> usize {
+        let items: usize = self.items.iter().map(String::len).sum();
+        self.key.len() + self.reply.len() + items
+    }
 }
 
 /// A running digest of what a history says. System messages are left out: runners write
 /// the time of day into them.
-struct Chain {
-    dialect: Dialect,
-    hash: Sha256,
-}
+#[derive(Default)]
+struct Chain(Sha256);
 
 impl Chain {
-    fn new(dialect: Dialect) -> Self {
-        Self {
-            dialect,
-            hash: Sha256::new(),
-        }
-    }
-
-    fn push(&mut self, item: &str) -> Result<(), DialectError> {
-        self.hash.update(said(self.dialect, item)?);
-        Ok(())
+    fn push(&mut self, item: &HistoryItem) {
+        said(item, |bytes| self.0.update(bytes));
     }
 
     fn digest(&self) -> Vec<u8> {
-        self.hash.clone().finalize().to_vec()
-    }
-
-    fn key(&self, before: &[u8], reply: &[&str]) -> Result<String, DialectError> {
-        let mut hash = Sha256::new();
-        hash.update(before);
-        for item in reply {
-            hash.update(said(self.dialect, item)?);
-        }
-        Ok(hex::encode(hash.finalize()))
-    }
-
-    /// How many items, from here, are one reply of the model.
-    fn reply_length(&self, items: &[&str]) -> Result<usize, DialectError> {
-        let mut length = 0;
-        for item in items {
-            if history_item(self.dialect, item)?.role != "assistant" {
-                break;
-            }
-            length += 1;
-            if self.dialect != Dialect::OpenaiResponses {
-                break;
-            }
-        }
-        Ok(length)
+        self.0.clone().finalize().to_vec()
     }
 }
 
+fn key(before: &[u8], reply: &[HistoryItem]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(before);
+    for item in reply {
+        said(item, |bytes| hash.update(bytes));
+    }
+    hex::encode(hash.finalize())
+}
+
+/// How many items, from here, are one reply of the model.
+fn reply_length(dialect: Dialect, items: &[HistoryItem]) -> usize {
+    let longest = match dialect {
+        Dialect::OpenaiChat | Dialect::AnthropicMessages => 1,
+        Dialect::OpenaiResponses => items.len(),
+    };
+    items
+        .iter()
+        .take(longest)
+        .take_while(|item| item.role == "assistant")
+        .count()
+}
+
 /// What an item says, in bytes that no other item has: every text with its length.
-fn said(dialect: Dialect, item: &str) -> Result<Vec<u8>, DialectError> {
-    let item = history_item(dialect, item)?;
-    let mut out = Vec::new();
+fn said(item: &HistoryItem, mut write: impl FnMut(&[u8])) {
     if matches!(item.role.as_str(), "system" | "developer") {
-        return Ok(out);
+        return;
     }
     // Reasoning that is an item of its own, which runners may leave out.
     if item.role == "assistant" && item.parts.is_empty() {
-        return Ok(out);
+        return;
     }
     let mut write = |kind: u8, texts: &[&str]| {
-        out.push(kind);
+        write(&[kind]);
         for text in texts {
-            out.extend_from_slice(&(text.len() as u64).to_be_bytes());
-            out.extend_from_slice(text.as_bytes());
+            write(&(text.len() as u64).to_be_bytes());
+            write(text.as_bytes());
         }
     };
     write(b'r', &[&item.role]);
@@ -228,5 +253,4 @@ fn said(dialect: Dialect, item: &str) -> Result<Vec<u8>, DialectError> {
             HistoryPart::Other(json) => write(b'x', &[json]),
         }
     }
-    Ok(out)
 }

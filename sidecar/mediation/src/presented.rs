@@ -1,23 +1,32 @@
 //! What one request showed the model: the tools, under names of their own.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use toolcrib_dialect::{Request, ToolDeclaration};
+use toolcrib_dialect::{DeclaredTools, Dialect, Request, ToolDeclaration};
 
 use crate::authority::Authority;
-use crate::catalog::CatalogTool;
+use crate::catalog::{Catalog, CatalogTool};
 use crate::codes::ResultCode;
 use crate::names::{alias, yielding_alias};
 
 /// Fixed for the turn, whatever is loaded meanwhile.
 #[derive(Clone, Debug)]
 pub struct Presented {
+    offer: Arc<Offer>,
+    runner: HashSet<String>,
+}
+
+/// The tools of an authority under their names. The same for every request but one whose
+/// runner has tools of such names itself, so it is made once.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
     tools: Vec<(String, Arc<CatalogTool>)>,
     by_alias: HashMap<String, usize>,
     by_canonical: HashMap<String, usize>,
-    runner: HashSet<String>,
     withheld: HashMap<String, ResultCode>,
+    /// By dialect, when first asked for.
+    declared: [OnceLock<DeclaredTools>; Dialect::ALL.len()],
 }
 
 /// Who a call's name means.
@@ -29,41 +38,86 @@ pub enum Resolved<'a> {
     Nobody(ResultCode),
 }
 
-impl Presented {
+impl Offer {
     /// An alias yields to a runner's tool of the same name; the map stays injective.
-    pub fn new(authority: &Authority, request: &Request) -> Self {
-        let runner: HashSet<String> = request.tools().iter().cloned().collect();
-        let mut presented = Self {
-            tools: Vec::new(),
-            by_alias: HashMap::new(),
-            by_canonical: HashMap::new(),
-            withheld: HashMap::new(),
-            runner,
-        };
-        for tool in authority.offered() {
-            let alias = presented.free_alias(tool.name());
-            let at = presented.tools.len();
-            presented.by_alias.insert(alias.clone(), at);
-            presented.by_canonical.insert(tool.name().to_string(), at);
-            presented.tools.push((alias, tool.clone()));
+    pub(crate) fn new<'t>(
+        tools: impl Iterator<Item = &'t Arc<CatalogTool>>,
+        catalog: &Catalog,
+        runner: &HashSet<String>,
+    ) -> Self {
+        let mut offer = Self::default();
+        for tool in tools {
+            let alias = offer.free_alias(tool.name(), runner);
+            let at = offer.tools.len();
+            offer.by_alias.insert(alias.clone(), at);
+            offer.by_canonical.insert(tool.name().to_string(), at);
+            offer.tools.push((alias, tool.clone()));
         }
-        let catalog = authority.catalog();
         for withheld in catalog.withheld() {
             if let Some(code) = catalog.withheld_code(&withheld.tool) {
-                presented.withheld.insert(alias(&withheld.tool), code);
-                presented.withheld.insert(withheld.tool, code);
+                offer.withheld.insert(alias(&withheld.tool), code);
+                offer.withheld.insert(withheld.tool, code);
             }
         }
-        presented
+        offer
+    }
+
+    fn free_alias(&self, canonical: &str, runner: &HashSet<String>) -> String {
+        let taken = |name: &String| runner.contains(name) || self.by_alias.contains_key(name);
+        let first = alias(canonical);
+        if !taken(&first) {
+            return first;
+        }
+        // At most as many tries as there are names, so the range always has a free one.
+        (0..=u32::MAX)
+            .map(|attempt| yielding_alias(canonical, attempt))
+            .find(|name| !taken(name))
+            .unwrap_or(first)
+    }
+
+    /// Name, description, schema; nothing else.
+    fn declared(&self, dialect: Dialect) -> DeclaredTools {
+        let declare = || {
+            let tools: Vec<ToolDeclaration> = self
+                .tools
+                .iter()
+                .map(|(alias, tool)| ToolDeclaration {
+                    name: alias.clone(),
+                    description: tool.tool.description.clone(),
+                    schema: tool.shown_schema.clone(),
+                })
+                .collect();
+            DeclaredTools::new(dialect, &tools)
+        };
+        let at = match dialect {
+            Dialect::OpenaiChat => 0,
+            Dialect::AnthropicMessages => 1,
+            Dialect::OpenaiResponses => 2,
+        };
+        self.declared[at].get_or_init(declare).clone()
+    }
+}
+
+impl Presented {
+    pub fn new(authority: &Authority, request: &Request) -> Self {
+        let runner: HashSet<String> = request.tools().iter().cloned().collect();
+        let offer = authority.offer();
+        let yields = runner.iter().any(|name| offer.by_alias.contains_key(name));
+        let offer = if yields {
+            Arc::new(authority.offer_beside(&runner))
+        } else {
+            offer.clone()
+        };
+        Self { offer, runner }
     }
 
     /// No managed tools: the request passes through.
     pub fn is_empty(&self) -> bool {
-        self.tools.is_empty()
+        self.offer.tools.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.tools.len()
+        self.offer.tools.len()
     }
 
     /// Alias or canonical name to whose it is. A runner's declared name is the
@@ -73,13 +127,15 @@ impl Presented {
             return Resolved::Runner;
         }
         match self
+            .offer
             .by_alias
             .get(name)
-            .or_else(|| self.by_canonical.get(name))
+            .or_else(|| self.offer.by_canonical.get(name))
         {
-            Some(at) => Resolved::Managed(&self.tools[*at].1),
+            Some(at) => Resolved::Managed(&self.offer.tools[*at].1),
             None => Resolved::Nobody(
-                self.withheld
+                self.offer
+                    .withheld
                     .get(name)
                     .copied()
                     .unwrap_or(ResultCode::UnsupportedTool),
@@ -90,10 +146,10 @@ impl Presented {
     /// The name to write for a call in the history, if it must be another than it is:
     /// managed names as they are presented now, unknown ones so that providers take them.
     pub fn spelling(&self, name: &str) -> Option<String> {
-        let spelled = match self.by_canonical.get(name) {
+        let spelled = match self.offer.by_canonical.get(name) {
             _ if self.runner.contains(name) => return None,
-            Some(at) => self.tools[*at].0.clone(),
-            None if self.by_alias.contains_key(name) => return None,
+            Some(at) => self.offer.tools[*at].0.clone(),
+            None if self.offer.by_alias.contains_key(name) => return None,
             None if name.contains('.') || !valid(name) => alias(name),
             None => return None,
         };
@@ -108,36 +164,17 @@ impl Presented {
         }
     }
 
-    /// What is appended to the runner's tools: name, description, schema; nothing else.
-    pub(crate) fn declarations(&self) -> Vec<ToolDeclaration> {
-        self.tools
-            .iter()
-            .map(|(alias, tool)| ToolDeclaration {
-                name: alias.clone(),
-                description: tool.tool.description.clone(),
-                schema: tool.shown_schema.clone(),
-            })
-            .collect()
-    }
-
     /// Each tool's alias and canonical name.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.tools
+        self.offer
+            .tools
             .iter()
             .map(|(alias, tool)| (alias.as_str(), tool.name()))
     }
 
-    fn free_alias(&self, canonical: &str) -> String {
-        let taken = |name: &String| self.runner.contains(name) || self.by_alias.contains_key(name);
-        let first = alias(canonical);
-        if !taken(&first) {
-            return first;
-        }
-        // At most as many tries as there are names, so the range always has a free one.
-        (0..=u32::MAX)
-            .map(|attempt| yielding_alias(canonical, attempt))
-            .find(|name| !taken(name))
-            .unwrap_or(first)
+    /// What is appended to the runner's tools.
+    pub(crate) fn declared(&self, dialect: Dialect) -> DeclaredTools {
+        self.offer.declared(dialect)
     }
 }
 

@@ -2,10 +2,13 @@
 //!
 //! Each byte of a secret may stand as itself, percent-encoded or JSON-escaped, also more
 //! than once over: encoders differ in what they leave alone, so forms are recognized
-//! byte by byte instead of listed.
+//! byte by byte instead of listed. That is slow, and nearly every text holds no escape
+//! that could say a byte of a secret; those are searched for the plain forms at once.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
@@ -20,6 +23,17 @@ const LONGEST_ESCAPE: usize = 8;
 pub struct Scrubber {
     /// Longest first, so that no part of one survives another's replacement.
     needles: Vec<Vec<u8>>,
+    /// All of them at once; `None`: there are none, or too many for it.
+    plain: Option<AhoCorasick>,
+    bytes: Bytes,
+}
+
+/// Which bytes the needles have.
+#[derive(Clone)]
+struct Bytes {
+    anywhere: [bool; 256],
+    /// At the beginning, in any of its spellings.
+    first: [bool; 256],
 }
 
 impl Scrubber {
@@ -35,7 +49,16 @@ impl Scrubber {
             .collect();
         needles.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         needles.dedup();
-        Self { needles }
+        let plain = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(&needles)
+            .ok()
+            .filter(|_| !needles.is_empty());
+        Self {
+            bytes: Bytes::of(&needles),
+            plain,
+            needles,
+        }
     }
 
     /// How far beyond a cut bytes must be read for a secret there to be scrubbed whole.
@@ -46,34 +69,24 @@ impl Scrubber {
     }
 
     pub fn scrub(&self, bytes: Vec<u8>) -> Vec<u8> {
-        let mut begins = [false; 256];
-        for needle in &self.needles {
-            begins[usize::from(needle[0])] = true;
+        self.scrubbed(Cow::Owned(bytes)).into_owned()
+    }
+
+    /// Copies nothing where there is nothing to replace.
+    pub fn scrubbed<'b>(&self, bytes: Cow<'b, [u8]>) -> Cow<'b, [u8]> {
+        if self.needles.is_empty() {
+            return bytes;
         }
-        begins[usize::from(b'%')] = !self.needles.is_empty();
-        begins[usize::from(b'\\')] = !self.needles.is_empty();
-        let mut out: Option<Vec<u8>> = None;
-        let (mut at, mut kept) = (0, 0);
-        while at < bytes.len() {
-            let found = begins[usize::from(bytes[at])]
-                .then(|| self.longest_at(&bytes[at..]))
-                .flatten();
-            let Some(length) = found else {
-                at += 1;
-                continue;
-            };
-            let out = out.get_or_insert_with(|| Vec::with_capacity(bytes.len()));
-            out.extend_from_slice(&bytes[kept..at]);
-            out.extend_from_slice(MARK);
-            at += length;
-            kept = at;
-        }
-        match out {
-            None => bytes,
-            Some(mut out) => {
-                out.extend_from_slice(&bytes[kept..]);
-                out
-            }
+        match &self.plain {
+            Some(plain) if !self.bytes.escaped_in(&bytes) => redacted(bytes, |text, from| {
+                let found = plain.find(aho_corasick::Input::new(text).range(from..))?;
+                Some((found.start(), found.end()))
+            }),
+            Some(_) | None => redacted(bytes, |text, from| {
+                (from..text.len())
+                    .filter(|at| self.bytes.first[usize::from(text[*at])])
+                    .find_map(|at| Some((at, at + self.longest_at(&text[at..])?)))
+            }),
         }
     }
 
@@ -90,6 +103,89 @@ impl fmt::Debug for Scrubber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Scrubber({} forms)", self.needles.len())
     }
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self {
+            anywhere: [false; 256],
+            first: [false; 256],
+        }
+    }
+}
+
+impl Bytes {
+    fn of(needles: &[Vec<u8>]) -> Self {
+        let mut bytes = Self::default();
+        for needle in needles {
+            bytes.first[usize::from(needle[0])] = true;
+            for byte in needle {
+                bytes.anywhere[usize::from(*byte)] = true;
+            }
+        }
+        for escape in [b'%', b'\\', b'+'] {
+            bytes.first[usize::from(escape)] = true;
+        }
+        bytes
+    }
+
+    /// Whether the text has an escape that could say a byte of a needle. Errs towards yes.
+    fn escaped_in(&self, text: &[u8]) -> bool {
+        let has = |byte: u8| self.anywhere[usize::from(byte)];
+        if has(b' ') && memchr::memchr(b'+', text).is_some() {
+            return true;
+        }
+        memchr::memchr2_iter(b'%', b'\\', text).any(|at| match text[at] {
+            b'%' => hex(text.get(at + 1..at + 3))
+                .is_some_and(|byte| byte == u32::from(b'%') || self.has_code(byte)),
+            _ if has(b'\\') => true,
+            _ => match text.get(at + 1) {
+                // Of a run of backslashes the last one decides.
+                Some(b'\\') | None => false,
+                Some(b'u') => hex(text.get(at + 2..at + 6)).is_some_and(|code| self.has_code(code)),
+                Some(b'n') => has(b'\n'),
+                Some(b'r') => has(b'\r'),
+                Some(b't') => has(b'\t'),
+                Some(letter) => has(*letter),
+            },
+        })
+    }
+
+    /// A character beyond ASCII stands for all of them.
+    fn has_code(&self, code: u32) -> bool {
+        match u8::try_from(code) {
+            Ok(byte) if byte.is_ascii() => self.anywhere[usize::from(byte)],
+            Ok(_) | Err(_) => self.anywhere[128..].contains(&true),
+        }
+    }
+}
+
+fn hex(digits: Option<&[u8]>) -> Option<u32> {
+    u32::from_str_radix(std::str::from_utf8(digits?).ok()?, 16).ok()
+}
+
+/// The bytes with everything that `find` finds replaced. `find` gives the first match, and
+/// of those the longest, at or after a position.
+fn redacted<'b>(
+    bytes: Cow<'b, [u8]>,
+    find: impl Fn(&[u8], usize) -> Option<(usize, usize)>,
+) -> Cow<'b, [u8]> {
+    let Some((mut start, mut end)) = find(&bytes, 0) else {
+        return bytes;
+    };
+    let mut out = Vec::with_capacity(bytes.len() + MARK.len());
+    let mut kept = 0;
+    loop {
+        out.extend_from_slice(&bytes[kept..start]);
+        out.extend_from_slice(MARK);
+        kept = end;
+        match find(&bytes, kept) {
+            Some(next) => (start, end) = next,
+            None => break,
+        }
+    }
+    out.extend_from_slice(&bytes[kept..]);
+    Cow::Owned(out)
 }
 
 fn forms(secret: &str) -> Vec<Vec<u8>> {

@@ -189,7 +189,7 @@ impl Turn {
         let mut edits = Edits::new("");
         edits.unstream = true;
         edits.normalize_legacy = request.legacy_functions();
-        edits.tools = presented.declarations();
+        edits.tools = presented.declared(request.dialect());
         edits.spell_choice = spelled_choice(&request, &presented)?;
         edits.inserted = insertions;
         edits.prompt = prompt;

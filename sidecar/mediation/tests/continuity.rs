@@ -88,6 +88,17 @@ fn conversations_stay_apart_and_a_trimmed_one_gets_nothing() {
 }
 
 #[test]
+fn a_file_of_an_earlier_release_is_understood() {
+    let kept = hidden(&json!([user("a")]), reply(&[], "done"), "1");
+    let mut line: Value = serde_json::to_value(&kept).unwrap();
+    line.as_object_mut().unwrap().remove("reply").unwrap();
+    let mut store = Continuity::new(1 << 20);
+    store.remember(serde_json::from_value(line).unwrap());
+    let next = json!([user("a"), assistant("done"), user("b")]);
+    assert_eq!(check(&store, next), [(1, ok("1"))]);
+}
+
+#[test]
 fn a_handoff_to_the_runner_keeps_its_prefix() {
     let mut store = Continuity::new(1 << 20);
     let handoff = reply(&[("shell", r#"{"a":1,"b":2}"#)], "");

@@ -3,6 +3,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use toolcrib_mediation::Scrubber;
 
 /// As browsers encode a form value, but for blanks.
@@ -65,4 +67,36 @@ fn what_is_no_secret_stays_and_nothing_is_printed() {
     assert_eq!(scrubber.scrub_text(text), text);
     assert!(!format!("{scrubber:?}").contains("s3cr"));
     assert_eq!(Scrubber::default().scrub(vec![0xff, 0]), vec![0xff, 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// A text with an escape that could say a byte of a secret is read byte by byte, others
+    /// are searched for all forms at once: both say the same.
+    #[test]
+    fn both_ways_of_searching_give_the_same(pieces in vec(piece(), 0..24)) {
+        let scrubber = Scrubber::new(["sekrit-token-77", "krit-tok", "token-77/other"]);
+        let text = pieces.concat();
+        let escape = " %73";
+        let slow = scrubber.scrub_text(&format!("{text}{escape}"));
+        let fast = scrubber.scrub_text(&text);
+        prop_assert_eq!(slow, format!("{fast}{escape}"));
+    }
+}
+
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("sekrit-token-77".to_string()),
+        Just(STANDARD.encode("sekrit-token-77")),
+        Just(URL_SAFE.encode("a:sekrit-token-77/other")),
+        Just("\\n".to_string()),
+        Just("\\\\\"".to_string()),
+        Just("%20".to_string()),
+        Just("\\u00e9".to_string()),
+        Just("\\u0073ekrit-token-77".to_string()),
+        Just("é ".to_string()),
+        "[sekrit-]{1,6}",
+        "[token7/-]{1,6}",
+    ]
 }

@@ -4,13 +4,16 @@
 //! A line is one JSON value on one line, whatever a model, a runner or a service put into
 //! it: see [`escaped`].
 
+use std::borrow::Cow;
+
 use serde::Serialize;
-use serde_json::value::RawValue;
+use toolcrib_dialect::json;
 use toolcrib_manifest::{GrantRef, RawJson, Tier};
 use toolcrib_mediation::{ManagedCall, TurnRecord};
 
 /// Of one body; what is longer is left out with its size.
 const MAX_BODY: usize = 1024 * 1024;
+const BLOCK: usize = 256;
 
 /// Written before a call leaves, so that a kill between call and record loses nothing.
 #[derive(Debug, Serialize)]
@@ -77,43 +80,56 @@ pub struct TurnLine<'a> {
     pub duration_ms: u64,
     #[serde(flatten)]
     pub turn: &'a TurnRecord,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub response: Option<Box<RawValue>>,
 }
 
 /// What the runner sent and got.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Bodies<'a> {
-    pub request: &'a [u8],
-    pub response: &'a [u8],
+    pub request: Body<'a>,
+    pub response: Body<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Body<'a> {
+    /// Found to be JSON already; a large one is not read again for that.
+    Json(&'a str),
+    Bytes(&'a [u8]),
 }
 
 /// A body as it goes into a line: JSON as it is, a stream as its text, too much as a
-/// number.
-pub fn body(bytes: &[u8]) -> Option<Box<RawValue>> {
+/// number. `None`: there is none.
+pub fn body(body: Body<'_>) -> Option<Cow<'_, str>> {
+    let bytes = match body {
+        Body::Json(text) => text.as_bytes(),
+        Body::Bytes(bytes) => bytes,
+    };
     if bytes.is_empty() {
         return None;
     }
-    let text = if bytes.len() > MAX_BODY {
-        format!(r#"{{"omitted_bytes":{}}}"#, bytes.len())
-    } else {
-        let text = String::from_utf8_lossy(bytes);
-        match serde_json::from_str::<&RawValue>(&text) {
-            Ok(raw) => raw.get().to_string(),
-            Err(_) => serde_json::to_string(&text).ok()?,
-        }
+    if bytes.len() > MAX_BODY {
+        return Some(format!(r#"{{"omitted_bytes":{}}}"#, bytes.len()).into());
+    }
+    let text = match body {
+        Body::Json(text) => return Some(text.into()),
+        Body::Bytes(bytes) => String::from_utf8_lossy(bytes),
     };
-    RawValue::from_string(text).ok()
+    match json::checked(&text) {
+        Some(_) => Some(text),
+        None => Some(json::quote(&text).into()),
+    }
 }
 
 /// The same JSON without a byte that a terminal or a collector of logs would act on: line
 /// breaks between tokens become spaces, and DEL, the C1 controls and Unicode's line
 /// separators, which JSON lets stand in a string, are escaped. `json` must be valid JSON.
-pub fn escaped(json: Vec<u8>) -> Vec<u8> {
-    let suspicious = |byte: &u8| *byte < 0x20 || *byte == 0x7f || *byte == 0xc2 || *byte == 0xe2;
-    if !json.iter().any(suspicious) {
+pub fn escaped(json: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    // By blocks without an early end inside, which the compiler turns into wide instructions.
+    let suspicious = |block: &[u8]| {
+        block.iter().fold(false, |found, byte| {
+            found | (*byte < 0x20) | (*byte == 0x7f) | (*byte == 0xc2) | (*byte == 0xe2)
+        })
+    };
+    if !json.chunks(BLOCK).any(suspicious) {
         return json;
     }
     let mut clean = Vec::with_capacity(json.len() + 64);
@@ -138,7 +154,7 @@ pub fn escaped(json: Vec<u8>) -> Vec<u8> {
         clean.extend_from_slice(format!("\\u{code:04x}").as_bytes());
         at += length;
     }
-    clean
+    Cow::Owned(clean)
 }
 
 #[cfg(test)]
@@ -148,7 +164,7 @@ mod tests {
     use super::*;
 
     fn check(value: &Value, written: &str) {
-        let clean = escaped(written.as_bytes().to_vec());
+        let clean = escaped(written.as_bytes().into()).into_owned();
         let text = String::from_utf8(clean).unwrap();
         assert_eq!(&serde_json::from_str::<Value>(&text).unwrap(), value);
         let acts = |it: char| it.is_control() || ['\u{2028}', '\u{2029}'].contains(&it);
@@ -167,13 +183,14 @@ mod tests {
 
     #[test]
     fn what_needs_no_care_is_left_as_it_is() {
-        let line = br#"{"a":"b","c":[1,2]}"#.to_vec();
-        assert_eq!(escaped(line.clone()), line);
+        let line = br#"{"a":"b","c":[1,2]}"#.as_slice();
+        assert!(matches!(escaped(line.into()), Cow::Borrowed(same) if same == line));
     }
 
     #[test]
     fn a_body_is_json_or_its_text_or_its_size() {
-        let text = |bytes: &[u8]| body(bytes).map(|it| it.get().to_string());
+        let text = |bytes: &[u8]| body(Body::Bytes(bytes)).map(Cow::into_owned);
+        assert_eq!(body(Body::Json("{}")), Some("{}".into()));
         assert_eq!(text(b""), None);
         assert_eq!(text(b"{\"a\":1.50}").unwrap(), "{\"a\":1.50}");
         assert_eq!(text(b"data: 1\n\n").unwrap(), r#""data: 1\n\n""#);

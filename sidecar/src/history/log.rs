@@ -3,7 +3,7 @@
 //! that has room again, or a file that was put back, is used at once.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -54,13 +54,10 @@ impl Log {
             self.file = None;
             self.reopen()?;
         }
-        let mut bytes = Vec::with_capacity(line.len() + 1);
-        bytes.extend_from_slice(line);
-        bytes.push(b'\n');
         let Some(mut file) = self.file.take() else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        if let Err(error) = file.write_all(&bytes) {
+        if let Err(error) = write_line(&mut file, line) {
             // Half a line would spoil the next one. Where it cannot be taken back it is
             // ended when the file is opened again.
             if let Err(error) = file.set_len(self.size) {
@@ -83,6 +80,18 @@ impl Log {
         self.size = end_torn_line(&mut file)?;
         self.file = Some(file);
         Ok(())
+    }
+}
+
+/// One write where the system takes it whole, which it does for a file.
+fn write_line(file: &mut File, line: &[u8]) -> io::Result<()> {
+    let written = file.write_vectored(&[IoSlice::new(line), IoSlice::new(b"\n")])?;
+    match line.get(written..) {
+        Some(rest) => {
+            file.write_all(rest)?;
+            file.write_all(b"\n")
+        }
+        None => Ok(()),
     }
 }
 

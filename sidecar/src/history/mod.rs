@@ -10,6 +10,6 @@ pub mod log;
 pub mod stdout;
 pub mod writer;
 
-pub use line::{Bodies, IntentLine, TurnLine};
+pub use line::{Bodies, Body, IntentLine, TurnLine};
 pub use log::FILE_NAME;
 pub use writer::{History, HistoryError, OnStdout, TurnLines};

@@ -5,11 +5,18 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 /// Lines that wait. Most have a KiB or two: prompts are not in there unasked.
 const QUEUE: usize = 512;
 /// All of them together; a single longer one still passes an empty queue.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Lines of one write.
+const BATCH: usize = 64;
+/// How long the first of them waits for others: waking this thread for each line would cost
+/// as much as a tenth of the request that it tells of.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// The end that lines are put in.
 #[derive(Debug)]
@@ -53,7 +60,7 @@ impl Queue {
         self.waiting.count(line.len());
         let taken = self.lines.try_send(line.to_vec()).is_ok();
         if !taken {
-            self.waiting.forget(line.len());
+            self.waiting.forget(1, line.len());
         }
         taken
     }
@@ -72,8 +79,8 @@ impl Waiting {
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    fn forget(&self, bytes: usize) {
-        self.lines.fetch_sub(1, Ordering::AcqRel);
+    fn forget(&self, lines: usize, bytes: usize) {
+        self.lines.fetch_sub(lines, Ordering::AcqRel);
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 }
@@ -81,18 +88,30 @@ impl Waiting {
 impl Drain {
     /// Writes until the queue is dropped or stdout is closed.
     pub fn run(self, mut stdout: impl Write) {
-        while let Ok(mut line) = self.lines.recv() {
-            let length = line.len();
-            line.push(b'\n');
-            // One write per line: nothing else that writes there cuts it in two.
-            let written = stdout.write_all(&line).and_then(|()| stdout.flush());
+        let (mut batch, mut full) = (Vec::new(), false);
+        while let Ok(first) = self.lines.recv() {
+            if !full {
+                std::thread::sleep(GATHER);
+            }
+            let (mut lines, mut length) = (0, 0);
+            for line in std::iter::once(first).chain(self.lines.try_iter().take(BATCH - 1)) {
+                lines += 1;
+                length += line.len();
+                batch.extend_from_slice(&line);
+                batch.push(b'\n');
+            }
+            full = lines == BATCH;
+            // Whole lines only: nothing else that writes there cuts one in two.
+            let written = stdout.write_all(&batch).and_then(|()| stdout.flush());
             if let Err(error) = written {
                 // From now on the queue takes nothing, and side effects are refused.
                 self.waiting.closed.store(true, Ordering::Release);
                 tracing::error!(error = error.to_string(), "stdout cannot be written");
                 return;
             }
-            self.waiting.forget(length);
+            self.waiting.forget(lines, length);
+            batch.clear();
+            batch.shrink_to(BATCH * 1024);
         }
     }
 }

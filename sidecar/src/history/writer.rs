@@ -1,4 +1,6 @@
-//! Two threads that write: one the file, one stdout.
+//! The file is written by whoever has a line, since that is a copy into the page cache and
+//! a thread of its own would cost more than it. Stdout, which blocks when nobody reads, has
+//! a thread.
 //!
 //! What a full disk and an unread stdout do:
 //!
@@ -19,14 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
 
 use super::log::Log;
 use super::stdout::{self, Queue};
 use crate::metrics::Metrics;
 
-/// Lines that wait for the disk; a turn waits in its own task beyond that.
-const FILE_QUEUE: usize = 64;
 /// Lines that wait in memory for a disk that refuses them: beyond this no request begins
 /// that stdout would not have either …
 const WAITING: usize = 1024 * 1024;
@@ -60,18 +59,6 @@ pub struct TurnLines {
     pub without: Vec<u8>,
 }
 
-enum Job {
-    Intent(Vec<u8>),
-    Turn(TurnLines),
-    /// Whether another request's line would be taken.
-    Ready,
-}
-
-struct Entry {
-    job: Job,
-    done: oneshot::Sender<Result<(), HistoryError>>,
-}
-
 /// Where lines go. Closing waits until what was given is written.
 #[derive(Debug)]
 pub struct History {
@@ -81,8 +68,8 @@ pub struct History {
 
 #[derive(Debug)]
 struct Open {
-    entries: mpsc::Sender<Entry>,
-    threads: Vec<JoinHandle<()>>,
+    writer: Writer,
+    stdout: JoinHandle<()>,
 }
 
 impl History {
@@ -95,7 +82,6 @@ impl History {
         metrics: Arc<Metrics>,
     ) -> Result<History, HistoryError> {
         let log = Log::open(dir, max_bytes).map_err(HistoryError::Open)?;
-        let (entries, queue) = mpsc::channel(FILE_QUEUE);
         let (lines, drain) = stdout::queue();
         let waiting = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
@@ -108,32 +94,33 @@ impl History {
             missing_on_stdout: 0,
             metrics,
         };
-        let threads = vec![
-            spawn("history", move || writer.run(queue))?,
-            spawn("stdout", move || drain.run(stdout))?,
-        ];
+        let stdout = std::thread::Builder::new()
+            .name("stdout".to_string())
+            .stack_size(STACK)
+            .spawn(move || drain.run(stdout))
+            .map_err(HistoryError::Open)?;
         Ok(History {
-            open: Mutex::new(Some(Open { entries, threads })),
+            open: Mutex::new(Some(Open { writer, stdout })),
             waiting,
         })
     }
 
     /// Written before a side effect: an error means that it must not happen.
-    pub async fn intent(&self, line: Vec<u8>) -> Result<(), HistoryError> {
-        self.write(Job::Intent(line)).await
+    pub fn intent(&self, line: &[u8]) -> Result<(), HistoryError> {
+        self.write(|writer| writer.intent(line))
     }
 
     /// What happened.
-    pub async fn turn(&self, lines: TurnLines) -> Result<(), HistoryError> {
-        self.write(Job::Turn(lines)).await
+    pub fn turn(&self, lines: TurnLines) -> Result<(), HistoryError> {
+        self.write(|writer| writer.turn(lines))
     }
 
     /// Whether a request may begin. Costs nothing while the disk is well.
-    pub async fn ready(&self) -> Result<(), HistoryError> {
+    pub fn ready(&self) -> Result<(), HistoryError> {
         if self.waiting() < WAITING {
             return Ok(());
         }
-        self.write(Job::Ready).await
+        self.write(Writer::ready)
     }
 
     /// Bytes that wait for a disk that refuses them.
@@ -141,27 +128,24 @@ impl History {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    async fn write(&self, job: Job) -> Result<(), HistoryError> {
-        let (done, answer) = oneshot::channel();
-        let entries = self.opened().as_ref().map(|open| open.entries.clone());
-        let entries = entries.ok_or(HistoryError::Closed)?;
-        entries
-            .send(Entry { job, done })
-            .await
-            .map_err(|_| HistoryError::Closed)?;
-        answer.await.map_err(|_| HistoryError::Closed)?
+    fn write(
+        &self,
+        write: impl FnOnce(&mut Writer) -> Result<(), HistoryError>,
+    ) -> Result<(), HistoryError> {
+        match &mut *self.opened() {
+            Some(open) => write(&mut open.writer),
+            None => Err(HistoryError::Closed),
+        }
     }
 
     /// Writes what was given and ends. Blocks as long as stdout does, so the caller bounds it.
     pub fn close(&self) {
-        let Some(open) = self.opened().take() else {
+        let Some(Open { writer, stdout }) = self.opened().take() else {
             return;
         };
-        drop(open.entries);
-        for thread in open.threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the record panicked");
-            }
+        writer.end();
+        if stdout.join().is_err() {
+            tracing::error!("the thread of the record panicked");
         }
     }
 
@@ -171,14 +155,7 @@ impl History {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, HistoryError> {
-    std::thread::Builder::new()
-        .name(name.to_string())
-        .stack_size(STACK)
-        .spawn(run)
-        .map_err(HistoryError::Open)
-}
-
+#[derive(Debug)]
 struct Writer {
     log: Log,
     stdout: Queue,
@@ -194,16 +171,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, mut queue: mpsc::Receiver<Entry>) {
-        while let Some(Entry { job, done }) = queue.blocking_recv() {
-            let result = match job {
-                Job::Intent(line) => self.intent(&line),
-                Job::Turn(lines) => self.turn(lines),
-                Job::Ready => self.ready(),
-            };
-            // Err: the turn was dropped; its line is written all the same.
-            done.send(result).ok();
-        }
+    /// The last try. Dropping the queue ends the other thread.
+    fn end(mut self) {
         if self.catch_up().is_err() {
             tracing::error!(
                 lines = self.backlog.len(),
@@ -401,8 +370,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sink = Sink::default();
         let (history, _) = open(dir.path(), sink.clone());
-        history.intent(b"intent".to_vec()).await.unwrap();
-        history.turn(turn("one")).await.unwrap();
+        history.intent(b"intent").unwrap();
+        history.turn(turn("one")).unwrap();
         history.close();
         assert_eq!(on_disk(dir.path()), "intent\nfull one\n");
         assert_eq!(sink.text(), "intent\none\n");
@@ -414,7 +383,7 @@ mod tests {
         let (history, _) = open(dir.path(), Sink::default());
         let mut lines = turn("short");
         lines.with_bodies = vec![b'x'; 5 * 1024 * 1024];
-        history.turn(lines).await.unwrap();
+        history.turn(lines).unwrap();
         history.close();
         assert_eq!(on_disk(dir.path()), "short\n");
     }
@@ -425,14 +394,14 @@ mod tests {
         fill_disk(dir.path());
         let sink = Sink::default();
         let (history, metrics) = open(dir.path(), sink.clone());
-        assert!(history.intent(b"refused".to_vec()).await.is_err());
-        history.turn(turn("one")).await.unwrap();
-        history.turn(turn("two")).await.unwrap();
+        assert!(history.intent(b"refused").is_err());
+        history.turn(turn("one")).unwrap();
+        history.turn(turn("two")).unwrap();
         assert_eq!(history.waiting(), 6);
-        history.ready().await.unwrap();
-        assert!(history.intent(b"refused".to_vec()).await.is_err());
+        history.ready().unwrap();
+        assert!(history.intent(b"refused").is_err());
         make_room(dir.path());
-        history.intent(b"fine".to_vec()).await.unwrap();
+        history.intent(b"fine").unwrap();
         assert_eq!(history.waiting(), 0);
         history.close();
         assert_eq!(on_disk(dir.path()), "one\ntwo\nfine\n");
@@ -448,16 +417,16 @@ mod tests {
         // One line is in the writer's hands, the queue holds the others.
         let mut refused = false;
         for _ in 0..600 {
-            refused |= history.intent(b"{}".to_vec()).await.is_err();
+            refused |= history.intent(b"{}").is_err();
         }
         assert!(refused);
-        history.turn(turn("unheard")).await.unwrap();
-        history.ready().await.unwrap();
+        history.turn(turn("unheard")).unwrap();
+        history.ready().unwrap();
         let missed = r#"toolcrib_mediator_record_missed_total{sink="stdout"}"#;
         assert_eq!(count(&metrics, missed), 1);
         drop(gate);
         // Once it is read again.
-        while history.intent(b"again".to_vec()).await.is_err() {
+        while history.intent(b"again").is_err() {
             tokio::task::yield_now().await;
         }
         history.close();
@@ -477,26 +446,26 @@ mod tests {
         let (history, metrics) = open(dir.path(), stdout);
         let line = "x".repeat(8 * 1024);
         let mut answered = 0;
-        while history.ready().await.is_ok() {
-            history.turn(turn(&line)).await.unwrap();
+        while history.ready().is_ok() {
+            history.turn(turn(&line)).unwrap();
             answered += 1;
             assert!(answered < 10_000, "never refused");
         }
         assert!(history.waiting() >= WAITING);
         // Those that ran already have room.
         for _ in 0..64 {
-            history.turn(turn(&line)).await.unwrap();
+            history.turn(turn(&line)).unwrap();
         }
         assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), 0);
         // Beyond every bound a lost line is an error and is counted, never silence.
         let mut lost = 0;
         for _ in 0..400 {
-            lost += u64::from(history.turn(turn(&line)).await.is_err());
+            lost += u64::from(history.turn(turn(&line)).is_err());
         }
         assert!(lost > 0);
         assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), lost);
         make_room(dir.path());
-        history.ready().await.unwrap();
+        history.ready().unwrap();
         drop(gate);
         history.close();
         let text = on_disk(dir.path());

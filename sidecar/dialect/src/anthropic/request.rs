@@ -7,7 +7,7 @@ use crate::read::{
     unstreamed, with_document,
 };
 use crate::request::RequestView;
-use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit};
+use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
     let tools = elements(text, fields, "tools")?
@@ -78,21 +78,18 @@ fn declared_tools(
     fields: &Object,
     edits: &Edits,
 ) -> Result<Option<String>, DialectError> {
-    if edits.tools.is_empty() {
-        return Ok(None);
+    match edits.tools.elements() {
+        Some(more) => appended(present(text, fields, "tools"), &[more]).map(Some),
+        None => Ok(None),
     }
-    let more: Vec<String> = edits
-        .tools
-        .iter()
-        .map(|tool| {
-            json::object(&[
-                ("name", json::quote(&tool.name)),
-                ("description", json::quote(&tool.description)),
-                ("input_schema", tool.schema.clone()),
-            ])
-        })
-        .collect();
-    appended(present(text, fields, "tools"), &more).map(Some)
+}
+
+pub(crate) fn declaration(tool: &ToolDeclaration) -> String {
+    json::object(&[
+        ("name", json::quote(&tool.name)),
+        ("description", json::quote(&tool.description)),
+        ("input_schema", tool.schema.clone()),
+    ])
 }
 
 /// `disable_parallel_tool_use` stays where the provider accepts it.

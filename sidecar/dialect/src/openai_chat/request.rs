@@ -81,14 +81,14 @@ fn declared_tools(
             ]));
         }
     }
-    more.extend(edits.tools.iter().map(declaration));
+    more.extend(edits.tools.elements());
     if more.is_empty() {
         return Ok(None);
     }
     appended(present(text, fields, "tools"), &more).map(Some)
 }
 
-fn declaration(tool: &ToolDeclaration) -> String {
+pub(crate) fn declaration(tool: &ToolDeclaration) -> String {
     json::object(&[
         ("type", json::quote("function")),
         (

@@ -7,7 +7,7 @@ use crate::read::{
     unstreamed, with_document, with_members,
 };
 use crate::request::RequestView;
-use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit};
+use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
 /// State that is not in the body, so that rounds cannot be put where they belong.
 const STATE_ELSEWHERE: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
@@ -91,24 +91,21 @@ fn declared_tools(
     fields: &Object,
     edits: &Edits,
 ) -> Result<Option<String>, DialectError> {
-    if edits.tools.is_empty() {
-        return Ok(None);
+    match edits.tools.elements() {
+        Some(more) => appended(present(text, fields, "tools"), &[more]).map(Some),
+        None => Ok(None),
     }
-    let more: Vec<String> = edits
-        .tools
-        .iter()
-        .map(|tool| {
-            json::object(&[
-                ("type", json::quote("function")),
-                ("name", json::quote(&tool.name)),
-                ("description", json::quote(&tool.description)),
-                ("parameters", tool.schema.clone()),
-                // Left out, it would make optional arguments required.
-                ("strict", "false".into()),
-            ])
-        })
-        .collect();
-    appended(present(text, fields, "tools"), &more).map(Some)
+}
+
+pub(crate) fn declaration(tool: &ToolDeclaration) -> String {
+    json::object(&[
+        ("type", json::quote("function")),
+        ("name", json::quote(&tool.name)),
+        ("description", json::quote(&tool.description)),
+        ("parameters", tool.schema.clone()),
+        // Left out, it would make optional arguments required.
+        ("strict", "false".into()),
+    ])
 }
 
 fn edited_choice(
