@@ -14,6 +14,8 @@
     reason = "several `printcolumn(type_ = …)` within one `kube` attribute are no duplicates"
 )]
 
+#[cfg(feature = "admission")]
+mod admitted;
 mod agent;
 mod authority;
 mod conditions;
@@ -26,6 +28,8 @@ mod surface;
 mod tool_defaults;
 mod tool_grant;
 
+#[cfg(feature = "admission")]
+pub use admitted::{Refusal, refusals};
 pub use agent::{
     Agent, AgentSpec, AgentStatus, AgentSurface, CredentialKind, DefaultsUse, EgressPeer,
     EgressPort, EgressProtocol, EgressRule, FeedStatus, GrantName, Identity, IpBlock,

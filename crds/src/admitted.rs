@@ -1,0 +1,148 @@
+//! Would the API server take this object? The definitions' own schema and rules (CEL), run
+//! without a server, so that files are told the same as `kubectl apply` would be.
+//!
+//! Behind the feature `admission`: the operator needs none of it, the API server has checked
+//! what it sees. Not here: what objects mean together.
+//!
+//! Invariant: a rule that cannot be evaluated refuses; and what is evaluated is bounded.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use jsonschema::Validator as Schema;
+use kube::core::cel::{CompiledSchema, Validator as Rules, compile_schema};
+use serde_json::Value;
+
+use crate::definitions;
+
+/// Why an object is refused: the field, as in `kubectl explain`, and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    pub field: String,
+    pub message: String,
+}
+
+/// What etcd takes by default; larger objects are refused whatever they hold.
+const MAX_BYTES: usize = 1_572_864;
+/// As in the API server: rules do not see an object that breaks what their cost, or the
+/// types of their terms, rest on.
+const BLOCKING: [&str; 5] = ["maxItems", "maxLength", "maxProperties", "required", "type"];
+/// Refusals that are told of one object, by its schema and by its rules.
+const MAX_REFUSALS: usize = 16;
+
+/// Why the API server would refuse an object of one of our kinds; empty: it would not.
+/// The object must be pruned, as the API server does before it looks.
+pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
+    let Some(definition) = compiled().get(kind) else {
+        return Vec::new();
+    };
+    let bytes = object.to_string().len();
+    if bytes > MAX_BYTES {
+        let message = format!("the object has {bytes} bytes, {MAX_BYTES} are stored at most");
+        return vec![Refusal {
+            field: String::new(),
+            message,
+        }];
+    }
+    let mut refusals = Vec::new();
+    let mut blocked = false;
+    for error in definition.schema.iter_errors(object).take(MAX_REFUSALS) {
+        let keyword = error.schema_path().as_str().rsplit('/').next();
+        blocked |= keyword.is_some_and(|keyword| BLOCKING.contains(&keyword));
+        refusals.push(Refusal {
+            field: field(error.instance_path().as_str()),
+            message: shortened(&error.to_string()),
+        });
+    }
+    if !blocked && let Err(errors) = Rules::new().validate_compiled(&definition.rules, object, None)
+    {
+        let by_rule = errors.as_slice().iter().take(MAX_REFUSALS);
+        refusals.extend(by_rule.map(|error| Refusal {
+            field: error.field_path.clone(),
+            message: error.message.clone(),
+        }));
+    }
+    refusals.sort();
+    refusals
+}
+
+struct Definition {
+    schema: Schema,
+    rules: CompiledSchema,
+}
+
+fn compiled() -> &'static BTreeMap<String, Definition> {
+    static DEFINITIONS: OnceLock<BTreeMap<String, Definition>> = OnceLock::new();
+    DEFINITIONS.get_or_init(|| {
+        definitions()
+            .into_iter()
+            .filter_map(|definition| {
+                let kind = definition.spec.names.kind;
+                let version = definition.spec.versions.into_iter().next()?;
+                let schema = version.schema?.open_api_v3_schema?;
+                let schema = serde_json::to_value(schema).expect("a schema is plain data");
+                let rules = compile_schema(&schema);
+                let schema = jsonschema::options()
+                    .with_draft(jsonschema::Draft::Draft202012)
+                    .build(&as_json_schema(schema))
+                    .expect("a structural schema is a JSON Schema");
+                Some((kind, Definition { schema, rules }))
+            })
+            .collect()
+    })
+}
+
+/// What a structural schema says besides JSON Schema's own words: lists that are sets.
+fn as_json_schema(mut schema: Value) -> Value {
+    if let Value::Object(members) = &mut schema {
+        if members.get("x-kubernetes-list-type") == Some(&Value::from("set")) {
+            members.insert("uniqueItems".to_owned(), true.into());
+        }
+        // Formats are Go's (int32, date-time); bounds are said besides.
+        members.remove("format");
+        for (name, member) in members.iter_mut() {
+            match name.as_str() {
+                "properties" => {
+                    for property in member
+                        .as_object_mut()
+                        .into_iter()
+                        .flat_map(|map| map.values_mut())
+                    {
+                        *property = as_json_schema(property.take());
+                    }
+                }
+                "items" | "additionalProperties" => *member = as_json_schema(member.take()),
+                _ => {}
+            }
+        }
+    }
+    schema
+}
+
+/// `/spec/tools/0/allow` as `spec.tools[0].allow`.
+fn field(pointer: &str) -> String {
+    let mut field = String::new();
+    for part in pointer.split('/').skip(1) {
+        let name = part.replace("~1", "/").replace("~0", "~");
+        if name.chars().all(|c| c.is_ascii_digit()) {
+            field.push_str(&format!("[{name}]"));
+        } else {
+            if !field.is_empty() {
+                field.push('.');
+            }
+            field.push_str(&name);
+        }
+    }
+    field
+}
+
+/// Messages quote the value, which may be a whole document.
+fn shortened(message: &str) -> String {
+    const CHARACTERS: usize = 300;
+    let short: String = message.chars().take(CHARACTERS).collect();
+    if short.len() < message.len() {
+        format!("{short} …")
+    } else {
+        short
+    }
+}
