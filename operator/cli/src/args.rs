@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use toolcrib_compile::SecretKeyRef;
 
-use crate::import::KnownProvider;
+use crate::{import::KnownProvider, openapi::Address};
 
 /// Governed tools for AI agents, from files and without a cluster.
 #[derive(Parser)]
@@ -32,6 +32,9 @@ pub enum Verb {
     /// Check policy tests: may this agent make this call, and what would be sent
     #[command(after_help = TEST_EXAMPLES)]
     Test(TestArgs),
+    /// Write Surfaces from what others publish
+    #[command(subcommand)]
+    Surface(SurfaceVerb),
     /// Run a program behind the real mediator on this machine
     Run(RunArgs),
     /// Print a completion script for a shell
@@ -227,6 +230,66 @@ impl Description {
             }),
             _ => Err("is not of the form SERVICE=FILE".to_owned()),
         }
+    }
+}
+
+#[derive(Subcommand)]
+pub enum SurfaceVerb {
+    /// A Surface from an OpenAPI 3.0, OpenAPI 3.1 or Swagger 2.0 document
+    FromOpenapi(FromOpenApiArgs),
+}
+
+#[derive(ClapArgs)]
+pub struct FromOpenApiArgs {
+    /// The document, JSON or YAML
+    pub document: PathBuf,
+    /// The surface's name
+    #[arg(long)]
+    pub name: String,
+    #[arg(short, long, default_value = "default")]
+    pub namespace: String,
+    /// The Service that serves it; its paths keep the base path of the document's server
+    #[arg(long, value_name = "NAME:PORT", value_parser = service_address, conflicts_with = "url")]
+    pub service: Option<Address>,
+    /// Where it is; else at the document's first server
+    #[arg(long, value_name = "URL", value_parser = url_address)]
+    pub url: Option<Address>,
+    /// Only these operations: a tag, an operationId, or "METHOD /path"; * stands for anything.
+    /// May be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub include: Vec<String>,
+    /// Not these operations. May be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    #[arg(short, long, value_enum, default_value_t = DescribedAs::Surface)]
+    pub output: DescribedAs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DescribedAs {
+    /// The Surface, and the Secret that it names without a value, as YAML
+    Surface,
+    /// The claw.describe descriptor alone, as JSON
+    Descriptor,
+}
+
+fn service_address(text: &str) -> Result<Address, String> {
+    text.split_once(':')
+        .filter(|(name, _)| !name.is_empty())
+        .and_then(|(name, port)| {
+            Some(Address::Service {
+                name: name.to_owned(),
+                port: port.parse().ok().filter(|port| *port > 0)?,
+            })
+        })
+        .ok_or_else(|| "is not of the form NAME:PORT".to_owned())
+}
+
+fn url_address(text: &str) -> Result<Address, String> {
+    match url::Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Address::Url(url)),
+        Ok(_) => Err("must begin with http:// or https://".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

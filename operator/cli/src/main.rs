@@ -13,6 +13,7 @@ mod args;
 mod commands;
 mod failure;
 mod import;
+mod openapi;
 mod policy;
 mod print;
 mod run;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use args::{Args, Verb};
+use args::{Args, SurfaceVerb, Verb};
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Verb::Import(args) => commands::import::import(&args),
         Verb::Plan(args) => commands::plan::plan(&args),
         Verb::Test(args) => policy::test(&args),
+        Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),
         Verb::Run(args) => run::run(args),
         Verb::Completion { shell } => {
             let mut command = Args::command();

@@ -5,3 +5,4 @@ pub mod explain;
 pub mod import;
 pub mod inject;
 pub mod plan;
+pub mod surface;

@@ -1,12 +1,12 @@
 //! Clawdapus pod files into Toolcrib's objects: the pure part of `import`.
 //!
 //! Reading order: [`yaml`] (values that know their lines), [`pod`] (the file as it is
-//! written), [`translate`] with [`workloads`] and [`secrets`], [`documents`] (the result as
+//! written), [`translate`] with [`workloads`] and [`secrets`], [`file`] (the result as
 //! text). Not here: reading the files that the pod file names, and compiling the result
 //! (`commands::import`).
 
 pub mod describe;
-mod documents;
+mod file;
 mod finding;
 mod pod;
 mod providers;
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-pub use documents::File;
+pub use file::File;
 pub use finding::{Finding, Weight};
 pub use pod::PodFile;
 pub use providers::KnownProvider;

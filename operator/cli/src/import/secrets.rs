@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use toolcrib_compile::names;
 
+use crate::print::Document;
+
 use super::SecretValues;
-use super::documents::Document;
 use super::finding::Findings;
 use super::pod::At;
 use super::variables::{Template, Values};

@@ -21,7 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::documents::{Document, File};
+use crate::print::Document;
+
+use super::file::File;
 use super::finding::Findings;
 use super::pod::{Allow, At, FeedWish, Models, PodFile, Reach, Service, ToolPolicy, spread};
 use super::providers::KnownProvider;

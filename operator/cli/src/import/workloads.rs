@@ -9,7 +9,8 @@
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
-use super::documents::Document;
+use crate::print::Document;
+
 use super::pod::{At, Service};
 use super::providers::KnownProvider;
 use super::translate::{Translation, Wish, dns_label};

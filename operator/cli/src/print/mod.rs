@@ -2,11 +2,13 @@
 
 mod color;
 mod diagnostics;
+mod documents;
 mod objects;
 mod table;
 
 pub use color::Color;
 pub use diagnostics::{Findings, findings};
+pub use documents::{Document, commented, documents};
 pub use objects::objects;
 pub use table::table;
 

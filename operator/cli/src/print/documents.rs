@@ -1,15 +1,6 @@
-//! Objects as YAML text that a reviewer can read: numbered files, a comment on each object.
+//! Objects as YAML text that a reviewer can read, with comments on them.
 
 use serde_json::Value;
-
-/// One file of the result.
-#[derive(Clone, Debug, PartialEq)]
-pub struct File {
-    /// Numbered, since `kubectl apply -f folder/` goes by name.
-    pub name: &'static str,
-    pub about: &'static str,
-    pub documents: Vec<Document>,
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
@@ -32,25 +23,24 @@ impl Document {
     }
 }
 
-impl File {
-    pub fn text(&self) -> Result<String, serde_yaml::Error> {
-        let mut text = commented(self.about) + "\n";
-        for (index, document) in self.documents.iter().enumerate() {
-            if index > 0 {
-                text += "---\n";
-            }
-            for comment in &document.comments {
-                text += &commented(comment);
-            }
-            text += &serde_yaml::to_string(&document.object)?;
+/// The documents of one file.
+pub fn documents(documents: &[Document]) -> Result<String, serde_yaml::Error> {
+    let mut text = String::new();
+    for (index, document) in documents.iter().enumerate() {
+        if index > 0 {
+            text += "---\n";
         }
-        Ok(text)
+        for comment in &document.comments {
+            text += &commented(comment);
+        }
+        text += &serde_yaml::to_string(&document.object)?;
     }
+    Ok(text)
 }
 
 /// Comment lines of at most 90 columns. A text from the pod file must not end its comment,
 /// so whatever is not printable is a space.
-fn commented(text: &str) -> String {
+pub fn commented(text: &str) -> String {
     let mut lines = String::new();
     let mut line = String::from("#");
     let clean: String = text

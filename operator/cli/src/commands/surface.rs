@@ -1,0 +1,74 @@
+//! `surface from-openapi`: a document of somebody's API as a Surface for review.
+//!
+//! Exit codes: 0; 1 when no tool could be made, or the result does not compile; 2 when the
+//! document cannot be read.
+
+use std::{path::Path, process::ExitCode};
+
+use anyhow::Context as _;
+
+use crate::{
+    args::{DescribedAs, FromOpenApiArgs},
+    failure::Failure,
+    openapi::{self, Choice, Described, RemarkKind, Wanted},
+    print, sources,
+};
+
+pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {
+    let shown = args.document.display().to_string();
+    let texts = sources::read(std::slice::from_ref(&args.document)).map_err(Failure::Usage)?;
+    let [(_, text)] = texts.as_slice() else {
+        return Err(Failure::usage(format_args!("{shown} is not one file")));
+    };
+    let document = openapi::parse(text)
+        .map_err(|message| Failure::usage(format_args!("{shown}: {message}")))?;
+    let wanted = Wanted {
+        name: args.name.clone(),
+        namespace: args.namespace.clone(),
+        address: args.service.clone().or_else(|| args.url.clone()),
+        choice: Choice {
+            include: args.include.clone(),
+            exclude: args.exclude.clone(),
+        },
+    };
+    let described = openapi::describe(&document, &wanted)
+        .map_err(|message| Failure::Failed(anyhow::anyhow!("{shown}: {message}")))?;
+    let text = match args.output {
+        DescribedAs::Surface => surface(&described, &args.document)?,
+        DescribedAs::Descriptor => {
+            serde_json::to_string_pretty(&described.descriptor)
+                .context("the descriptor does not print as JSON")?
+                + "\n"
+        }
+    };
+    for remark in &described.remarks {
+        eprintln!("{remark}");
+    }
+    print::to_stdout(&text).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The Secret and the Surface; on the Surface, what a reviewer must look at.
+fn surface(described: &Described, document: &Path) -> Result<String, Failure> {
+    let file = document
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let mut documents = Vec::new();
+    if let Some(secret) = &described.secret {
+        documents.push(print::Document::new(secret.clone()).said(
+            "The credential; put its value here with envsubst, or make this Secret in your own way.",
+        ));
+    }
+    let mut surface = print::Document::new(described.surface.clone()).said(format!(
+        "Made from {file}. Nobody may call its tools yet: a ToolGrant gives them."
+    ));
+    for remark in &described.remarks {
+        if remark.kind == RemarkKind::Look {
+            surface = surface.said(remark.to_string());
+        }
+    }
+    documents.push(surface);
+    Ok(print::documents(&documents).context("an object does not print as YAML")?)
+}

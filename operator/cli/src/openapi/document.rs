@@ -1,0 +1,243 @@
+//! An OpenAPI document in one shape, whichever version it is of.
+//!
+//! Swagger 2.0 differs in where things stand: schemas under `definitions`, the body among
+//! the parameters, a host instead of servers. Here it is turned round, so that nothing after
+//! this knows of it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+/// As deep as references may lead from one to the next.
+const MAX_HOPS: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    Swagger2,
+    /// `nullable`, boolean `exclusiveMinimum`.
+    OpenApi30,
+    /// Schemas are JSON Schema.
+    OpenApi31,
+}
+
+#[derive(Debug)]
+pub struct Document {
+    pub version: Version,
+    pub root: Value,
+}
+
+/// Reads JSON or YAML. `Err`: what is wrong with it.
+pub fn parse(text: &str) -> Result<Document, String> {
+    let root: Value = match serde_json::from_str(text) {
+        Ok(root) => root,
+        Err(json) if text.trim_start().starts_with('{') => return Err(json.to_string()),
+        Err(_) => serde_yaml::from_str(text).map_err(|error| error.to_string())?,
+    };
+    let version = |key: &str| root.get(key).and_then(Value::as_str);
+    let version = match (version("openapi"), version("swagger")) {
+        (Some(version), _) if version.starts_with("3.0") => Version::OpenApi30,
+        (Some(version), _) if version.starts_with("3.") => Version::OpenApi31,
+        (None, Some("2.0")) => Version::Swagger2,
+        _ => {
+            return Err(
+                "is no OpenAPI document: wanted openapi: 3.x, or swagger: \"2.0\"".to_owned(),
+            );
+        }
+    };
+    Ok(Document { version, root })
+}
+
+/// An operation where it stands.
+#[derive(Debug)]
+pub struct Operation<'a> {
+    /// Lower case.
+    pub method: &'a str,
+    pub path: &'a str,
+    pub value: &'a Value,
+    /// References followed; those of the path first, overridden ones left out.
+    pub parameters: Vec<Value>,
+    /// It, or its path, has servers of its own.
+    pub elsewhere: bool,
+}
+
+impl Operation<'_> {
+    /// `GET /fish/{id}`, for people.
+    pub fn place(&self) -> String {
+        format!("{} {}", self.method.to_ascii_uppercase(), self.path)
+    }
+
+    pub fn text(&self, field: &str) -> &str {
+        self.value
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    pub fn tags(&self) -> impl Iterator<Item = &str> {
+        let tags = self.value.get("tags").and_then(Value::as_array);
+        tags.into_iter().flatten().filter_map(Value::as_str)
+    }
+}
+
+/// Methods of a path item, in the order of reading.
+const METHODS: [&str; 8] = [
+    "get", "head", "post", "put", "patch", "delete", "options", "trace",
+];
+
+impl Document {
+    /// All operations by path.
+    pub fn operations(&self) -> Vec<Operation<'_>> {
+        let paths = self.root.get("paths").and_then(Value::as_object);
+        let mut operations = Vec::new();
+        for (path, item) in paths.into_iter().flatten() {
+            let item = self.followed(item).unwrap_or(item);
+            for method in METHODS {
+                let Some(value) = item.get(method).filter(|value| value.is_object()) else {
+                    continue;
+                };
+                operations.push(Operation {
+                    method,
+                    path,
+                    value,
+                    parameters: self.parameters(item, value),
+                    elsewhere: item.get("servers").is_some() || value.get("servers").is_some(),
+                });
+            }
+        }
+        operations
+    }
+
+    fn parameters(&self, item: &Value, operation: &Value) -> Vec<Value> {
+        let mut parameters: BTreeMap<(String, String), (usize, Value)> = BTreeMap::new();
+        let of = |value: &Value| -> Vec<Value> {
+            let list = value.get("parameters").and_then(Value::as_array);
+            list.into_iter()
+                .flatten()
+                .map(|parameter| self.followed(parameter).unwrap_or(parameter).clone())
+                .collect()
+        };
+        let all = of(item).into_iter().chain(of(operation));
+        for (index, parameter) in all.enumerate() {
+            let text = |key: &str| parameter[key].as_str().unwrap_or_default().to_owned();
+            let key = (text("in"), text("name"));
+            // An operation's parameter takes the place of its path's.
+            let at = parameters.get(&key).map_or(index, |(at, _)| *at);
+            parameters.insert(key, (at, parameter));
+        }
+        let mut ordered: Vec<(usize, Value)> = parameters.into_values().collect();
+        ordered.sort_by_key(|(index, _)| *index);
+        ordered
+            .into_iter()
+            .map(|(_, parameter)| parameter)
+            .collect()
+    }
+
+    /// What a local reference leads to. `None`: nowhere, or round in a circle.
+    pub fn followed<'a>(&'a self, value: &'a Value) -> Option<&'a Value> {
+        let mut value = value;
+        for _ in 0..MAX_HOPS {
+            match value.get("$ref").and_then(Value::as_str) {
+                None => return Some(value),
+                Some(target) => value = self.at(target)?,
+            }
+        }
+        None
+    }
+
+    pub fn at(&self, reference: &str) -> Option<&Value> {
+        let pointer = reference.strip_prefix('#')?;
+        let decoded = percent_decoded(pointer)?;
+        self.root.pointer(&decoded)
+    }
+
+    /// A parameter's schema: its own, that of its JSON content, or (Swagger) itself.
+    pub fn schema_of<'a>(&self, parameter: &'a Value) -> Option<std::borrow::Cow<'a, Value>> {
+        use std::borrow::Cow;
+        match self.version {
+            Version::Swagger2 => {
+                let mut schema = parameter.as_object()?.clone();
+                for key in [
+                    "name",
+                    "in",
+                    "required",
+                    "collectionFormat",
+                    "allowEmptyValue",
+                ] {
+                    schema.remove(key);
+                }
+                Some(Cow::Owned(Value::Object(schema)))
+            }
+            Version::OpenApi30 | Version::OpenApi31 => parameter.get("schema").map(Cow::Borrowed),
+        }
+    }
+
+    /// The request's body: content types, and the schema of the JSON one.
+    pub fn body(&self, operation: &Operation<'_>) -> Option<Body> {
+        match self.version {
+            Version::Swagger2 => {
+                let body = operation
+                    .parameters
+                    .iter()
+                    .find(|parameter| parameter["in"] == "body");
+                let form = operation
+                    .parameters
+                    .iter()
+                    .any(|parameter| parameter["in"] == "formData");
+                if form {
+                    return Some(Body {
+                        required: true,
+                        schema: None,
+                        types: vec!["a form".to_owned()],
+                    });
+                }
+                body.map(|body| Body {
+                    required: body["required"] == true,
+                    schema: Some(body.get("schema").cloned().unwrap_or_else(|| json!({}))),
+                    types: Vec::new(),
+                })
+            }
+            Version::OpenApi30 | Version::OpenApi31 => {
+                let body = self.followed(operation.value.get("requestBody")?)?;
+                let content = body.get("content").and_then(Value::as_object);
+                let empty = Map::new();
+                let content = content.unwrap_or(&empty);
+                let json = content.iter().find(|(kind, _)| is_json(kind));
+                Some(Body {
+                    required: body["required"] == true,
+                    schema: json.map(|(_, media)| {
+                        media.get("schema").cloned().unwrap_or_else(|| json!({}))
+                    }),
+                    types: content.keys().cloned().collect(),
+                })
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Body {
+    pub required: bool,
+    /// `None`: no JSON is taken.
+    pub schema: Option<Value>,
+    pub types: Vec<String>,
+}
+
+fn is_json(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    kind == "application/json" || kind.ends_with("+json") || kind == "*/*"
+}
+
+/// `%7B` → `{`, as a JSON pointer in a URI has it.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let pair = [rest.next()?, rest.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&pair).ok()?, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}

@@ -1,0 +1,82 @@
+//! OpenAPI documents into Surfaces for review: the pure part of `surface from-openapi`.
+//!
+//! Reading order: [`document`] (what an OpenAPI 3.0, 3.1 or Swagger 2.0 document says, in one
+//! shape), [`operation`] (an operation as a tool), [`schema`] (its schemas as JSON Schema),
+//! [`surface`] (address, credential, the whole), [`marks`] (what a reviewer must look at).
+//!
+//! Invariant: an operation that cannot be called as it is meant is left out and said; no
+//! tool is there that the compiler refuses.
+
+mod document;
+mod marks;
+mod names;
+mod operation;
+mod schema;
+mod surface;
+
+use std::fmt;
+
+pub use document::parse;
+pub use surface::{Address, Choice, Described, Wanted, describe};
+
+/// What a reviewer must know, and of which operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    pub kind: RemarkKind,
+    /// `GET /fish/{id}`, or empty for the whole document.
+    pub place: String,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemarkKind {
+    /// It is not in the result.
+    LeftOut,
+    /// It is there, in another way than it was written.
+    Changed,
+    /// It is there, and somebody should look.
+    Look,
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            RemarkKind::LeftOut => "left out",
+            RemarkKind::Changed => "changed",
+            RemarkKind::Look => "look",
+        };
+        match self.place.as_str() {
+            "" => write!(f, "{kind}: {}", self.message),
+            place => write!(f, "{kind}: {place}: {}", self.message),
+        }
+    }
+}
+
+/// Remarks on one place, collected.
+#[derive(Debug, Default)]
+pub(crate) struct Remarks(Vec<Remark>);
+
+impl Remarks {
+    fn add(&mut self, kind: RemarkKind, place: &str, message: impl Into<String>) {
+        let remark = Remark {
+            kind,
+            place: place.to_owned(),
+            message: message.into(),
+        };
+        if !self.0.contains(&remark) {
+            self.0.push(remark);
+        }
+    }
+
+    fn left_out(&mut self, place: &str, message: impl Into<String>) {
+        self.add(RemarkKind::LeftOut, place, message);
+    }
+
+    fn changed(&mut self, place: &str, message: impl Into<String>) {
+        self.add(RemarkKind::Changed, place, message);
+    }
+
+    fn look(&mut self, place: &str, message: impl Into<String>) {
+        self.add(RemarkKind::Look, place, message);
+    }
+}

@@ -1,0 +1,490 @@
+//! The whole document as a Surface: which operations, where they are, which credential.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use toolcrib_compile::{Inputs, Settings, Severity, check_surface, load, names as kube};
+
+use super::document::{Document, Operation, Version};
+use super::names::{cut, snake_case};
+use super::schema::cleaned;
+use super::{Remark, Remarks, operation};
+
+/// What was asked for.
+#[derive(Debug)]
+pub struct Wanted {
+    pub name: String,
+    pub namespace: String,
+    /// Left out: the document's first server.
+    pub address: Option<Address>,
+    pub choice: Choice,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Service { name: String, port: u16 },
+    Url(url::Url),
+}
+
+/// Which operations: by tag, operationId, or `METHOD /path`; `*` stands for anything.
+#[derive(Debug, Default)]
+pub struct Choice {
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+}
+
+/// The result.
+#[derive(Debug)]
+pub struct Described {
+    pub descriptor: Value,
+    pub surface: Value,
+    /// The Secret that the surface's auth names, without its value.
+    pub secret: Option<Value>,
+    pub remarks: Vec<Remark>,
+}
+
+/// `Err`: there can be no surface, and why.
+pub fn describe(document: &Document, wanted: &Wanted) -> Result<Described, String> {
+    let mut remarks = Remarks::default();
+    let (address, prefix) = address(document, wanted, &mut remarks)?;
+    let operations: Vec<Operation<'_>> = document
+        .operations()
+        .into_iter()
+        .filter(|operation| wanted.choice.has(operation))
+        .collect();
+    if operations.is_empty() {
+        return Err("no operation is left: look at --include and --exclude".to_owned());
+    }
+    let mut tools: Vec<(String, Value)> = Vec::new();
+    let mut made: Vec<&Operation<'_>> = Vec::new();
+    let mut taken = BTreeSet::new();
+    for operation in &operations {
+        let place = operation.place();
+        let mut own = Remarks::default();
+        match operation::tool(document, operation, &prefix, &mut own) {
+            Ok(mut tool) => {
+                tool["name"] = tool_name(operation, wanted, &mut taken, &mut own).into();
+                remarks.0.append(&mut own.0);
+                tools.push((place, tool));
+                made.push(operation);
+            }
+            Err(reason) => remarks.left_out(&place, reason),
+        }
+    }
+    let credential = credential(document, &made, &mut remarks);
+    let info = document.root.get("info");
+    let title = info
+        .and_then(|info| info.get("title"))
+        .and_then(Value::as_str)
+        .unwrap_or(&wanted.name);
+    let title = cleaned(title, "", &mut remarks);
+
+    // The compiler has the last word on each tool.
+    let description = loop {
+        let description = assembled(wanted, &address, &title, &tools, credential.as_ref());
+        let refused = refused(&description.1, wanted);
+        if refused.is_empty() {
+            break description;
+        }
+        for (index, message) in refused.into_iter().rev() {
+            let (place, _) = tools.remove(index);
+            remarks.left_out(&place, message);
+        }
+    };
+    if tools.is_empty() {
+        let reasons: Vec<String> = remarks.0.iter().map(Remark::to_string).collect();
+        return Err(format!(
+            "none of the operations can be a tool:\n{}",
+            reasons.join("\n")
+        ));
+    }
+    let destructive = tools
+        .iter()
+        .filter(|(_, tool)| tool["annotations"]["destructive"] == true)
+        .count();
+    if destructive > 0 {
+        remarks.look(
+            "",
+            format!(
+                "{destructive} tools are destructive: their tier is Elevated; spec.tiers lowers it"
+            ),
+        );
+    }
+    let (descriptor, surface) = description;
+    let secret = credential.map(|credential| secret(wanted, &address, &credential));
+    Ok(Described {
+        descriptor,
+        surface,
+        secret,
+        remarks: remarks.0,
+    })
+}
+
+impl Choice {
+    fn has(&self, operation: &Operation<'_>) -> bool {
+        let place = operation.place();
+        let fits = |pattern: &String| {
+            matches(pattern, operation.text("operationId"))
+                || matches(pattern, &place)
+                || operation.tags().any(|tag| matches(pattern, tag))
+        };
+        (self.include.is_empty() || self.include.iter().any(fits)) && !self.exclude.iter().any(fits)
+    }
+}
+
+/// `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = rest.get(at + part.len()..).unwrap_or_default(),
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// Where the tools are, and what goes before their paths.
+fn address(
+    document: &Document,
+    wanted: &Wanted,
+    remarks: &mut Remarks,
+) -> Result<(Address, String), String> {
+    let server = server(document, remarks);
+    let base = url::Url::parse("http://localhost").map_err(|error| error.to_string())?;
+    let parsed = server.as_deref().and_then(|server| base.join(server).ok());
+    let path = parsed
+        .as_ref()
+        .map(|url| url.path().trim_end_matches('/').to_owned())
+        .unwrap_or_default();
+    match &wanted.address {
+        Some(Address::Service { .. }) => Ok((wanted.address.clone().ok_or("no address")?, path)),
+        // An address that was given is whole: its path is the base.
+        Some(Address::Url(url)) if url.path().trim_end_matches('/').is_empty() => {
+            Ok((Address::Url(url.clone()), path))
+        }
+        Some(Address::Url(url)) => Ok((Address::Url(url.clone()), String::new())),
+        None => {
+            let url = parsed
+                .filter(|url| url.host_str().is_some_and(|host| host != "localhost"))
+                .ok_or(
+                    "the document names no server that others reach: give --service NAME:PORT or --url",
+                )?;
+            Ok((Address::Url(url), String::new()))
+        }
+    }
+}
+
+/// The first server's URL, variables replaced by their defaults.
+fn server(document: &Document, remarks: &mut Remarks) -> Option<String> {
+    let root = &document.root;
+    let text = |key: &str| root.get(key).and_then(Value::as_str);
+    if document.version == Version::Swagger2 {
+        let path = text("basePath").unwrap_or_default();
+        let scheme = root["schemes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .max()
+            .unwrap_or("https");
+        return Some(match text("host") {
+            Some(host) => format!("{scheme}://{host}{path}"),
+            None => path.to_owned(),
+        });
+    }
+    let servers = root.get("servers")?.as_array()?;
+    if servers.len() > 1 {
+        remarks.look(
+            "",
+            "the document names several servers: the first one is taken",
+        );
+    }
+    let first = servers.first()?;
+    let mut address = first.get("url")?.as_str()?.to_owned();
+    for (name, variable) in first
+        .get("variables")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        let default = variable.get("default").and_then(Value::as_str)?;
+        address = address.replace(&format!("{{{name}}}"), default);
+    }
+    Some(address)
+}
+
+fn tool_name(
+    operation: &Operation<'_>,
+    wanted: &Wanted,
+    taken: &mut BTreeSet<String>,
+    remarks: &mut Remarks,
+) -> String {
+    // `<surface>__<tool>` is what a model sees, and 64 what providers take.
+    let length = 62_usize.saturating_sub(wanted.name.len()).max(16);
+    let id = snake_case(operation.text("operationId"));
+    let whole = if id.is_empty() {
+        snake_case(&format!("{} {}", operation.method, operation.path))
+    } else {
+        id
+    };
+    let short = cut(&whole, length);
+    if short != whole {
+        remarks.changed(
+            &operation.place(),
+            format!("the name {whole} is cut to {short}"),
+        );
+    }
+    let mut name = short.clone();
+    let mut number = 2;
+    while !taken.insert(name.clone()) {
+        let suffix = format!("_{number}");
+        name = format!("{}{suffix}", cut(&short, length - suffix.len()));
+        number += 1;
+    }
+    if name != short {
+        remarks.changed(
+            &operation.place(),
+            format!("is named {name}, since {short} is taken"),
+        );
+    }
+    name
+}
+
+/// How the service is authenticated to.
+#[derive(Debug)]
+struct Credential {
+    auth: Value,
+    keys: Vec<&'static str>,
+}
+
+/// The scheme that most of the tools take.
+fn credential(
+    document: &Document,
+    made: &[&Operation<'_>],
+    remarks: &mut Remarks,
+) -> Option<Credential> {
+    let schemes = match document.version {
+        Version::Swagger2 => document.root.get("securityDefinitions"),
+        Version::OpenApi30 | Version::OpenApi31 => {
+            document.root.pointer("/components/securitySchemes")
+        }
+    };
+    let shared = document.root.get("security");
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut without = 0;
+    for operation in made {
+        let security = operation.value.get("security").or(shared);
+        let alternatives = security.and_then(Value::as_array);
+        let alternatives: Vec<&serde_json::Map<String, Value>> = alternatives
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object)
+            .collect();
+        if alternatives.is_empty() {
+            without += 1;
+        }
+        // A requirement of two schemes at once is none that one credential meets.
+        for alternative in alternatives.into_iter().filter(|all| all.len() == 1) {
+            for name in alternative.keys() {
+                *counts.entry(name.clone()).or_default() += 1;
+            }
+        }
+    }
+    let mut found: Option<(usize, String, Credential)> = None;
+    for (name, count) in counts {
+        let scheme = schemes
+            .and_then(|schemes| schemes.get(&name))
+            .and_then(|scheme| document.followed(scheme));
+        match scheme.map(|scheme| auth_of(scheme, &name, remarks)) {
+            Some(Some(credential)) => {
+                if found.as_ref().is_none_or(|(most, _, _)| count > *most) {
+                    found = Some((count, name, credential));
+                }
+            }
+            Some(None) => {}
+            None => remarks.look("", format!("the security scheme {name} is not declared")),
+        }
+    }
+    let (count, name, credential) = found?;
+    if without > 0 {
+        remarks.look(
+            "",
+            format!("tools that need no credential: {without}; they are sent that of {name} all the same"),
+        );
+    }
+    let others = made.len() - without - count;
+    if others > 0 {
+        remarks.look(
+            "",
+            format!("tools that need another credential than {name}: {others}; make a surface of their own of them with --include"),
+        );
+    }
+    Some(credential)
+}
+
+/// `None`: a kind that cannot be sent, which is said.
+fn auth_of(scheme: &Value, name: &str, remarks: &mut Remarks) -> Option<Credential> {
+    let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
+    let bearer = || Credential {
+        auth: json!({"type": "Bearer"}),
+        keys: vec!["token"],
+    };
+    match (text("type"), text("scheme").to_ascii_lowercase().as_str()) {
+        ("http", "bearer") => Some(bearer()),
+        ("http", "basic") | ("basic", _) => Some(Credential {
+            auth: json!({"type": "Basic"}),
+            keys: vec!["username", "password"],
+        }),
+        ("apiKey", _) if text("in") == "header" => {
+            let header = text("name");
+            if header.eq_ignore_ascii_case("authorization") {
+                remarks.look(
+                    "",
+                    format!("the scheme {name} puts a key into Authorization: it is sent as `Bearer KEY`; check that the service takes that"),
+                );
+                return Some(bearer());
+            }
+            Some(Credential {
+                auth: json!({"type": "Header", "headerName": header}),
+                keys: vec!["token"],
+            })
+        }
+        ("oauth2" | "openIdConnect", _) => {
+            remarks.look(
+                "",
+                format!("the scheme {name} is OAuth: put a token that lasts into the Secret, or make it spec.auth type OAuth"),
+            );
+            Some(bearer())
+        }
+        (kind, scheme) => {
+            remarks.left_out(
+                "",
+                format!(
+                    "the security scheme {name} ({kind} {scheme}{}): it cannot be sent",
+                    text("in")
+                ),
+            );
+            None
+        }
+    }
+}
+
+fn secret_name(wanted: &Wanted) -> String {
+    format!("{}-credential", wanted.name)
+}
+
+fn secret(wanted: &Wanted, address: &Address, credential: &Credential) -> Value {
+    let host = match address {
+        Address::Service { name, .. } => format!("{name}.{}.svc", wanted.namespace),
+        Address::Url(url) => url.host_str().unwrap_or_default().to_owned(),
+    };
+    let data: BTreeMap<&str, String> = credential
+        .keys
+        .iter()
+        .map(|key| {
+            let variable = format!("{}_{key}", wanted.name)
+                .to_ascii_uppercase()
+                .replace('-', "_");
+            (*key, format!("${{{variable}}}"))
+        })
+        .collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": secret_name(wanted),
+            "namespace": wanted.namespace,
+            "labels": {kube::CREDENTIAL_LABEL: kube::TRUE},
+            "annotations": {kube::HOSTS_ANNOTATION: host},
+        },
+        "stringData": data,
+    })
+}
+
+/// Descriptor and Surface.
+fn assembled(
+    wanted: &Wanted,
+    address: &Address,
+    title: &str,
+    tools: &[(String, Value)],
+    credential: Option<&Credential>,
+) -> (Value, Value) {
+    let tools: Vec<&Value> = tools.iter().map(|(_, tool)| tool).collect();
+    let descriptor = json!({"version": 2, "description": title, "tools": tools});
+    let mut spec = json!({"descriptor": descriptor});
+    match address {
+        Address::Service { name, port } => spec["service"] = json!({"name": name, "port": port}),
+        Address::Url(url) => spec["url"] = url.as_str().trim_end_matches('/').into(),
+    }
+    if let Some(credential) = credential {
+        let mut auth = credential.auth.clone();
+        auth["secretKeyRef"] = match credential.keys.as_slice() {
+            [key] => json!({"name": secret_name(wanted), "key": key}),
+            _ => json!({"name": secret_name(wanted)}),
+        };
+        spec["auth"] = auth;
+    }
+    let surface = json!({
+        "apiVersion": "toolcrib.dev/v1alpha1",
+        "kind": "Surface",
+        "metadata": {"name": wanted.name, "namespace": wanted.namespace},
+        "spec": spec,
+    });
+    (descriptor, surface)
+}
+
+/// Tools that the compiler refuses, by their number, and why.
+fn refused(surface: &Value, wanted: &Wanted) -> BTreeMap<usize, String> {
+    let loaded = load(
+        [(wanted.name.clone(), surface.to_string())],
+        Settings::default(),
+    );
+    let inputs: &Inputs = &loaded.inputs;
+    let mut refused = BTreeMap::new();
+    for report in inputs
+        .surfaces()
+        .filter_map(|(key, _)| check_surface(inputs, key))
+    {
+        for diagnostic in report.diagnostics {
+            let index = diagnostic
+                .field
+                .strip_prefix("spec.descriptor.tools[")
+                .and_then(|rest| rest.split_once(']'))
+                .and_then(|(index, _)| index.parse().ok());
+            if let (Some(index), Severity::Error) = (index, diagnostic.severity) {
+                refused
+                    .entry(index)
+                    .or_insert_with(|| format!("{}: {}", diagnostic.code, diagnostic.message));
+            }
+        }
+    }
+    refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, text, fits) in [
+            ("pets", "pets", true),
+            ("pets", "petstore", false),
+            ("pet*", "petstore", true),
+            ("*/pets/*", "GET /pets/{id}", true),
+            ("GET *", "POST /pets", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*bc", "abd", false),
+        ] {
+            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
+        }
+    }
+}
