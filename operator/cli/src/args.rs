@@ -8,7 +8,7 @@ use toolcrib_compile::SecretKeyRef;
 
 use crate::{import::KnownProvider, openapi::Address};
 
-/// Governed tools for AI agents, from files and without a cluster.
+/// Governed tools for AI agents: what every agent may do, from files or from a cluster.
 #[derive(Parser)]
 #[command(name = "kubectl-toolcrib", bin_name = "kubectl toolcrib", version)]
 pub struct Args {
@@ -23,7 +23,14 @@ pub enum Verb {
     /// Print pods as they would be after injection
     Inject(InjectArgs),
     /// Say which object gives an agent its tools, or why one is withheld
+    #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Show one surface as it was resolved: tools, schemas, tiers, digest, who has what
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(InspectArgs),
+    /// Show surfaces, the grants on them, the agents that have them, and their pods
+    #[command(after_help = TREE_EXAMPLES)]
+    Tree(TreeArgs),
     /// Turn a Clawdapus pod file into objects for review
     Import(ImportArgs),
     /// Say who would gain or lose what if these files were applied
@@ -50,16 +57,45 @@ pub struct FileArgs {
     pub paths: Vec<PathBuf>,
 }
 
+/// Where the objects come from: files, or a cluster.
+#[derive(ClapArgs)]
+pub struct SourceArgs {
+    /// YAML or JSON file, or a folder of them (with its subfolders), or - for standard input;
+    /// may be repeated. Without it, the cluster is asked, with your own rights
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+/// Which cluster, as for kubectl.
+#[derive(ClapArgs)]
+pub struct ClusterArgs {
+    /// Only this namespace; else the kubeconfig's own. With -f: that of objects that name
+    /// none, and where a name alone is not clear
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// All namespaces of the cluster
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// The kubeconfig's context
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// The kubeconfig; else KUBECONFIG, else ~/.kube/config
+    #[arg(long, value_name = "PATH")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Ask as this user
+    #[arg(long = "as", value_name = "USER")]
+    pub impersonate: Option<String>,
+}
+
 #[derive(ClapArgs)]
 pub struct CompileArgs {
     #[command(flatten)]
-    pub files: FileArgs,
+    pub source: SourceArgs,
     /// Only this agent
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
-    /// Only agents of this namespace
-    #[arg(short, long)]
-    pub namespace: Option<String>,
     #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
     pub output: Format,
 }
@@ -83,21 +119,63 @@ pub struct InjectArgs {
     pub image: String,
 }
 
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  # All that an agent has and was denied, and what its pods have loaded
+  kubectl toolcrib explain analyst -n trading
+
+  # The same from files; why this one is not there
+  kubectl toolcrib explain -f desk/ analyst trading-api.execute_trade
+
+Exit codes: 0; 1 if the agent has no such tool, or something failed; 2 for a wrong command line.";
+
 #[derive(ClapArgs)]
 pub struct ExplainArgs {
     #[command(flatten)]
-    pub files: FileArgs,
+    pub source: SourceArgs,
     /// The agent's name
     pub agent: String,
     /// One tool, as SURFACE.TOOL; without it, all that the agent has or was denied
     pub tool: Option<String>,
-    /// The agent's namespace, where the name alone is not clear
-    #[arg(short, long)]
-    pub namespace: Option<String>,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  kubectl toolcrib inspect trading-api -n trading
+
+  # The digest to pin in a grant
+  kubectl toolcrib inspect -f desk/ trading-api -o json | jq -r .descriptorDigest";
+
+#[derive(ClapArgs)]
+pub struct InspectArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// The surface's name
+    pub surface: String,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+const TREE_EXAMPLES: &str = "\
+Examples:
+  kubectl toolcrib tree -A
+  kubectl toolcrib tree -f desk/";
+
+#[derive(ClapArgs)]
+pub struct TreeArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
 }
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
+  # Before kubectl apply
+  kubectl toolcrib plan -f desk/
+
   # What a pull request changes, without a cluster; deleted files count
   kubectl toolcrib plan -f desk/ --against main/desk/ --prune
 
@@ -111,16 +189,16 @@ Exit codes: 0; 1 if something failed; 2 for a wrong command line or files that c
 pub struct PlanArgs {
     #[command(flatten)]
     pub files: FileArgs,
-    /// What is in force now: files or folders, as for -f; may be repeated
-    #[arg(long, value_name = "PATH", required = true)]
+    /// What is in force now, from files or folders; may be repeated. Without it, the cluster
+    /// is asked, with your own rights
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["context", "kubeconfig", "impersonate", "all_namespaces"])]
     pub against: Vec<PathBuf>,
-    /// Objects that are not among the files count as deleted, as with `kubectl apply --prune`
-    /// or a GitOps tool
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// What is not among the files counts as deleted, as with `kubectl apply --prune` or a
+    /// GitOps tool; in a cluster, Toolcrib's objects in the namespaces that the files name
     #[arg(long)]
     pub prune: bool,
-    /// Only agents of this namespace
-    #[arg(short, long)]
-    pub namespace: Option<String>,
     /// Only this agent
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,

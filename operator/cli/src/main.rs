@@ -1,7 +1,7 @@
-//! `kubectl toolcrib`: the compiler, the injection and the mediator, from files and without
-//! a cluster.
+//! `kubectl toolcrib`: the compiler, the injection and the mediator, from files or from a
+//! cluster.
 //!
-//! Here is IO only: reading files, printing, starting processes. What the objects mean is
+//! Here is IO only: reading files and the API server, printing, starting processes. What the objects mean is
 //! `toolcrib_compile`'s, the same code that the operator runs; so what this prints is what a
 //! cluster would hold.
 //!
@@ -10,6 +10,7 @@
 //! command's own code.
 
 mod args;
+mod cluster;
 mod commands;
 mod failure;
 mod import;
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
         Verb::Inject(args) => commands::inject::inject(&args),
         Verb::Explain(args) => commands::explain::explain(&args),
         Verb::Import(args) => commands::import::import(&args),
+        Verb::Inspect(args) => commands::inspect::inspect(&args),
+        Verb::Tree(args) => commands::tree::tree(&args),
         Verb::Plan(args) => commands::plan::plan(&args),
         Verb::Test(args) => policy::test(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),

@@ -1,4 +1,4 @@
-//! Files into texts, and texts into [`Loaded`] inputs.
+//! Where the objects come from: files, or the cluster.
 
 use std::{
     collections::BTreeSet,
@@ -8,18 +8,88 @@ use std::{
 };
 
 use anyhow::Context as _;
-use toolcrib_compile::{Loaded, ObjectRef, Settings, load};
+use toolcrib_compile::{Loaded, ObjectRef, Presence, Settings, load_into};
 
-use crate::{args::FileArgs, failure::Failure};
+use crate::{
+    args::{FileArgs, SourceArgs},
+    cluster::{self, PodFacts},
+    failure::Failure,
+};
 
 /// Larger than any set of manifests; smaller than what would hurt.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// Of objects that name none, as kubectl has it.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// What a command works on.
+pub struct Objects {
+    pub loaded: Loaded,
+    /// Only of this namespace is an answer wanted.
+    pub namespace: Option<String>,
+    pub from: From,
+}
+
+pub enum From {
+    Files,
+    /// With the pods of agents, where the user may list them.
+    Cluster(Option<Vec<PodFacts>>),
+}
+
+impl From {
+    /// For messages: where something is not.
+    pub fn place(&self) -> &'static str {
+        match self {
+            From::Files => "in the files",
+            From::Cluster(_) => "in the cluster",
+        }
+    }
+
+    pub fn pods(&self) -> &[PodFacts] {
+        match self {
+            From::Files => &[],
+            From::Cluster(pods) => pods.as_deref().unwrap_or_default(),
+        }
+    }
+}
+
+/// The files of `-f`; without them, the cluster of the user's kubeconfig.
+pub fn objects(args: &SourceArgs) -> Result<Objects, Failure> {
+    let named = &args.cluster;
+    if args.paths.is_empty() {
+        let session = cluster::Session::open(named)?;
+        let namespace = session.namespace.clone();
+        let read = session.read(cluster::Scope::of(namespace.clone()))?;
+        read.print_notes();
+        return Ok(Objects {
+            loaded: read.loaded,
+            namespace,
+            from: From::Cluster(read.pods),
+        });
+    }
+    if named.context.is_some() || named.kubeconfig.is_some() || named.impersonate.is_some() {
+        return Err(Failure::usage(
+            "--context, --kubeconfig and --as choose a cluster, and -f reads files: leave one out",
+        ));
+    }
+    Ok(Objects {
+        loaded: loaded_into(&args.paths, named.namespace.as_deref())?,
+        namespace: named.namespace.clone(),
+        from: From::Files,
+    })
+}
+
 /// Reads and loads all of `-f`. Documents that are no objects at all are an error: an
 /// answer from half of the files would be wrong without a word.
 pub fn loaded(files: &FileArgs) -> Result<Loaded, Failure> {
-    let texts = read(&files.paths).map_err(Failure::Usage)?;
-    let loaded = load(texts, Settings::default());
+    loaded_into(&files.paths, None)
+}
+
+/// The same, with the namespace of objects that name none.
+pub fn loaded_into(paths: &[PathBuf], namespace: Option<&str>) -> Result<Loaded, Failure> {
+    let texts = read(paths).map_err(Failure::Usage)?;
+    let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
+    let loaded = load_into(texts, Settings::default(), namespace);
     if let Some(error) = loaded.errors.first() {
         let (path, number) = (&error.origin.path, error.origin.document);
         return Err(Failure::usage(format_args!(
@@ -30,32 +100,60 @@ pub fn loaded(files: &FileArgs) -> Result<Loaded, Failure> {
     Ok(loaded)
 }
 
+/// Secrets are often kept apart from the files. One that is referred to and that none of
+/// these sides has is taken to be as its users need it.
+pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) {
+    let wanted: BTreeSet<ObjectRef> = sides
+        .iter()
+        .flat_map(|inputs| toolcrib_compile::all_references(inputs).secrets)
+        .filter(|secret| sides.iter().all(|inputs| !inputs.knows_secret(secret)))
+        .collect();
+    for inputs in sides {
+        for secret in &wanted {
+            let why = "is not among the files".to_owned();
+            inputs.set_secret(secret.clone(), Presence::Unknown(why));
+        }
+    }
+}
+
 /// The one agent of that name, in `namespace` if that is given.
 pub fn find_agent(
     loaded: &Loaded,
     name: &str,
     namespace: Option<&str>,
 ) -> Result<ObjectRef, Failure> {
-    let fits = |agent: &&ObjectRef| {
-        agent.name == name && namespace.is_none_or(|namespace| agent.namespace == namespace)
+    let agents = loaded.inputs.agents().map(|(key, _)| key);
+    find("agent", agents, name, namespace, "in the files")
+}
+
+/// The one of these that has that name.
+pub fn find<'a>(
+    what: &str,
+    all: impl Iterator<Item = &'a ObjectRef>,
+    name: &str,
+    namespace: Option<&str>,
+    place: &str,
+) -> Result<ObjectRef, Failure> {
+    let all: BTreeSet<&ObjectRef> = all.collect();
+    let fits = |key: &&&ObjectRef| {
+        key.name == name && namespace.is_none_or(|namespace| key.namespace == namespace)
     };
-    let agents: BTreeSet<&ObjectRef> = loaded.inputs.agents().map(|(key, _)| key).collect();
-    let found: Vec<&&ObjectRef> = agents.iter().filter(|agent| fits(agent)).collect();
+    let found: Vec<&&ObjectRef> = all.iter().filter(fits).collect();
     match found.as_slice() {
-        [agent] => Ok((**agent).clone()),
+        [key] => Ok((**key).clone()),
         [] => {
-            let known: Vec<_> = agents.iter().map(ToString::to_string).collect();
+            let known: Vec<_> = all.iter().map(ToString::to_string).collect();
             let known = if known.is_empty() {
                 "none".to_string()
             } else {
                 known.join(", ")
             };
             Err(Failure::usage(format_args!(
-                "no agent {name} in the files; there are: {known}"
+                "no {what} {name} {place}; there are: {known}"
             )))
         }
         _ => Err(Failure::usage(format_args!(
-            "agents named {name} are in several namespaces: add --namespace"
+            "{what}s named {name} are in several namespaces: add --namespace"
         ))),
     }
 }

@@ -203,6 +203,24 @@ pub fn references(inputs: &Inputs, agent: &ObjectRef) -> References {
         .unwrap_or_default()
 }
 
+/// What must be known of Secrets and ConfigMaps to compile every agent, and to check every
+/// surface and provider.
+pub fn all_references(inputs: &Inputs) -> References {
+    let mut references = References::default();
+    for (key, agent) in &inputs.agents {
+        let of_agent = references_of(inputs, key, agent);
+        references.secrets.extend(of_agent.secrets);
+        references.config_maps.extend(of_agent.config_maps);
+    }
+    for (key, surface) in &inputs.surfaces {
+        references.of_surface(key, surface);
+    }
+    for (key, provider) in &inputs.providers {
+        references.of_provider(key, provider);
+    }
+    references
+}
+
 fn references_of(inputs: &Inputs, key: &ObjectRef, agent: &Agent) -> References {
     let mut references = References::default();
     for entry in &agent.spec.surfaces {

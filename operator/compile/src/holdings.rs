@@ -132,7 +132,7 @@ pub(crate) fn holdings(compilation: &Compilation) -> BTreeMap<Item, Facts> {
 }
 
 /// Where a call of this tool goes, as one line: `GET http://fish.pond.svc:80/list`.
-pub(crate) fn executed(execution: &Execution) -> String {
+pub fn executed(execution: &Execution) -> String {
     let verb = match (execution.transport, execution.method) {
         (Transport::Http, Some(method)) => method_name(method).to_owned(),
         (Transport::Http, None) => "HTTP".to_owned(),
@@ -145,7 +145,8 @@ pub(crate) fn executed(execution: &Execution) -> String {
     format!("{verb} {}{path}", execution.base_url)
 }
 
-fn method_name(method: HttpMethod) -> &'static str {
+/// As HTTP spells it.
+pub fn method_name(method: HttpMethod) -> &'static str {
     match method {
         HttpMethod::Get => "GET",
         HttpMethod::Head => "HEAD",

@@ -272,6 +272,24 @@ impl Inputs {
         all
     }
 
+    /// Without the objects of our kinds in these namespaces, as if they were deleted.
+    pub fn without_ours(&self, namespaces: &BTreeSet<String>) -> Self {
+        let mut rest = self.clone();
+        let stays = |key: &ObjectRef| !namespaces.contains(&key.namespace);
+        rest.surfaces.retain(|key, _| stays(key));
+        rest.agents.retain(|key, _| stays(key));
+        rest.grants.retain(|key, _| stays(key));
+        rest.defaults.retain(|key, _| stays(key));
+        rest.providers.retain(|key, _| stays(key));
+        rest.undecodable.retain(|(_, key), _| stays(key));
+        rest
+    }
+
+    /// Whether anything is known of a Secret, be it that it is not there.
+    pub fn knows_secret(&self, secret: &ObjectRef) -> bool {
+        self.secrets.contains_key(secret)
+    }
+
     fn has(&self, kind: Kind, key: &ObjectRef) -> bool {
         match kind {
             Kind::Surface => self.surfaces.contains_key(key),

@@ -45,6 +45,8 @@ mod materialize;
 pub mod normalize;
 mod plan;
 mod report;
+mod topology;
+mod view;
 mod why;
 
 pub use address::service_of_url;
@@ -54,15 +56,19 @@ pub use compilation::{
     Compilation, CredentialKind, FeedSummary, Files, GrantSource, Object, ObjectKind, Role, Source,
     SourceState, ToolSummary, Withheld,
 };
-pub use compile::{References, compile, compile_all, references};
+pub use compile::{References, all_references, compile, compile_all, references};
 pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use egress::{Declared, Network, NetworkSettings};
-pub use holdings::{Item, ItemKind};
+pub use holdings::{Item, ItemKind, executed, method_name};
 pub use inputs::{Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Settings, Synced};
-pub use load::{Loaded, Origin, OtherDocument, load};
+pub use load::{Loaded, Origin, OtherDocument, load, load_into};
 pub use materialize::{LastGood, Materialized, materialize};
 pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use reference::{ObjectRef, SecretKeyRef};
 pub use report::{GrantReport, ProviderReport, SurfaceReport, not_accepted, not_resolved};
+pub use topology::{AgentNode, GrantNode, SurfaceNode, topology};
+pub use view::{
+    ConsumerView, EndpointView, FeedView, GrantedView, SurfaceView, ToolView, inspect_surface,
+};
 pub use why::{WhyNot, why_not};

@@ -62,7 +62,17 @@ pub struct DocumentError {
 /// Reads texts `(path, YAML)`. Never fails as a whole: what does not read is in `errors`
 /// or `diagnostics`, and gives nothing.
 pub fn load(documents: impl IntoIterator<Item = (String, String)>, settings: Settings) -> Loaded {
+    load_into(documents, settings, "default")
+}
+
+/// The same, with the namespace of objects that name none.
+pub fn load_into(
+    documents: impl IntoIterator<Item = (String, String)>,
+    settings: Settings,
+    namespace: &str,
+) -> Loaded {
     let mut loader = Loader {
+        namespace: namespace.to_owned(),
         loaded: Loaded {
             inputs: Inputs::offline(settings),
             secrets: BTreeMap::new(),
@@ -82,6 +92,8 @@ pub fn load(documents: impl IntoIterator<Item = (String, String)>, settings: Set
 }
 
 struct Loader {
+    /// Of objects that name none.
+    namespace: String,
     loaded: Loaded,
     found: Diagnostics,
 }
@@ -149,7 +161,7 @@ impl Loader {
         };
         let namespace = match kind {
             Kind::Namespace => "",
-            _ => text("/metadata/namespace").unwrap_or("default"),
+            _ => text("/metadata/namespace").unwrap_or(&self.namespace),
         };
         let subject = Subject::new(kind, &ObjectRef::new(namespace, name));
         if let Some(first) = self.loaded.origins.get(&subject) {

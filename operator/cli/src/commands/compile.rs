@@ -15,16 +15,18 @@ use crate::{
 };
 
 pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
-    let loaded = sources::loaded(&args.files)?;
+    let objects = sources::objects(&args.source)?;
+    let (loaded, namespace) = (objects.loaded, objects.namespace);
     if let Some(agent) = &args.agent {
-        sources::find_agent(&loaded, agent, args.namespace.as_deref())?;
+        let agents = loaded.inputs.agents().map(|(key, _)| key);
+        let place = objects.from.place();
+        sources::find("agent", agents, agent, namespace.as_deref(), place)?;
     }
     let all = compile_all(&loaded.inputs);
     let wanted = |compilation: &&Compilation| {
         let agent = &compilation.agent;
         args.agent.as_ref().is_none_or(|name| agent.name == *name)
-            && args
-                .namespace
+            && namespace
                 .as_ref()
                 .is_none_or(|namespace| agent.namespace == *namespace)
     };

@@ -1,189 +1,358 @@
-//! `explain`: which object gives an agent a tool, or what withholds it.
+//! `explain`: which object gives an agent a tool, or what withholds it; in a cluster, what
+//! is in force in its pods.
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
-use toolcrib_compile::{Compilation, Inputs, ObjectRef, compile};
-use toolcrib_manifest::HttpMethod;
+use serde::Serialize;
+use toolcrib_compile::{Compilation, ObjectRef, ToolSummary, WhyNot, compile, executed, why_not};
+use toolcrib_crds::Agent;
+use toolcrib_manifest::Tool;
 
-use crate::{args::ExplainArgs, failure::Failure, print, sources};
+use crate::{
+    args::{ExplainArgs, Output},
+    cluster::PodFacts,
+    failure::Failure,
+    print,
+    sources::{self, From, Objects},
+};
+
+/// What an agent has, and what it was denied.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Whole<'a> {
+    agent: &'a ObjectRef,
+    manifest_digest: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+    tools: Vec<Given>,
+    feeds: Vec<String>,
+    providers: Vec<&'a str>,
+    withheld: Vec<NotGiven>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<InCluster>,
+}
+
+/// A tool that the agent has.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Given {
+    name: String,
+    by: String,
+    tier: &'static str,
+    credential: &'static str,
+    executed: String,
+    schema: toolcrib_manifest::RawJson,
+    entry_digest: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NotGiven {
+    name: String,
+    code: &'static str,
+    message: String,
+}
+
+/// What the operator and the pods say.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InCluster {
+    compiled: Compiled,
+    conditions: Vec<ConditionLine>,
+    pods: Vec<PodLine>,
+}
+
+/// The operator's manifest, held against the one that was compiled here.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+enum Compiled {
+    Same,
+    /// The operator has not caught up, or it sees something that this user does not.
+    Different,
+    NotYet,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ConditionLine {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodLine {
+    name: String,
+    phase: String,
+    standing: &'static str,
+}
 
 pub fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
-    let loaded = sources::loaded(&args.files)?;
-    let agent = sources::find_agent(&loaded, &args.agent, args.namespace.as_deref())?;
-    let compilation = compile(&loaded.inputs, &agent)
+    let objects = sources::objects(&args.source)?;
+    let agents = objects.loaded.inputs.agents().map(|(key, _)| key);
+    let agent = sources::find(
+        "agent",
+        agents,
+        &args.agent,
+        objects.namespace.as_deref(),
+        objects.from.place(),
+    )?;
+    let compilation = compile(&objects.loaded.inputs, &agent)
         .with_context(|| format!("the agent {agent} cannot be compiled"))?;
     let (text, code) = match &args.tool {
-        None => (whole(&compilation), ExitCode::SUCCESS),
-        Some(tool) => match given(&compilation, tool) {
-            Some(text) => (text, ExitCode::SUCCESS),
-            None => (
-                not_given(&loaded.inputs, &compilation, tool),
-                ExitCode::from(1),
-            ),
-        },
+        None => (whole(args, &objects, &compilation)?, ExitCode::SUCCESS),
+        Some(tool) => one(args, &objects, &compilation, tool)?,
     };
     print::to_stdout(&text).context("cannot write to standard output")?;
     Ok(code)
 }
 
-fn whole(compilation: &Compilation) -> String {
-    let mut text = format!(
-        "agent {}\nmanifest {}\n",
-        compilation.agent, compilation.manifest_digest
-    );
-    if let Some(refusal) = &compilation.refusal {
-        line(
-            &mut text,
-            format_args!("not accepted: {}: {}", refusal.code.name(), refusal.message),
-        );
+fn whole(
+    args: &ExplainArgs,
+    objects: &Objects,
+    compilation: &Compilation,
+) -> anyhow::Result<String> {
+    let refusal = compilation.refusal.as_ref();
+    let feeds = &compilation.files.feeds.0;
+    let whole = Whole {
+        agent: &compilation.agent,
+        manifest_digest: &compilation.manifest_digest,
+        refused: refusal.map(|found| format!("{}: {}", found.code.name(), found.message)),
+        tools: all_given(compilation).collect(),
+        feeds: feeds
+            .iter()
+            .map(|feed| format!("{}/{}", feed.source, feed.name))
+            .collect(),
+        providers: compilation
+            .files
+            .providers
+            .providers
+            .keys()
+            .map(String::as_str)
+            .collect(),
+        withheld: compilation
+            .withheld
+            .iter()
+            .map(|withheld| NotGiven {
+                name: withheld.what.clone(),
+                code: withheld.code.name(),
+                message: withheld.message.clone(),
+            })
+            .collect(),
+        cluster: in_cluster(objects, compilation),
+    };
+    match args.output {
+        Output::Table => Ok(whole_text(&whole)),
+        Output::Json | Output::Yaml => print::value(&whole, args.output),
     }
-    let rows: Vec<Vec<String>> = compilation
-        .tools
-        .iter()
-        .map(|tool| {
-            vec![
-                tool.name.clone(),
-                tool.tier.name().to_string(),
-                tool.credential.name().to_string(),
-                format!("{} {}", tool.grant.kind.name(), tool.grant.key),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+}
+
+fn all_given(compilation: &Compilation) -> impl Iterator<Item = Given> {
+    compilation.tools.iter().filter_map(|summary| {
+        let mut tools = compilation.files.tools.tools.iter();
+        let tool = tools.find(|tool| tool.name == summary.name)?;
+        Some(given(summary, tool))
+    })
+}
+
+fn given(summary: &ToolSummary, tool: &Tool) -> Given {
+    Given {
+        name: summary.name.clone(),
+        by: format!("{} {}", summary.grant.kind.name(), summary.grant.key),
+        tier: summary.tier.name(),
+        credential: summary.credential.name(),
+        executed: executed(&tool.execution),
+        schema: tool.input_schema.clone(),
+        entry_digest: summary.entry_digest.clone(),
+    }
+}
+
+fn in_cluster(objects: &Objects, compilation: &Compilation) -> Option<InCluster> {
+    let From::Cluster(pods) = &objects.from else {
+        return None;
+    };
+    let mut agents = objects.loaded.inputs.agents();
+    let agent = agents.find(|(key, _)| **key == compilation.agent)?.1;
+    let status = agent.status.clone().unwrap_or_default();
+    let compiled = match &status.manifest_digest {
+        None => Compiled::NotYet,
+        Some(digest) if *digest == compilation.manifest_digest => Compiled::Same,
+        Some(_) => Compiled::Different,
+    };
+    let conditions = status
+        .conditions
+        .into_iter()
+        .map(|condition| ConditionLine {
+            kind: condition.type_,
+            status: condition.status,
+            reason: condition.reason,
+            message: condition.message,
+        });
+    let pods = pods.iter().flatten();
+    let own = pods.filter(|pod| pod.agent == compilation.agent);
+    Some(InCluster {
+        compiled,
+        conditions: conditions.collect(),
+        pods: own.map(|pod| pod_line(pod, agent)).collect(),
+    })
+}
+
+fn pod_line(pod: &PodFacts, agent: &Agent) -> PodLine {
+    PodLine {
+        name: pod.pod.name.clone(),
+        phase: pod.phase.clone(),
+        standing: pod.standing(Some(agent)),
+    }
+}
+
+fn whole_text(whole: &Whole<'_>) -> String {
+    let mut lines = vec![
+        format!("agent {}", whole.agent),
+        format!("manifest {}", whole.manifest_digest),
+    ];
+    lines.extend(
+        whole
+            .refused
+            .iter()
+            .map(|why| format!("not accepted: {why}")),
+    );
+    let mut text = lines.join("\n") + "\n";
+    if whole.tools.is_empty() {
         text.push_str("no tools\n");
     } else {
+        let row = |tool: &Given| {
+            let texts = [&*tool.name, tool.tier, tool.credential, &tool.by];
+            texts.map(str::to_owned).to_vec()
+        };
+        let rows: Vec<Vec<String>> = whole.tools.iter().map(row).collect();
         text.push_str(&print::table(
             &["TOOL", "TIER", "CREDENTIAL", "GIVEN BY"],
             &rows,
         ));
     }
-    for withheld in &compilation.withheld {
-        line(
-            &mut text,
-            format_args!(
-                "withheld {}: {}: {}",
-                withheld.what,
-                withheld.code.name(),
-                withheld.message
-            ),
-        );
-    }
-    text
-}
-
-/// `None`: the agent does not have it.
-fn given(compilation: &Compilation, name: &str) -> Option<String> {
-    let summary = compilation.tools.iter().find(|tool| tool.name == name)?;
-    let tool = compilation
-        .files
-        .tools
-        .tools
+    let mut lines: Vec<String> = whole
+        .feeds
         .iter()
-        .find(|tool| tool.name == name)?;
-    let execution = &tool.execution;
-    let mut text = format!("{name} is given to {}\n", compilation.agent);
-    line(
-        &mut text,
-        format_args!(
-            "given by    {} {}",
-            summary.grant.kind.name(),
-            summary.grant.key
-        ),
-    );
-    line(
-        &mut text,
-        format_args!("tier        {}", summary.tier.name()),
-    );
-    line(
-        &mut text,
-        format_args!("credential  {}", summary.credential.name()),
-    );
-    let address = format!(
-        "{}{}",
-        execution.base_url,
-        execution.path.as_deref().unwrap_or_default()
-    );
-    match execution.method {
-        Some(method) => line(
-            &mut text,
-            format_args!("executed    {} {address}", method_name(method)),
-        ),
-        None => line(&mut text, format_args!("executed    {address}")),
+        .map(|feed| format!("feed {feed}"))
+        .collect();
+    lines.extend(whole.withheld.iter().map(|withheld| {
+        format!(
+            "withheld {}: {}: {}",
+            withheld.name, withheld.code, withheld.message
+        )
+    }));
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
     }
-    line(
-        &mut text,
-        format_args!("schema      {}", tool.input_schema.get()),
-    );
-    line(
-        &mut text,
-        format_args!("entry       {}", summary.entry_digest),
-    );
-    Some(text)
-}
-
-/// What stands in the way, from the finding if there is one, else from the first layer that
-/// says nothing of the tool.
-fn not_given(inputs: &Inputs, compilation: &Compilation, name: &str) -> String {
-    let mut text = format!("{name} is not given to {}\n", compilation.agent);
-    let surface = name.split_once('.').map_or(name, |(surface, _)| surface);
-    let whole_surface = format!("{surface}.*");
-    let mut found = false;
-    for withheld in &compilation.withheld {
-        if withheld.what == name || withheld.what == whole_surface {
-            line(
-                &mut text,
-                format_args!("withheld: {}: {}", withheld.code.name(), withheld.message),
-            );
-            found = true;
-        }
-    }
-    if !found {
-        line(
-            &mut text,
-            format_args!("{}", missing_layer(inputs, &compilation.agent, name)),
-        );
+    if let Some(cluster) = &whole.cluster {
+        text.push_str(&cluster_text(cluster));
     }
     text
 }
 
-fn missing_layer(inputs: &Inputs, agent: &ObjectRef, name: &str) -> String {
-    let Some((surface, tool)) = name.split_once('.') else {
-        return "a tool is named SURFACE.TOOL".to_string();
+fn cluster_text(cluster: &InCluster) -> String {
+    let compiled = match cluster.compiled {
+        Compiled::Same => "the operator has compiled this manifest",
+        Compiled::Different => {
+            "the operator has compiled another manifest: it has not caught up yet, or it sees what you may not read"
+        }
+        Compiled::NotYet => "the operator has not compiled this agent yet: is it running?",
     };
-    let declared = inputs
-        .agents()
-        .filter(|(key, _)| *key == agent)
-        .flat_map(|(_, agent)| &agent.spec.surfaces)
-        .find(|declared| declared.alias.as_deref().unwrap_or(&declared.name) == surface);
-    let Some(declared) = declared else {
-        return format!("the surface {surface} is not among the agent's spec.surfaces");
-    };
-    let key = ObjectRef::new(
-        declared.namespace.as_deref().unwrap_or(&agent.namespace),
-        declared.name.as_str(),
-    );
-    if !inputs.surfaces().any(|(surface, _)| *surface == key) {
-        return format!("there is no Surface {key}");
+    let mut text = format!("\n{compiled}\n");
+    if !cluster.conditions.is_empty() {
+        let rows: Vec<Vec<String>> = cluster
+            .conditions
+            .iter()
+            .map(|line| {
+                [&line.kind, &line.status, &line.reason, &line.message]
+                    .map(Clone::clone)
+                    .to_vec()
+            })
+            .collect();
+        text.push_str(&print::table(
+            &["CONDITION", "STATUS", "REASON", "MESSAGE"],
+            &rows,
+        ));
     }
-    format!(
-        "no ToolGrant of namespace {} that names the agent {} allows {tool} of the surface {key}, \
-         and no ToolDefaults either",
-        agent.namespace, agent.name
-    )
+    if cluster.pods.is_empty() {
+        text.push_str("no pods\n");
+        return text;
+    }
+    let rows: Vec<Vec<String>> = cluster
+        .pods
+        .iter()
+        .map(|pod| vec![pod.name.clone(), pod.phase.clone(), pod.standing.to_owned()])
+        .collect();
+    text.push_str(&print::table(&["POD", "PHASE", "MANIFEST"], &rows));
+    text
 }
 
-fn method_name(method: HttpMethod) -> &'static str {
-    match method {
-        HttpMethod::Get => "GET",
-        HttpMethod::Head => "HEAD",
-        HttpMethod::Post => "POST",
-        HttpMethod::Put => "PUT",
-        HttpMethod::Patch => "PATCH",
-        HttpMethod::Delete => "DELETE",
-    }
+/// One tool: given or not, and why.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    agent: &'a ObjectRef,
+    tool: &'a str,
+    given: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    how: Option<Given>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    because: Vec<String>,
 }
 
-fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
-    writeln!(text, "{what}").expect("writing to a string cannot fail");
+fn one(
+    args: &ExplainArgs,
+    objects: &Objects,
+    compilation: &Compilation,
+    name: &str,
+) -> anyhow::Result<(String, ExitCode)> {
+    let how = all_given(compilation).find(|tool| tool.name == name);
+    let reasons = match how {
+        Some(_) => Vec::new(),
+        None => why_not(&objects.loaded.inputs, compilation, name),
+    };
+    let code = ExitCode::from(u8::from(how.is_none()));
+    let answer = Answer {
+        agent: &compilation.agent,
+        tool: name,
+        given: how.is_some(),
+        how,
+        because: reasons.iter().map(WhyNot::to_string).collect(),
+    };
+    let text = match args.output {
+        Output::Table => one_text(&answer, &reasons),
+        Output::Json | Output::Yaml => print::value(&answer, args.output)?,
+    };
+    Ok((text, code))
+}
+
+fn one_text(answer: &Answer<'_>, reasons: &[WhyNot]) -> String {
+    let Answer { agent, tool, .. } = answer;
+    let lines = match &answer.how {
+        Some(how) => vec![
+            format!("{tool} is given to {agent}"),
+            format!("given by    {}", how.by),
+            format!("tier        {}", how.tier),
+            format!("credential  {}", how.credential),
+            format!("executed    {}", how.executed),
+            format!("schema      {}", how.schema.get()),
+            format!("entry       {}", how.entry_digest),
+        ],
+        None => std::iter::once(format!("{tool} is not given to {agent}"))
+            .chain(reasons.iter().map(|reason| match reason {
+                WhyNot::Withheld(_) => format!("withheld: {reason}"),
+                WhyNot::NotAName
+                | WhyNot::NoAgent(_)
+                | WhyNot::NotDeclared { .. }
+                | WhyNot::NoSurface(_)
+                | WhyNot::NotOffered { .. }
+                | WhyNot::NotGranted { .. } => reason.to_string(),
+            }))
+            .collect(),
+    };
+    lines.join("\n") + "\n"
 }

@@ -4,5 +4,7 @@ pub mod compile;
 pub mod explain;
 pub mod import;
 pub mod inject;
+pub mod inspect;
 pub mod plan;
 pub mod surface;
+pub mod tree;

@@ -3,10 +3,13 @@
 use std::{collections::BTreeSet, process::ExitCode};
 
 use anyhow::Context as _;
-use toolcrib_compile::{AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Plan, compile_all};
+use toolcrib_compile::{
+    AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Kind, Loaded, Plan, compile_all,
+};
 
 use crate::{
-    args::{FileArgs, Output, PlanArgs},
+    args::{Output, PlanArgs},
+    cluster::{Scope, Session},
     failure::Failure,
     print::{self, Color},
     sources,
@@ -16,15 +19,10 @@ use crate::{
 const REFUSED: u8 = 3;
 
 pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
-    let files = sources::loaded(&args.files)?;
-    let before = sources::loaded(&FileArgs {
-        paths: args.against.clone(),
-    })?
-    .inputs;
-    let after = if args.prune {
-        files.inputs.clone()
+    let (files, before, after) = if args.against.is_empty() {
+        against_cluster(args)?
     } else {
-        before.overlaid(&files.inputs)
+        against_files(args)?
     };
     print::findings(&files, &new_findings(&before, &after));
     let mut plan = toolcrib_compile::plan(&before, &after);
@@ -48,11 +46,58 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(if refused { REFUSED } else { 0 }))
 }
 
+type Sides = (Loaded, Inputs, Inputs);
+
+fn against_files(args: &PlanArgs) -> Result<Sides, Failure> {
+    let namespace = args.cluster.namespace.as_deref();
+    let files = sources::loaded_into(&args.files.paths, namespace)?;
+    let mut before = sources::loaded_into(&args.against, namespace)?.inputs;
+    let mut after = if args.prune {
+        files.inputs.clone()
+    } else {
+        before.overlaid(&files.inputs)
+    };
+    sources::assume_secrets(&mut [&mut before, &mut after]);
+    Ok((files, before, after))
+}
+
+/// A surface's change may concern agents of any namespace, so all are looked at where the
+/// user may.
+fn against_cluster(args: &PlanArgs) -> Result<Sides, Failure> {
+    let session = Session::open(&args.cluster)?;
+    let files = sources::loaded_into(&args.files.paths, Some(session.default_namespace()))?;
+    let touched = namespaces(&files);
+    let cluster = if args.cluster.namespace.is_some() {
+        session.read(Scope::Namespaces(touched.clone()))?
+    } else {
+        session.read_widely(touched.clone())?
+    };
+    cluster.print_notes();
+    let before = cluster.loaded.inputs;
+    let after = if args.prune {
+        before.without_ours(&touched).overlaid(&files.inputs)
+    } else {
+        before.overlaid(&files.inputs)
+    };
+    Ok((files, before, after))
+}
+
+/// Those that the files have objects in.
+fn namespaces(files: &Loaded) -> BTreeSet<String> {
+    files
+        .origins
+        .keys()
+        .filter(|subject| subject.kind != Kind::Namespace)
+        .map(|subject| subject.key.namespace.clone())
+        .collect()
+}
+
 fn wanted(args: &PlanArgs, planned: &AgentPlan) -> bool {
     let fits = |wanted: &Option<String>, name: &String| {
         wanted.as_ref().is_none_or(|wanted| wanted == name)
     };
-    fits(&args.agent, &planned.agent.name) && fits(&args.namespace, &planned.agent.namespace)
+    fits(&args.agent, &planned.agent.name)
+        && fits(&args.cluster.namespace, &planned.agent.namespace)
 }
 
 /// What is wrong afterwards and was not before.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, why_not};
+use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, method_name, why_not};
 use toolcrib_dialect::{Dialect, Reply, Request};
-use toolcrib_manifest::{HttpMethod, Identity, Transport};
+use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
     Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, Presented, ToolFailure, Turn,
     TurnConfig, alias, http_call, target,
@@ -242,21 +242,10 @@ fn request(live: &LiveTool, call: &ManagedCall) -> Result<SentRequest, ToolFailu
         )
     })?;
     Ok(SentRequest {
-        method: method(http.method).to_owned(),
+        method: method_name(http.method).to_owned(),
         url: url.into(),
         body: http
             .body
             .and_then(|body| serde_json::from_slice(&body).ok()),
     })
-}
-
-fn method(method: HttpMethod) -> &'static str {
-    match method {
-        HttpMethod::Get => "GET",
-        HttpMethod::Head => "HEAD",
-        HttpMethod::Post => "POST",
-        HttpMethod::Put => "PUT",
-        HttpMethod::Patch => "PATCH",
-        HttpMethod::Delete => "DELETE",
-    }
 }

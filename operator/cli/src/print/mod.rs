@@ -10,7 +10,7 @@ pub use color::Color;
 pub use diagnostics::{Findings, findings};
 pub use documents::{Document, commented, documents};
 pub use objects::objects;
-pub use table::table;
+pub use table::{columns, table};
 
 use std::io::Write as _;
 
@@ -29,8 +29,10 @@ pub fn to_stdout(text: &str) -> std::io::Result<()> {
 
 /// A value as JSON or YAML; both end with a newline.
 pub fn value(value: &impl Serialize, output: Output) -> anyhow::Result<String> {
+    // Through a value, since raw JSON text has no form in YAML.
+    let value = serde_json::to_value(value)?;
     match output {
-        Output::Json | Output::Table => Ok(serde_json::to_string_pretty(value)? + "\n"),
-        Output::Yaml => serde_yaml::to_string(value).context("the answer does not print as YAML"),
+        Output::Json | Output::Table => Ok(serde_json::to_string_pretty(&value)? + "\n"),
+        Output::Yaml => serde_yaml::to_string(&value).context("the answer does not print as YAML"),
     }
 }

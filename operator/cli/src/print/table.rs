@@ -4,6 +4,15 @@
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
     let lines: Vec<&Vec<String>> = std::iter::once(&header).chain(rows).collect();
+    aligned(&lines)
+}
+
+/// The same without a header.
+pub fn columns(rows: &[Vec<String>]) -> String {
+    aligned(&rows.iter().collect::<Vec<_>>())
+}
+
+fn aligned(lines: &[&Vec<String>]) -> String {
     let width = |column: usize| {
         lines
             .iter()
@@ -11,7 +20,9 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
             .map(|cell| cell.chars().count())
             .max()
     };
-    let widths: Vec<usize> = (0..header.len()).filter_map(width).collect();
+    let widths: Vec<usize> = (0..lines.first().map_or(0, |first| first.len()))
+        .filter_map(width)
+        .collect();
     let mut text = String::new();
     for row in lines {
         let cells = row

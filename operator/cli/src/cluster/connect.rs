@@ -1,0 +1,130 @@
+//! The user's cluster, as kubectl finds it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use super::{Broken, Cluster, Scope, advice, read_all};
+use crate::{args::ClusterArgs, failure::Failure};
+
+/// Connected, as far as is known before the first question.
+pub struct Session {
+    runtime: tokio::runtime::Runtime,
+    client: Client,
+    /// For messages.
+    server: String,
+    /// The namespace that the command is about; `None`: all.
+    pub namespace: Option<String>,
+    default_namespace: String,
+}
+
+/// For everything that one command reads. Longer than a large cluster takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+impl Session {
+    pub fn open(args: &ClusterArgs) -> Result<Self, Failure> {
+        // Somebody may have set one already in this process; then it is the same.
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            rustls::crypto::ring::default_provider()
+                .install_default()
+                .map_err(|_| anyhow::anyhow!("two TLS providers at once"))?;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        let mut config = runtime.block_on(config(args)).map_err(Failure::Usage)?;
+        if let Some(user) = &args.impersonate {
+            config.auth_info.impersonate = Some(user.clone());
+        }
+        let default_namespace = args
+            .namespace
+            .clone()
+            .unwrap_or_else(|| config.default_namespace.clone());
+        let server = config.cluster_url.to_string();
+        let client = {
+            let _in_runtime = runtime.enter();
+            Client::try_from(config)
+                .with_context(|| format!("cannot speak to the API server {server}"))?
+        };
+        Ok(Self {
+            runtime,
+            client,
+            server,
+            namespace: (!args.all_namespaces).then(|| default_namespace.clone()),
+            default_namespace,
+        })
+    }
+
+    /// Of objects that name none.
+    pub fn default_namespace(&self) -> &str {
+        &self.default_namespace
+    }
+
+    pub fn read(&self, scope: Scope) -> Result<Cluster, Failure> {
+        self.ask(read_all(&self.client, &scope))?
+            .map_err(|broken| self.failure(broken))
+    }
+
+    /// All namespaces; only these, and a note, where the user may not.
+    pub fn read_widely(&self, namespaces: BTreeSet<String>) -> Result<Cluster, Failure> {
+        match self.ask(read_all(&self.client, &Scope::All))? {
+            Ok(cluster) => Ok(cluster),
+            Err((doing, kube::Error::Api(status))) if status.code == 403 => {
+                let listed: Vec<String> = namespaces.iter().cloned().collect();
+                let mut cluster = self.read(Scope::Namespaces(namespaces))?;
+                cluster.notes.insert(format!(
+                    "you may not {doing}: only agents of {} are looked at",
+                    listed.join(", ")
+                ));
+                Ok(cluster)
+            }
+            Err(broken) => Err(self.failure(broken)),
+        }
+    }
+
+    fn ask<T>(&self, question: impl Future<Output = T>) -> Result<T, Failure> {
+        let answer = async { tokio::time::timeout(DEADLINE, question).await };
+        self.runtime.block_on(answer).map_err(|_| {
+            let waited = DEADLINE.as_secs();
+            Failure::Failed(anyhow::anyhow!(
+                "{} did not answer all questions in {waited} s: narrow them with --namespace, or try again",
+                self.server
+            ))
+        })
+    }
+
+    fn failure(&self, (doing, error): Broken) -> Failure {
+        advice::failure(&self.server, &doing, error)
+    }
+}
+
+/// `--kubeconfig`, else KUBECONFIG, else ~/.kube/config, else the pod that this runs in.
+async fn config(args: &ClusterArgs) -> anyhow::Result<Config> {
+    let options = KubeConfigOptions {
+        context: args.context.clone(),
+        cluster: None,
+        user: None,
+    };
+    let kubeconfig = match &args.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let found = match kubeconfig {
+        Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
+        Err(error) if args.kubeconfig.is_none() && args.context.is_none() => {
+            match Config::incluster() {
+                Ok(config) => Ok(config),
+                Err(_) => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    };
+    found.context(
+        "no cluster to ask: name files with -f, or a kubeconfig with --kubeconfig or KUBECONFIG, \
+         and a context of it with --context",
+    )
+}

@@ -1,0 +1,303 @@
+//! The objects of a cluster, read with the user's own rights, as [`Loaded`] inputs.
+//!
+//! The same inputs that files give, and the same compiler behind them: so a question has
+//! the same answer from both. Values of Secrets are never asked for, only their metadata.
+//! What the user may not read is Unknown, and said. Nothing is written.
+
+mod advice;
+mod connect;
+mod facts;
+mod pods;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use kube::{Api, Client};
+use toolcrib_compile::{
+    Inputs, Kind, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Settings, Synced,
+    all_references, service_of_url,
+};
+use toolcrib_crds::{Agent, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant};
+
+pub use connect::Session;
+pub use pods::PodFacts;
+pub use read::Scope;
+use read::{Found, each, get, list};
+
+/// What was read.
+pub struct Cluster {
+    pub loaded: Loaded,
+    /// Pods of agents; `None`: the user may not list them.
+    pub pods: Option<Vec<PodFacts>>,
+    /// What could not be read, and what is assumed instead.
+    pub notes: BTreeSet<String>,
+}
+
+impl Cluster {
+    /// On standard error, so that they stand beside any output.
+    pub fn print_notes(&self) {
+        for note in &self.notes {
+            eprintln!("note: {note}");
+        }
+    }
+}
+
+/// What was being done, and what came in between.
+type Broken = (String, kube::Error);
+
+/// The objects of our kinds, as they came.
+struct Ours {
+    surfaces: Vec<Found<Surface>>,
+    agents: Vec<Found<Agent>>,
+    grants: Vec<Found<ToolGrant>>,
+    defaults: Vec<Found<ToolDefaults>>,
+    providers: Vec<Found<ModelProvider>>,
+}
+
+async fn read_all(client: &Client, scope: &Scope) -> Result<Cluster, Broken> {
+    let mut notes = BTreeSet::new();
+    let mut ours = Ours {
+        surfaces: list(client, scope).await?,
+        agents: list(client, scope).await?,
+        grants: list(client, scope).await?,
+        defaults: list(client, scope).await?,
+        providers: list(client, scope).await?,
+    };
+    let foreign = foreign_surfaces(&ours, scope);
+    for (key, found) in each(foreign, |key| read::get_one::<Surface>(client, key)).await? {
+        let object = match found {
+            Presence::Present(object) => object,
+            Presence::Absent => continue,
+            Presence::Unknown(why) => {
+                notes.insert(format!("Surface {key} could not be read: {why}"));
+                Err(why)
+            }
+        };
+        ours.surfaces.push(Found { key, object });
+    }
+    // Services are read by name below, so none of them is missing by accident.
+    let synced = Synced::check(&Synced::KINDS.into_iter().collect())
+        .expect("all kinds were named as filled");
+    let mut inputs = Inputs::online(synced, Settings::default());
+    set_ours(&mut inputs, ours);
+    services(client, &mut inputs, &mut notes).await?;
+    namespaces(client, &mut inputs, &mut notes).await?;
+    references(client, &mut inputs, &mut notes).await?;
+    let pods = pods::list(client, scope, &mut notes).await?;
+    Ok(Cluster {
+        loaded: Loaded {
+            inputs,
+            secrets: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            others: Vec::new(),
+            diagnostics: Vec::new(),
+            errors: Vec::new(),
+        },
+        pods,
+        notes,
+    })
+}
+
+/// Surfaces of other namespaces that the objects name.
+fn foreign_surfaces(ours: &Ours, scope: &Scope) -> BTreeSet<ObjectRef> {
+    let Scope::Namespaces(here) = scope else {
+        return BTreeSet::new();
+    };
+    let mut named = BTreeSet::new();
+    let mut add = |key: &ObjectRef, namespace: &Option<String>, name: &str| {
+        let namespace = namespace.as_ref().unwrap_or(&key.namespace);
+        if !here.contains(namespace) {
+            named.insert(ObjectRef::new(namespace.clone(), name));
+        }
+    };
+    for (key, agent) in ours.agents.iter().filter_map(Found::ok) {
+        for entry in &agent.spec.surfaces {
+            add(key, &entry.namespace, &entry.name);
+        }
+    }
+    let of_grants = ours.grants.iter().filter_map(Found::ok);
+    let of_defaults = ours.defaults.iter().filter_map(Found::ok);
+    let rules = of_grants
+        .map(|(key, grant)| (key, &grant.spec.tools))
+        .chain(of_defaults.map(|(key, defaults)| (key, &defaults.spec.tools)));
+    for (key, rules) in rules {
+        for rule in rules {
+            add(key, &rule.surface.namespace, &rule.surface.name);
+        }
+    }
+    named
+}
+
+fn set_ours(inputs: &mut Inputs, ours: Ours) {
+    fn set<K>(inputs: &mut Inputs, kind: Kind, found: Vec<Found<K>>, set: fn(&mut Inputs, Arc<K>)) {
+        for Found { key, object } in found {
+            match object {
+                Ok(object) => set(inputs, Arc::new(object)),
+                Err(reason) => inputs.set_undecodable(kind, key, reason),
+            }
+        }
+    }
+    set(inputs, Kind::Surface, ours.surfaces, Inputs::set_surface);
+    set(inputs, Kind::Agent, ours.agents, Inputs::set_agent);
+    set(inputs, Kind::ToolGrant, ours.grants, Inputs::set_grant);
+    set(
+        inputs,
+        Kind::ToolDefaults,
+        ours.defaults,
+        Inputs::set_defaults,
+    );
+    set(
+        inputs,
+        Kind::ModelProvider,
+        ours.providers,
+        Inputs::set_provider,
+    );
+}
+
+/// The Services that surfaces name. One that may not be read is taken to be as the surface
+/// says: the operator reads it, whoever asks.
+async fn services(
+    client: &Client,
+    inputs: &mut Inputs,
+    notes: &mut BTreeSet<String>,
+) -> Result<(), Broken> {
+    let mut wanted: BTreeMap<ObjectRef, BTreeSet<u16>> = BTreeMap::new();
+    for (key, surface) in inputs.surfaces() {
+        if let Some(service) = &surface.spec.service {
+            let key = ObjectRef::new(key.namespace.clone(), service.name.clone());
+            wanted.entry(key).or_default().insert(service.port);
+        }
+    }
+    // A url may lead to a Service, too: egress is narrowed to its pods.
+    let of_surfaces = inputs
+        .surfaces()
+        .filter_map(|(_, surface)| surface.spec.url.as_deref());
+    let of_providers = inputs
+        .providers()
+        .flat_map(|(_, provider)| provider.spec.endpoints.iter())
+        .map(|endpoint| endpoint.url.as_str());
+    for service in of_surfaces.chain(of_providers).filter_map(service_of_url) {
+        wanted.entry(service).or_default();
+    }
+    let keys: BTreeSet<ObjectRef> = wanted.keys().cloned().collect();
+    let found = each(keys, |key| async move {
+        let api: Api<Service> = Api::namespaced(client.clone(), &key.namespace);
+        get("Service", &key, api.get_opt(&key.name).await)
+    })
+    .await?;
+    for (key, service) in found {
+        match service {
+            Presence::Present(service) => {
+                inputs.set_service(key, ServiceFacts::from_object(&service));
+            }
+            Presence::Absent => {}
+            Presence::Unknown(why) => {
+                notes.insert(format!(
+                    "Service {key} could not be read, and is taken to be as its Surface says: {why}"
+                ));
+                let ports = wanted.remove(&key).unwrap_or_default().into_iter();
+                let facts = ServiceFacts {
+                    ports: ports.map(|port| (port, PodPort::Number(port))).collect(),
+                    ..ServiceFacts::default()
+                };
+                inputs.set_service(key, facts);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Labels of agents' namespaces, where a surface's consent depends on them.
+async fn namespaces(
+    client: &Client,
+    inputs: &mut Inputs,
+    notes: &mut BTreeSet<String>,
+) -> Result<(), Broken> {
+    let selects = |surface: &Surface| {
+        let consumers = surface.spec.consumers.as_ref();
+        let consent = consumers.and_then(|consumers| consumers.namespaces.as_ref());
+        consent.is_some_and(|consent| consent.from == NamespacesFrom::Selector)
+    };
+    if !inputs.surfaces().any(|(_, surface)| selects(surface)) {
+        return Ok(());
+    }
+    let wanted: BTreeSet<ObjectRef> = inputs
+        .agents()
+        .map(|(key, _)| ObjectRef::new("", key.namespace.clone()))
+        .collect();
+    let api: Api<Namespace> = Api::all(client.clone());
+    let found = each(wanted, |key| {
+        let api = api.clone();
+        async move { get("Namespace", &key, api.get_metadata_opt(&key.name).await) }
+    })
+    .await?;
+    for (key, namespace) in found {
+        match namespace {
+            Presence::Present(namespace) => {
+                let labels = namespace.metadata.labels.unwrap_or_default();
+                inputs.set_namespace(key.name, labels);
+            }
+            Presence::Absent => {}
+            Presence::Unknown(why) => {
+                notes.insert(format!(
+                    "Namespace {} could not be read, and no selector is taken to match it: {why}",
+                    key.name
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Secrets' metadata and ConfigMaps, as far as any object refers to them.
+async fn references(
+    client: &Client,
+    inputs: &mut Inputs,
+    notes: &mut BTreeSet<String>,
+) -> Result<(), Broken> {
+    let references = all_references(inputs);
+    let secrets = each(references.secrets, |key| async move {
+        let api: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
+        get("Secret", &key, api.get_metadata_opt(&key.name).await)
+    })
+    .await?;
+    for (key, secret) in secrets {
+        if let Presence::Unknown(why) = &secret {
+            notes.insert(format!(
+                "Secret {key} could not be read, and is taken to be as its users need it: {why}"
+            ));
+        }
+        let facts = map(secret, |secret| facts::of_secret(&secret.metadata));
+        if let Presence::Present(facts) = &facts
+            && facts.keys.is_none()
+        {
+            notes.insert(format!(
+                "Secret {key} does not tell the names of its keys: they are taken to be there"
+            ));
+        }
+        inputs.set_secret(key, facts);
+    }
+    let config_maps = each(references.config_maps, |key| async move {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key.namespace);
+        get("ConfigMap", &key, api.get_opt(&key.name).await)
+    })
+    .await?;
+    for (key, config_map) in config_maps {
+        if let Presence::Unknown(why) = &config_map {
+            notes.insert(format!("ConfigMap {key} could not be read: {why}"));
+        }
+        let data = map(config_map, |found| found.data.unwrap_or_default());
+        inputs.set_config_map(key, data);
+    }
+    Ok(())
+}
+
+fn map<T, U>(presence: Presence<T>, change: impl FnOnce(T) -> U) -> Presence<U> {
+    match presence {
+        Presence::Present(value) => Presence::Present(change(value)),
+        Presence::Absent => Presence::Absent,
+        Presence::Unknown(why) => Presence::Unknown(why),
+    }
+}

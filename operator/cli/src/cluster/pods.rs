@@ -1,0 +1,83 @@
+//! The pods that run as agents.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use serde::Serialize;
+use toolcrib_compile::{ObjectRef, names};
+use toolcrib_crds::Agent;
+
+use super::Broken;
+use super::read::Scope;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodFacts {
+    pub pod: ObjectRef,
+    /// The Agent that it says it is.
+    pub agent: ObjectRef,
+    pub phase: String,
+    pub mediated: bool,
+}
+
+/// `None`: the user may not list pods.
+pub async fn list(
+    client: &Client,
+    scope: &Scope,
+    notes: &mut BTreeSet<String>,
+) -> Result<Option<Vec<PodFacts>>, Broken> {
+    let labelled = ListParams::default().labels(names::AGENT_LABEL);
+    let mut all = Vec::new();
+    for namespace in scope.namespaces() {
+        let api: Api<Pod> = match namespace {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        };
+        match api.list(&labelled).await {
+            Ok(pods) => all.extend(pods.items.iter().filter_map(facts)),
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                notes.insert(format!("pods could not be listed: {}", status.message));
+                return Ok(None);
+            }
+            Err(error) => return Err(("list pods".to_owned(), error)),
+        }
+    }
+    Ok(Some(all))
+}
+
+fn facts(pod: &Pod) -> Option<PodFacts> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let agent = pod.labels().get(names::AGENT_LABEL)?;
+    let spec = pod.spec.as_ref();
+    let mut containers = spec
+        .and_then(|spec| spec.init_containers.as_ref())
+        .into_iter()
+        .flatten();
+    let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+    Some(PodFacts {
+        agent: ObjectRef::new(namespace.clone(), agent.clone()),
+        pod: ObjectRef::new(namespace, pod.name_any()),
+        phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
+        mediated: containers.any(|container| container.name == names::MEDIATOR_CONTAINER),
+    })
+}
+
+impl PodFacts {
+    /// Whether it has loaded what is compiled, as far as the Agent's status tells.
+    pub fn standing(&self, agent: Option<&Agent>) -> &'static str {
+        if !self.mediated {
+            return "no mediator";
+        }
+        let pods = agent
+            .and_then(|agent| agent.status.as_ref())
+            .and_then(|status| status.pods.as_ref());
+        match pods {
+            None => "not known",
+            Some(pods) if pods.stale.contains(&self.pod.name) => "stale",
+            Some(pods) if pods.running > 0 && pods.running == pods.in_force => "in force",
+            Some(_) => "not known",
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Lists and single objects. Each object is decoded from its own text: one that does not
+//! read is one that does not read, and not the end of the list.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::api::{GetParams, ListParams};
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use toolcrib_compile::{ObjectRef, Presence};
+
+use super::Broken;
+
+/// Questions at a time: a large cluster takes seconds, a small one is not flooded.
+const AT_ONCE: usize = 16;
+/// Objects per page.
+const PAGE: u32 = 500;
+
+/// Which namespaces are looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    Namespaces(BTreeSet<String>),
+}
+
+impl Scope {
+    /// One, or all.
+    pub fn of(namespace: Option<String>) -> Self {
+        namespace.map_or(Self::All, |one| Self::Namespaces(BTreeSet::from([one])))
+    }
+
+    /// What to list, one by one; `None`: everything at once.
+    pub fn namespaces(&self) -> Vec<Option<&str>> {
+        match self {
+            Self::All => vec![None],
+            Self::Namespaces(namespaces) => {
+                namespaces.iter().map(|name| Some(name.as_str())).collect()
+            }
+        }
+    }
+}
+
+/// An object of a list; `Err`: why it does not read.
+pub struct Found<K> {
+    pub key: ObjectRef,
+    pub object: Result<K, String>,
+}
+
+impl<K> Found<K> {
+    pub fn ok(&self) -> Option<(&ObjectRef, &K)> {
+        Some((&self.key, self.object.as_ref().ok()?))
+    }
+}
+
+/// All objects of a kind, page by page.
+pub async fn list<K>(client: &Client, scope: &Scope) -> Result<Vec<Found<K>>, Broken>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let mut all = Vec::new();
+    for namespace in scope.namespaces() {
+        let found = pages(client, namespace).await.map_err(|error| {
+            let place = match namespace {
+                Some(namespace) => format!("namespace {namespace}"),
+                None => "all namespaces".to_owned(),
+            };
+            (format!("list {} in {place}", K::plural(&())), error)
+        })?;
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+async fn pages<K>(client: &Client, namespace: Option<&str>) -> Result<Vec<Found<K>>, kube::Error>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    #[derive(Deserialize)]
+    struct Page {
+        metadata: ListMeta,
+        items: Vec<Box<RawValue>>,
+    }
+    let mut found = Vec::new();
+    let mut parameters = ListParams::default().limit(PAGE);
+    loop {
+        let request = Request::new(K::url_path(&(), namespace))
+            .list(&parameters)
+            .map_err(kube::Error::BuildRequest)?;
+        let text = client.request_text(request).await?;
+        let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+        for item in page.items {
+            found.push(decode(item.get()).map_err(kube::Error::SerdeError)?);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// One object of ours by name.
+pub async fn get_one<K>(
+    client: &Client,
+    key: ObjectRef,
+) -> Result<Presence<Result<K, String>>, Broken>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let text = async {
+        let request = Request::new(K::url_path(&(), Some(&key.namespace)))
+            .get(&key.name, &GetParams::default())
+            .map_err(kube::Error::BuildRequest)?;
+        match client.request_text(request).await {
+            Ok(text) => decode::<K>(&text)
+                .map(|found| Some(found.object))
+                .map_err(kube::Error::SerdeError),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    get(&K::kind(&()), &key, text.await)
+}
+
+/// What is known of one object: that it may not be read is an answer, too.
+pub fn get<T>(
+    kind: &str,
+    key: &ObjectRef,
+    found: Result<Option<T>, kube::Error>,
+) -> Result<Presence<T>, Broken> {
+    match found {
+        Ok(Some(object)) => Ok(Presence::Present(object)),
+        Ok(None) => Ok(Presence::Absent),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            Ok(Presence::Unknown(status.message.clone()))
+        }
+        Err(error) => Err((format!("read {kind} {key}"), error)),
+    }
+}
+
+/// The answers to one question about each of these, in order.
+pub async fn each<T, F>(
+    keys: BTreeSet<ObjectRef>,
+    ask: impl Fn(ObjectRef) -> F,
+) -> Result<Vec<(ObjectRef, T)>, Broken>
+where
+    F: Future<Output = Result<T, Broken>>,
+{
+    futures::stream::iter(keys)
+        .map(|key| {
+            let answer = ask(key.clone());
+            async move { Ok((key, answer.await?)) }
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await
+}
+
+/// Errs only where not even the name can be read.
+fn decode<K: DeserializeOwned>(text: &str) -> Result<Found<K>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: Name,
+    }
+    #[derive(Deserialize)]
+    struct Name {
+        name: String,
+        #[serde(default)]
+        namespace: String,
+    }
+    let Name { name, namespace } = serde_json::from_str::<Named>(text)?.metadata;
+    let object = without_managed_fields(text)
+        .and_then(|text| serde_json::from_str(&text))
+        .map_err(|error| error.to_string());
+    Ok(Found {
+        key: ObjectRef::new(namespace, name),
+        object,
+    })
+}
+
+/// They mirror an object's depth, and nobody here reads them.
+fn without_managed_fields(text: &str) -> Result<String, serde_json::Error> {
+    type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
+    let mut object: Members<'_> = serde_json::from_str(text)?;
+    let metadata = match object.get("metadata") {
+        None => return Ok(text.to_owned()),
+        Some(metadata) => {
+            let mut metadata: Members<'_> = serde_json::from_str(metadata.get())?;
+            metadata.remove("managedFields");
+            RawValue::from_string(serde_json::to_string(&metadata)?)?
+        }
+    };
+    object.insert("metadata", &metadata);
+    serde_json::to_string(&object)
+}
+
+#[cfg(test)]
+mod tests {
+    use toolcrib_crds::Agent;
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_does_not_read_keeps_its_name() {
+        let text =
+            r#"{"metadata": {"name": "otter", "namespace": "pond"}, "spec": {"surfaces": 7}}"#;
+        let found: Found<Agent> = decode(text).unwrap();
+        assert_eq!(found.key, ObjectRef::new("pond", "otter"));
+        assert!(found.object.unwrap_err().contains("invalid type"));
+    }
+
+    #[test]
+    fn managed_fields_of_any_depth_do_no_harm() {
+        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        let text = format!(
+            r#"{{"metadata": {{"managedFields": {deep}, "name": "otter", "namespace": "pond"}}, "spec": {{}}}}"#
+        );
+        let found: Found<Agent> = decode(&text).unwrap();
+        assert!(found.object.is_ok(), "{:?}", found.object);
+    }
+}

@@ -1,0 +1,159 @@
+//! `tree`: surfaces → grants → agents → pods.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use anyhow::Context as _;
+use serde_json::json;
+use toolcrib_compile::{AgentNode, GrantNode, ObjectRef, SurfaceNode, topology};
+
+use crate::{
+    args::{Output, TreeArgs},
+    cluster::PodFacts,
+    failure::Failure,
+    print,
+    sources::{self, Objects},
+};
+
+pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
+    let objects = sources::objects(&args.source)?;
+    let mut surfaces = topology(&objects.loaded.inputs);
+    if let Some(namespace) = &objects.namespace {
+        surfaces.retain(|surface| concerns(surface, namespace));
+    }
+    let text = match args.output {
+        Output::Table => text(&surfaces, &Pods::of(&objects)),
+        Output::Json | Output::Yaml => {
+            let value = json!({"surfaces": surfaces, "pods": objects.from.pods()});
+            print::value(&value, args.output)?
+        }
+    };
+    print::to_stdout(&text).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn concerns(surface: &SurfaceNode, namespace: &str) -> bool {
+    surface.surface.namespace == namespace
+        || surface
+            .grants
+            .iter()
+            .any(|grant| grant.grant.namespace == namespace)
+}
+
+/// One line per pod, by agent.
+struct Pods(BTreeMap<ObjectRef, Vec<String>>);
+
+impl Pods {
+    fn of(objects: &Objects) -> Self {
+        let agents: BTreeMap<_, _> = objects.loaded.inputs.agents().collect();
+        let mut pods: BTreeMap<ObjectRef, Vec<String>> = BTreeMap::new();
+        for pod in objects.from.pods() {
+            let PodFacts {
+                pod: key,
+                agent,
+                phase,
+                ..
+            } = pod;
+            let standing = pod.standing(agents.get(agent).copied());
+            let line = format!("Pod {}: {phase}, {standing}", key.name);
+            pods.entry(agent.clone()).or_default().push(line);
+        }
+        Self(pods)
+    }
+}
+
+/// A line, and what hangs on it.
+struct Branch {
+    line: String,
+    below: Vec<Branch>,
+}
+
+fn text(surfaces: &[SurfaceNode], pods: &Pods) -> String {
+    if surfaces.is_empty() {
+        return "no surfaces\n".to_owned();
+    }
+    let mut lines = Vec::new();
+    for surface in surfaces {
+        let branch = surface_branch(surface, pods);
+        lines.push(branch.line);
+        draw(&branch.below, "", &mut lines);
+    }
+    lines.join("\n") + "\n"
+}
+
+fn surface_branch(node: &SurfaceNode, pods: &Pods) -> Branch {
+    let tools = match (node.exists, node.tools) {
+        (false, _) => "it is not there".to_owned(),
+        (true, 1) => "1 tool".to_owned(),
+        (true, tools) => format!("{tools} tools"),
+    };
+    let mut below: Vec<Branch> = node
+        .grants
+        .iter()
+        .map(|grant| grant_branch(grant, pods))
+        .collect();
+    if below.is_empty() {
+        below.push(Branch {
+            line: "nothing is granted".to_owned(),
+            below: Vec::new(),
+        });
+    }
+    Branch {
+        line: format!("Surface {}: {tools}", node.surface),
+        below,
+    }
+}
+
+fn grant_branch(node: &GrantNode, pods: &Pods) -> Branch {
+    let allow: Vec<&str> = node.allow.iter().map(String::as_str).collect();
+    Branch {
+        line: format!("{} {}: {}", node.kind, node.grant, allow.join(", ")),
+        below: node
+            .agents
+            .iter()
+            .map(|agent| agent_branch(agent, pods))
+            .collect(),
+    }
+}
+
+fn agent_branch(node: &AgentNode, pods: &Pods) -> Branch {
+    let list = |names: &std::collections::BTreeSet<String>| {
+        names
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let has = match (node.exists, node.tools.is_empty()) {
+        (false, _) => "it is not there".to_owned(),
+        (true, true) => "has nothing of it".to_owned(),
+        (true, false) => format!("has {}", list(&node.tools)),
+    };
+    let withheld = if node.exists && !node.withheld.is_empty() {
+        format!("; withheld: {}", list(&node.withheld))
+    } else {
+        String::new()
+    };
+    let own = pods.0.get(&node.agent).into_iter().flatten();
+    Branch {
+        line: format!("Agent {}: {has}{withheld}", node.agent),
+        below: own
+            .map(|line| Branch {
+                line: line.clone(),
+                below: Vec::new(),
+            })
+            .collect(),
+    }
+}
+
+fn draw(branches: &[Branch], indent: &str, lines: &mut Vec<String>) {
+    for (index, branch) in branches.iter().enumerate() {
+        let last = index + 1 == branches.len();
+        let (tick, deeper) = if last {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
+        };
+        lines.push(format!("{indent}{tick}{}", branch.line));
+        draw(&branch.below, &format!("{indent}{deeper}"), lines);
+    }
+}
