@@ -144,7 +144,7 @@ fn existing_objects(args: &ImportArgs, read: &Read, texts: &[(String, String)]) 
             .services()
             .filter(|(key, _)| is_here(key))
             .map(|(key, facts)| {
-                let mut ports = facts.ports.iter();
+                let mut ports = facts.ports.keys();
                 let only = ports.next().filter(|_| ports.next().is_none());
                 (key.name.clone(), only.copied())
             })
