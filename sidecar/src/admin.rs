@@ -40,6 +40,13 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
+/// For whoever reaches the pod: counts, no state of the manifest.
+pub fn metrics_router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics_text))
+        .with_state(app)
+}
+
 async fn readyz(State(app): State<Arc<App>>) -> Response {
     let now = app.current.now();
     let version = now.version().ok();

@@ -43,6 +43,9 @@ pub struct ServeArgs {
     /// Directory of the record.
     #[arg(long, env = "TOOLCRIB_HISTORY_DIR", default_value = names::HISTORY_DIR)]
     pub history_dir: PathBuf,
+    /// Serve /metrics, and nothing else of the admin listener, to the pod's network too.
+    #[arg(long, env = "TOOLCRIB_METRICS_PORT")]
+    pub metrics_port: Option<u16>,
     /// This pod's name, from the downward API.
     #[arg(long, env = "TOOLCRIB_POD", default_value = "")]
     pub pod: String,

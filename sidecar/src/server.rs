@@ -1,7 +1,7 @@
 //! The process as a value: started, asked for its addresses, drained.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,10 +60,13 @@ pub enum StartError {
 pub struct Server {
     pub address: SocketAddr,
     pub admin_address: SocketAddr,
+    /// Of the listener that has the metrics alone, where there is one.
+    pub metrics_address: Option<SocketAddr>,
     pub app: Arc<App>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
     admin: JoinHandle<()>,
+    scraped: Option<JoinHandle<()>>,
     link: Option<JoinHandle<()>>,
     watch: Watch,
 }
@@ -77,6 +80,10 @@ impl Server {
     ) -> Result<Server, StartError> {
         let listener = listen(args.listen).await?;
         let admin_listener = listen(args.admin_listen).await?;
+        let metrics_listener = match args.metrics_port {
+            Some(port) => Some(listen_everywhere(port).await?),
+            None => None,
+        };
         let local = if args.allow_local {
             LocalNames::Allowed
         } else {
@@ -141,6 +148,13 @@ impl Server {
                 address: args.admin_listen,
                 source,
             })?;
+        let metrics_address = metrics_listener
+            .as_ref()
+            .and_then(|it| it.local_addr().ok());
+        let scraped = metrics_listener.map(|listener| {
+            let router = admin::metrics_router(app.clone());
+            connections::serve(listener, router, limits.admin, None, stopped.clone())
+        });
         let link = args.link_token_file.map(|token_file| {
             epoch().map(|epoch| {
                 let link = Link {
@@ -157,6 +171,8 @@ impl Server {
         Ok(Server {
             address,
             admin_address,
+            metrics_address,
+            scraped,
             serving: connections::serve(
                 listener,
                 routes::router(app.clone()),
@@ -185,6 +201,7 @@ impl Server {
             stop,
             mut serving,
             admin,
+            scraped,
             link,
             watch,
             ..
@@ -207,6 +224,9 @@ impl Server {
             serving.abort();
         }
         admin.abort();
+        if let Some(scraped) = scraped {
+            scraped.abort();
+        }
         if let Some(exporter) = &app.telemetry.exporter
             && tokio::time::timeout(FLUSH, exporter.close()).await.is_err()
         {
@@ -226,6 +246,19 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address)
         .await
         .map_err(|source| StartError::Listen { address, source })
+}
+
+/// IPv6 takes IPv4 along; a node without IPv6 has the other one.
+async fn listen_everywhere(port: u16) -> Result<TcpListener, StartError> {
+    let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    match TcpListener::bind(v6).await {
+        Ok(listener) => Ok(listener),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(StartError::Listen {
+            address: v6,
+            source: error,
+        }),
+        Err(_) => listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await,
+    }
 }
 
 async fn wait_for_files(current: &Current, dir: &str) -> Result<(), StartError> {

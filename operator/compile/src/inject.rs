@@ -43,6 +43,10 @@ pub struct InjectConfig {
     pub keepalive: Option<std::time::Duration>,
     /// Whether the mediator prints bodies of requests and responses on stdout.
     pub record_bodies: bool,
+    /// Base URL of an OTLP receiver for the mediator's spans. `None`: no spans.
+    pub otlp_endpoint: Option<String>,
+    /// Where the mediator serves its metrics to the pod's network. `None`: nowhere.
+    pub metrics_port: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,6 +41,8 @@ fn config() -> InjectConfig {
         history_bytes: DEFAULT_HISTORY_BYTES,
         keepalive: None,
         record_bodies: false,
+        otlp_endpoint: None,
+        metrics_port: None,
     }
 }
 

@@ -49,6 +49,12 @@ pub struct Args {
     /// Mediators print the bodies of requests and responses on stdout too.
     #[arg(long, env = "TOOLCRIB_MEDIATOR_RECORD_BODIES")]
     pub mediator_record_bodies: bool,
+    /// Base URL of an OpenTelemetry receiver (OTLP over HTTP) for mediators' spans; empty: none.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_OTLP_ENDPOINT", default_value = "")]
+    pub mediator_otlp_endpoint: String,
+    /// Port of every agent's pod where its mediator serves /metrics.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_METRICS_PORT", value_parser = clap::value_parser!(u16).range(1024..))]
+    pub mediator_metrics_port: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,6 +84,8 @@ impl Args {
             history_bytes: self.mediator_history_bytes,
             keepalive: self.mediator_keepalive_ms.map(Duration::from_millis),
             record_bodies: self.mediator_record_bodies,
+            otlp_endpoint: Some(self.mediator_otlp_endpoint.clone()).filter(|it| !it.is_empty()),
+            metrics_port: self.mediator_metrics_port,
         }
     }
 }

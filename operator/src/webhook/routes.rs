@@ -281,6 +281,8 @@ mod tests {
             history_bytes: DEFAULT_HISTORY_BYTES,
             keepalive: None,
             record_bodies: false,
+            otlp_endpoint: None,
+            metrics_port: None,
         };
         // An API server that nobody asks here.
         let client = Client::new(

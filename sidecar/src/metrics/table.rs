@@ -139,7 +139,8 @@ const INTRODUCTION: &str = "\
 # The mediator's metrics
 
 Prometheus' text format, on the admin listener: `http://127.0.0.1:4142/metrics` inside the
-pod, and on a port of its own where the chart's `mediator.metricsPort` opens one.
+pod, and on a port of its own, `tc-metrics`, where the chart's `mediator.metricsPort` opens one:
+it answers `/metrics` to whoever reaches the pod and has nothing else.
 
 Labels take names that were compiled (tools, feeds and services of the manifest, providers)
 and words of closed lists; nothing that a model or a runner writes becomes a time series. This

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, MODEL_KEY, RUNNER, Wire, World, calls, chat, says, within};
+use crate::support::{Answer, MODEL_KEY, RUNNER, Wire, World, chat, says, within};
 
 #[tokio::test]
 async fn every_wrong_token_is_the_same_401_and_reaches_nobody() {
@@ -97,23 +97,25 @@ async fn either_header_lets_the_runner_in_and_neither_passes() {
 
 #[tokio::test]
 async fn a_removed_token_ends_its_running_turn_and_its_next_request() {
-    let mut world = World::start().await;
-    let gate = std::sync::Arc::new(tokio::sync::Notify::new());
-    world
-        .model
-        .will(Answer::json(calls(&[("c1", "desk__quote", "{}")])).gated(&gate));
-    let running = tokio::spawn(world.request(&chat()).send());
-    world.model.asked(1).await;
-    world.files.agent["tokens"] = json!([{"id": "t2", "sha256": "00"}]);
-    world.publish().await;
-    let response = within("the end of the turn", running)
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(response.status(), 401);
-    let (status, _) = world.ask(chat()).await;
-    assert_eq!(status, 401);
-    assert_eq!(world.desk.connections(), 0);
+    for wire in Wire::all() {
+        let mut world = World::speaking(wire).await;
+        let gate = std::sync::Arc::new(tokio::sync::Notify::new());
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", "{}")]).gated(&gate));
+        let running = tokio::spawn(world.request(&wire.chat()).send());
+        world.model.asked(1).await;
+        world.files.agent["tokens"] = json!([{"id": "t2", "sha256": "00"}]);
+        world.publish().await;
+        let response = within("the end of the turn", running)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(response.status(), 401);
+        let (status, body) = world.ask(wire.chat()).await;
+        assert_eq!((status, &*wire.error_code(&body)), (401, "unauthorized"));
+        assert_eq!(world.desk.connections(), 0);
+    }
 }
 
 #[tokio::test]

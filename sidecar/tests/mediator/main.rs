@@ -1,8 +1,9 @@
 //! The mediator in process, with real sockets on loopback: a scripted model and a scripted
 //! tool service on one side, a plain HTTP client as the runner on the other.
 
-// clippy.toml allows this in test functions; helpers of tests are as much a test.
-#![allow(clippy::unwrap_used)]
+// clippy.toml allows the one in test functions; helpers of tests are as much a test. The
+// other is banned in the program, which the tests have to start.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 
@@ -16,6 +17,7 @@ mod link;
 mod oauth;
 mod passthrough;
 mod probe;
+mod providers;
 mod record;
 mod security;
 mod swaps;

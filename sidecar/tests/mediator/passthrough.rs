@@ -113,61 +113,6 @@ async fn a_provider_is_asked_only_in_what_it_speaks() {
     }
 }
 
-/// A second provider, `barn`, on the desk's fake, as fallback.
-async fn with_fallback() -> World {
-    World::start_with(
-        |files| {
-            files.no_tools();
-            let desk = files.providers["providers"]["house"].clone();
-            files.providers["providers"]["barn"] = desk;
-            files.agent["models"]["fallbacks"] = json!(["barn/owl-2"]);
-        },
-        |_| {},
-        &[],
-    )
-    .await
-}
-
-async fn start_with_fallback() -> World {
-    let mut world = with_fallback().await;
-    let url = format!("{}/v1", world.desk.url());
-    world.files.providers["providers"]["barn"] = json!({
-        "endpoints": [{"dialect": "openai", "base_url": url}], "auth": "none"});
-    world.publish().await;
-    world
-}
-
-#[tokio::test]
-async fn a_failed_candidate_is_followed_by_the_next_and_a_refusal_is_not() {
-    let world = start_with_fallback().await;
-    let cut = std::sync::Arc::new(tokio::sync::Notify::new());
-    cut.notify_one();
-    for failing in [
-        Answer::text(500, "down"),
-        Answer::text(429, "slow").header("retry-after", "0"),
-        Answer::chunks(200, &[]).breaks_off(&cut),
-    ] {
-        world.model.will(failing);
-        world.desk.will(Answer::json(says("from the barn")));
-        world.chat().await;
-    }
-    let asked = world.desk.requests();
-    assert_eq!(asked.len(), 3);
-    assert_eq!(asked[0].json()["model"], "owl-2");
-    assert_eq!(asked[0].header("authorization"), None);
-
-    world.model.will(
-        Answer::text(403, r#"{"error":{"message":"content"}}"#)
-            .header("content-type", "application/json"),
-    );
-    let (status, body) = world.ask(chat()).await;
-    assert_eq!(
-        (status, body),
-        (403, json!({"error": {"message": "content"}}))
-    );
-    assert_eq!(world.desk.requests().len(), 3);
-}
-
 #[tokio::test]
 async fn the_last_error_passes_scrubbed_and_a_spent_key_is_not_used_again() {
     let world = World::start().await;
@@ -189,37 +134,6 @@ async fn the_last_error_passes_scrubbed_and_a_spent_key_is_not_used_again() {
         (503, &json!("no_usable_key"))
     );
     assert_eq!(world.model.requests().len(), 1);
-}
-
-#[tokio::test]
-async fn a_cooling_key_says_when_to_come_back() {
-    for tools in [true, false] {
-        let world = World::start_with(
-            |files| {
-                if !tools {
-                    files.no_tools();
-                }
-            },
-            |_| {},
-            &[],
-        )
-        .await;
-        world
-            .model
-            .will(Answer::text(429, "slow").header("retry-after", "60"));
-        let (status, _) = world.ask(chat()).await;
-        assert_eq!(status, 429);
-        let response = within("an answer", world.request(&chat()).send())
-            .await
-            .unwrap();
-        assert_eq!(response.status(), 503);
-        let wait: u64 = response.headers()["retry-after"]
-            .to_str()
-            .unwrap()
-            .parse()
-            .unwrap();
-        assert!((1..=60).contains(&wait), "{wait}");
-    }
 }
 
 #[tokio::test]

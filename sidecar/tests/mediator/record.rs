@@ -142,6 +142,17 @@ async fn bodies_go_to_stdout_only_when_asked_for() {
 }
 
 #[tokio::test]
+async fn the_metrics_port_has_the_metrics_and_nothing_else() {
+    let world = World::start_with(|_| {}, |_| {}, &["--metrics-port", "0"]).await;
+    let port = world.server.metrics_address.unwrap().port();
+    for (path, status) in [("/metrics", 200), ("/readyz", 404), ("/healthz", 404)] {
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let response = within("an answer", world.runner.get(url).send()).await;
+        assert_eq!(response.unwrap().status(), status, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn metrics_count_by_compiled_names_only() {
     let world = World::start().await;
     world.model.will(Answer::json(calls(&[

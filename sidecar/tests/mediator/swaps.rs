@@ -5,22 +5,27 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::{Answer, Sink, World, calls, chat, says, start_server, within};
+use crate::support::{Answer, Sink, Wire, World, start_server, within};
 
-/// A turn whose first reply is held; `change` happens meanwhile; then it goes on.
-async fn turn_with(change: impl AsyncFnOnce(&mut World), then: &[Answer2]) -> (World, u16, Value) {
-    let mut world = World::start().await;
+/// A turn whose first reply is held; `change` happens meanwhile; then it goes on, the desk
+/// with `desk` where it is asked, the model with `says`.
+async fn turn_with(
+    wire: Wire,
+    change: impl AsyncFnOnce(&mut World),
+    desk: Option<Value>,
+    says: Option<&str>,
+) -> (World, u16, Value) {
+    let mut world = World::speaking(wire).await;
     let gate = Arc::new(Notify::new());
-    world
-        .model
-        .will(Answer::json(calls(&[("c1", "desk__quote", r#"{"symbol":"OTR"}"#)])).gated(&gate));
-    for answer in then {
-        match answer {
-            Answer2::Model(value) => world.model.will(Answer::json(value.clone())),
-            Answer2::Desk(value) => world.desk.will(Answer::json(value.clone())),
-        }
+    let first = wire.will_call(&[("c1", "desk__quote", r#"{"symbol":"OTR"}"#)]);
+    world.model.will(first.gated(&gate));
+    if let Some(value) = desk {
+        world.desk.will(Answer::json(value));
     }
-    let running = tokio::spawn(world.request(&chat()).send());
+    if let Some(text) = says {
+        world.model.will(wire.will_say(text));
+    }
+    let running = tokio::spawn(world.request(&wire.chat()).send());
     world.model.asked(1).await;
     change(&mut world).await;
     gate.notify_one();
@@ -30,200 +35,233 @@ async fn turn_with(change: impl AsyncFnOnce(&mut World), then: &[Answer2]) -> (W
     (world, status, serde_json::from_str(&text).unwrap())
 }
 
-enum Answer2 {
-    Model(Value),
-    Desk(Value),
+/// Presented to a running turn, taken away in one of these ways, and then called.
+#[tokio::test]
+async fn a_tool_that_is_taken_away_is_denied_in_the_turn_that_presented_it() {
+    let ways: [(&str, fn(&mut Value, &mut Value)); 5] = [
+        ("withdrawn", |tools, _| {
+            tools.as_array_mut().unwrap().remove(0);
+        }),
+        ("changed", |tools, _| {
+            tools[0]["x-toolcrib"]["entry_digest"] = json!("v1:other");
+        }),
+        ("changed without a digest", |tools, _| {
+            tools[0]["x-toolcrib"] = json!({"tier": "ReadOnly"});
+            tools[0]["inputSchema"]["properties"]["more"] = json!({});
+        }),
+        ("raised above max_tier", |tools, agent| {
+            tools[0]["x-toolcrib"]["tier"] = json!("System");
+            agent["max_tier"] = json!("ReadOnly");
+        }),
+        ("with a requirement that nobody knows", |tools, _| {
+            tools[0]["x-toolcrib"]["requires"] = json!(["quarantine"]);
+        }),
+    ];
+    for wire in Wire::all() {
+        for (way, take) in ways {
+            let change = async |world: &mut World| {
+                let files = &mut world.files;
+                take(&mut files.tools["tools"], &mut files.agent);
+                world.publish().await;
+            };
+            let (world, status, _) = turn_with(wire, change, None, Some("denied")).await;
+            assert_eq!(status, 200, "{way}");
+            assert_eq!(
+                world.result()["error"]["code"],
+                "permission_denied",
+                "{way}"
+            );
+            assert_eq!(world.desk.connections(), 0);
+            // The next turn is not offered it.
+            world.model.will(wire.will_say("fine"));
+            world.chat().await;
+            let next = world.model.requests().last().unwrap().json();
+            assert!(!wire.offered(&next).contains(&"desk__quote"), "{way}");
+        }
+    }
 }
 
 #[tokio::test]
-async fn a_withdrawn_tool_is_denied_in_the_turn_that_presented_it() {
-    let withdraw = async |world: &mut World| {
-        let tools = world.files.tools["tools"].as_array_mut().unwrap();
-        tools.remove(0);
-        world.publish().await;
-    };
-    let (world, status, _) = turn_with(withdraw, &[Answer2::Model(says("denied"))]).await;
-    assert_eq!(status, 200);
-    assert_eq!(world.result()["error"]["code"], "permission_denied");
-    assert_eq!(world.desk.connections(), 0);
+async fn a_rotated_credential_is_used_by_the_next_dispatch_and_both_are_scrubbed() {
+    for wire in Wire::all() {
+        let rotate = async |world: &mut World| {
+            world.files.tools["tools"][0]["execution"]["auth"]["token"] = json!("desk-token-0002");
+            world.publish().await;
+        };
+        let echo = json!({"old": crate::support::TOOL_TOKEN, "new": "desk-token-0002"});
+        let (world, _, _) = turn_with(wire, rotate, Some(echo), Some("fine")).await;
+        let asked = &world.desk.requests()[0];
+        assert_eq!(
+            asked.header("authorization"),
+            Some("Bearer desk-token-0002")
+        );
+        let data = world.result()["data"].clone();
+        assert_eq!(data, json!({"old": "[redacted]", "new": "[redacted]"}));
+    }
 }
 
 #[tokio::test]
-async fn a_changed_or_raised_tool_is_denied_and_a_rotated_credential_is_used() {
-    let change = async |world: &mut World| {
-        world.files.tools["tools"][0]["x-toolcrib"]["entry_digest"] = json!("v1:other");
-        world.publish().await;
-    };
-    let (world, _, _) = turn_with(change, &[Answer2::Model(says("denied"))]).await;
-    assert_eq!(world.result()["error"]["code"], "permission_denied");
-    assert_eq!(world.desk.connections(), 0);
-
-    let rotate = async |world: &mut World| {
-        world.files.tools["tools"][0]["execution"]["auth"]["token"] = json!("desk-token-0002");
-        world.publish().await;
-    };
-    let echo = json!({"old": crate::support::TOOL_TOKEN, "new": "desk-token-0002"});
-    let then = [Answer2::Desk(echo), Answer2::Model(says("fine"))];
-    let (world, _, _) = turn_with(rotate, &then).await;
-    let asked = &world.desk.requests()[0];
-    assert_eq!(
-        asked.header("authorization"),
-        Some("Bearer desk-token-0002")
-    );
-    // The scrubber knows both.
-    let data = world.result()["data"].clone();
-    assert_eq!(data, json!({"old": "[redacted]", "new": "[redacted]"}));
-}
-
-#[tokio::test]
-async fn a_withdrawn_model_ends_the_turn_at_its_next_round() {
-    let withdraw = async |world: &mut World| {
-        world.files.agent["models"] = json!({"allowed": ["house/owl-2"]});
-        world.publish().await;
-    };
-    let (world, status, body) = turn_with(withdraw, &[Answer2::Desk(json!(1))]).await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (403, &json!("model_not_allowed"))
-    );
-    assert_eq!(world.model.requests().len(), 1);
+async fn a_withdrawn_model_or_provider_ends_the_turn_at_its_next_round() {
+    let ways: [fn(&mut Value, &mut Value); 2] = [
+        |agent, _| agent["models"] = json!({"allowed": ["house/owl-2"]}),
+        |_, providers| providers["providers"] = json!({}),
+    ];
+    for wire in Wire::all() {
+        for take in ways {
+            let withdraw = async |world: &mut World| {
+                take(&mut world.files.agent, &mut world.files.providers);
+                world.publish().await;
+            };
+            let (world, status, body) = turn_with(wire, withdraw, Some(json!(1)), None).await;
+            assert_eq!(
+                (status, &*wire.error_code(&body)),
+                (403, "model_not_allowed")
+            );
+            assert_eq!(world.model.requests().len(), 1);
+        }
+    }
 }
 
 #[tokio::test]
 async fn vanished_files_deny_everything_and_come_back() {
-    let vanish = async |world: &mut World| {
-        world.files.swap([]);
-        world.until(|now| now.version().is_err()).await;
-    };
-    let (mut world, status, body) = turn_with(vanish, &[]).await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (403, &json!("access_withdrawn"))
-    );
-    let (status, body) = world.ask(chat()).await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (403, &json!("access_withdrawn"))
-    );
-    let with = |token: &'static str| {
-        let request = world
-            .runner
-            .get(world.url("/v1/models"))
-            .header("x-api-key", token);
-        async move {
-            within("an answer", request.send())
-                .await
-                .unwrap()
-                .status()
-                .as_u16()
-        }
-    };
-    assert_eq!(with(crate::support::RUNNER).await, 403);
-    assert_eq!(with("otter:wrong").await, 401);
-    assert_eq!(world.desk.connections(), 0);
+    for wire in Wire::all() {
+        let vanish = async |world: &mut World| {
+            world.files.swap([]);
+            world.until(|now| now.version().is_err()).await;
+        };
+        let (mut world, status, body) = turn_with(wire, vanish, None, None).await;
+        assert_eq!(
+            (status, &*wire.error_code(&body)),
+            (403, "access_withdrawn")
+        );
+        let (status, body) = world.ask(wire.chat()).await;
+        assert_eq!(
+            (status, &*wire.error_code(&body)),
+            (403, "access_withdrawn")
+        );
+        let ready = format!("http://{}/readyz", world.server.admin_address);
+        let response = within("readiness", world.runner.get(ready).send()).await;
+        assert_eq!(response.unwrap().status(), 503);
+        let with = |token: &'static str| {
+            let request = world
+                .runner
+                .get(world.url("/v1/models"))
+                .header("x-api-key", token);
+            async move {
+                within("an answer", request.send())
+                    .await
+                    .unwrap()
+                    .status()
+                    .as_u16()
+            }
+        };
+        assert_eq!(with(crate::support::RUNNER).await, 403);
+        assert_eq!(with("otter:wrong").await, 401);
+        assert_eq!(world.desk.connections(), 0);
 
-    world.publish().await;
-    world.model.will(Answer::json(says("back")));
-    world.chat().await;
+        world.publish().await;
+        world.model.will(wire.will_say("back"));
+        world.chat().await;
+    }
 }
 
 #[tokio::test]
 async fn what_cannot_be_used_leaves_the_last_good_in_force_and_says_so() {
-    let mut world = World::start().await;
-    let agent = world.files.agent.to_string();
-    let tools = world.files.tools.to_string();
-    let half = tools.replace("A price", "Another price");
-    let providers = world.files.providers.to_string();
-    for (files, error) in [
-        // Half swapped: the hashes name other bytes.
-        (
-            vec![
-                ("agent.json", agent.as_str()),
-                ("tools.json", half.as_str()),
-                ("providers.json", providers.as_str()),
-                ("feeds.json", "[]"),
-            ],
-            "tools.json: its bytes are not those",
-        ),
-        (
-            vec![("agent.json", "{\"version\":1,\"agent\":\"sekrit")],
-            "missing: tools.json",
-        ),
-        (
-            vec![
-                ("agent.json", "{\"version\":1,\"agent\":\"sekrit"),
-                ("tools.json", ""),
-                ("providers.json", ""),
-                ("feeds.json", ""),
-            ],
-            "agent.json: does not parse",
-        ),
-    ] {
-        world.files.swap(files);
-        world
-            .until(|now| now.standing.error().is_some_and(|it| it.starts_with(error)))
-            .await;
-        world.model.will(Answer::json(says("still here")));
-        world.chat().await;
-        let ready = format!("http://{}/readyz", world.server.admin_address);
-        let response = within("readiness", world.runner.get(ready).send())
-            .await
-            .unwrap();
-        assert_eq!(response.status(), 200);
-        let text = response.text().await.unwrap();
-        assert!(text.contains(error) && !text.contains("sekrit"), "{text}");
+    for wire in Wire::all() {
+        let mut world = World::speaking(wire).await;
+        let agent = world.files.agent.to_string();
+        let tools = world.files.tools.to_string();
+        let half = tools.replace("A price", "Another price");
+        let providers = world.files.providers.to_string();
+        for (files, error) in [
+            // Half swapped: the hashes name other bytes.
+            (
+                vec![
+                    ("agent.json", agent.as_str()),
+                    ("tools.json", half.as_str()),
+                    ("providers.json", providers.as_str()),
+                    ("feeds.json", "[]"),
+                ],
+                "tools.json: its bytes are not those",
+            ),
+            (
+                vec![("agent.json", "{\"version\":1,\"agent\":\"sekrit")],
+                "missing: tools.json",
+            ),
+            (
+                vec![
+                    ("agent.json", "{\"version\":1,\"agent\":\"sekrit"),
+                    ("tools.json", ""),
+                    ("providers.json", ""),
+                    ("feeds.json", ""),
+                ],
+                "agent.json: does not parse",
+            ),
+        ] {
+            world.files.swap(files);
+            world
+                .until(|now| now.standing.error().is_some_and(|it| it.starts_with(error)))
+                .await;
+            world.model.will(wire.will_say("still here"));
+            world.chat().await;
+            let ready = format!("http://{}/readyz", world.server.admin_address);
+            let response = within("readiness", world.runner.get(ready).send())
+                .await
+                .unwrap();
+            assert_eq!(response.status(), 200);
+            let text = response.text().await.unwrap();
+            assert!(text.contains(error) && !text.contains("sekrit"), "{text}");
+        }
+        world.publish().await;
+        assert_eq!(world.server.app.current.now().standing.error(), None);
     }
-    world.publish().await;
-    assert_eq!(world.server.app.current.now().standing.error(), None);
 }
 
 #[tokio::test]
 async fn an_unknown_restriction_is_never_served_past() {
-    let mut world = World::start().await;
-    world.files.agent["requires"] = json!(["quarantine"]);
-    world.files.publish();
-    world.until(|now| now.version().is_err()).await;
-    let (status, body) = world.ask(chat()).await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (503, &json!("manifest_broken"))
-    );
+    for wire in Wire::all() {
+        let mut world = World::speaking(wire).await;
+        world.files.agent["requires"] = json!(["quarantine"]);
+        world.files.publish();
+        world.until(|now| now.version().is_err()).await;
+        let (status, body) = world.ask(wire.chat()).await;
+        assert_eq!((status, &*wire.error_code(&body)), (503, "manifest_broken"));
+    }
 }
 
 #[tokio::test]
 async fn broken_at_start_serves_nothing_and_is_not_ready() {
-    let mut world = World::start().await;
-    let history = tempfile::tempdir().unwrap();
-    world.files.swap([
-        ("agent.json", "{"),
-        ("tools.json", "{"),
-        ("providers.json", "{"),
-        ("feeds.json", "{"),
-    ]);
-    let server = start_server(
-        &world.files,
-        &history,
-        Default::default(),
-        Sink::default(),
-        &[],
-    )
-    .await
-    .unwrap();
-    world.server.drain().await;
-    world.server = server;
-    let (status, body) = world.ask(chat()).await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (503, &json!("manifest_broken"))
-    );
-    let ready = format!("http://{}/readyz", world.server.admin_address);
-    let response = within("readiness", world.runner.get(ready).send())
+    for wire in Wire::all() {
+        let mut world = World::speaking(wire).await;
+        let history = tempfile::tempdir().unwrap();
+        world.files.swap([
+            ("agent.json", "{"),
+            ("tools.json", "{"),
+            ("providers.json", "{"),
+            ("feeds.json", "{"),
+        ]);
+        let server = start_server(
+            &world.files,
+            &history,
+            Default::default(),
+            Sink::default(),
+            &[],
+        )
         .await
         .unwrap();
-    assert_eq!(response.status(), 503);
-    world.publish().await;
-    world.model.will(Answer::json(says("here")));
-    world.chat().await;
+        world.server.drain().await;
+        world.server = server;
+        let (status, body) = world.ask(wire.chat()).await;
+        assert_eq!((status, &*wire.error_code(&body)), (503, "manifest_broken"));
+        let ready = format!("http://{}/readyz", world.server.admin_address);
+        let response = within("readiness", world.runner.get(ready).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 503);
+        world.publish().await;
+        world.model.will(wire.will_say("here"));
+        world.chat().await;
+    }
 }
 
 #[tokio::test]

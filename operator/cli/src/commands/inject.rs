@@ -32,6 +32,8 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
         history_bytes: DEFAULT_HISTORY_BYTES,
         keepalive: None,
         record_bodies: false,
+        otlp_endpoint: None,
+        metrics_port: None,
     };
     let mut documents = Vec::new();
     let mut code = ExitCode::SUCCESS;

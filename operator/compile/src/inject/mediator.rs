@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapVolumeSource, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource,
-    ExecAction, ObjectFieldSelector, PodSpec, Probe, ProjectedVolumeSource, SeccompProfile,
-    SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount,
-    VolumeProjection,
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
+    EnvVarSource, ExecAction, ObjectFieldSelector, PodSpec, Probe, ProjectedVolumeSource,
+    SeccompProfile, SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Volume,
+    VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -214,6 +214,13 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
             }),
             ..EnvVar::default()
         }]),
+        ports: config.metrics_port.map(|port| {
+            vec![ContainerPort {
+                name: Some("tc-metrics".to_string()),
+                container_port: i32::from(port),
+                ..ContainerPort::default()
+            }]
+        }),
         resources: (config.resources != Default::default()).then(|| config.resources.clone()),
         volume_mounts: Some(vec![
             mount(names::CONFIG_VOLUME, names::CONFIG_DIR, true),
@@ -261,6 +268,12 @@ fn arguments(config: &InjectConfig) -> Vec<String> {
         format!("--link-token-file={}", names::LINK_TOKEN_FILE),
         format!("--pod=$({POD_VARIABLE})"),
     ];
+    // Empty says none, whatever OTEL_EXPORTER_OTLP_ENDPOINT another webhook sets.
+    let otlp = config.otlp_endpoint.as_deref().unwrap_or_default();
+    arguments.push(format!("--otlp-endpoint={otlp}"));
+    if let Some(port) = config.metrics_port {
+        arguments.push(format!("--metrics-port={port}"));
+    }
     if let Some(keepalive) = config.keepalive {
         arguments.push(format!("--keepalive={}ms", keepalive.as_millis()));
     }

@@ -1,0 +1,345 @@
+//! Providers that fail, in every dialect: who is asked next, what a key's fate is, and what
+//! the runner hears.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use crate::support::{Answer, Files, MODEL_KEY, Wire, World, within};
+
+const QUOTE: &str = r#"{"symbol":"OTR"}"#;
+
+/// With and without managed tools: the answer is whole, or passes through.
+const MANAGED: [bool; 2] = [true, false];
+
+fn prepare(files: &mut Files, managed: bool) {
+    if !managed {
+        files.no_tools();
+    }
+}
+
+/// A second provider, `barn`, which the desk's server plays, as fallback.
+async fn with_barn(wire: Wire, managed: bool) -> World {
+    let mut world = World::speaking_with(wire, |files| prepare(files, managed), &[]).await;
+    let mut barn = world.files.providers["providers"]["house"].clone();
+    barn["endpoints"][0]["base_url"] = json!(format!("{}/v1", world.desk.url()));
+    barn["auth"] = json!("none");
+    barn["keys"] = json!([]);
+    world.files.providers["providers"]["barn"] = barn;
+    world.files.agent["models"]["fallbacks"] = json!(["barn/owl-2"]);
+    world.publish().await;
+    world
+}
+
+/// Two keys for one provider.
+fn two_keys(files: &mut Files) {
+    files.providers["providers"]["house"]["keys"] =
+        json!([{"id": "k1", "secret": MODEL_KEY}, {"id": "k2", "secret": "sk-house-key-2"}]);
+}
+
+fn keys_used(world: &World) -> Vec<String> {
+    let requests = world.model.requests();
+    let keys = requests.iter().map(|it| {
+        let bearer = it.header("authorization");
+        let key = bearer.map(|it| it.trim_start_matches("Bearer "));
+        key.or(it.header("x-api-key"))
+            .unwrap_or_default()
+            .to_string()
+    });
+    keys.collect()
+}
+
+fn error(status: u16, code: &str) -> Answer {
+    let body = json!({"error": {"type": code, "code": code, "message": "no"}});
+    Answer::text(status, &body.to_string()).header("content-type", "application/json")
+}
+
+#[tokio::test]
+async fn who_fails_is_followed_by_the_next_and_who_refuses_is_not() {
+    for wire in Wire::all() {
+        for managed in MANAGED {
+            let world = with_barn(wire, managed).await;
+            let cut = Arc::new(Notify::new());
+            cut.notify_one();
+            for failing in [
+                error(500, "down"),
+                error(503, "down"),
+                error(529, "overloaded_error"),
+                error(429, "rate_limit").header("retry-after", "0"),
+                Answer::chunks(200, &[]).breaks_off(&cut),
+            ] {
+                world.model.will(failing);
+                world.desk.will(wire.will_say("from the barn"));
+                assert_eq!(wire.text(&world.chat().await), "from the barn");
+            }
+            let asked = world.desk.requests();
+            assert_eq!(asked.len(), 5);
+            for request in &asked {
+                assert_eq!(request.json()["model"], "owl-2");
+                assert_eq!(request.header("authorization"), None);
+                assert_eq!(request.header("x-api-key"), None);
+            }
+            for status in [400, 403, 404, 422] {
+                world.model.will(error(status, "content"));
+                let (seen, body) = world.ask(wire.chat()).await;
+                assert_eq!((seen, &body["error"]["message"]), (status, &json!("no")));
+            }
+            assert_eq!(world.desk.requests().len(), 5);
+            let text = metrics(&world).await;
+            for sample in [
+                r#"model_calls_total{provider="house",outcome="server_error"} 3"#,
+                r#"model_calls_total{provider="house",outcome="rate_limited"} 1"#,
+                r#"model_calls_total{provider="house",outcome="unreachable"} 1"#,
+                r#"model_calls_total{provider="house",outcome="refused"} 4"#,
+                r#"model_calls_total{provider="barn",outcome="ok"} 5"#,
+            ] {
+                assert!(text.contains(sample), "{sample}: {text}");
+            }
+        }
+    }
+}
+
+async fn metrics(world: &World) -> String {
+    let url = format!("http://{}/metrics", world.server.admin_address);
+    let response = within("metrics", world.runner.get(url).send()).await;
+    within("metrics", response.unwrap().text()).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_each_answer_does_to_its_key() {
+    for wire in Wire::all() {
+        for managed in MANAGED {
+            for (answer, spends) in [
+                (error(401, "invalid_api_key"), Some("retired")),
+                (error(429, "insufficient_quota"), Some("retired")),
+                (
+                    error(429, "rate_limit").header("retry-after", "60"),
+                    Some("cooling"),
+                ),
+                (error(403, "content_policy"), None),
+            ] {
+                let edit = |files: &mut Files| {
+                    prepare(files, managed);
+                    two_keys(files);
+                };
+                let world = World::speaking_with(wire, edit, &[]).await;
+                world.model.will(answer);
+                if spends.is_some() {
+                    world.model.will(wire.will_say("with the other key"));
+                }
+                let (first, _) = world.ask(wire.chat()).await;
+                world.model.will(wire.will_say("again"));
+                world.chat().await;
+                let text = metrics(&world).await;
+                match spends {
+                    Some(state) => {
+                        assert_eq!(first, 200);
+                        let second = "sk-house-key-2";
+                        assert_eq!(keys_used(&world), [MODEL_KEY, second, second]);
+                        let sample =
+                            format!(r#"provider_keys{{provider="house",state="{state}"}} 1"#);
+                        assert!(text.contains(&sample), "{sample}: {text}");
+                    }
+                    None => {
+                        assert_eq!(first, 403);
+                        assert_eq!(keys_used(&world), [MODEL_KEY, MODEL_KEY]);
+                    }
+                }
+                assert!(!text.contains(MODEL_KEY), "{text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_last_error_passes_scrubbed_and_all_cooling_is_503_with_a_time() {
+    for wire in Wire::all() {
+        for managed in MANAGED {
+            let world = World::speaking_with(wire, |files| prepare(files, managed), &[]).await;
+            let echo = format!("who is {MODEL_KEY}?");
+            world
+                .model
+                .will(Answer::text(429, &echo).header("retry-after", "60"));
+            let response = within("an answer", world.request(&wire.chat()).send())
+                .await
+                .unwrap();
+            assert_eq!(response.status(), 429);
+            assert_eq!(response.headers()["retry-after"], "60");
+            let text = within("a body", response.text()).await.unwrap();
+            assert_eq!(text, "who is [redacted]?");
+
+            let response = within("an answer", world.request(&wire.chat()).send())
+                .await
+                .unwrap();
+            assert_eq!(response.status(), 503);
+            let wait = response.headers()["retry-after"].to_str().unwrap();
+            assert!((1..=60).contains(&wait.parse::<u64>().unwrap()), "{wait}");
+            let text = within("a body", response.text()).await.unwrap();
+            let body: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(wire.error_code(&body), "no_usable_key");
+            assert_eq!(world.model.requests().len(), 1);
+            // Both are in the record.
+            let statuses: Vec<_> = world
+                .lines()
+                .iter()
+                .map(|line| line["http_status"].clone())
+                .collect();
+            assert_eq!(statuses, [429, 503]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_after_a_hidden_round_is_a_502_and_nothing_runs_twice() {
+    for wire in Wire::all() {
+        let cut = Arc::new(Notify::new());
+        cut.notify_one();
+        for failing in [
+            error(500, "down"),
+            error(400, "no"),
+            Answer::chunks(200, &["{"]).breaks_off(&cut),
+            Answer::text(200, "no JSON"),
+            Answer::json(json!({"unheard": "of"})),
+            Answer::text(200, ""),
+        ] {
+            let world = World::speaking(wire).await;
+            world
+                .model
+                .will(wire.will_call(&[("c1", "desk__order", QUOTE)]));
+            world.desk.will(Answer::json(json!({"done": true})));
+            world.model.will(failing);
+            let (status, body) = world.ask(wire.chat()).await;
+            assert_eq!(
+                (status, &*wire.error_code(&body)),
+                (502, "upstream_unreachable")
+            );
+            assert_eq!(world.desk.requests().len(), 1);
+            let lines = world.lines();
+            let call = &lines[1]["tool_trace"][0]["tool_calls"][0];
+            assert_eq!(
+                (&call["name"], &call["executed"]),
+                (&json!("desk.order"), &json!(true))
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_first_reply_is_a_502_in_the_dialect() {
+    for wire in Wire::all() {
+        for bad in ["", "no JSON", "[]", "{}", "{\"a\":1", "\u{fffd}"] {
+            let world = World::speaking(wire).await;
+            world.model.will(Answer::text(200, bad));
+            let (status, body) = world.ask(wire.chat()).await;
+            assert_eq!(
+                (status, &*wire.error_code(&body)),
+                (502, "upstream_unreachable"),
+                "{bad}"
+            );
+            assert_eq!(world.lines()[0]["error"], "upstream_unreachable");
+        }
+    }
+}
+
+/// What a provider does on its socket, once, after it has read a request's head.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    /// Closes without a word.
+    Hangs,
+    /// Says this and closes.
+    Says(&'static str),
+}
+
+/// A provider's address that does this with each connection.
+async fn provider(doing: Doing) -> (String, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            if stream.read(&mut head).await.is_ok()
+                && let Doing::Says(text) = doing
+            {
+                // Err: the mediator has had enough already.
+                stream.write_all(text.as_bytes()).await.ok();
+            }
+        }
+    });
+    (format!("http://{address}/v1"), task)
+}
+
+#[tokio::test]
+async fn resets_and_bad_framing_are_a_502_that_names_no_host() {
+    for doing in [
+        Doing::Hangs,
+        Doing::Says("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"a\":"),
+        Doing::Says("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n"),
+        Doing::Says("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}"),
+        Doing::Says("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}"),
+        Doing::Says("HTTP/1.1 20\r\n\r\n"),
+        Doing::Says("220 mail.example ESMTP\r\n"),
+    ] {
+        let (url, task) = provider(doing).await;
+        for wire in Wire::all() {
+            let edit = |files: &mut Files| {
+                files.providers["providers"]["house"]["endpoints"][0]["base_url"] = json!(url);
+            };
+            let world = World::speaking_with(wire, edit, &[]).await;
+            let (status, body) = world.ask(wire.chat()).await;
+            assert_eq!(
+                (status, &*wire.error_code(&body)),
+                (502, "upstream_unreachable"),
+                "{doing:?}"
+            );
+            assert!(!body.to_string().contains("127.0.0.1"), "{body}");
+        }
+        task.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_stall_before_the_first_byte_fails_over_and_one_after_it_ends_the_stream() {
+    for wire in Wire::all() {
+        let limit = |limits: &mut toolcrib_sidecar::app::Limits| {
+            limits.first_byte = Duration::from_millis(50);
+            limits.silence = Duration::from_millis(50);
+        };
+        let edit = |files: &mut Files| {
+            files.speak(wire.0);
+            files.no_tools();
+        };
+        let mut world = World::start_with(edit, limit, &[]).await;
+        world.wire = wire;
+        let mut barn = world.files.providers["providers"]["house"].clone();
+        barn["endpoints"][0]["base_url"] = json!(format!("{}/v1", world.desk.url()));
+        world.files.providers["providers"]["barn"] = barn;
+        world.files.agent["models"]["fallbacks"] = json!(["barn/owl-2"]);
+        world.publish().await;
+        world
+            .model
+            .will(wire.will_say("never").gated(&Arc::new(Notify::new())));
+        world.desk.will(wire.will_say("from the barn"));
+        assert_eq!(wire.text(&world.chat().await), "from the barn");
+
+        world.model.will(
+            Answer::chunks(200, &[": hi\n\n"])
+                .header("content-type", "text/event-stream")
+                .never_ends(),
+        );
+        let mut request = wire.chat();
+        request["stream"] = json!(true);
+        let response = within("an answer", world.request(&request).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 200);
+        let text = within("the stream", response.text()).await.unwrap();
+        assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
+        // After the first byte nobody else is asked.
+        assert_eq!(world.desk.requests().len(), 1);
+    }
+}
