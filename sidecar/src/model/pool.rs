@@ -13,6 +13,8 @@ use crate::metrics::KeyCounts;
 
 /// A provider that is asked for hours of patience is asked again sooner.
 const LONGEST_COOLING: Duration = Duration::from_secs(120);
+/// A key that is cool at once would be asked again and again within one request.
+const SHORTEST_COOLING: Duration = Duration::from_secs(1);
 /// Of a 429 that does not say for how long.
 const USUAL_COOLING: Duration = Duration::from_secs(10);
 /// A retired key is tried again after this: the provider may have been wrong, or its bill
@@ -143,7 +145,10 @@ impl KeyPool {
                 retired: true,
             },
             Outcome::RateLimited { retry_after } => Rest {
-                until: now + retry_after.unwrap_or(USUAL_COOLING).min(LONGEST_COOLING),
+                until: now
+                    + retry_after
+                        .unwrap_or(USUAL_COOLING)
+                        .clamp(SHORTEST_COOLING, LONGEST_COOLING),
                 retired: false,
             },
         };
@@ -214,6 +219,7 @@ mod tests {
             &["a", "b"],
             Err(wait(120)),
         );
+        check(&[(429, Some(0), false)], &["a"], Ok("b"));
         let retired = Exhausted { retry_after: None };
         check(
             &[(429, None, true), (402, None, false)],
