@@ -103,6 +103,11 @@ async fn client() -> Result<Client> {
 
 /// As the chart runs it, with rights everywhere.
 async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
+    // What goes wrong in it would be a strange figure otherwise.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .init();
     let settings = Settings {
         namespace: SYSTEM.into(),
         pod_name: "scale".into(),
@@ -171,7 +176,7 @@ impl Controller {
         Some(
             series
                 .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-                .sum(),
+                .fold(0.0, |sum, value| sum + value),
         )
     }
 

@@ -15,6 +15,7 @@ mod health;
 mod identity;
 mod leader;
 pub(crate) mod names_in;
+mod pace;
 mod queue;
 mod readers;
 mod reconcile;

@@ -16,6 +16,7 @@ use toolcrib_crds::Agent;
 
 use super::decode::Decoded;
 use super::events::Warning;
+use super::related;
 use super::status::{self, AgentFacts, Reported, Written, sentence};
 use super::tables::Table;
 use super::work::Work;
@@ -144,6 +145,10 @@ where
         + Debug
         + DeserializeOwned,
 {
+    world
+        .memory()
+        .statuses
+        .insert(work.clone(), related::digest(after));
     let tree = |value: Result<Value, serde_json::Error>| value.expect("status types are JSON");
     let before = tree(serde_json::to_value(before));
     let after = tree(serde_json::to_value(after));

@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource};
 use kube_runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
-use toolcrib_compile::names;
+use toolcrib_compile::{ObjectRef, names};
 
 use super::decode::{Decoded, MetaOf};
 use super::related::{Concerns, everything};
@@ -135,6 +135,15 @@ fn task<K>(
                         }
                         world.changed(change);
                         world.queue.add_all(K::concerns(change, &world.tables));
+                        if let Some((kind, status)) =
+                            change.new.as_ref().and_then(|object| object.status())
+                        {
+                            let key = ObjectRef::new(&*change.namespace, &*change.name);
+                            let work = kind.work(key);
+                            if world.is_foreign(&work, status) {
+                                world.queue.add_all([work]);
+                            }
+                        }
                     }
                     if first && table.synced() {
                         tracing::info!(kind, objects = table.len(), "listed");

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -15,12 +16,13 @@ use toolcrib_manifest::{Digests, LinkConfig};
 
 use super::apply::{Applied, Carrier};
 use super::events::Events;
+use super::pace::Pace;
 use super::queue::Queue;
 use super::readers::Readers;
 use super::settings::Settings;
 use super::stores::Tables;
 use super::tables::Change;
-use super::work::Work;
+use super::work::{Work, WorkKind};
 use crate::lease::Until;
 use crate::link::reports::Reports;
 use crate::metrics::Metrics;
@@ -44,13 +46,28 @@ pub struct World {
 }
 
 /// Per agent, and only while this replica leads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Memory {
     pub agents: HashMap<ObjectRef, AgentMemory>,
     /// What was last found in place, by kind and name.
     pub applied: HashMap<(&'static str, ObjectRef), Applied>,
     /// Findings that stand, by the object they were reported for.
     pub findings: HashMap<Work, BTreeSet<String>>,
+    pub usage: Pace,
+    /// What each status should be, as a digest.
+    pub statuses: HashMap<Work, u64>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            agents: HashMap::new(),
+            applied: HashMap::new(),
+            findings: HashMap::new(),
+            usage: Pace::new(USAGE_APART),
+            statuses: HashMap::new(),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +77,12 @@ pub struct AgentMemory {
     /// Since when.
     pub since: Instant,
     pub usage_written: Option<Instant>,
+    /// When its changed usage may be written.
+    pub usage_slot: Option<Instant>,
 }
+
+/// Between two agents' usage: what ten thousand busy agents may cost the API server.
+const USAGE_APART: Duration = Duration::from_millis(50);
 
 impl World {
     pub fn new(client: Client, settings: Settings) -> Self {
@@ -163,6 +185,16 @@ impl World {
             .is_none_or(|namespace| namespace.meta().deletion_timestamp.is_some())
     }
 
+    /// Whether a status that was watched is another than this leader wants there: a leader
+    /// that was paused may still write, after this one has looked.
+    pub fn is_foreign(&self, work: &Work, status: u64) -> bool {
+        let memory = self.memory();
+        memory
+            .statuses
+            .get(work)
+            .is_some_and(|wanted| *wanted != status)
+    }
+
     /// Bookkeeping that follows a change of a table.
     pub fn changed<K: Resource<DynamicType = ()> + 'static>(&self, change: &Change<K>) {
         let gone = change.new.is_none();
@@ -170,6 +202,19 @@ impl World {
             return;
         }
         let key = ObjectRef::new(change.namespace.clone(), change.name.clone());
+        let kinds = [
+            WorkKind::Agent,
+            WorkKind::Surface,
+            WorkKind::ToolGrant,
+            WorkKind::ToolDefaults,
+            WorkKind::ModelProvider,
+        ];
+        if let Some(kind) = kinds
+            .into_iter()
+            .find(|kind| kind.kind().name() == K::kind(&()))
+        {
+            self.memory().statuses.remove(&kind.work(key.clone()));
+        }
         match K::kind(&()).as_ref() {
             kind if kind == Pod::kind(&()) => {
                 if let Some(uid) = change.old.as_ref().and_then(|pod| pod.meta().uid.clone()) {

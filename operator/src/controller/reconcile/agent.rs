@@ -11,7 +11,7 @@ use toolcrib_compile::{Synced, compile};
 use toolcrib_crds::Agent;
 
 use super::gather::{Gathered, Unread};
-use super::{ReconcileError, objects, outcome, secrets};
+use super::{ReconcileError, computed, objects, outcome, secrets};
 use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::counted;
@@ -44,13 +44,13 @@ pub(super) async fn agent(
     );
 
     let gathered = Gathered::of(world, work, synced).await;
-    let Some(first) = compile(&gathered.inputs(world, &Unread::new()), key) else {
+    let Some(first) = computed(|| compile(&gathered.inputs(world, &Unread::new()), key)) else {
         return Ok(Done::Settled);
     };
     let compiled = match secrets::read(world, &first).await {
         secrets::News::Nothing => first,
         secrets::News::Read { unread } => {
-            let Some(again) = compile(&gathered.inputs(world, &unread), key) else {
+            let Some(again) = computed(|| compile(&gathered.inputs(world, &unread), key)) else {
                 return Ok(Done::Settled);
             };
             again

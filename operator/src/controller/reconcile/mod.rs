@@ -58,6 +58,12 @@ impl ReconcileError {
     }
 }
 
+/// Runs what takes the processor for a while and waits for nothing. The lease is renewed on
+/// the same threads; they are not to be held by somebody's large manifest.
+fn computed<T>(work: impl FnOnce() -> T) -> T {
+    tokio::task::block_in_place(work)
+}
+
 /// Does one piece of work.
 pub async fn reconcile(world: &World, work: &Work) -> Result<Done, ReconcileError> {
     let synced = world.tables.synced().ok_or(ReconcileError::NotSynced)?;

@@ -19,7 +19,7 @@ use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::{AgentFacts, Written, counted};
 use crate::controller::work::Work;
-use crate::controller::world::{AgentMemory, World};
+use crate::controller::world::{AgentMemory, Memory, World};
 
 /// Status, events, and when to look again.
 pub(super) async fn report(
@@ -43,6 +43,7 @@ pub(super) async fn report(
                 want: digests.clone(),
                 since: Instant::now(),
                 usage_written: None,
+                usage_slot: None,
             });
         if remembered.want != *digests {
             remembered.want = digests.clone();
@@ -58,15 +59,11 @@ pub(super) async fn report(
             .as_ref()
             .and_then(|status| status.usage.as_ref()),
     );
-    let usage_wait = memory
-        .as_ref()
-        .and_then(|memory| memory.usage_written)
-        .map_or(Duration::ZERO, |written| {
-            world
-                .settings
-                .usage_interval
-                .saturating_sub(written.elapsed())
-        });
+    let usage_wait = if usage == shown {
+        Duration::ZERO
+    } else {
+        usage_wait(world, key)
+    };
     let write_usage = usage != shown && usage_wait.is_zero();
 
     let (tools, withheld) = match &wrote.materialized {
@@ -103,6 +100,7 @@ pub(super) async fn report(
     report::agent(world, work, agent, &facts).await?;
     if write_usage && let Some(memory) = world.memory().agents.get_mut(key) {
         memory.usage_written = Some(Instant::now());
+        memory.usage_slot = None;
     }
 
     let waits = [
@@ -125,6 +123,26 @@ pub(super) async fn report(
         .flatten()
         .min()
         .map_or(Done::Settled, Done::Again))
+}
+
+/// How long changed usage waits: for its own interval, and then for its turn among all.
+fn usage_wait(world: &World, agent: &toolcrib_compile::ObjectRef) -> Duration {
+    let now = Instant::now();
+    let mut memory = world.memory();
+    let Memory { agents, usage, .. } = &mut *memory;
+    let Some(remembered) = agents.get_mut(agent) else {
+        return Duration::ZERO;
+    };
+    let due = remembered
+        .usage_written
+        .map_or(now, |written| written + world.settings.usage_interval);
+    if due > now {
+        return due - now;
+    }
+    let slot = *remembered
+        .usage_slot
+        .get_or_insert_with(|| usage.reserve(now));
+    slot.saturating_duration_since(now)
 }
 
 fn written(errors: &[ReconcileError]) -> Written {

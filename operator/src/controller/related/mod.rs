@@ -13,8 +13,10 @@ mod ours;
 mod users;
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kube::Resource;
+use serde::Serialize;
 use toolcrib_compile::ObjectRef;
 
 use super::decode::Decoded;
@@ -28,6 +30,19 @@ type Related = BTreeSet<Work>;
 /// A change of a kind that the controller watches.
 pub trait Concerns: Sized {
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related;
+
+    /// Of the kinds whose status is ours: which kind, and a digest of what it says.
+    fn status(&self) -> Option<(WorkKind, u64)> {
+        None
+    }
+}
+
+/// Equal for equal statuses.
+pub fn digest(status: &impl Serialize) -> u64 {
+    let text = serde_json::to_string(status).expect("status types are JSON");
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Everything there is, for a start and for the periodic second look.

@@ -11,7 +11,7 @@ use toolcrib_compile::{ObjectRef, names};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::users::{agents_in, users_of_surfaces};
-use super::{Concerns, Related, here, key};
+use super::{Concerns, Related, digest, here, key};
 use crate::controller::decode::Decoded;
 use crate::controller::names_in;
 use crate::controller::stores::Tables;
@@ -19,6 +19,11 @@ use crate::controller::tables::Change;
 use crate::controller::work::WorkKind;
 
 impl Concerns for Decoded<Agent> {
+    fn status(&self) -> Option<(WorkKind, u64)> {
+        let object = self.object.as_ref().ok()?;
+        Some((WorkKind::Agent, digest(&object.status)))
+    }
+
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
         let mut related = Related::new();
         if !matters(change) {
@@ -62,6 +67,11 @@ impl Concerns for Decoded<Agent> {
 }
 
 impl Concerns for Decoded<Surface> {
+    fn status(&self) -> Option<(WorkKind, u64)> {
+        let object = self.object.as_ref().ok()?;
+        Some((WorkKind::Surface, digest(&object.status)))
+    }
+
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
         let mut related = Related::new();
         if matters(change) {
@@ -73,6 +83,11 @@ impl Concerns for Decoded<Surface> {
 }
 
 impl Concerns for Decoded<ToolGrant> {
+    fn status(&self) -> Option<(WorkKind, u64)> {
+        let object = self.object.as_ref().ok()?;
+        Some((WorkKind::ToolGrant, digest(&object.status)))
+    }
+
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
         let mut related = Related::new();
         if !matters(change) {
@@ -92,6 +107,11 @@ impl Concerns for Decoded<ToolGrant> {
 }
 
 impl Concerns for Decoded<ToolDefaults> {
+    fn status(&self) -> Option<(WorkKind, u64)> {
+        let object = self.object.as_ref().ok()?;
+        Some((WorkKind::ToolDefaults, digest(&object.status)))
+    }
+
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
         let mut related = Related::new();
         if matters(change) {
@@ -107,6 +127,11 @@ impl Concerns for Decoded<ToolDefaults> {
 }
 
 impl Concerns for Decoded<ModelProvider> {
+    fn status(&self) -> Option<(WorkKind, u64)> {
+        let object = self.object.as_ref().ok()?;
+        Some((WorkKind::ModelProvider, digest(&object.status)))
+    }
+
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
         let mut related = Related::new();
         if matters(change) {
