@@ -188,6 +188,7 @@ async fn begin(
         request,
         presented,
         policy: version.catalog.policy(),
+        streaming: asked.agent.streaming,
         claw_id: asked.identity(),
         insertions,
         prompt: prompt(asked),

@@ -12,11 +12,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::Instant as TokioInstant;
-use toolcrib_dialect::Reply;
+use toolcrib_dialect::{Reply, SseEvent, keepalive};
 use toolcrib_mediation::{
-    Answer, Certainty, Effect, Event, ManagedCall, ModelFailure, ResultCode, RunnerCode,
+    Answer, Certainty, Effect, Event, ManagedCall, ModelCall, ModelFailure, ResultCode, RunnerCode,
     RunnerError, ToolFailure, ToolOutcome, Turn,
 };
 
@@ -25,11 +25,17 @@ use crate::asked::{Asked, prepare};
 use crate::history::line::escaped;
 use crate::history::{Bodies, Body, IntentLine};
 use crate::metrics::CallKind;
-use crate::model::{ModelError, ModelReply, ModelRequest, ModelTimeouts};
+use crate::model::{
+    Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest, ModelStream,
+    ModelTimeouts, Opened,
+};
 use crate::outgoing::{Head, Outgoing};
 use crate::record::{self, Ended, HUNG_UP};
 use crate::tools::http::{Client, HttpTool, wire};
 use crate::tools::{Tool, ToolContext, ToolOutput};
+
+/// Of a streamed answer, for the record.
+const MAX_KEPT: usize = 1024 * 1024;
 
 /// How long an answer waits for a runner that reads nothing.
 pub const DELIVERY: Duration = Duration::from_secs(60);
@@ -37,8 +43,30 @@ pub const DELIVERY: Duration = Duration::from_secs(60);
 /// Something that was waited for has happened.
 enum Happened {
     Model(Box<Result<ModelReply, ModelError>>),
+    Opened(Box<Result<Streaming, ModelError>>),
+    Read(Box<EventStream>, Result<Option<Vec<SseEvent>>, Broken>),
     Refused(RunnerError),
     Tool(Event),
+}
+
+/// Why the loop goes on.
+enum Woke {
+    By(Event),
+    ByWork(Happened),
+    /// Nothing that the turn has a part in.
+    ByNothing,
+}
+
+/// An answer that has begun to come.
+struct Streaming {
+    served_by: ServedBy,
+    opened: Opened,
+}
+
+/// Whoever answered: `provider/model`, its provider, and its key's id.
+struct ServedBy {
+    candidate: Candidate,
+    key: String,
 }
 
 pub struct Drive {
@@ -47,6 +75,13 @@ pub struct Drive {
     turn: Turn,
     to_runner: mpsc::Sender<Outgoing>,
     head_sent: bool,
+    /// What the connection has not taken yet. While there is any, no more is read of the
+    /// model's stream, so it is never longer than what one read gives.
+    outbox: VecDeque<Outgoing>,
+    /// The model's stream, between two reads.
+    stream: Option<Box<EventStream>>,
+    /// Of a stream that has begun, for the record.
+    sent: Vec<u8>,
     served_by: Option<(String, String)>,
     retry_after: Option<Duration>,
     waited: Duration,
@@ -60,6 +95,9 @@ impl Drive {
             turn,
             to_runner,
             head_sent: false,
+            outbox: VecDeque::new(),
+            stream: None,
+            sent: Vec::new(),
             served_by: None,
             retry_after: None,
             waited: Duration::ZERO,
@@ -78,7 +116,7 @@ impl Drive {
         loop {
             while let Some(effect) = effects.pop_front() {
                 match effect {
-                    Effect::CallModel(_) => running.push(self.call_model()),
+                    Effect::CallModel(call) => running.push(self.call_model(call)),
                     Effect::CallTools(calls) => {
                         running.extend(calls.into_iter().map(|call| self.call_tool(call)));
                     }
@@ -92,31 +130,49 @@ impl Drive {
                     }
                 }
             }
+            if self.outbox.is_empty()
+                && let Some(stream) = self.stream.take()
+            {
+                running.push(self.read(stream));
+            }
             let waiting = Instant::now();
             let keepalive = silent_since + self.app.settings.keepalive;
-            let event = tokio::select! {
+            let woke = tokio::select! {
                 biased;
-                () = self.to_runner.closed() => Some(Event::RunnerGone),
+                () = self.to_runner.closed() => Woke::By(Event::RunnerGone),
                 // Err: nobody can change anything any more; the turn goes on as it is.
                 Ok(()) = changes.changed() => {
-                    self.asked.ended(&self.app.current.now()).map(Event::Ended)
+                    let ended = self.asked.ended(&self.app.current.now());
+                    ended.map_or(Woke::ByNothing, |error| Woke::By(Event::Ended(error)))
                 }
-                () = tokio::time::sleep_until(deadline) => Some(Event::Deadline),
-                Some(happened) = running.next() => Some(self.event(happened)),
-                () = tokio::time::sleep_until(keepalive) => {
+                () = tokio::time::sleep_until(deadline) => Woke::By(Event::Deadline),
+                Ok(room) = self.to_runner.reserve(), if !self.outbox.is_empty() => {
+                    if let Some(next) = self.outbox.pop_front() {
+                        room.send(next);
+                    }
+                    Woke::ByNothing
+                }
+                Some(happened) = running.next() => Woke::ByWork(happened),
+                // Who has not read what was said before misses no keepalive.
+                () = tokio::time::sleep_until(keepalive), if self.outbox.is_empty() => {
                     // Also where the turn has nothing to say: the next is due later.
                     silent_since = TokioInstant::now();
-                    Some(Event::KeepaliveDue)
+                    Woke::By(Event::KeepaliveDue)
                 }
             };
             self.waited += waiting.elapsed();
+            let event = match woke {
+                Woke::By(event) => Some(event),
+                Woke::ByWork(happened) => self.event(happened),
+                Woke::ByNothing => None,
+            };
             if let Some(event) = event {
                 effects.extend(self.turn.step(self.asked.started.elapsed(), event));
             }
         }
     }
 
-    fn call_model(&self) -> BoxFuture<'static, Happened> {
+    fn call_model(&self, call: ModelCall) -> BoxFuture<'static, Happened> {
         let now = self.app.current.now();
         let (app, asked) = (self.app.clone(), self.asked.clone());
         let prepared = prepare(&now, asked.dialect, asked.model.as_deref(), |model| {
@@ -139,9 +195,27 @@ impl Drive {
                 },
             };
             let span = asked.trace.chat(prepared.first());
-            let result = app.models.whole(&app.outbound, request).await;
-            span.replied(result.as_ref().map(|reply| &reply.candidate));
-            Happened::Model(Box::new(result))
+            if call.streamed {
+                let opened = match app.models.stream(&app.outbound, request).await {
+                    Ok(stream) => opened_by(stream).await,
+                    Err(error) => Err(error),
+                };
+                span.replied(opened.as_ref().map(|it| &it.served_by.candidate));
+                Happened::Opened(Box::new(opened))
+            } else {
+                let result = app.models.whole(&app.outbound, request).await;
+                span.replied(result.as_ref().map(|reply| &reply.candidate));
+                Happened::Model(Box::new(result))
+            }
+        }
+        .boxed()
+    }
+
+    fn read(&self, mut stream: Box<EventStream>) -> BoxFuture<'static, Happened> {
+        let silence = self.app.settings.limits.silence;
+        async move {
+            let read = stream.next(silence).await;
+            Happened::Read(stream, read)
         }
         .boxed()
     }
@@ -164,54 +238,97 @@ impl Drive {
         .boxed()
     }
 
-    fn event(&mut self, happened: Happened) -> Event {
-        let result = match happened {
-            Happened::Tool(event) => return event,
-            Happened::Refused(error) => return Event::ModelFailed(ModelFailure::Refused(error)),
-            Happened::Model(result) => *result,
-        };
-        match result {
-            Ok(reply) => {
-                let provider = reply.candidate.provider.clone();
-                self.served_by = Some((reply.candidate.reference(), reply.key));
-                match Reply::decode(self.asked.dialect, reply.body) {
-                    Ok(reply) => {
-                        self.asked.trace.used(reply.usage());
-                        Event::Replied(reply)
-                    }
-                    Err(error) => {
-                        self.app.metrics.model_call(&provider, "malformed", None);
-                        Event::ModelFailed(ModelFailure::Malformed(error))
-                    }
+    /// `None`: the turn has no part in it.
+    fn event(&mut self, happened: Happened) -> Option<Event> {
+        Some(match happened {
+            Happened::Tool(event) => event,
+            Happened::Refused(error) => Event::ModelFailed(ModelFailure::Refused(error)),
+            Happened::Model(result) => match *result {
+                Ok(reply) => {
+                    let (candidate, key) = (reply.candidate, reply.key);
+                    self.replied(ServedBy { candidate, key }, reply.body)
                 }
+                Err(error) => self.failed(error),
+            },
+            Happened::Opened(result) => match *result {
+                Ok(Streaming { served_by, opened }) => match opened {
+                    Opened::Whole(body) => self.replied(served_by, body),
+                    Opened::Events(stream) => {
+                        self.served(&served_by);
+                        self.stream = Some(stream);
+                        return None;
+                    }
+                },
+                Err(error) => self.failed(error),
+            },
+            Happened::Read(stream, read) => match read {
+                Ok(Some(events)) => {
+                    self.stream = Some(stream);
+                    Event::Streamed(events)
+                }
+                Ok(None) => Event::StreamEnded,
+                Err(Broken::Unreadable(error)) => {
+                    Event::ModelFailed(ModelFailure::Malformed(error))
+                }
+                Err(broken @ (Broken::Off | Broken::Silent)) => {
+                    let message = broken.to_string();
+                    Event::ModelFailed(ModelFailure::Unreachable { message })
+                }
+            },
+        })
+    }
+
+    fn served(&mut self, by: &ServedBy) {
+        self.served_by = Some((by.candidate.reference(), by.key.clone()));
+    }
+
+    fn replied(&mut self, by: ServedBy, body: Vec<u8>) -> Event {
+        self.served(&by);
+        match Reply::decode(self.asked.dialect, body) {
+            Ok(reply) => {
+                self.asked.trace.used(reply.usage());
+                Event::Replied(reply)
             }
             Err(error) => {
-                if let ModelError::NoUsableKey { retry_after } = &error {
-                    self.retry_after = *retry_after;
-                }
-                Event::ModelFailed(failure(&self.app, error))
+                let provider = &by.candidate.provider;
+                self.app.metrics.model_call(provider, "malformed", None);
+                Event::ModelFailed(ModelFailure::Malformed(error))
             }
         }
     }
 
-    /// Never waits: a runner that does not read gets no keepalive, and misses none.
-    fn emit(&mut self, bytes: Bytes) {
-        if !self.head_sent {
-            self.head_sent = self
-                .to_runner
-                .try_send(Outgoing::Head(stream_head()))
-                .is_ok();
+    fn failed(&mut self, error: ModelError) -> Event {
+        if let ModelError::NoUsableKey { retry_after } = &error {
+            self.retry_after = *retry_after;
         }
-        if self.head_sent && self.to_runner.try_send(Outgoing::Chunk(bytes)).is_err() {
-            tracing::debug!(request_id = self.asked.id, "the runner does not read");
-        }
+        Event::ModelFailed(failure(&self.app, error))
     }
 
-    async fn finish(self, answer: Answer) {
+    fn emit(&mut self, bytes: Bytes) {
+        if !std::mem::replace(&mut self.head_sent, true) {
+            self.outbox.push_back(Outgoing::Head(stream_head()));
+        }
+        let room = MAX_KEPT.saturating_sub(self.sent.len());
+        if bytes != keepalive() {
+            self.sent.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+        self.outbox.push_back(Outgoing::Chunk(bytes));
+    }
+
+    async fn finish(mut self, answer: Answer) {
         if let Some(hidden) = answer.hidden {
             self.app.continuity.remember(hidden);
         }
         let response = answer.response.as_ref();
+        let rest = response.map(|it| it.body.as_slice()).unwrap_or_default();
+        let room = MAX_KEPT.saturating_sub(self.sent.len());
+        // Begun in pieces, the record has it whole.
+        let said = if self.sent.is_empty() {
+            rest
+        } else {
+            self.sent.extend_from_slice(&rest[..rest.len().min(room)]);
+            &self.sent
+        };
         let ended = Ended {
             record: &answer.record,
             http_status: match response {
@@ -225,7 +342,7 @@ impl Drive {
                 .map(|(model, key)| (model.as_str(), key.as_str())),
             bodies: Bodies {
                 request: Body::Json(self.turn.request().as_text()),
-                response: Body::Bytes(response.map(|it| it.body.as_slice()).unwrap_or_default()),
+                response: Body::Bytes(said),
             },
             waited: self.waited,
         };
@@ -249,14 +366,29 @@ impl Drive {
             }
             Outgoing::Whole(head, response.body.into())
         };
-        let sent = tokio::time::timeout(DELIVERY, self.to_runner.send(outgoing)).await;
-        if !matches!(sent, Ok(Ok(()))) {
+        self.outbox.push_back(outgoing);
+        let delivered = async {
+            for outgoing in self.outbox {
+                self.to_runner.send(outgoing).await?;
+            }
+            Ok::<(), SendError<Outgoing>>(())
+        };
+        if !matches!(tokio::time::timeout(DELIVERY, delivered).await, Ok(Ok(()))) {
             tracing::debug!(
                 request_id = self.asked.id,
                 "the runner did not take its answer"
             );
         }
     }
+}
+
+async fn opened_by(stream: ModelStream) -> Result<Streaming, ModelError> {
+    let served_by = ServedBy {
+        candidate: stream.candidate.clone(),
+        key: stream.key.clone(),
+    };
+    let opened = stream.open().await?;
+    Ok(Streaming { served_by, opened })
 }
 
 pub fn stream_head() -> Head {

@@ -1,9 +1,7 @@
 //! What is in force for an agent: its own fields, else those of the namespace's
 //! ToolDefaults, else the built-in ones; field by field.
 
-use toolcrib_crds::{
-    Agent, DefaultsUse, DurationText, Egress, Identity, Mode, Policy, Runner, Streaming,
-};
+use toolcrib_crds::{Agent, DefaultsUse, DurationText, Egress, Identity, Mode, Policy, Runner};
 use toolcrib_manifest as manifest;
 
 use crate::authority::includes_defaults;
@@ -124,15 +122,9 @@ pub(crate) fn merge(
         Some((_, context)) => context.into(),
         None => manifest::Context::Mount,
     };
-    let streaming = match policy.pick(|policy| policy.streaming) {
-        Some((at, Streaming::Live))
-            if !say(at, served("spec.policy.streaming", Feature::LiveStreaming)) =>
-        {
-            manifest::Streaming::Buffered
-        }
-        Some((_, streaming)) => streaming.into(),
-        None => manifest::Streaming::Buffered,
-    };
+    let streaming = policy
+        .pick(|policy| policy.streaming)
+        .map_or(manifest::Streaming::Buffered, |(_, it)| it.into());
     // A maximum that is not known could be any: the lowest is the safe one.
     let built_in_tier = match absent {
         None => manifest::Tier::Elevated,

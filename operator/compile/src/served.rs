@@ -8,7 +8,6 @@ use crate::finding::Finding;
 pub(crate) enum Feature {
     NativeMode,
     NativeBesideMediated,
-    LiveStreaming,
     RunnerConfig,
     McpTransport,
     Responses,
@@ -24,9 +23,6 @@ impl Feature {
             Feature::NativeBesideMediated => {
                 Some("the mediator has no /mcp in this release: remove the field")
             }
-            Feature::LiveStreaming => Some(
-                "Live streaming is not served by this release, Buffered is in force: use Buffered",
-            ),
             Feature::RunnerConfig => {
                 Some("no mcp.json is written by this release: use runner: Generic")
             }

@@ -20,18 +20,30 @@ pub fn answer(
     usage: Option<Usage>,
 ) -> Result<Answered, DialectError> {
     let text = reply.as_text();
-    let body = match (request.dialect(), request.stream()) {
-        (Dialect::OpenaiChat, false) => openai_chat::answer::whole(request, text, usage),
-        (Dialect::OpenaiChat, true) => openai_chat::stream::events(request, text, usage),
-        (Dialect::AnthropicMessages, false) => anthropic::answer::whole(text, usage),
-        (Dialect::AnthropicMessages, true) => anthropic::stream::events(text, usage),
-        (Dialect::OpenaiResponses, false) => responses::answer::whole(request, text, usage),
-        (Dialect::OpenaiResponses, true) => responses::stream::events(request, text, usage),
+    let body = match (request.stream(), request.dialect()) {
+        (true, _) => events(request, reply, usage),
+        (false, Dialect::OpenaiChat) => openai_chat::answer::whole(request, text, usage),
+        (false, Dialect::AnthropicMessages) => anthropic::answer::whole(text, usage),
+        (false, Dialect::OpenaiResponses) => responses::answer::whole(request, text, usage),
     }?;
     Ok(Answered {
         content_type: content_type(request),
         body: body.into_bytes(),
     })
+}
+
+/// The reply said again as a stream.
+pub(crate) fn events(
+    request: &Request,
+    reply: &Reply,
+    usage: Option<Usage>,
+) -> Result<String, DialectError> {
+    let text = reply.as_text();
+    match request.dialect() {
+        Dialect::OpenaiChat => openai_chat::stream::events(request, text, usage),
+        Dialect::AnthropicMessages => anthropic::stream::events(text, usage),
+        Dialect::OpenaiResponses => responses::stream::events(request, text, usage),
+    }
 }
 
 /// The reply's own message (or output items) as the runner will send it back, for

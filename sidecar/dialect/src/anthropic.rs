@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod history;
+pub(crate) mod live;
 pub(crate) mod reassembly;
 pub(crate) mod reply;
 pub(crate) mod request;

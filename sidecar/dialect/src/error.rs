@@ -24,6 +24,8 @@ pub enum DialectError {
     FieldRefused(String),
     #[error("an event of the stream is larger than {limit} bytes")]
     StreamTooLarge { limit: usize },
+    #[error("the reply is larger than {limit} bytes")]
+    ReplyTooLarge { limit: usize },
     #[error("the stream ended before the reply was complete")]
     StreamCut,
     #[error("the stream holds an error of the provider: {0}")]
@@ -58,19 +60,24 @@ pub fn error_events(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
             out
         }
         Dialect::AnthropicMessages => sse::frame(Some("error"), &error_json(dialect, error)),
-        Dialect::OpenaiResponses => sse::frame(
-            Some("error"),
-            &json::object(&[
-                ("type", json::quote("error")),
-                ("code", json::quote(error.code)),
-                ("message", json::quote(error.message)),
-                ("param", "null".into()),
-                // No other event of ours precedes it.
-                ("sequence_number", "0".into()),
-            ]),
-        ),
+        // No other event of ours precedes it.
+        Dialect::OpenaiResponses => responses_error(error, 0),
     }
     .into_bytes()
+}
+
+/// The error as the event of this number.
+pub(crate) fn responses_error(error: ErrorShape<'_>, number: u64) -> String {
+    sse::frame(
+        Some("error"),
+        &json::object(&[
+            ("type", json::quote("error")),
+            ("code", json::quote(error.code)),
+            ("message", json::quote(error.message)),
+            ("param", "null".into()),
+            ("sequence_number", number.to_string()),
+        ]),
+    )
 }
 
 fn error_json(dialect: Dialect, error: ErrorShape<'_>) -> String {

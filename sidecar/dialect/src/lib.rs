@@ -44,6 +44,7 @@ mod answer;
 mod anthropic;
 mod error;
 pub mod json;
+mod live;
 mod openai_chat;
 mod read;
 mod reassembly;
@@ -55,11 +56,12 @@ mod usage;
 
 pub use answer::{Answered, answer, models_body, stored_items, terminal_answer};
 pub use error::{DialectError, ErrorShape, error_body, error_events};
+pub use live::Live;
 pub use reassembly::Reassembly;
-pub use reply::{CallKind, RawCall, Reply, ToolResult};
+pub use reply::{CallKind, MAX_REPLY, RawCall, Reply, ToolResult};
 pub use request::{
-    DeclaredTools, Edits, HistoryItem, HistoryPart, Insertion, Request, ToolChoice, ToolChoiceEdit,
-    ToolDeclaration, history_item, respell,
+    DeclaredTools, Edits, HistoryItem, HistoryPart, Insertion, Request, StreamEdit, ToolChoice,
+    ToolChoiceEdit, ToolDeclaration, history_item, respell,
 };
 pub use sse::{SseEvent, SseParser, frame, keepalive};
 pub use usage::Usage;

@@ -1,7 +1,7 @@
 //! What every dialect's reader does with a part of a body.
 
 use crate::json::{self, Array, Change, Object};
-use crate::{DialectError, Edits};
+use crate::{DialectError, Edits, StreamEdit};
 
 /// A field that is there and not `null`.
 pub(crate) fn present<'t>(text: &'t str, fields: &Object, field: &str) -> Option<&'t str> {
@@ -128,10 +128,14 @@ pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, D
     Ok(array.edit(raw, |_| Change::Keep, &[(array.items.len(), more)]))
 }
 
-/// `stream` switched off where the runner had set it and the edits say so.
-pub(crate) fn unstreamed(fields: &Object, edits: &Edits) -> (&'static str, Option<String>) {
-    let off = edits.unstream && fields.member("stream").is_some();
-    ("stream", off.then(|| "false".to_string()))
+/// `stream` as the edits want it; off only where the runner had set it.
+pub(crate) fn streamed(fields: &Object, edits: &Edits) -> (&'static str, Option<String>) {
+    let value = match edits.stream {
+        StreamEdit::Keep => None,
+        StreamEdit::Whole => fields.member("stream").map(|_| "false"),
+        StreamEdit::Stream => Some("true"),
+    };
+    ("stream", value.map(String::from))
 }
 
 /// Whether the history is to be changed at all; the document apart, which is part of it in
@@ -163,7 +167,13 @@ pub(crate) fn edited_history(
         inserted.push((late(&texts), context));
     }
     inserted.push((items.items.len(), &edits.appended));
-    let change = |at| match left_out(at) {
+    let replaced = |at| {
+        edits
+            .inserted
+            .iter()
+            .any(|it| (it.before..it.before + it.replaced).contains(&at))
+    };
+    let change = |at| match left_out(at) || replaced(at) {
         true => Change::Drop,
         false => Change::Keep,
     };

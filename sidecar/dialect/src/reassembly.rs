@@ -3,26 +3,48 @@
 use crate::{Dialect, DialectError, Reply, SseEvent, Usage, anthropic, openai_chat, responses};
 
 /// Events in, and at the end the reply that a request without streaming would have given.
+/// Holds at most `limit` bytes.
 #[derive(Clone, Debug)]
 pub struct Reassembly {
     dialect: Dialect,
     events: Vec<SseEvent>,
+    held: usize,
+    limit: usize,
 }
 
 impl Reassembly {
-    pub fn new(dialect: Dialect) -> Self {
+    pub fn new(dialect: Dialect, limit: usize) -> Self {
         Self {
             dialect,
             events: Vec::new(),
+            held: 0,
+            limit,
         }
     }
 
-    pub fn push(&mut self, event: SseEvent) {
+    /// Errors: over the limit, and nothing more is held.
+    pub fn push(&mut self, event: SseEvent) -> Result<(), DialectError> {
+        // Events of a few bytes each must not cost many times the limit.
+        let size =
+            size_of::<SseEvent>() + event.data.len() + event.event.as_ref().map_or(0, String::len);
+        self.held = self.held.saturating_add(size);
+        if self.held > self.limit {
+            return Err(DialectError::ReplyTooLarge { limit: self.limit });
+        }
         self.events.push(event);
+        Ok(())
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    pub(crate) fn events(&self) -> &[SseEvent] {
+        &self.events
     }
 
     /// Errors: the stream ended early, held an error, or is not this dialect's.
-    pub fn finish(self) -> Result<Reply, DialectError> {
+    pub fn finish(&self) -> Result<Reply, DialectError> {
         let text = match self.dialect {
             Dialect::OpenaiChat => openai_chat::reassembly::whole(&self.events),
             Dialect::AnthropicMessages => anthropic::reassembly::whole(&self.events),

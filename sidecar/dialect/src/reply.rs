@@ -2,6 +2,9 @@
 
 use crate::{Dialect, DialectError, Usage, anthropic, openai_chat, responses};
 
+/// A whole reply, streamed or not, is at most this long; a model that says more is broken.
+pub const MAX_REPLY: usize = 32 * 1024 * 1024;
+
 /// What a model answered, with its body as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {

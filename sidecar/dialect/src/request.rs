@@ -100,6 +100,8 @@ impl DeclaredTools {
 pub struct Insertion {
     pub before: usize,
     pub items: Vec<String>,
+    /// How many of the runner's own, from there, they stand for.
+    pub replaced: usize,
 }
 
 /// Everything that is changed on the way to the model. What is not named here stays.
@@ -107,8 +109,7 @@ pub struct Insertion {
 pub struct Edits {
     /// The model's name without its provider.
     pub model: String,
-    /// Ask for a whole reply whatever the runner asked for (and drop `stream_options`).
-    pub unstream: bool,
+    pub stream: StreamEdit,
     /// Write legacy `functions`, `function_call` as `tools`, `tool_choice`.
     pub normalize_legacy: bool,
     /// Of the request's dialect.
@@ -136,6 +137,17 @@ pub enum ToolChoiceEdit {
     Auto,
     /// Text only.
     None,
+}
+
+/// How the model is to answer, whatever the runner asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamEdit {
+    #[default]
+    Keep,
+    /// In one piece (and without `stream_options`).
+    Whole,
+    /// As a stream that ends with usage.
+    Stream,
 }
 
 impl Edits {

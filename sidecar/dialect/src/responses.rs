@@ -13,6 +13,7 @@
 pub(crate) mod answer;
 pub(crate) mod history;
 mod item;
+pub(crate) mod live;
 pub(crate) mod reassembly;
 pub(crate) mod reply;
 pub(crate) mod request;

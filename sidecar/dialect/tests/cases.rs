@@ -40,7 +40,7 @@ fn check(dialect: Dialect, case: &Path) {
     assert_eq!(same, read("request.json"), "{case:?}");
 
     let mut edits = Edits::new("otter-1");
-    edits.unstream = true;
+    edits.stream = StreamEdit::Whole;
     edits.normalize_legacy = request.legacy_functions();
     edits.spell_choice = vec![("pond.depth".into(), "pond__depth".into())];
     let depth = ToolDeclaration {
@@ -66,6 +66,7 @@ fn check(dialect: Dialect, case: &Path) {
     edits.inserted = vec![Insertion {
         before: 0,
         items: vec![r#"{"role":"user","content":"put in"}"#.into()],
+        replaced: 0,
     }];
     edits.tool_choice = ToolChoiceEdit::Auto;
     expect(case, "next.json", &request.encode(&edits).unwrap());
@@ -130,9 +131,9 @@ fn events(stream: &[u8]) -> Vec<SseEvent> {
 }
 
 fn reassembled(dialect: Dialect, events: &[SseEvent]) -> Result<Reply, DialectError> {
-    let mut reassembly = Reassembly::new(dialect);
+    let mut reassembly = Reassembly::new(dialect, MAX_REPLY);
     for event in events {
-        reassembly.push(event.clone());
+        reassembly.push(event.clone())?;
     }
     reassembly.finish()
 }

@@ -229,10 +229,10 @@ proptest! {
             }
             let mut edits = Edits::new("n");
             edits.context = Some("late".into());
-            edits.inserted = vec![Insertion { before: 9, items: items.clone() }];
+            edits.inserted = vec![Insertion { before: 9, items: items.clone(), replaced: 0 }];
             edits.appended = items;
             edits.tool_choice = ToolChoiceEdit::Auto;
-            edits.unstream = true;
+            edits.stream = StreamEdit::Whole;
             let tool = ToolDeclaration {
                 name: "t".into(),
                 description: String::new(),
@@ -254,8 +254,8 @@ proptest! {
                 let _replied = Reply::decode(dialect, body.clone()).is_ok();
             }
             let _read = history_item(dialect, &raw).is_ok();
-            let mut reassembly = Reassembly::new(dialect);
-            reassembly.push(SseEvent { event: None, data: raw.clone() });
+            let mut reassembly = Reassembly::new(dialect, MAX_REPLY);
+            reassembly.push(SseEvent { event: None, data: raw.clone() }).unwrap();
             let _whole = reassembly.finish().is_ok();
         }
     }
@@ -324,12 +324,12 @@ fn errors_have_the_dialects_shape() {
     let chat = String::from_utf8(error_events(Dialect::OpenaiChat, error)).unwrap();
     assert!(chat.ends_with("\n\ndata: [DONE]\n\n"));
     for dialect in Dialect::ALL {
-        let mut reassembly = Reassembly::new(dialect);
+        let mut reassembly = Reassembly::new(dialect, MAX_REPLY);
         for event in SseParser::new(1 << 10)
             .push(&error_events(dialect, error))
             .unwrap()
         {
-            reassembly.push(event);
+            reassembly.push(event).unwrap();
         }
         assert_eq!(
             reassembly.finish(),

@@ -174,7 +174,7 @@ impl RunnerError {
         error_events(dialect, self.shape())
     }
 
-    fn shape(&self) -> ErrorShape<'_> {
+    pub(crate) fn shape(&self) -> ErrorShape<'_> {
         ErrorShape {
             status: self.status(),
             code: self.code.name(),
@@ -194,6 +194,7 @@ impl From<DialectError> for RunnerError {
             | DialectError::WrongType { .. }
             | DialectError::Repeated(_)
             | DialectError::StreamTooLarge { .. }
+            | DialectError::ReplyTooLarge { .. }
             | DialectError::StreamCut
             | DialectError::StreamError(_) => RunnerCode::InvalidRequest,
         };

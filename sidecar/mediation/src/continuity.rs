@@ -25,6 +25,10 @@ pub struct Hidden {
     reply: String,
     /// Canonical tool names; spelled anew when put back.
     items: Vec<String>,
+    /// The reply is among `items`: the runner's own has what the rounds said as well, and
+    /// is left out for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    replaces: bool,
 }
 
 /// The rounds of past turns, at most so many bytes; the oldest go first.
@@ -115,7 +119,11 @@ impl Continuity {
                     .iter()
                     .map(|item| respell(dialect, item, |name| presented.spelling(name)))
                     .collect::<Result<_, _>>()?;
-                found.push(Insertion { before: at, items });
+                found.push(Insertion {
+                    before: at,
+                    items,
+                    replaced: if hidden.replaces { own } else { 0 },
+                });
             }
             reply.iter().for_each(|item| chain.push(item));
             at += own;
@@ -156,11 +164,13 @@ impl Continuity {
 impl Hidden {
     /// The rounds of a turn that began with this request and ended with these own items
     /// of its last reply. `None`: nothing was hidden, or the reply leaves nothing to
-    /// recognize it by.
+    /// recognize it by. `reply`: that reply as the model wrote it, where the runner has it
+    /// together with what the rounds said.
     pub(crate) fn of(
         request: &Request,
-        items: Vec<String>,
+        mut items: Vec<String>,
         own_items: &[String],
+        reply: Option<Vec<String>>,
     ) -> Result<Option<Self>, DialectError> {
         if items.is_empty() {
             return Ok(None);
@@ -174,10 +184,13 @@ impl Hidden {
             .iter()
             .map(|item| history_item(dialect, item))
             .collect::<Result<_, _>>()?;
+        let replaces = reply.is_some();
+        items.extend(reply.into_iter().flatten());
         Ok(Some(Self {
             key: key(&chain.digest(), &own),
             reply: key(&[], &own),
             items,
+            replaces,
         }))
     }
 

@@ -16,7 +16,7 @@
 //! ```
 //! # use std::sync::Arc; use std::time::Duration;
 //! # use toolcrib_dialect::{Dialect, Reply, Request};
-//! # use toolcrib_manifest::{Policy, Tier, ToolsFile};
+//! # use toolcrib_manifest::{Policy, Streaming, Tier, ToolsFile};
 //! # use toolcrib_mediation::*;
 //! # fn ask_model(_: Vec<u8>) -> Vec<u8> {
 //! #   br#"{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":"hello"}}]}"#.to_vec()
@@ -35,6 +35,7 @@
 //!     request,
 //!     presented,
 //!     policy: Policy::default(),
+//!     streaming: Streaming::Buffered,
 //!     claw_id: ClawId { name: "otter".into(), namespace: "pond".into() },
 //!     insertions: Vec::new(),
 //!     prompt: None,

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use toolcrib_dialect::{
-    DialectError, Edits, Insertion, Reply, Request, ToolChoice, ToolChoiceEdit, Usage, keepalive,
+    DialectError, Edits, Insertion, Live, MAX_REPLY, Reply, Request, SseEvent, StreamEdit,
+    ToolChoice, ToolChoiceEdit, Usage, keepalive,
 };
-use toolcrib_manifest::Policy;
+use toolcrib_manifest::{Policy, Streaming};
 
 use crate::call::{CallId, ManagedCall};
 use crate::claw_id::ClawId;
@@ -35,6 +36,8 @@ pub struct TurnConfig {
     pub request: Request,
     pub presented: Presented,
     pub policy: Policy,
+    /// Whether a stream that the runner asked for comes as the model writes it.
+    pub streaming: Streaming,
     pub claw_id: ClawId,
     /// Hidden rounds of earlier turns ([`crate::Continuity::insertions`]).
     pub insertions: Vec<Insertion>,
@@ -49,6 +52,10 @@ pub struct TurnConfig {
 pub enum Event {
     /// The model answered; this ends an [`Effect::CallModel`].
     Replied(Reply),
+    /// Part of a streamed answer.
+    Streamed(Vec<SseEvent>),
+    /// The end of a streamed answer, which ends an [`Effect::CallModel`] too.
+    StreamEnded,
     /// No candidate gave a usable answer; the other end of an [`Effect::CallModel`].
     ModelFailed(ModelFailure),
     /// One call of an [`Effect::CallTools`] has its outcome.
@@ -88,7 +95,9 @@ pub enum ModelFailure {
 /// What is to be done. Effects of one step are done in order.
 #[derive(Debug)]
 pub enum Effect {
-    /// Ask the model with [`Turn::request_body`], then one `Replied` or `ModelFailed`.
+    /// Ask the model with [`Turn::request_body`], then one `Replied` or `ModelFailed`; or,
+    /// where the call is `streamed`, `Streamed` as often as something comes, and one
+    /// `StreamEnded` or `ModelFailed`.
     CallModel(ModelCall),
     /// Run these at once (at most 8; more than one only where all are `parallel_safe`),
     /// then one `ToolFinished` each.
@@ -104,6 +113,7 @@ pub struct ModelCall {
     /// From 1.
     pub number: u32,
     pub purpose: Purpose,
+    pub streamed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +168,8 @@ pub struct Turn {
     trace: Vec<TraceRound>,
     interventions: Vec<String>,
     stream_began: bool,
+    /// The runner's stream, where it is not made of the last reply alone.
+    live: Option<Live>,
 }
 
 #[derive(Debug)]
@@ -175,6 +187,7 @@ impl Turn {
             request,
             presented,
             policy,
+            streaming,
             claw_id,
             insertions,
             prompt,
@@ -187,7 +200,14 @@ impl Turn {
             ));
         }
         let mut edits = Edits::new("");
-        edits.unstream = true;
+        let live = match (streaming, request.stream()) {
+            (Streaming::Live, true) => Some(Live::new(&request, MAX_REPLY)),
+            (Streaming::Live, false) | (Streaming::Buffered, _) => None,
+        };
+        edits.stream = match &live {
+            Some(_) => StreamEdit::Stream,
+            None => StreamEdit::Whole,
+        };
         edits.normalize_legacy = request.legacy_functions();
         edits.tools = presented.declared(request.dialect());
         edits.spell_choice = spelled_choice(&request, &presented)?;
@@ -210,6 +230,7 @@ impl Turn {
             trace: Vec::new(),
             interventions: Vec::new(),
             stream_began: false,
+            live,
         };
         // Whatever is wrong with the body shows before anybody is asked.
         turn.request_body("")?;
@@ -250,7 +271,9 @@ impl Turn {
             return Vec::new();
         }
         let effects = match event {
-            Event::Replied(reply) => self.replied(reply),
+            Event::Replied(reply) => self.replied_whole(reply),
+            Event::Streamed(events) => return self.streamed(events),
+            Event::StreamEnded => self.stream_ended(),
             Event::ModelFailed(failure) => self.model_failed(failure),
             Event::ToolFinished {
                 call,
@@ -268,6 +291,51 @@ impl Turn {
         if goes_on && now >= self.deadline() {
             return self.fail(&self.timed_out());
         }
+        effects
+    }
+
+    fn replied_whole(&mut self, reply: Reply) -> Vec<Effect> {
+        let (State::AwaitingModel(_), Some(live)) = (&self.state, &mut self.live) else {
+            return self.replied(reply);
+        };
+        let heard = live.hear_whole(&self.request, &reply);
+        self.emit_then(heard, |turn| turn.replied(reply))
+    }
+
+    fn streamed(&mut self, events: Vec<SseEvent>) -> Vec<Effect> {
+        let (State::AwaitingModel(_), Some(live)) = (&self.state, &mut self.live) else {
+            return Vec::new();
+        };
+        let heard = live.hear(&self.request, events);
+        self.emit_then(heard, |_| Vec::new())
+    }
+
+    fn stream_ended(&mut self) -> Vec<Effect> {
+        let (State::AwaitingModel(_), Some(live)) = (&self.state, &self.live) else {
+            return Vec::new();
+        };
+        match live.heard() {
+            Ok(reply) => self.replied(reply),
+            Err(error) => self.model_failed(ModelFailure::Malformed(error)),
+        }
+    }
+
+    /// Sends what is to be sent at once, and goes on.
+    fn emit_then(
+        &mut self,
+        frames: Result<String, DialectError>,
+        then: impl FnOnce(&mut Self) -> Vec<Effect>,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match frames {
+            Ok(frames) if frames.is_empty() => {}
+            Ok(frames) => {
+                self.stream_began = true;
+                effects.push(Effect::Emit(frames.into_bytes()));
+            }
+            Err(error) => return self.fail(&finish::broken(&error)),
+        }
+        effects.extend(then(self));
         effects
     }
 
@@ -351,6 +419,14 @@ impl Turn {
         if !round.exhausted {
             self.hidden.extend(canonical);
         }
+        let closed = match &mut self.live {
+            Some(live) => live.hide(&round.reply),
+            None => Ok(String::new()),
+        };
+        self.emit_then(closed, |turn| turn.after_round(&round))
+    }
+
+    fn after_round(&mut self, round: &Round) -> Vec<Effect> {
         if round.ended_by_success() {
             return self.answer_empty(&round.reply);
         }
@@ -385,6 +461,7 @@ impl Turn {
         Effect::CallModel(ModelCall {
             number: self.model_calls,
             purpose,
+            streamed: self.live.is_some(),
         })
     }
 

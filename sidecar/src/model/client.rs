@@ -13,7 +13,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue}
 use reqwest::Response;
 use serde::Deserialize;
 use thiserror::Error;
-use toolcrib_dialect::Dialect;
+use toolcrib_dialect::{Dialect, MAX_REPLY};
 use toolcrib_manifest::{Provider, ProviderAuth};
 
 use super::policy::Candidate;
@@ -21,8 +21,6 @@ use super::pool::{Exhausted, KeyPool, Lease, Outcome};
 use crate::metrics::{KeyCounts, Metrics};
 use crate::outbound::Outbound;
 
-/// A whole reply is at most this long; a model that says more is broken.
-pub const MAX_REPLY: usize = 32 * 1024 * 1024;
 /// What of an error's body is passed on.
 const MAX_ERROR: usize = 256 * 1024;
 

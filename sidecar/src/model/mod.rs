@@ -3,6 +3,7 @@
 //! [`policy`] and [`pool`] are pure; [`client`] is the IO; [`headers`] says what passes.
 
 pub mod client;
+pub mod events;
 pub mod headers;
 pub mod policy;
 pub mod pool;
@@ -11,5 +12,6 @@ pub use client::{
     HttpFailure, ModelClient, ModelError, ModelReply, ModelRequest, ModelStream, ModelTimeouts,
     Prepared,
 };
+pub use events::{Broken, EventStream, Opened};
 pub use policy::{Candidate, PolicyError, candidates};
 pub use pool::{KeyPool, Lease, Outcome};

@@ -14,6 +14,7 @@ mod hostile;
 mod identity;
 mod limits;
 mod link;
+mod live;
 mod oauth;
 mod passthrough;
 mod probe;

@@ -169,6 +169,7 @@ fn answered(
         request,
         presented,
         policy: toolcrib_manifest::Policy::default(),
+        streaming: toolcrib_manifest::Streaming::Buffered,
         claw_id,
         insertions: Vec::new(),
         context: None,

@@ -3,8 +3,8 @@
 use super::reply;
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    appended, edited_history, edits_history, elements, present, scan_object, spelled, text_of,
-    unstreamed, with_document,
+    appended, edited_history, edits_history, elements, present, scan_object, spelled, streamed,
+    text_of, with_document,
 };
 use crate::request::RequestView;
 use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit, ToolDeclaration};
@@ -50,7 +50,7 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
         ("messages", edited_messages(text, fields, edits)?),
         ("tools", declared_tools(text, fields, edits)?),
         ("tool_choice", edited_choice(text, fields, edits)?),
-        unstreamed(fields, edits),
+        streamed(fields, edits),
     ];
     Ok(fields.with(text, &set, &[]))
 }

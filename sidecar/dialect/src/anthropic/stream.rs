@@ -7,14 +7,11 @@ use super::answer::summed_usage;
 use super::reply;
 use crate::json::{self, Change, Object};
 use crate::read::{scan_array, scan_object, text_of, with_members};
-use crate::{DialectError, Usage, sse};
+use crate::{DialectError, SseEvent, Usage, sse};
 
 pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
-    let usage = match (usage, body.get(text, "usage")) {
-        (Some(usage), raw) => summed_usage(raw, usage)?,
-        (None, raw) => raw.unwrap_or("{}").to_string(),
-    };
+    let summed = summed(text, &body, usage)?;
     let mut out = Events {
         out: String::with_capacity(text.len() * 2),
     };
@@ -22,7 +19,7 @@ pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, Dialect
         ("content", "[]".to_string()),
         (
             "usage",
-            with_members(&usage, &[("output_tokens", "0".into())])?,
+            with_members(&summed, &[("output_tokens", "0".into())])?,
         ),
     ];
     let said = ENDING.iter().filter(|key| body.member(key).is_some());
@@ -42,14 +39,33 @@ pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, Dialect
         }
         out.say("content_block_stop", &[index]);
     }
+    for event in ending(text, usage)? {
+        out.out
+            .push_str(&sse::frame(event.event.as_deref(), &event.data));
+    }
+    Ok(out.out)
+}
+
+/// The events after the last block.
+pub(super) fn ending(text: &str, usage: Option<Usage>) -> Result<Vec<SseEvent>, DialectError> {
+    let body = Object::scan(text)?;
     let delta: Vec<(&str, String)> = ENDING
         .iter()
         .filter_map(|key| Some((*key, body.get(text, key)?.to_string())))
         .collect();
     let delta = json::object(&delta);
-    out.say("message_delta", &[("delta", delta), ("usage", usage)]);
-    out.say("message_stop", &[]);
-    Ok(out.out)
+    let usage = summed(text, &body, usage)?;
+    Ok(vec![
+        event("message_delta", &[("delta", delta), ("usage", usage)]),
+        event("message_stop", &[]),
+    ])
+}
+
+fn summed(text: &str, body: &Object, usage: Option<Usage>) -> Result<String, DialectError> {
+    match (usage, body.get(text, "usage")) {
+        (Some(usage), raw) => summed_usage(raw, usage),
+        (None, raw) => Ok(raw.unwrap_or("{}").to_string()),
+    }
 }
 
 /// What is known of a message only when it ends.
@@ -61,10 +77,18 @@ struct Events {
 
 impl Events {
     fn say(&mut self, event: &str, members: &[(&str, String)]) {
-        let mut all = vec![("type", json::quote(event))];
-        all.extend(members.iter().cloned());
+        let event = self::event(event, members);
         self.out
-            .push_str(&sse::frame(Some(event), &json::object(&all)));
+            .push_str(&sse::frame(event.event.as_deref(), &event.data));
+    }
+}
+
+pub(super) fn event(name: &str, members: &[(&str, String)]) -> SseEvent {
+    let mut all = vec![("type", json::quote(name))];
+    all.extend(members.iter().cloned());
+    SseEvent {
+        event: Some(name.to_string()),
+        data: json::object(&all),
     }
 }
 

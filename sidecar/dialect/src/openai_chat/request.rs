@@ -3,10 +3,10 @@
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edit_member, edited_history, edits_history, elements, message, named, present,
-    spelled, unstreamed,
+    spelled, streamed, with_members,
 };
 use crate::request::{RequestView, flag, optional};
-use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit, ToolDeclaration};
+use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
     let mut tools = Vec::new();
@@ -54,16 +54,26 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
             "parallel_tool_calls",
             unparallel.then(|| "false".to_string()),
         ),
-        unstreamed(fields, edits),
+        streamed(fields, edits),
+        ("stream_options", usage_too(text, fields, edits)?),
     ];
     let mut dropped = Vec::new();
-    if edits.unstream {
+    if edits.stream == StreamEdit::Whole {
         dropped.push("stream_options");
     }
     if edits.normalize_legacy {
         dropped.extend(["functions", "function_call"]);
     }
     Ok(fields.with(text, &set, &dropped))
+}
+
+/// A stream says its usage only to who asks for it.
+fn usage_too(text: &str, fields: &Object, edits: &Edits) -> Result<Option<String>, DialectError> {
+    if edits.stream != StreamEdit::Stream {
+        return Ok(None);
+    }
+    let options = present(text, fields, "stream_options").unwrap_or("{}");
+    with_members(options, &[("include_usage", "true".into())]).map(Some)
 }
 
 /// The runner's tools and ours, or `None` when nothing is to be changed.

@@ -15,8 +15,6 @@ pub(crate) fn events(
     usage: Option<Usage>,
 ) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
-    let choice = reply::first_choice(text)?;
-    let choice_fields = read::scan_object(choice, "choices")?;
     let chunk = Chunk::new(text, &body, request.include_usage());
     let own_message = reply::message(text)?;
     let message = if request.legacy_functions() {
@@ -25,12 +23,34 @@ pub(crate) fn events(
         own_message.to_string()
     };
     let mut out = String::with_capacity(text.len() * 2);
-    let mut say = |choices: &str, usage: Option<&str>| {
-        out.push_str(&sse::frame(None, &chunk.with(choices, usage)));
-    };
-    for delta in deltas(&message)? {
-        say(&json::array(&[delta_choice(&delta, None, None)]), None);
+    for delta in std::iter::once(role(&message)?).chain(deltas(&message)?) {
+        let delta = json::array(&[delta_choice(&delta, None, None)]);
+        out.push_str(&sse::frame(None, &chunk.with(&delta, None)));
     }
+    for data in ending(request, text, usage)? {
+        out.push_str(&sse::frame(None, &data));
+    }
+    Ok(out)
+}
+
+/// The chunk that says whose the message is, and no more.
+pub(super) fn opening(request: &Request, text: &str) -> Result<String, DialectError> {
+    let body = Object::scan(text)?;
+    let chunk = Chunk::new(text, &body, request.include_usage());
+    let delta = delta_choice(&role(reply::message(text)?)?, None, None);
+    Ok(chunk.with(&json::array(&[delta]), None))
+}
+
+/// The chunks after the last one that says something of the message.
+pub(super) fn ending(
+    request: &Request,
+    text: &str,
+    usage: Option<Usage>,
+) -> Result<Vec<String>, DialectError> {
+    let body = Object::scan(text)?;
+    let choice = reply::first_choice(text)?;
+    let choice_fields = read::scan_object(choice, "choices")?;
+    let chunk = Chunk::new(text, &body, request.include_usage());
     let finish = choice_fields.get(choice, "finish_reason").unwrap_or("null");
     let finish = match finish {
         "\"tool_calls\"" if request.legacy_functions() => "\"function_call\"",
@@ -38,16 +58,16 @@ pub(crate) fn events(
     };
     let logprobs = choice_fields.get(choice, "logprobs");
     let last = delta_choice("{}", logprobs, Some(finish));
-    say(&json::array(&[last]), None);
+    let mut out = vec![chunk.with(&json::array(&[last]), None)];
     if request.include_usage() {
         let raw = body.get(text, "usage");
         let said = match usage {
             Some(usage) => summed_usage(raw, usage)?,
             None => raw.unwrap_or("null").to_string(),
         };
-        say("[]", Some(&said));
+        out.push(chunk.with("[]", Some(&said)));
     }
-    out.push_str(&sse::frame(None, "[DONE]"));
+    out.push("[DONE]".into());
     Ok(out)
 }
 
@@ -93,19 +113,24 @@ fn delta_choice(delta: &str, logprobs: Option<&str>, finish: Option<&str>) -> St
     json::object(&members)
 }
 
-/// The role first, then each member that says something; calls one by one.
-fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
+/// The delta that comes first.
+fn role(message: &str) -> Result<String, DialectError> {
     let fields = read::scan_object(message, "message")?;
     let role = fields.get(message, "role").unwrap_or("\"assistant\"");
-    let content = fields.get(message, "content");
-    let opening = match content {
+    let opening = match fields.get(message, "content") {
         Some(raw) if raw.starts_with('"') => json::quote(""),
         _ => "null".to_string(),
     };
-    let mut deltas = vec![json::object(&[
+    Ok(json::object(&[
         ("role", role.to_string()),
         ("content", opening),
-    ])];
+    ]))
+}
+
+/// Each member that says something; calls one by one.
+fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
+    let fields = read::scan_object(message, "message")?;
+    let mut deltas = Vec::new();
     for member in &fields.members {
         let raw = &message[member.value.clone()];
         match member.key.as_str() {

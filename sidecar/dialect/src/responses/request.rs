@@ -3,11 +3,11 @@
 use super::{history, item};
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    appended, edit_member, edited_history, edits_history, elements, present, spelled, text_of,
-    unstreamed, with_document, with_members,
+    appended, edit_member, edited_history, edits_history, elements, present, spelled, streamed,
+    text_of, with_document, with_members,
 };
 use crate::request::RequestView;
-use crate::{DialectError, Edits, ToolChoice, ToolChoiceEdit, ToolDeclaration};
+use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
 /// State that is not in the body, so that rounds cannot be put where they belong.
 const STATE_ELSEWHERE: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
@@ -65,9 +65,9 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
         ("input", edited_input(text, fields, edits)?),
         ("tools", declared_tools(text, fields, edits)?),
         ("tool_choice", edited_choice(text, fields, edits)?),
-        unstreamed(fields, edits),
+        streamed(fields, edits),
     ];
-    let dropped: &[&str] = if edits.unstream {
+    let dropped: &[&str] = if edits.stream == StreamEdit::Whole {
         &["stream_options"]
     } else {
         &[]

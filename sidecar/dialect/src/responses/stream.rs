@@ -8,7 +8,7 @@ use super::item;
 use super::reply;
 use crate::json::{self, Object};
 use crate::read::{present, scan_array, scan_object, text_of, with_members};
-use crate::{DialectError, Request, Usage, sse};
+use crate::{DialectError, Request, SseEvent, Usage, sse};
 
 pub(crate) fn events(
     request: &Request,
@@ -34,13 +34,31 @@ pub(crate) fn events(
         }
         .item(item, index)?;
     }
-    let ending = match text_of(&response, "status").as_deref() {
+    let last = ending(response, out.number);
+    out.out
+        .push_str(&sse::frame(last.event.as_deref(), &last.data));
+    Ok(out.out)
+}
+
+/// The last event, which says the response whole.
+pub(super) fn ending(response: String, number: u64) -> SseEvent {
+    let name = match text_of(&response, "status").as_deref() {
         Some("incomplete") => "response.incomplete",
         Some("failed" | "cancelled") => "response.failed",
         _ => "response.completed",
     };
-    out.say(ending, &[("response", response)]);
-    Ok(out.out)
+    event(name, number, &[("response", response)])
+}
+
+/// An event by its type and number.
+pub(super) fn event(name: &str, number: u64, members: &[(&str, String)]) -> SseEvent {
+    let mut all = vec![("type", json::quote(name))];
+    all.push(("sequence_number", number.to_string()));
+    all.extend(members.iter().cloned());
+    SseEvent {
+        event: Some(name.to_string()),
+        data: json::object(&all),
+    }
 }
 
 /// The response before it says anything.
@@ -70,12 +88,10 @@ struct Events {
 
 impl Events {
     fn say(&mut self, event: &str, members: &[(&str, String)]) {
-        let mut all = vec![("type", json::quote(event))];
-        all.push(("sequence_number", self.number.to_string()));
-        all.extend(members.iter().cloned());
+        let event = self::event(event, self.number, members);
         self.number += 1;
         self.out
-            .push_str(&sse::frame(Some(event), &json::object(&all)));
+            .push_str(&sse::frame(event.event.as_deref(), &event.data));
     }
 }
 

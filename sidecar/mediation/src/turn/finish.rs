@@ -1,24 +1,39 @@
 //! How a turn ends: an answer, an error, or nobody left to answer.
 
-use toolcrib_dialect::{Reply, answer, stored_items, terminal_answer};
+use toolcrib_dialect::{Answered, DialectError, Reply, answer, stored_items, terminal_answer};
 
 use super::{Answer, Effect, ModelFailure, Response, State, Turn};
 use crate::codes::{ResultCode, RunnerCode, RunnerError};
 use crate::continuity::Hidden;
 use crate::trace::{RecordStatus, TraceUsage, TurnRecord};
 
+/// Whether the answer says anything beside what hidden rounds said before it.
+#[derive(Clone, Copy)]
+enum Adds {
+    Words,
+    Nothing,
+}
+
 impl Turn {
     /// The reply goes to the runner.
     pub(super) fn answer(&mut self, reply: &Reply) -> Vec<Effect> {
+        self.answer_with(reply, Adds::Words)
+    }
+
+    fn answer_with(&mut self, reply: &Reply, adds: Adds) -> Vec<Effect> {
         // The only model call: its usage is the sum already.
         let usage = (self.model_calls > 1).then_some(self.usage);
-        let Ok(answered) = answer(&self.request, reply, usage) else {
+        let answered = match &mut self.live {
+            None => answer(&self.request, reply, usage),
+            Some(live) => live.end(&self.request, reply, usage).map(|rest| Answered {
+                content_type: "text/event-stream",
+                body: rest.into_bytes(),
+            }),
+        };
+        let Ok(answered) = answered else {
             return self.fail(&unreadable());
         };
-        let items = std::mem::take(&mut self.hidden);
-        let hidden = stored_items(&self.request, reply)
-            .and_then(|stored| Hidden::of(&self.request, items, &stored))
-            .unwrap_or_default();
+        let hidden = self.remembered(reply, adds).unwrap_or_default();
         let response = Response {
             status: 200,
             content_type: answered.content_type.to_string(),
@@ -29,12 +44,34 @@ impl Turn {
         self.end(Some(response), RecordStatus::Ok, None, hidden)
     }
 
-    /// A terminal tool has done its work: an answer without words.
+    /// A terminal tool has done its work: an answer without words, but for those that the
+    /// runner has heard already.
     pub(super) fn answer_empty(&mut self, reply: &Reply) -> Vec<Effect> {
         self.interventions.push("terminal_on_success".into());
-        match terminal_answer(reply) {
-            Ok(empty) => self.answer(&empty),
-            Err(_) => self.fail(&unreadable()),
+        let Ok(empty) = terminal_answer(reply) else {
+            return self.fail(&unreadable());
+        };
+        let heard = match &mut self.live {
+            Some(live) if !live.hidden_said() => live.hear_whole(&self.request, &empty),
+            Some(_) | None => Ok(String::new()),
+        };
+        self.emit_then(heard, |turn| turn.answer_with(&empty, Adds::Nothing))
+    }
+
+    /// The hidden rounds, by the answer as the runner has it.
+    fn remembered(&mut self, reply: &Reply, adds: Adds) -> Result<Option<Hidden>, DialectError> {
+        let items = std::mem::take(&mut self.hidden);
+        let stored = stored_items(&self.request, reply)?;
+        match self.live.as_ref().filter(|live| live.hidden_said()) {
+            None => Hidden::of(&self.request, items, &stored, None),
+            Some(live) => {
+                let said = stored_items(&self.request, &live.said()?)?;
+                let reply = match adds {
+                    Adds::Words => stored,
+                    Adds::Nothing => Vec::new(),
+                };
+                Hidden::of(&self.request, items, &said, Some(reply))
+            }
         }
     }
 
@@ -67,7 +104,7 @@ impl Turn {
                 self.fail(&RunnerError::new(RunnerCode::UpstreamUnreachable, message))
             }
             ModelFailure::Refused(error) => self.fail(&error),
-            ModelFailure::Malformed(_) => self.fail(&unreadable()),
+            ModelFailure::Malformed(error) => self.fail(&broken(&error)),
         }
     }
 
@@ -76,7 +113,11 @@ impl Turn {
         self.cut_short();
         let dialect = self.request.dialect();
         let (content_type, body) = if self.stream_began {
-            ("text/event-stream", error.events(dialect))
+            let events = match &self.live {
+                Some(live) => live.error(error.shape()),
+                None => error.events(dialect),
+            };
+            ("text/event-stream", events)
         } else {
             ("application/json", error.body(dialect))
         };
@@ -135,6 +176,17 @@ impl Turn {
             hidden,
         }))]
     }
+}
+
+/// Texts of the provider stay out: they may hold anything.
+pub(super) fn broken(error: &DialectError) -> RunnerError {
+    let message = match error {
+        DialectError::StreamCut => "the model's answer broke off",
+        DialectError::StreamError(_) => "the model's provider ended its answer with an error",
+        DialectError::ReplyTooLarge { .. } => "the model's answer is too large",
+        _ => return unreadable(),
+    };
+    RunnerError::new(RunnerCode::UpstreamUnreachable, message)
 }
 
 fn unreadable() -> RunnerError {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolcrib_dialect::{Dialect, Reply, Request};
-use toolcrib_manifest::{Policy, Tier, ToolsFile};
+use toolcrib_manifest::{Policy, Streaming, Tier, ToolsFile};
 use toolcrib_mediation::*;
 
 pub const DIALECT: Dialect = Dialect::OpenaiChat;
@@ -140,6 +140,7 @@ pub fn config(request: Request, policy: Policy) -> TurnConfig {
         request,
         presented,
         policy,
+        streaming: Streaming::Buffered,
         claw_id: ClawId {
             name: "otter".into(),
             namespace: "pond".into(),

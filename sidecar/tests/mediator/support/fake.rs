@@ -40,6 +40,8 @@ pub struct Answer {
     status: u16,
     headers: Vec<(String, String)>,
     chunks: Vec<Bytes>,
+    /// From this chunk on, held until the test opens it.
+    pause: Option<(usize, Arc<Notify>)>,
     /// Held until the test opens it.
     gate: Option<Arc<Notify>>,
     never_ends: bool,
@@ -63,6 +65,7 @@ impl Answer {
                 .iter()
                 .map(|chunk| Bytes::copy_from_slice(chunk.as_bytes()))
                 .collect(),
+            pause: None,
             gate: None,
             never_ends: false,
             breaks_off: None,
@@ -76,6 +79,12 @@ impl Answer {
 
     pub fn gated(mut self, gate: &Arc<Notify>) -> Answer {
         self.gate = Some(gate.clone());
+        self
+    }
+
+    /// Chunk `at` and what follows wait for the test.
+    pub fn paused(mut self, at: usize, gate: &Arc<Notify>) -> Answer {
+        self.pause = Some((at, gate.clone()));
         self
     }
 
@@ -207,17 +216,22 @@ async fn play(State(state): State<Arc<Played>>, request: Request) -> Response {
     for (name, value) in &answer.headers {
         response = response.header(name, value);
     }
-    if !answer.never_ends && answer.breaks_off.is_none() {
+    if !answer.never_ends && answer.breaks_off.is_none() && answer.pause.is_none() {
         dropped.defuse();
         if let [one] = &answer.chunks[..] {
             return response.body(Body::from(one.clone())).unwrap();
         }
     }
     let (never_ends, breaks_off) = (answer.never_ends, answer.breaks_off);
-    let chunks = stream::unfold((answer.chunks.into_iter(), dropped), move |mut at| {
-        let breaks_off = breaks_off.clone();
+    let pause = answer.pause;
+    let chunks = answer.chunks.into_iter().enumerate();
+    let chunks = stream::unfold((chunks, dropped), move |mut at| {
+        let (breaks_off, pause) = (breaks_off.clone(), pause.clone());
         async move {
-            if let Some(chunk) = at.0.next() {
+            if let Some((number, chunk)) = at.0.next() {
+                if let Some((_, gate)) = pause.filter(|(at, _)| *at == number) {
+                    gate.notified().await;
+                }
                 return Some((Ok(chunk), at));
             }
             if let Some(when) = breaks_off {

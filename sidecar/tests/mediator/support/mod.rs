@@ -3,6 +3,7 @@
 mod fake;
 mod files;
 mod raw;
+mod streams;
 mod wire;
 
 use std::io::Write;

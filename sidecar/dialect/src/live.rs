@@ -1,0 +1,219 @@
+//! Several replies of the model, said to the runner as one stream while they come.
+//!
+//! Text, reasoning and whatever else is no call goes out at once. From a reply's first
+//! call on it is held back, since only the whole reply says whose the calls are: either
+//! the reply was a hidden round ([`Live::hide`]) and what was held stays unsaid, or it is
+//! the answer ([`Live::end`]) and the rest is said as it came.
+//!
+//! What a hidden round said before its calls cannot be taken back; it is the beginning of
+//! the runner's one answer. [`Live::said`] is that answer as the runner puts it together,
+//! by which its next request is recognized.
+//!
+//! To the runner it is one reply: the first one's id and model, blocks and items counted
+//! on, one end with the usage of all.
+
+use crate::{
+    Dialect, DialectError, ErrorShape, Reassembly, Reply, Request, SseEvent, SseParser, Usage,
+    answer, anthropic, error, openai_chat, responses, sse,
+};
+
+/// The runner's stream, and the reply that is being heard.
+#[derive(Clone, Debug)]
+pub struct Live {
+    form: Form,
+    heard: Reassembly,
+    said: Reassembly,
+    /// Of what was heard: what is not said yet.
+    held: Vec<usize>,
+    hidden_said: bool,
+    limit: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Chunks(openai_chat::live::Chunks),
+    Blocks(anthropic::live::Blocks),
+    Items(responses::live::Items),
+}
+
+/// What is to become of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Said at once, unless something is held.
+    Plain,
+    /// Belongs to what was opened already: said at once.
+    Opened,
+    /// Begins or continues a call: held.
+    Call,
+    /// Said in another form, or not at all.
+    Unsaid,
+}
+
+impl Live {
+    /// `limit`: bytes of one reply, and of all that is said.
+    pub fn new(request: &Request, limit: usize) -> Self {
+        let dialect = request.dialect();
+        let form = match dialect {
+            Dialect::OpenaiChat => Form::Chunks(openai_chat::live::Chunks::new(request)),
+            Dialect::AnthropicMessages => Form::Blocks(anthropic::live::Blocks::default()),
+            Dialect::OpenaiResponses => Form::Items(responses::live::Items::default()),
+        };
+        Self {
+            form,
+            heard: Reassembly::new(dialect, limit),
+            said: Reassembly::new(dialect, limit),
+            held: Vec::new(),
+            hidden_said: false,
+            limit,
+        }
+    }
+
+    /// Takes events of the reply in; gives the frames to be sent at once.
+    pub fn hear(
+        &mut self,
+        request: &Request,
+        events: impl IntoIterator<Item = SseEvent>,
+    ) -> Result<String, DialectError> {
+        let mut out = String::new();
+        for event in events {
+            let place = self.form.place(&event)?;
+            let at = self.heard.events().len();
+            self.heard.push(event)?;
+            match place {
+                Place::Unsaid => {}
+                Place::Plain if self.held.is_empty() => self.say(request, at, &mut out)?,
+                Place::Plain | Place::Call => self.held.push(at),
+                Place::Opened => self.say(request, at, &mut out)?,
+            }
+        }
+        Ok(out)
+    }
+
+    /// The same for a reply that came in one piece, from a server that does not stream.
+    pub fn hear_whole(&mut self, request: &Request, reply: &Reply) -> Result<String, DialectError> {
+        let body = answer::events(request, reply, None)?;
+        let events = SseParser::new(self.limit).push(body.as_bytes())?;
+        self.hear(request, events)
+    }
+
+    /// The reply, now that its stream has ended.
+    pub fn heard(&self) -> Result<Reply, DialectError> {
+        self.heard.finish()
+    }
+
+    /// The reply was a hidden round, and the next one follows.
+    pub fn hide(&mut self, reply: &Reply) -> Result<String, DialectError> {
+        let mut out = String::new();
+        self.hidden_said |= self.form.said_something();
+        for event in self.form.close(reply)? {
+            self.write(event, &mut out)?;
+        }
+        self.next();
+        Ok(out)
+    }
+
+    /// The reply is the answer: the rest of it, and the end of the stream. `usage` as for
+    /// [`crate::answer`].
+    pub fn end(
+        &mut self,
+        request: &Request,
+        reply: &Reply,
+        usage: Option<Usage>,
+    ) -> Result<String, DialectError> {
+        let mut out = String::new();
+        for at in std::mem::take(&mut self.held) {
+            self.say(request, at, &mut out)?;
+        }
+        let mut ending = self.form.close(reply)?;
+        ending.extend(match &mut self.form {
+            Form::Chunks(chunks) => chunks.end(request, reply.as_text(), usage),
+            Form::Blocks(_) => anthropic::live::end(reply.as_text(), usage),
+            Form::Items(items) => items.end(request, reply.as_text(), usage),
+        }?);
+        for event in ending {
+            self.write(event, &mut out)?;
+        }
+        self.next();
+        Ok(out)
+    }
+
+    /// Our own error, and what ends the stream.
+    pub fn error(&self, error: ErrorShape<'_>) -> Vec<u8> {
+        match &self.form {
+            Form::Chunks(_) => error::error_events(Dialect::OpenaiChat, error),
+            Form::Blocks(_) => error::error_events(Dialect::AnthropicMessages, error),
+            Form::Items(items) => error::responses_error(error, items.number()).into_bytes(),
+        }
+    }
+
+    /// Whether a hidden round, or the reply that is heard, has said anything.
+    pub fn said_something(&self) -> bool {
+        self.hidden_said || self.form.said_something()
+    }
+
+    /// Whether a hidden round has said anything.
+    pub fn hidden_said(&self) -> bool {
+        self.hidden_said
+    }
+
+    /// The answer as the runner puts it together, after [`Live::end`].
+    pub fn said(&self) -> Result<Reply, DialectError> {
+        self.said.finish()
+    }
+
+    fn say(&mut self, request: &Request, at: usize, out: &mut String) -> Result<(), DialectError> {
+        let Some(event) = self.heard.events().get(at) else {
+            return Ok(());
+        };
+        let said = match &mut self.form {
+            Form::Chunks(chunks) => chunks.say(event),
+            Form::Blocks(blocks) => blocks.say(event),
+            Form::Items(items) => items.say(request, event),
+        }?;
+        match said {
+            Some(event) => self.write(event, out),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&mut self, event: SseEvent, out: &mut String) -> Result<(), DialectError> {
+        out.push_str(&sse::frame(event.event.as_deref(), &event.data));
+        self.said.push(event)
+    }
+
+    fn next(&mut self) {
+        self.heard = Reassembly::new(self.heard.dialect(), self.limit);
+        self.held.clear();
+    }
+}
+
+impl Form {
+    fn place(&mut self, event: &SseEvent) -> Result<Place, DialectError> {
+        match self {
+            Form::Chunks(chunks) => chunks.place(event),
+            Form::Blocks(blocks) => blocks.place(event),
+            Form::Items(items) => items.place(event),
+        }
+    }
+
+    /// Ends what the reply has opened and not ended, and counts on behind it.
+    fn close(&mut self, reply: &Reply) -> Result<Vec<SseEvent>, DialectError> {
+        match self {
+            Form::Chunks(chunks) => {
+                chunks.close();
+                Ok(Vec::new())
+            }
+            Form::Blocks(blocks) => Ok(blocks.close()),
+            Form::Items(items) => items.close(reply.as_text()),
+        }
+    }
+
+    /// Whether the reply that is heard has said anything but that it begins.
+    fn said_something(&self) -> bool {
+        match self {
+            Form::Chunks(chunks) => chunks.said_something(),
+            Form::Blocks(blocks) => blocks.said_something(),
+            Form::Items(items) => items.said_something(),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Replies said as one response, item by item.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{answer, item, reply, stream};
+use crate::json;
+use crate::live::Place;
+use crate::read::{present, scan_array, scan_object, text_of, with_members};
+use crate::{DialectError, Request, SseEvent, Usage};
+
+/// What a response is known by, from its first event to its last.
+const HEAD: [&str; 3] = ["id", "created_at", "model"];
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Items {
+    number: u64,
+    head: Vec<(&'static str, String)>,
+    /// Whether a response has been opened, and by which events.
+    opened: Vec<String>,
+    replies: u32,
+    /// The items of the replies before this one, and how many the runner has in all.
+    done: Vec<String>,
+    said: u64,
+    /// Where this reply's items are among all.
+    places: HashMap<u64, u64>,
+    /// Opened and not done.
+    open: BTreeSet<u64>,
+}
+
+impl Items {
+    /// Of the next event.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn said_something(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    pub(crate) fn place(&mut self, event: &SseEvent) -> Result<Place, DialectError> {
+        let data = event.data.as_str();
+        if data.trim() == "[DONE]" {
+            return Ok(Place::Unsaid);
+        }
+        let kind = text_of(data, "type").unwrap_or_default();
+        Ok(match kind.as_str() {
+            "response.created" | "response.queued" | "response.in_progress" => {
+                match self.replies == 0 && !self.opened.contains(&kind) {
+                    true => Place::Plain,
+                    false => Place::Unsaid,
+                }
+            }
+            "response.completed" | "response.incomplete" | "response.failed" | "error" => {
+                Place::Unsaid
+            }
+            "response.output_item.added" if is_call(data)? => Place::Call,
+            "response.output_item.added" => Place::Plain,
+            _ => match index(data)? {
+                Some(index) if self.places.contains_key(&index) => Place::Opened,
+                Some(_) => Place::Call,
+                None => Place::Plain,
+            },
+        })
+    }
+
+    pub(crate) fn say(
+        &mut self,
+        request: &Request,
+        event: &SseEvent,
+    ) -> Result<Option<SseEvent>, DialectError> {
+        let data = event.data.as_str();
+        let kind = text_of(data, "type").unwrap_or_default();
+        let fields = scan_object(data, "event")?;
+        let mut set = vec![("sequence_number", self.number.to_string())];
+        if let Some(response) = present(data, &fields, "response") {
+            if self.head.is_empty() {
+                self.head = head(response)?;
+            }
+            set.push(("response", answer::whole(request, response, None)?));
+            self.opened.push(kind.clone());
+        }
+        if let Some(index) = index(data)? {
+            let place = *self.places.entry(index).or_insert(self.said);
+            self.said = self.said.max(place + 1);
+            match kind.as_str() {
+                "response.output_item.added" => self.open.insert(place),
+                "response.output_item.done" => self.open.remove(&place),
+                _ => false,
+            };
+            set.push(("output_index", place.to_string()));
+        }
+        self.number += 1;
+        Ok(Some(SseEvent {
+            event: Some(kind),
+            data: with_members(data, &set)?,
+        }))
+    }
+
+    /// The items that were said of this reply, whole, take their places; one that has not
+    /// said so is done now.
+    pub(crate) fn close(&mut self, text: &str) -> Result<Vec<SseEvent>, DialectError> {
+        let output = reply::output(text)?;
+        let array = scan_array(output, "output")?;
+        let items: Vec<&str> = array.texts(output).collect();
+        let mut said: Vec<(u64, u64)> = self
+            .places
+            .drain()
+            .map(|(index, place)| (place, index))
+            .collect();
+        said.sort_unstable();
+        let mut events = Vec::new();
+        for (place, index) in said {
+            let Some(item) = usize::try_from(index).ok().and_then(|at| items.get(at)) else {
+                continue;
+            };
+            if self.open.contains(&place) {
+                let members = [
+                    ("output_index", place.to_string()),
+                    ("item", (*item).to_string()),
+                ];
+                let name = "response.output_item.done";
+                events.push(stream::event(name, self.number, &members));
+                self.number += 1;
+            }
+            self.done.push((*item).to_string());
+        }
+        self.open.clear();
+        self.replies += 1;
+        Ok(events)
+    }
+
+    pub(crate) fn end(
+        &mut self,
+        request: &Request,
+        text: &str,
+        usage: Option<Usage>,
+    ) -> Result<Vec<SseEvent>, DialectError> {
+        let response = answer::whole(request, text, usage)?;
+        let mut set: Vec<(&str, String)> = self.head.clone();
+        set.push(("output", json::array(&self.done)));
+        let response = with_members(&response, &set)?;
+        let number = self.number;
+        self.number += 1;
+        Ok(vec![stream::ending(response, number)])
+    }
+}
+
+fn head(response: &str) -> Result<Vec<(&'static str, String)>, DialectError> {
+    let fields = scan_object(response, "response")?;
+    Ok(HEAD
+        .into_iter()
+        .filter_map(|key| Some((key, present(response, &fields, key)?.to_string())))
+        .collect())
+}
+
+fn index(data: &str) -> Result<Option<u64>, DialectError> {
+    let fields = scan_object(data, "event")?;
+    let index = fields.get(data, "output_index");
+    Ok(index.and_then(|raw| raw.parse().ok()))
+}
+
+fn is_call(data: &str) -> Result<bool, DialectError> {
+    let fields = scan_object(data, "event")?;
+    let item = fields.get(data, "item").unwrap_or("{}");
+    Ok(item::call(item, 0)?.is_some())
+}
