@@ -55,3 +55,24 @@ fn main() -> ExitCode {
         failure.exit_code()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTRODUCTION: &str = "\
+# kubectl toolcrib
+
+A kubectl plugin: the program `kubectl-toolcrib` on the `PATH`. Verbs that take `-f` need no
+cluster. Results go to standard output, findings to standard
+error. Exit codes: 0; 1 where a finding is an error, or what was asked for failed; 2 for a
+wrong command line, or files that cannot be read. `run` ends with its command's own code.
+
+";
+
+    #[test]
+    fn reference() {
+        let text = INTRODUCTION.to_owned() + &toolcrib_docs::command(&Args::command(), 2);
+        toolcrib_docs::compare("cli.md", &text).unwrap();
+    }
+}
