@@ -61,6 +61,8 @@ impl Validating {
             mediator_history_bytes: 1 << 27,
             mediator_keepalive_ms: None,
             mediator_record_bodies: false,
+            mediator_metrics_port: None,
+            mediator_otlp_endpoint: None,
         };
         let status = args.status_listen;
         let (stop, stopped) = oneshot::channel::<()>();
