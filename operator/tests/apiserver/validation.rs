@@ -62,7 +62,7 @@ impl Validating {
             mediator_keepalive_ms: None,
             mediator_record_bodies: false,
             mediator_metrics_port: None,
-            mediator_otlp_endpoint: None,
+            mediator_otlp_endpoint: String::new(),
         };
         let status = args.status_listen;
         let (stop, stopped) = oneshot::channel::<()>();
