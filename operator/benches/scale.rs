@@ -29,6 +29,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
+use toolcrib_compile::NetworkSettings;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolGrant, definitions};
 use toolcrib_operator::controller::{self, SecretScope, Settings};
 use toolcrib_operator::lease::Timing;
@@ -122,6 +123,8 @@ async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
         listen,
         link_listen: free_port()?,
         refused_hosts: Default::default(),
+        dns_egress: NetworkSettings::default().dns,
+        cluster_ranges: NetworkSettings::default().cluster_ranges,
         workers: 8,
         usage_interval: Duration::from_secs(300),
         stale_after: Duration::from_secs(120),
