@@ -471,7 +471,7 @@ async fn events_that_never_came_are_made_good_by_a_list() {
     let given = world.settled(&process, "with the grant").await;
     let pond = world.harness.pond.clone();
     let all = process.faults.watched();
-    assert_eq!(all.len(), 10, "{all:?}");
+    assert_eq!(all.len(), 11, "{all:?}");
 
     async fn remove<K>(api: Api<K>, name: &str)
     where
