@@ -56,6 +56,12 @@ async fn the_line_says_who_what_and_with_which_result() {
     assert_eq!(call["result"]["data"], json!({"price": 3}));
 
     // stdout has the same without what was said.
+    within("stdout", async {
+        while !world.stdout.text().contains("\"kind\":\"turn\"") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     let out = world.stdout.text();
     assert!(
         out.contains("desk.quote") && out.contains("\"total_rounds\":2"),

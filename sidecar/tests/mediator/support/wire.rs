@@ -156,9 +156,10 @@ impl Wire {
 
     /// Names of the tools that a model request offers.
     pub fn offered(self, request: &Value) -> Vec<&str> {
-        let tools = request["tools"].as_array().unwrap();
+        let tools = request["tools"].as_array();
         tools
-            .iter()
+            .into_iter()
+            .flatten()
             .map(|tool| match self.0 {
                 Dialect::OpenaiChat => &tool["function"]["name"],
                 Dialect::AnthropicMessages | Dialect::OpenaiResponses => &tool["name"],
