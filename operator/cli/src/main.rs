@@ -9,6 +9,7 @@
 //! failed; 2 for a wrong command line, or files that cannot be read. `run` ends with its
 //! command's own code.
 
+mod admitted;
 mod args;
 mod cluster;
 mod commands;

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use toolcrib_compile::{Loaded, ObjectRef, Presence, Settings, load_into};
 
 use crate::{
+    admitted::admitted,
     args::{FileArgs, SourceArgs},
     cluster::{self, PodFacts},
     failure::Failure,
@@ -89,7 +90,7 @@ pub fn loaded(files: &FileArgs) -> Result<Loaded, Failure> {
 pub fn loaded_into(paths: &[PathBuf], namespace: Option<&str>) -> Result<Loaded, Failure> {
     let texts = read(paths).map_err(Failure::Usage)?;
     let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
-    let loaded = load_into(texts, Settings::default(), namespace);
+    let loaded = admitted(load_into(texts, Settings::default(), namespace));
     if let Some(error) = loaded.errors.first() {
         let (path, number) = (&error.origin.path, error.origin.document);
         return Err(Failure::usage(format_args!(

@@ -233,6 +233,20 @@ impl Inputs {
         self.undecodable.insert((kind, object), reason);
     }
 
+    /// An object of our kinds that no cluster would hold: it gives nothing, and whoever names
+    /// it hears why.
+    pub fn refuse(&mut self, kind: Kind, object: ObjectRef, reason: String) {
+        match kind {
+            Kind::Surface => drop(self.surfaces.remove(&object)),
+            Kind::Agent => drop(self.agents.remove(&object)),
+            Kind::ToolGrant => drop(self.grants.remove(&object)),
+            Kind::ToolDefaults => drop(self.defaults.remove(&object)),
+            Kind::ModelProvider => drop(self.providers.remove(&object)),
+            Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => {}
+        }
+        self.set_undecodable(kind, object, reason);
+    }
+
     /// These inputs with `files` laid over them, as `kubectl apply` does: what is in the
     /// files replaces its namesake or is added, everything else stays.
     pub fn overlaid(&self, files: &Self) -> Self {

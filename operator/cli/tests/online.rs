@@ -1,0 +1,326 @@
+//! Offline equals online: the compiler's golden cases in a real API server, read back with
+//! the cluster loader, give the bytes that their files give.
+//!
+//! A document that the API server refuses is left out on both sides. Needs the kubeconfig of
+//! a cluster in TOOLCRIB_TEST_KUBECONFIG; the namespaces of the cases are used there.
+
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Config, ResourceExt as _};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+/// For the API server to take up new kinds.
+const DEADLINE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
+
+const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
+
+/// Kinds that compile reads, and their plurals.
+const KINDS: [(&str, &str); 8] = [
+    ("Surface", "surfaces"),
+    ("Agent", "agents"),
+    ("ToolGrant", "toolgrants"),
+    ("ToolDefaults", "tooldefaults"),
+    ("ModelProvider", "modelproviders"),
+    ("Service", "services"),
+    ("Secret", "secrets"),
+    ("ConfigMap", "configmaps"),
+];
+
+fn kubeconfig() -> PathBuf {
+    let path = std::env::var_os(KUBECONFIG);
+    PathBuf::from(path.unwrap_or_else(|| panic!("{KUBECONFIG} must name a kubeconfig")))
+}
+
+async fn client() -> Client {
+    let provider = rustls::crypto::ring::default_provider();
+    provider
+        .install_default()
+        .expect("the only test that needs one");
+    let kubeconfig = Kubeconfig::read_from(kubeconfig()).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// Our kinds, as the chart installs them.
+async fn define(client: &Client) {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for definition in toolcrib_crds::definitions() {
+        let name = definition.name_any();
+        let apply = PatchParams::apply("toolcrib-test").force();
+        api.patch(&name, &apply, &Patch::Apply(&definition))
+            .await
+            .unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        while !established(&api.get(&name).await.unwrap()) {
+            assert!(Instant::now() < deadline, "{name} is not established");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+fn established(definition: &CustomResourceDefinition) -> bool {
+    let status = definition.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Established" && condition.status == "True")
+}
+
+/// The documents of a case: its own, and what its `include` lists.
+fn documents(case: &Path) -> Vec<Value> {
+    let include = fs::read_to_string(case.join("include")).unwrap_or_default();
+    let included = include.lines().filter(|line| !line.is_empty());
+    let mut files: Vec<PathBuf> = included
+        .map(|line| case.join(line))
+        .chain([case.to_path_buf()])
+        .flat_map(yaml_files)
+        .collect();
+    files.sort();
+    files
+        .iter()
+        .flat_map(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            serde_yaml::Deserializer::from_str(&text)
+                // What is no YAML can be applied to nothing.
+                .map_while(|document| {
+                    let mut value = serde_yaml::Value::deserialize(document).ok()?;
+                    value.apply_merge().ok()?;
+                    serde_json::to_value(value).ok()
+                })
+                .collect::<Vec<Value>>()
+        })
+        .flat_map(|document| match document["items"].as_array() {
+            Some(items) => items.clone(),
+            None => vec![document],
+        })
+        .collect()
+}
+
+fn yaml_files(path: PathBuf) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path];
+    }
+    fs::read_dir(&path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|found| found == "yaml"))
+        .collect()
+}
+
+fn namespace(document: &Value) -> &str {
+    document["metadata"]["namespace"]
+        .as_str()
+        .unwrap_or("default")
+}
+
+fn api(client: &Client, document: &Value) -> Option<Api<DynamicObject>> {
+    let kind = document["kind"].as_str()?;
+    let (_, plural) = KINDS.iter().find(|(known, _)| *known == kind)?;
+    let version = document["apiVersion"].as_str()?;
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    Some(Api::namespaced_with(
+        client.clone(),
+        namespace(document),
+        &resource,
+    ))
+}
+
+/// Makes a namespace be there, with these labels besides its own.
+async fn label(client: &Client, name: &str, labels: &Value) {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => panic!("namespace {name}: {error}"),
+    }
+    let patch = json!({"metadata": {"labels": labels}});
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+}
+
+/// Creates what the API server takes, and says what that was.
+async fn create(client: &Client, documents: &[Value]) -> Vec<Value> {
+    let mut accepted = Vec::new();
+    for document in documents {
+        if document["kind"] == "Namespace" {
+            let name = document["metadata"]["name"].as_str().unwrap();
+            label(client, name, &document["metadata"]["labels"]).await;
+            accepted.push(document.clone());
+            continue;
+        }
+        let Some(api) = api(client, document) else {
+            continue;
+        };
+        label(client, namespace(document), &json!({})).await;
+        let mut document = document.clone();
+        if let Some(metadata) = document["metadata"].as_object_mut() {
+            // The API server's own, which no client sets.
+            metadata.remove("resourceVersion");
+            metadata.remove("uid");
+        }
+        let Ok(object) = serde_json::from_value::<DynamicObject>(document.clone()) else {
+            continue;
+        };
+        // Of a run that was broken off, or declared twice: the last one counts.
+        remove(&api, &object.name_any()).await;
+        match api.create(&PostParams::default(), &object).await {
+            Ok(_) => accepted.push(document),
+            // Refused by the schema or its rules.
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 404 | 422) => {}
+            Err(error) => panic!("{}: {error}", document["metadata"]["name"]),
+        }
+    }
+    accepted
+}
+
+async fn remove(api: &Api<DynamicObject>, name: &str) {
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => {}
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+async fn delete(client: &Client, documents: &[Value]) {
+    for document in documents {
+        let name = document["metadata"]["name"].as_str().unwrap();
+        if document["kind"] == "Namespace" {
+            let labels = document["metadata"]["labels"].as_object();
+            let none: serde_json::Map<String, Value> = labels
+                .into_iter()
+                .flatten()
+                .map(|(label, _)| (label.clone(), Value::Null))
+                .collect();
+            label(client, name, &Value::Object(none)).await;
+        } else if let Some(api) = api(client, document) {
+            remove(&api, name).await;
+        }
+    }
+}
+
+fn toolcrib(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kubectl-toolcrib"))
+        .args(arguments)
+        .env("KUBECONFIG", kubeconfig())
+        .output()
+        .unwrap()
+}
+
+/// What it prints, as text.
+fn answer(arguments: &[&str]) -> String {
+    let output = toolcrib(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code().is_some_and(|code| code <= 1),
+        "{arguments:?}: {stderr}"
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What one agent has and was denied, without what only a cluster knows.
+fn explained(arguments: &[&str]) -> Value {
+    let mut value: Value = serde_json::from_str(&answer(arguments)).unwrap();
+    value.as_object_mut().unwrap().remove("cluster");
+    value
+}
+
+#[tokio::test]
+async fn golden_cases_compile_to_the_same_online() {
+    let client = client().await;
+    define(&client).await;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compile/tests/cases");
+    let mut cases: Vec<PathBuf> = fs::read_dir(&root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    cases.sort();
+    assert!(!cases.is_empty());
+    let mut whole = 0;
+    for case in &cases {
+        let written = documents(case);
+        let accepted = create(&client, &written).await;
+        let ours = written
+            .iter()
+            .filter(|one| api(&client, one).is_some())
+            .count();
+        let taken = accepted
+            .iter()
+            .filter(|one| api(&client, one).is_some())
+            .count();
+        whole += usize::from(ours == taken);
+        check(case, &accepted);
+        delete(&client, &accepted).await;
+    }
+    // Most cases are about what the API server lets in.
+    assert!(
+        whole * 2 > cases.len(),
+        "{whole} of {} cases are taken whole",
+        cases.len()
+    );
+}
+
+fn check(case: &Path, accepted: &[Value]) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("objects.json");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": accepted});
+    fs::write(&file, list.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let namespaces: BTreeSet<&str> = accepted
+        .iter()
+        .filter(|document| document["kind"] == "Agent")
+        .map(namespace)
+        .collect();
+    for namespace in namespaces {
+        let offline = answer(&["compile", "-f", file, "-n", namespace]);
+        let online = answer(&["compile", "-n", namespace]);
+        assert_eq!(offline, online, "{}: {namespace}", case.display());
+    }
+    for agent in accepted
+        .iter()
+        .filter(|document| document["kind"] == "Agent")
+    {
+        let name = agent["metadata"]["name"].as_str().unwrap();
+        let asked = ["explain", name, "-n", namespace(agent), "-o", "json"];
+        let offline = explained(&[&asked[..], &["-f", file]].concat());
+        assert_eq!(offline, explained(&asked), "{}: {name}", case.display());
+    }
+    // Applying once more what is there changes nothing for anybody.
+    assert_eq!(
+        answer(&["plan", "-f", file]),
+        "nothing changes for any agent\n",
+        "{}",
+        case.display()
+    );
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_read_is_said() {
+    let output = toolcrib(&["explain", "otter", "-n", "default", "--as", "nobody"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("you may not list surfaces in namespace default"),
+        "{stderr}"
+    );
+}
