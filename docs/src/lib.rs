@@ -1,11 +1,14 @@
 //! Pages of the reference as text, and whether the committed ones are those.
 //!
-//! What a page says comes from the crate that it describes, in a test of that crate.
+//! What a page says comes from the crate that it describes: `tests/reference` has all of
+//! them but the command line's of `kubectl toolcrib`, whose definition only its own tests
+//! can see.
 
 use std::path::Path;
 
 /// The command that writes every page anew.
-pub const COMMAND: &str = "UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib reference";
+pub const COMMAND: &str =
+    "UPDATE_EXPECT=1 cargo test -p toolcrib-docs -p kubectl-toolcrib reference";
 
 /// The page as it must be committed, or what is wrong and how to mend it. With
 /// `UPDATE_EXPECT` set it is written instead.

@@ -9,5 +9,5 @@ pub mod certificates;
 pub mod controller;
 pub mod lease;
 pub mod link;
-mod metrics;
+pub mod metrics;
 pub mod webhook;

@@ -1,5 +1,7 @@
-//! What the controller counts. Labels come from closed enums only: no name that a user
+//! What the controller counts, and the shape of a metric's words for controller and webhook. Labels come from closed enums only: no name that a user
 //! chooses becomes a label.
+//!
+//! Registration takes its texts from [`ROWS`], and so does the reference.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -7,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reconcile {
@@ -31,6 +33,100 @@ pub struct Outcome {
     pub outcome: &'static str,
 }
 
+/// One metric, as it is registered and described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Without [`PREFIX`], and without the `_total` that a counter's name gets.
+    pub name: &'static str,
+    /// As the text format says it.
+    pub kind: &'static str,
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+}
+
+/// Stands before every name.
+pub const PREFIX: &str = "toolcrib_operator";
+
+const RECONCILES: Row = Row {
+    name: "reconciles",
+    kind: "counter",
+    labels: &["kind", "outcome"],
+    help: "Reconciled objects, by kind and outcome",
+};
+const RECONCILE_SECONDS: Row = Row {
+    name: "reconcile_seconds",
+    kind: "histogram",
+    labels: &[],
+    help: "Time of one reconcile, writes included",
+};
+const WRITES: Row = Row {
+    name: "writes",
+    kind: "counter",
+    labels: &["object", "verb"],
+    help: "Writes to the API server that were accepted",
+};
+const DIAGNOSTICS: Row = Row {
+    name: "diagnostics",
+    kind: "counter",
+    labels: &["code"],
+    help: "Findings that became known, by code",
+};
+const LINK_REPORTS: Row = Row {
+    name: "link_reports",
+    kind: "counter",
+    labels: &["outcome"],
+    help: "Reports of mediators, by outcome",
+};
+const LINK_PODS: Row = Row {
+    name: "link_pods",
+    kind: "gauge",
+    labels: &[],
+    help: "Pods whose mediator has reported",
+};
+const QUEUE_DEPTH: Row = Row {
+    name: "queue_depth",
+    kind: "gauge",
+    labels: &[],
+    help: "Objects that wait for a worker",
+};
+const LEADER: Row = Row {
+    name: "leader",
+    kind: "gauge",
+    labels: &[],
+    help: "1 while this replica leads",
+};
+const WATCH_ERRORS: Row = Row {
+    name: "watch_errors",
+    kind: "counter",
+    labels: &[],
+    help: "Watches that failed and were begun again",
+};
+const UNDECODABLE: Row = Row {
+    name: "undecodable_objects",
+    kind: "counter",
+    labels: &[],
+    help: "Objects seen that could not be read as their kind",
+};
+
+/// Every metric of the controller.
+pub const ROWS: [Row; 10] = [
+    RECONCILES,
+    RECONCILE_SECONDS,
+    WRITES,
+    DIAGNOSTICS,
+    LINK_REPORTS,
+    LINK_PODS,
+    QUEUE_DEPTH,
+    LEADER,
+    WATCH_ERRORS,
+    UNDECODABLE,
+];
+
+/// Registers under the row's own words.
+pub(crate) fn register(registry: &mut Registry, row: Row, metric: impl Metric) {
+    registry.register(row.name, row.help, metric);
+}
+
 /// The controller's metrics; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -50,66 +146,30 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("toolcrib_operator");
+        let mut registry = Registry::with_prefix(PREFIX);
         let reconciles = Family::default();
-        registry.register(
-            "reconciles",
-            "Reconciled objects, by kind and outcome",
-            reconciles.clone(),
-        );
+        register(&mut registry, RECONCILES, reconciles.clone());
         // 1 ms to about 16 s.
         let reconcile_seconds = Histogram::new(
             prometheus_client::metrics::histogram::exponential_buckets(0.001, 4.0, 8),
         );
-        registry.register(
-            "reconcile_seconds",
-            "Time of one reconcile, writes included",
-            reconcile_seconds.clone(),
-        );
+        register(&mut registry, RECONCILE_SECONDS, reconcile_seconds.clone());
         let writes = Family::default();
-        registry.register(
-            "writes",
-            "Writes to the API server that were accepted",
-            writes.clone(),
-        );
+        register(&mut registry, WRITES, writes.clone());
         let diagnostics = Family::default();
-        registry.register(
-            "diagnostics",
-            "Findings that became known, by code",
-            diagnostics.clone(),
-        );
+        register(&mut registry, DIAGNOSTICS, diagnostics.clone());
         let link_reports = Family::default();
-        registry.register(
-            "link_reports",
-            "Reports of mediators, by outcome",
-            link_reports.clone(),
-        );
+        register(&mut registry, LINK_REPORTS, link_reports.clone());
         let link_pods = Gauge::default();
-        registry.register(
-            "link_pods",
-            "Pods whose mediator has reported",
-            link_pods.clone(),
-        );
+        register(&mut registry, LINK_PODS, link_pods.clone());
         let queue_depth = Gauge::default();
-        registry.register(
-            "queue_depth",
-            "Objects that wait for a worker",
-            queue_depth.clone(),
-        );
+        register(&mut registry, QUEUE_DEPTH, queue_depth.clone());
         let leader = Gauge::default();
-        registry.register("leader", "1 while this replica leads", leader.clone());
+        register(&mut registry, LEADER, leader.clone());
         let watch_errors = Counter::default();
-        registry.register(
-            "watch_errors",
-            "Watches that failed and were begun again",
-            watch_errors.clone(),
-        );
+        register(&mut registry, WATCH_ERRORS, watch_errors.clone());
         let undecodable = Counter::default();
-        registry.register(
-            "undecodable_objects",
-            "Objects seen that could not be read as their kind",
-            undecodable.clone(),
-        );
+        register(&mut registry, UNDECODABLE, undecodable.clone());
         Self {
             reconciles,
             reconcile_seconds,

@@ -16,7 +16,7 @@
 mod agents;
 mod args;
 mod certificate;
-mod meter;
+pub mod meter;
 mod neighbours;
 mod object;
 mod review;

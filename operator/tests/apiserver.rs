@@ -246,7 +246,8 @@ async fn declared_egress_is_a_policy_that_comes_changes_and_goes() {
                 .await
                 .expect("an answer")?;
             let text = spec(&found).to_string();
-            (text.contains(r#""port":4000"#) && text.contains(r#""toolcrib.dev/leader":"true""#))
+            // The Service's target port, which is named in the pods.
+            (text.contains(r#""port":"http""#) && text.contains(r#""toolcrib.dev/leader":"true""#))
                 .then_some(found)
         })
         .await;

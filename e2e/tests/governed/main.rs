@@ -9,6 +9,7 @@
 mod admission;
 mod mistakes;
 mod offline;
+mod pod_files;
 mod starvation;
 mod support;
 mod trading_desk;

@@ -52,7 +52,7 @@ fn compile_from_files_equals_what_the_cluster_holds() -> Result<()> {
 }
 
 /// The kubectl plugin of this source tree.
-fn plugin() -> Result<std::path::PathBuf> {
+pub fn plugin() -> Result<std::path::PathBuf> {
     run(Command::new(env!("CARGO")).current_dir(repository()).args([
         "build",
         "--quiet",

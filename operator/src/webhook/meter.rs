@@ -11,6 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::metrics::{Row, register};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
     Injected,
@@ -30,6 +32,37 @@ struct Admission {
     outcome: Outcome,
 }
 
+/// Stands before every name.
+pub const PREFIX: &str = "toolcrib_webhook";
+
+const ADMISSIONS: Row = Row {
+    name: "admissions",
+    kind: "counter",
+    labels: &["outcome"],
+    help: "Admissions, by outcome",
+};
+const SECONDS: Row = Row {
+    name: "admission_seconds",
+    kind: "histogram",
+    labels: &[],
+    help: "Time of one admission",
+};
+const AGENTS: Row = Row {
+    name: "agents",
+    kind: "gauge",
+    labels: &[],
+    help: "Agents that are known",
+};
+const WATCH_ERRORS: Row = Row {
+    name: "watch_errors",
+    kind: "counter",
+    labels: &[],
+    help: "Watches that failed and were begun again",
+};
+
+/// Every metric of the webhook.
+pub const ROWS: [Row; 4] = [ADMISSIONS, SECONDS, AGENTS, WATCH_ERRORS];
+
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Meter {
@@ -42,24 +75,16 @@ pub struct Meter {
 
 impl Default for Meter {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("toolcrib_webhook");
+        let mut registry = Registry::with_prefix(PREFIX);
         let admissions = Family::default();
-        registry.register("admissions", "Admissions, by outcome", admissions.clone());
+        register(&mut registry, ADMISSIONS, admissions.clone());
         // 0.1 ms to about 6.5 s.
         let seconds = Histogram::new(exponential_buckets(0.0001, 4.0, 9));
-        registry.register(
-            "admission_seconds",
-            "Time of one admission",
-            seconds.clone(),
-        );
+        register(&mut registry, SECONDS, seconds.clone());
         let agents = Gauge::default();
-        registry.register("agents", "Agents that are known", agents.clone());
+        register(&mut registry, AGENTS, agents.clone());
         let watch_errors = Counter::default();
-        registry.register(
-            "watch_errors",
-            "Watches that failed and were begun again",
-            watch_errors.clone(),
-        );
+        register(&mut registry, WATCH_ERRORS, watch_errors.clone());
         Self {
             admissions,
             seconds,

@@ -1,0 +1,173 @@
+//! What the runner and the model are told when something is not done.
+
+use toolcrib_mediation::{ResultCode, RunnerCode};
+
+const INTRODUCTION: &str = "\
+# Errors
+
+## Towards the program (the runner)
+
+The mediator answers in the model API's own error shape, so that SDKs raise what they raise for
+a provider: `error.code` (OpenAI) or `error.type` (Anthropic) has the code. A provider's own
+errors are passed on as they came.
+
+| status | code | means | what to do |
+|---|---|---|---|
+";
+
+const RESULTS: &str = "
+## Towards the model
+
+A tool's failure is a result that the model reads and can react to:
+`{\"ok\":false,\"error\":{\"code\":\"permission_denied\",\"message\":\"…\"}}`.
+
+| code | means |
+|---|---|
+";
+
+pub fn page() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    for code in RunnerCode::ALL {
+        let (meaning, cure) = runner(code);
+        text += &format!(
+            "| {} | `{}` | {meaning} | {cure} |\n",
+            code.status(),
+            code.name()
+        );
+    }
+    text += RESULTS;
+    for code in results() {
+        let name = match code {
+            ResultCode::Http(_) => "http_STATUS".to_owned(),
+            other => other.to_string(),
+        };
+        text += &format!("| `{name}` | {} |\n", result(code));
+    }
+    text
+}
+
+fn runner(code: RunnerCode) -> (&'static str, &'static str) {
+    match code {
+        RunnerCode::Unauthorized => (
+            "the token is not this agent's",
+            "use the environment that was injected",
+        ),
+        RunnerCode::ManifestBroken => (
+            "the compiled files do not belong together, or are of another version",
+            "`kubectl describe agent`; the mediator's log names the file",
+        ),
+        RunnerCode::AccessWithdrawn => (
+            "the Agent, or its compiled Secret, is gone",
+            "`kubectl get agent`; create it again",
+        ),
+        RunnerCode::ModelNotAllowed => (
+            "the model is outside of the policy; the text lists what is inside",
+            "[`Agent.spec.models`](kinds.md#agent), or ask for another model",
+        ),
+        RunnerCode::NNotSupported => ("`n` above 1 beside managed tools", "ask for one choice"),
+        RunnerCode::FieldRefused => (
+            "the request has a field that cannot be served here; the text names it",
+            "leave it out",
+        ),
+        RunnerCode::TotalTimeout => (
+            "the turn took longer than `policy.totalTimeout`",
+            "raise it, or look into the record for what took so long",
+        ),
+        RunnerCode::BudgetExhausted => (
+            "the model called tools for more than `policy.maxRounds` rounds",
+            "raise it, or look into the record for a loop",
+        ),
+        RunnerCode::NoUsableKey => (
+            "every key of the provider is exhausted, refused, or cooling down",
+            "the provider's Secret; try again later",
+        ),
+        RunnerCode::UpstreamUnreachable => (
+            "the provider cannot be reached, or answered with what is no answer",
+            "the provider's status; `kubectl logs -c toolcrib-mediator`",
+        ),
+        RunnerCode::Overloaded => (
+            "more requests run than the mediator takes at once",
+            "try again; spread the load over more pods",
+        ),
+        RunnerCode::UnknownToolChoice => (
+            "`tool_choice` names a tool that is neither the program's nor granted",
+            "name one that is",
+        ),
+        RunnerCode::ModelMissing => (
+            "the request names no model and the agent has no default",
+            "name one, or set `Agent.spec.models.default`",
+        ),
+        RunnerCode::DialectUnsupported => (
+            "the model's provider does not speak the API that was called",
+            "call it in the API that it speaks, or name another model",
+        ),
+        RunnerCode::InvalidRequest => (
+            "the body cannot be read as the API's",
+            "correct it as the text says",
+        ),
+        RunnerCode::RecordUnavailable => (
+            "neither disk nor standard output takes another line of the record",
+            "the volume of the record and the node's disk",
+        ),
+        RunnerCode::NotFound => (
+            "nothing is served under that method and path",
+            "`/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/v1/models`",
+        ),
+    }
+}
+
+fn results() -> [ResultCode; 18] {
+    [
+        ResultCode::InvalidArguments,
+        ResultCode::SchemaValidation,
+        ResultCode::PermissionDenied,
+        ResultCode::RetriesExhausted,
+        ResultCode::ApprovalDenied,
+        ResultCode::ApprovalTimeout,
+        ResultCode::Timeout,
+        ResultCode::Canceled,
+        ResultCode::Http(0),
+        ResultCode::McpError,
+        ResultCode::ToolError,
+        ResultCode::DuplicateToolCall,
+        ResultCode::MixedToolOrder,
+        ResultCode::TerminalOnSuccessOrder,
+        ResultCode::ToolBudgetExhausted,
+        ResultCode::UnsupportedTool,
+        ResultCode::UnsupportedRequirement,
+        ResultCode::RequestFailed,
+    ]
+}
+
+fn result(code: ResultCode) -> &'static str {
+    match code {
+        ResultCode::InvalidArguments => {
+            "the arguments cannot be read, or a value cannot stand where it belongs"
+        }
+        ResultCode::SchemaValidation => "the arguments do not fit the tool's schema",
+        ResultCode::PermissionDenied => {
+            "the tool is not, or no longer, allowed; or its tier needs an approval"
+        }
+        ResultCode::RetriesExhausted => "the same tool was called wrongly too often in this turn",
+        ResultCode::ApprovalDenied => "somebody refused the call",
+        ResultCode::ApprovalTimeout => "nobody decided in time",
+        ResultCode::Timeout => "the service did not answer within `policy.toolTimeout`",
+        ResultCode::Canceled => "the turn ended before the call did",
+        ResultCode::Http(_) => "the service answered with this status",
+        ResultCode::McpError => "the MCP server answered with a protocol error",
+        ResultCode::ToolError => "the tool says that it failed",
+        ResultCode::DuplicateToolCall => {
+            "the same call with the same arguments ran already in this turn"
+        }
+        ResultCode::MixedToolOrder => {
+            "managed tools must come before the program's own in one reply"
+        }
+        ResultCode::TerminalOnSuccessOrder => "a tool that ends the turn stands before others",
+        ResultCode::ToolBudgetExhausted => "the turn's budget is spent",
+        ResultCode::UnsupportedTool => "there is no tool of that name",
+        ResultCode::UnsupportedRequirement => {
+            "the tool needs something that this mediator does not know"
+        }
+        ResultCode::RequestFailed => "the service could not be reached, or its answer not be read",
+    }
+}

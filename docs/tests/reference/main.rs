@@ -1,0 +1,32 @@
+//! The committed reference says what the code says.
+
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
+mod chart;
+mod codes;
+mod diagnostics;
+mod flags;
+mod kinds;
+mod metrics;
+mod names;
+
+use toolcrib_docs::compare;
+
+#[test]
+fn reference() {
+    let pages = [
+        ("kinds.md", kinds::page()),
+        ("names.md", names::page()),
+        ("diagnostics.md", diagnostics::page()),
+        ("operator.md", flags::operator()),
+        ("mediator.md", flags::mediator()),
+        ("operator-metrics.md", metrics::page()),
+        ("errors.md", codes::page()),
+        ("chart.md", chart::page()),
+    ];
+    let wrong: Vec<String> = pages
+        .iter()
+        .filter_map(|(name, text)| compare(name, text).err())
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
