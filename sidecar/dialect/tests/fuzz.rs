@@ -1,0 +1,310 @@
+//! Fuzz targets: bytes of a runner, a model or a network, mutated from the case files.
+//! Whatever they are, nothing panics, and what must hold for any input holds.
+//!
+//! Here each target runs a fixed number of inputs from a fixed seed, so that a failure
+//! comes again. For long:
+//! `TOOLCRIB_FUZZ_RUNS=5000000 TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p
+//! toolcrib-dialect --test fuzz`. A failure prints its input; as a file under
+//! `tests/corpus/<target>/` it is a seed and is tried on every run.
+#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![allow(clippy::disallowed_methods, reason = "seeds are files")]
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+
+use toolcrib_dialect::*;
+
+/// Pieces that a mutation puts in: what readers look for, and what they stumble over.
+const WORDS: &[&str] = &[
+    "{}",
+    "[]",
+    "null",
+    "\"\"",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u0000",
+    "\\ud800",
+    "0",
+    "-1",
+    "1e999",
+    "18446744073709551616",
+    "true",
+    "\n\n",
+    "\r",
+    "\n",
+    "data: ",
+    "event: ",
+    ": x\n",
+    "data: [DONE]\n\n",
+    "\u{feff}",
+    "é",
+    "\"type\":",
+    "\"index\":",
+    "\"tool_use\"",
+    "\"function_call\"",
+    "\"tool_calls\":",
+    "\"content\":",
+    "\"output\":",
+    "\"output_index\":",
+    "\"delta\":",
+    "\"usage\":",
+    "\"stream\":true",
+    "\"role\":\"assistant\"",
+];
+
+struct Rng(u64);
+
+impl Rng {
+    /// splitmix64.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        let end = u64::try_from(end.max(1)).unwrap();
+        usize::try_from(self.next() % end).unwrap()
+    }
+
+    fn range(&mut self, len: usize) -> std::ops::Range<usize> {
+        let from = self.below(len + 1);
+        from..(from + self.below(32)).min(len)
+    }
+}
+
+fn mutated(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = seeds[rng.below(seeds.len())].clone();
+    for _ in 0..rng.below(6) {
+        let range = rng.range(bytes.len());
+        match rng.below(6) {
+            0 => bytes.truncate(range.end),
+            1 => drop(bytes.drain(range)),
+            2 => {
+                let again = bytes[range.clone()].to_vec();
+                bytes.splice(range.end..range.end, again);
+            }
+            3 if !bytes.is_empty() => {
+                let at = rng.below(bytes.len());
+                bytes[at] ^= 1 << rng.below(8);
+            }
+            4 => {
+                let other = &seeds[rng.below(seeds.len())];
+                let piece = other[rng.range(other.len())].to_vec();
+                bytes.splice(range, piece);
+            }
+            _ => drop(bytes.splice(range, WORDS[rng.below(WORDS.len())].bytes())),
+        }
+    }
+    bytes
+}
+
+/// All case files of this ending, and what was found before.
+fn seeds(target: &str, names: &[&str]) -> Vec<Vec<u8>> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut seeds = Vec::new();
+    for dialect in Dialect::ALL {
+        for case in fs::read_dir(tests.join("cases").join(dialect.name())).unwrap() {
+            let case = case.unwrap().path();
+            seeds.extend(
+                names
+                    .iter()
+                    .filter_map(|name| fs::read(case.join(name)).ok()),
+            );
+        }
+    }
+    seeds.sort();
+    if let Ok(found) = fs::read_dir(tests.join("corpus").join(target)) {
+        let mut found: Vec<_> = found.map(|file| file.unwrap().path()).collect();
+        found.sort();
+        seeds.extend(found.into_iter().map(|file| fs::read(file).unwrap()));
+    }
+    assert!(seeds.len() > 3, "{target} has no seeds");
+    seeds
+}
+
+fn env(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// Every seed as it is, then mutations of them.
+fn fuzz(target: &str, names: &[&str], run: impl Fn(&[u8], &mut Rng)) {
+    let seeds = seeds(target, names);
+    let runs = usize::try_from(env("TOOLCRIB_FUZZ_RUNS", 4000)).unwrap();
+    let mut rng = Rng(env("TOOLCRIB_FUZZ_SEED", 1));
+    for at in 0..seeds.len() + runs {
+        let input = match seeds.get(at) {
+            Some(seed) => seed.clone(),
+            None => mutated(&seeds, &mut rng),
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&input, &mut rng))) {
+            eprintln!("{target} fails for:\n{}", input.escape_ascii());
+            resume_unwind(panic);
+        }
+    }
+}
+
+fn declared() -> ToolDeclaration {
+    ToolDeclaration {
+        name: "pond__depth".into(),
+        description: "How deep".into(),
+        schema: "{}".into(),
+    }
+}
+
+fn is_json(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| json::checked(text).is_some())
+}
+
+#[test]
+fn requests_keep_every_byte_that_no_edit_names() {
+    fuzz(
+        "request",
+        &["request.json", "first.json", "next.json"],
+        |bytes, _| {
+            for dialect in Dialect::ALL {
+                let Ok(request) = Request::decode(dialect, bytes.to_vec()) else {
+                    continue;
+                };
+                let model = request.model().unwrap_or_default();
+                let same = request.encode(&Edits::new(&model)).unwrap();
+                let fields = json::Object::scan(request.as_text()).unwrap();
+                if fields.get(request.as_text(), "model") == Some(&json::quote(&model)) {
+                    assert_eq!(
+                        same.escape_ascii().to_string(),
+                        bytes.escape_ascii().to_string()
+                    );
+                }
+                let mut edits = Edits::new("otter-1");
+                edits.tools = DeclaredTools::new(dialect, &[declared()]);
+                edits.stream = StreamEdit::Stream;
+                edits.normalize_legacy = request.legacy_functions();
+                edits.appended = vec![r#"{"role":"user","content":"more"}"#.into()];
+                edits.context = Some("feed".into());
+                let Ok(edited) = request.encode(&edits) else {
+                    continue;
+                };
+                assert!(is_json(&edited));
+                let again = Request::decode(dialect, edited).unwrap();
+                assert_eq!(again.model().as_deref(), Some("otter-1"));
+                assert!(again.stream() && again.tools().contains(&"pond__depth".to_string()));
+            }
+        },
+    );
+}
+
+#[test]
+fn replies_are_read_and_said_again() {
+    fuzz(
+        "reply",
+        &["reply.json", "answer.json", "emptied.json"],
+        |bytes, _| {
+            for dialect in Dialect::ALL {
+                let Ok(reply) = Reply::decode(dialect, bytes.to_vec()) else {
+                    continue;
+                };
+                let results: Vec<ToolResult> = (0..reply.calls().len())
+                    .map(|call| ToolResult {
+                        call,
+                        content: "{}".into(),
+                        is_error: false,
+                    })
+                    .collect();
+                if let Ok(items) = reply.items(&results, |name| Some(format!("{name}_"))) {
+                    assert!(items.iter().all(|item| is_json(item.as_bytes())));
+                }
+                if let Ok(empty) = terminal_answer(&reply) {
+                    assert_eq!((empty.calls().len(), empty.content()), (0, None));
+                }
+                let history = match dialect {
+                    Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
+                    Dialect::OpenaiResponses => "input",
+                };
+                for stream in [true, false] {
+                    let asked = format!(r#"{{"model":"m","stream":{stream},"{history}":[]}}"#);
+                    let request = Request::decode(dialect, asked.into_bytes()).unwrap();
+                    let Ok(answer) = answer(&request, &reply, Some(reply.usage())) else {
+                        continue;
+                    };
+                    if stream {
+                        let events = SseParser::new(MAX_REPLY).push(&answer.body).unwrap();
+                        let whole =
+                            |it: &SseEvent| it.data == "[DONE]" || is_json(it.data.as_bytes());
+                        assert!(events.iter().all(whole));
+                    } else {
+                        assert!(is_json(&answer.body));
+                    }
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn any_chunking_gives_equal_events() {
+    fuzz("sse", &["answer.sse", "upstream.sse"], |bytes, rng| {
+        let whole = SseParser::new(1 << 16).push(bytes);
+        let mut parser = SseParser::new(1 << 16);
+        let (mut pieces, mut rest) = (Ok(Vec::new()), bytes);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(1 + rng.below(rest.len()));
+            rest = later;
+            pieces = match (pieces, parser.push(now)) {
+                (Ok(mut all), Ok(more)) => {
+                    all.extend(more);
+                    Ok(all)
+                }
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
+        }
+        assert_eq!(pieces, whole);
+    });
+}
+
+#[test]
+fn streams_are_put_together_and_said_again() {
+    fuzz("stream", &["answer.sse", "upstream.sse"], |bytes, rng| {
+        let Ok(events) = SseParser::new(MAX_REPLY).push(bytes) else {
+            return;
+        };
+        for dialect in Dialect::ALL {
+            let history = match dialect {
+                Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
+                Dialect::OpenaiResponses => "input",
+            };
+            let asked = format!(r#"{{"model":"m","stream":true,"{history}":[]}}"#);
+            let request = Request::decode(dialect, asked.into_bytes()).unwrap();
+            let mut whole = Live::new(&request, MAX_REPLY);
+            let mut pieces = Live::new(&request, MAX_REPLY);
+            let at_once = whole.hear(&request, events.clone());
+            let mut one_by_one = Ok(String::new());
+            for event in events.clone() {
+                one_by_one = match (one_by_one, pieces.hear(&request, [event])) {
+                    (Ok(all), Ok(more)) => Ok(all + &more),
+                    (Err(error), _) | (_, Err(error)) => Err(error),
+                };
+            }
+            assert_eq!(at_once, one_by_one);
+            let (Ok(_), Ok(reply)) = (at_once, whole.heard()) else {
+                continue;
+            };
+            // A hidden round or the answer: frames either way.
+            let rest = match rng.below(2) {
+                0 => whole.hide(&reply),
+                _ => whole.end(&request, &reply, Some(reply.usage())),
+            };
+            let said = SseParser::new(MAX_REPLY).push(rest.unwrap_or_default().as_bytes());
+            let json = |it: &SseEvent| it.data == "[DONE]" || is_json(it.data.as_bytes());
+            assert!(said.unwrap().iter().all(json));
+        }
+    });
+}

@@ -1,0 +1,288 @@
+//! Every order of owners in every dialect, whole and as a stream: who executes what does
+//! not depend on how it is said.
+#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+mod support;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use support::*;
+use toolcrib_dialect::{
+    Dialect, MAX_REPLY, Reassembly, Reply, Request, SseEvent, SseParser, answer,
+};
+use toolcrib_manifest::Streaming;
+use toolcrib_mediation::*;
+
+/// How the runner asks, and how its stream is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Whole,
+    Buffered,
+    Live,
+}
+
+const WAYS: [Way; 3] = [Way::Whole, Way::Buffered, Way::Live];
+
+fn asked(dialect: Dialect, stream: bool) -> Request {
+    let said = json!([{"role": "user", "content": "hi"}]);
+    let mut body = json!({"model": "m", "max_tokens": 9, "stream": stream});
+    match dialect {
+        Dialect::OpenaiChat => {
+            body["messages"] = said;
+            body["stream_options"] = json!({"include_usage": true});
+            body["tools"] = json!([{"type": "function", "function": {"name": "shell"}}]);
+        }
+        Dialect::AnthropicMessages => {
+            body["messages"] = said;
+            body["tools"] = json!([{"name": "shell", "input_schema": {}}]);
+        }
+        Dialect::OpenaiResponses => {
+            body["input"] = said;
+            body["tools"] = json!([{"type": "function", "name": "shell"}]);
+        }
+    }
+    Request::decode(dialect, body.to_string().into_bytes()).unwrap()
+}
+
+/// A reply of the model; `round` makes its ids its own.
+fn written(dialect: Dialect, round: usize, text: &str, calls: &[(&str, String)]) -> Reply {
+    let id = |at: usize| format!("c{round}_{at}");
+    let calls = calls.iter().enumerate();
+    let body = match dialect {
+        Dialect::OpenaiChat => {
+            let calls: Vec<Value> = calls
+                .map(|(at, (name, said))| {
+                    json!({"id": id(at), "type": "function",
+                    "function": {"name": name, "arguments": said}})
+                })
+                .collect();
+            let finish = if calls.is_empty() {
+                "stop"
+            } else {
+                "tool_calls"
+            };
+            let mut message = json!({"role": "assistant", "content": text});
+            if !calls.is_empty() {
+                message["tool_calls"] = json!(calls);
+            }
+            json!({"id": format!("r{round}"), "model": "m", "object": "chat.completion", "created": 1,
+                "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+                "usage": {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}})
+        }
+        Dialect::AnthropicMessages => {
+            let said = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
+            let calls = calls.map(|(at, (name, said))| {
+                let input: Value = serde_json::from_str(said).unwrap();
+                json!({"type": "tool_use", "id": id(at), "name": name, "input": input})
+            });
+            let blocks: Vec<Value> = said.into_iter().chain(calls).collect();
+            json!({"id": format!("r{round}"), "type": "message", "role": "assistant", "model": "m",
+                "content": blocks, "stop_reason": "end_turn", "stop_sequence": null,
+                "usage": {"input_tokens": 10, "output_tokens": 1}})
+        }
+        Dialect::OpenaiResponses => {
+            let said = (!text.is_empty()).then(|| {
+                json!({"type": "message", "id": format!("m{round}"), "status": "completed",
+                "role": "assistant", "content": [{"type": "output_text", "text": text, "annotations": []}]})
+            });
+            let calls = calls.map(|(at, (name, said))| {
+                json!({"type": "function_call", "id": format!("f{round}_{at}"), "call_id": id(at),
+                    "status": "completed", "name": name, "arguments": said})
+            });
+            let items: Vec<Value> = said.into_iter().chain(calls).collect();
+            json!({"id": format!("r{round}"), "object": "response", "created_at": 1, "model": "m",
+                "status": "completed", "output": items,
+                "usage": {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11}})
+        }
+    };
+    Reply::decode(dialect, body.to_string().into_bytes()).unwrap()
+}
+
+/// What came of a turn.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    executed: Vec<String>,
+    asked: usize,
+    text: String,
+    /// Names and arguments that the runner got.
+    shown: Vec<(String, String)>,
+    tokens: (u64, u64),
+    /// The call ids that got a result, and which code.
+    status: u16,
+}
+
+/// Runs the replies; in pieces of at most `piece` events where they stream.
+fn drive(way: Way, dialect: Dialect, replies: &[Reply], piece: usize) -> Seen {
+    let request = asked(dialect, way != Way::Whole);
+    let mut config = config(request, policy());
+    if way == Way::Live {
+        config.streaming = Streaming::Live;
+    }
+    let request = config.request.clone();
+    let (mut turn, mut effects) = Turn::start(config).unwrap();
+    let (mut executed, mut number) = (Vec::new(), 0);
+    let mut stream = Vec::new();
+    for _ in 0..200 {
+        let mut events = Vec::new();
+        for effect in std::mem::take(&mut effects) {
+            match effect {
+                Effect::CallModel(call) => {
+                    turn.request_body("m").unwrap();
+                    let reply = replies[number.min(replies.len() - 1)].clone();
+                    number += 1;
+                    assert_eq!(call.streamed, way == Way::Live);
+                    if !call.streamed {
+                        events.push(Event::Replied(reply));
+                        continue;
+                    }
+                    let body = answer(&request, &reply, None).unwrap().body;
+                    let said = SseParser::new(MAX_REPLY).push(&body).unwrap();
+                    events.extend(said.chunks(piece).map(|it| Event::Streamed(it.to_vec())));
+                    events.push(Event::StreamEnded);
+                }
+                Effect::CallTools(calls) => {
+                    for call in calls {
+                        executed.push(format!("{} {}", call.name(), call.arguments().get()));
+                        events.push(Event::ToolFinished {
+                            call: call.id(),
+                            outcome: responded(200, "1"),
+                            latency: std::time::Duration::ZERO,
+                        });
+                    }
+                }
+                Effect::Emit(bytes) => stream.extend(bytes),
+                Effect::Answer(answer) => {
+                    let response = answer.response.unwrap();
+                    stream.extend(response.body);
+                    let reply = match way {
+                        Way::Whole => Reply::decode(dialect, stream.clone()),
+                        Way::Buffered | Way::Live => put_together(dialect, &stream),
+                    };
+                    let text = String::from_utf8(stream).unwrap();
+                    assert!(!text.contains("pond__"), "{text}");
+                    let reply = reply.unwrap_or_else(|error| panic!("{error}: {text}"));
+                    let usage = answer.record.usage;
+                    return Seen {
+                        executed,
+                        asked: number,
+                        text: reply.content().unwrap_or_default().to_string(),
+                        shown: reply
+                            .calls()
+                            .iter()
+                            .map(|call| (call.name.clone(), call.arguments.clone()))
+                            .collect(),
+                        tokens: (usage.prompt_tokens, usage.completion_tokens),
+                        status: response.status,
+                    };
+                }
+            }
+        }
+        for event in events {
+            effects.extend(turn.step(std::time::Duration::ZERO, event));
+        }
+    }
+    panic!("the turn did not end");
+}
+
+fn put_together(dialect: Dialect, stream: &[u8]) -> Result<Reply, toolcrib_dialect::DialectError> {
+    let mut reassembly = Reassembly::new(dialect, MAX_REPLY);
+    let events: Vec<SseEvent> = SseParser::new(MAX_REPLY).push(stream).unwrap();
+    for event in events {
+        reassembly.push(event)?;
+    }
+    reassembly.finish()
+}
+
+/// `m`: managed, `r`: the runner's.
+fn calls(owners: &str) -> Vec<(&'static str, String)> {
+    owners
+        .chars()
+        .enumerate()
+        .map(|(at, owner)| match owner {
+            'm' => ("pond__feed", format!(r#"{{"at":{at}}}"#)),
+            _ => ("shell", format!(r#"{{"at":{at}}}"#)),
+        })
+        .collect()
+}
+
+/// What the table of owners says, one call at a time: what is executed, and whether the
+/// reply is handed to the runner.
+fn reference(owners: &str) -> (Vec<String>, bool) {
+    let mut executed = Vec::new();
+    let mut runner = false;
+    for (at, owner) in owners.chars().enumerate() {
+        match owner {
+            'm' if runner => return (Vec::new(), false),
+            'm' => executed.push(format!(r#"pond.feed {{"at":{at}}}"#)),
+            _ => runner = true,
+        }
+    }
+    let handed = executed.is_empty();
+    (executed, handed)
+}
+
+#[test]
+fn every_ownership_string_in_every_dialect_and_every_way() {
+    for length in 0..=6u32 {
+        for bits in 0..1u32 << length {
+            let owners: String = (0..length)
+                .map(|at| if bits >> at & 1 == 1 { 'm' } else { 'r' })
+                .collect();
+            for dialect in Dialect::ALL {
+                let first = written(dialect, 0, "", &calls(&owners));
+                let replies = [first, written(dialect, 1, "end", &[])];
+                let (executed, handed) = reference(&owners);
+                let arguments = |(name, said): (&str, String)| (name.to_string(), said);
+                let rounds = if handed { 1 } else { 2 };
+                let wanted = Seen {
+                    executed,
+                    asked: rounds,
+                    text: if handed { "" } else { "end" }.to_string(),
+                    shown: match handed {
+                        true => calls(&owners).into_iter().map(arguments).collect(),
+                        false => Vec::new(),
+                    },
+                    tokens: (10 * rounds as u64, rounds as u64),
+                    status: 200,
+                };
+                for way in WAYS {
+                    let seen = drive(way, dialect, &replies, 3);
+                    assert_eq!(seen, wanted, "{owners:?} {dialect:?} {way:?}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    /// The stream says what the whole answer says, after what hidden rounds said aloud;
+    /// in whatever pieces the model's came.
+    #[test]
+    fn a_live_turn_is_the_buffered_turn_said_earlier(
+        rounds in vec(("[a-z ]{0,6}", "[mr]{0,4}"), 1..5), piece in 1usize..9,
+    ) {
+        for dialect in Dialect::ALL {
+            let mut replies: Vec<Reply> = rounds
+                .iter()
+                .enumerate()
+                .map(|(at, (text, owners))| written(dialect, at, text, &calls(owners)))
+                .collect();
+            replies.push(written(dialect, rounds.len(), "end", &[]));
+            let buffered = drive(Way::Buffered, dialect, &replies, piece);
+            let live = drive(Way::Live, dialect, &replies, piece);
+            let said: Vec<&str> = replies[..buffered.asked]
+                .iter()
+                .filter_map(|reply| reply.content())
+                .collect();
+            let between = match dialect {
+                Dialect::OpenaiChat => "\n\n",
+                Dialect::AnthropicMessages | Dialect::OpenaiResponses => "",
+            };
+            let wanted = Seen { text: said.join(between), ..buffered };
+            prop_assert_eq!(live, wanted);
+        }
+    }
+}
