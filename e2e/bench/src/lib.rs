@@ -10,12 +10,14 @@
 //! - [`manifest`]: the mediator's four files;
 //! - [`load`]: the load generator, closed loop and at a fixed rate;
 //! - [`cases`]: the measurements of the mediator;
+//! - [`compiler`]: those of the compiler;
 //! - [`report`]: rows, as a table and as JSON.
 //!
 //! CPU time per request is what the targets are about: it holds still where latency and
 //! throughput do not. Nothing here asserts a figure: a target missed is a row that says so.
 
 pub mod cases;
+pub mod compiler;
 pub mod load;
 pub mod machine;
 pub mod manifest;
@@ -56,6 +58,10 @@ impl Plan {
             requests: 34,
             only: None,
         }
+    }
+
+    pub fn is_short(&self) -> bool {
+        self.pairs == 1
     }
 
     pub fn wants(&self, case: &str) -> bool {

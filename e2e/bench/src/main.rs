@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Parser;
 use toolcrib_bench::machine::Machine;
-use toolcrib_bench::{Plan, cases, report};
+use toolcrib_bench::{Plan, cases, compiler, report};
 
 /// Costs of the mediator and the compiler, as ratios to a reference in the same run.
 #[derive(Parser)]
@@ -26,10 +26,17 @@ struct Args {
     /// Alternations of reference and mediator per case.
     #[arg(long)]
     pairs: Option<usize>,
+    /// Compile so many agents in this process and print what it took.
+    #[arg(long, hide = true)]
+    fleet: Option<usize>,
 }
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    if let Some(agents) = args.fleet {
+        println!("{}", serde_json::to_string(&compiler::fleet(agents)?)?);
+        return Ok(());
+    }
     let programs = match args.programs {
         Some(programs) => programs,
         None => {
@@ -49,7 +56,8 @@ fn main() -> anyhow::Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let rows = runtime.block_on(cases::all(&plan))?;
+    let mut rows = runtime.block_on(cases::all(&plan))?;
+    rows.extend(compiler::all(&plan)?);
     if args.json {
         println!("{}", report::json(&machine, &rows)?);
     } else {

@@ -80,16 +80,25 @@ impl Program {
 
     /// KiB resident now, and at most so far.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let field = |name: &str| {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB"))
-                .and_then(|number| number.trim().parse().ok())
-                .with_context(|| format!("no {name} in /proc"))
-        };
-        Ok((field("VmRSS:")?, field("VmHWM:")?))
+        memory(&self.child.id().to_string())
     }
+}
+
+/// The same of this process.
+pub fn own_memory() -> Result<(u64, u64)> {
+    memory("self")
+}
+
+fn memory(process: &str) -> Result<(u64, u64)> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB"))
+            .and_then(|number| number.trim().parse().ok())
+            .with_context(|| format!("no {name} in /proc"))
+    };
+    Ok((field("VmRSS:")?, field("VmHWM:")?))
 }
 
 impl Drop for Program {
