@@ -64,6 +64,9 @@ pub struct ServeArgs {
     /// Base URL of an OpenTelemetry receiver (OTLP over HTTP) for spans; empty: none.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = otlp_endpoint)]
     pub otlp_endpoint: Option<Endpoint>,
+    /// End when stdin does, as on SIGTERM: for a parent that may be killed.
+    #[arg(long, env = "TOOLCRIB_EXIT_WITH_STDIN")]
+    pub exit_with_stdin: bool,
     /// Let names of services resolve to this machine.
     #[arg(long, env = "TOOLCRIB_ALLOW_LOCAL")]
     pub allow_local: bool,

@@ -34,6 +34,7 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
         .max_blocking_threads(8)
         .enable_all()
         .build()?;
+    let with_stdin = args.exit_with_stdin;
     let result = runtime.block_on(async {
         let server = Server::start(args, Limits::default(), std::io::stdout()).await?;
         tracing::info!(
@@ -41,7 +42,7 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
             admin = server.admin_address.to_string(),
             "serving"
         );
-        process::terminated().await?;
+        process::terminated(with_stdin).await?;
         tracing::info!("draining");
         server.drain().await;
         Ok(())

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use rustix::process::DumpableBehavior;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 use crate::history::line::escaped;
@@ -44,15 +45,34 @@ impl<W: Write> Write for Escaped<W> {
     }
 }
 
-/// Resolves on SIGTERM or SIGINT.
-pub async fn terminated() -> std::io::Result<()> {
+/// Resolves on SIGTERM or SIGINT, and if `with_stdin` at the end of stdin: whoever started
+/// this process holds the other end of a pipe, which closes however that one ends.
+pub async fn terminated(with_stdin: bool) -> io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let ended = async {
+        match with_stdin {
+            true => end_of_stdin().await,
+            false => std::future::pending().await,
+        }
+    };
     tokio::select! {
         _ = term.recv() => {}
         _ = interrupt.recv() => {}
+        () = ended => {}
     }
     Ok(())
+}
+
+/// On a thread of its own, which nobody waits for when the process ends.
+async fn end_of_stdin() {
+    let (send, ended) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let read = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        // Closed on us or failed: nobody is at the other end. Not awaited: we are ending.
+        drop((read, send));
+    });
+    drop(ended.await);
 }
 
 #[cfg(test)]

@@ -143,8 +143,22 @@ impl Laptop {
         flags: &[&str],
         command: &[&str],
     ) -> Output {
-        Command::new(built("kubectl-toolcrib"))
-            .envs(variables.iter().copied())
+        self.command(variables, files, agent, flags, command)
+            .output()
+            .unwrap()
+    }
+
+    /// The same, not yet started.
+    pub fn command(
+        &self,
+        variables: &[(&str, &str)],
+        files: &Path,
+        agent: &str,
+        flags: &[&str],
+        command: &[&str],
+    ) -> Command {
+        let mut run = Command::new(built("kubectl-toolcrib"));
+        run.envs(variables.iter().copied())
             .arg("run")
             .arg("-f")
             .arg(files)
@@ -158,9 +172,8 @@ impl Laptop {
             .arg(built("toolcrib-sidecar"))
             .args(flags)
             .arg("--")
-            .args(command)
-            .output()
-            .unwrap()
+            .args(command);
+        run
     }
 
     /// What the desk was asked, in order.
@@ -271,11 +284,23 @@ pub fn example() -> PathBuf {
     repository().join("crds/examples/trading-desk")
 }
 
+/// Its files by name, as `kubectl apply -f` takes them: policy tests stand in a folder below.
+pub fn example_files() -> BTreeMap<String, String> {
+    let paths = fs::read_dir(example()).unwrap();
+    paths
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_string();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
 /// From the example's own Secrets, so that there is one place that holds them.
 fn credentials() -> Credentials {
     let mut values = BTreeMap::new();
-    for entry in fs::read_dir(example()).unwrap() {
-        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+    for (_, text) in example_files() {
         for document in serde_yaml::Deserializer::from_str(&text) {
             let object = Value::deserialize(document).unwrap();
             if object["kind"] == "Secret" {

@@ -1,9 +1,17 @@
 //! `kubectl toolcrib run`: the governed call on one machine, with the real mediator.
 
+use std::{
+    io::{BufRead as _, BufReader},
+    net::TcpStream,
+    process::Stdio,
+    time::Instant,
+};
+
 use serde_json::{Value, json};
 
 use crate::machine::{
-    Laptop, demo, document, example, headers, market, offered, runner, stderr, stdout,
+    DEADLINE, Laptop, demo, document, example, example_files, headers, market, offered, runner,
+    stderr, stdout,
 };
 
 /// Runs the standard-library agent with this prompt.
@@ -148,14 +156,12 @@ fn files_without_secrets_do_with_credentials_from_elsewhere() {
     let laptop = Laptop::start(demo());
     // As files are in Git: everything but the Secrets.
     let files = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(example()).unwrap() {
-        let entry = entry.unwrap();
-        let text = std::fs::read_to_string(entry.path()).unwrap();
+    for (name, text) in example_files() {
         let kept: Vec<&str> = text
             .split("\n---\n")
             .filter(|part| !part.contains("\nkind: Secret\n"))
             .collect();
-        std::fs::write(files.path().join(entry.file_name()), kept.join("\n---\n")).unwrap();
+        std::fs::write(files.path().join(name), kept.join("\n---\n")).unwrap();
     }
     let program = runner("agent_stdlib.py");
     let command = ["python3", program.as_str(), "--json", "How is my market?"];
@@ -196,9 +202,37 @@ fn it_ends_with_the_program_s_code_and_leaves_nothing_behind() {
         .trim_start_matches("http://")
         .trim_end_matches("/v1");
     assert!(
-        std::net::TcpStream::connect(address).is_err(),
+        TcpStream::connect(address).is_err(),
         "{address} still answers"
     );
+}
+
+#[test]
+fn killed_it_leaves_no_mediator_behind() {
+    let laptop = Laptop::start(demo());
+    // The program ends with its own stdin, which this test holds.
+    let program = ["sh", "-c", "echo $OPENAI_BASE_URL; read -r line"];
+    let mut run = laptop
+        .command(&[], &example(), "analyst", &[], &program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(run.stdout.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    let address = said.trim().trim_start_matches("http://");
+    let address = address.trim_end_matches("/v1");
+    assert!(TcpStream::connect(address).is_ok(), "{said}");
+
+    run.kill().unwrap(); // SIGKILL
+    run.wait().unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    while TcpStream::connect(address).is_ok() {
+        assert!(Instant::now() < deadline, "{address} still answers");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

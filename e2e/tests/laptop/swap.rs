@@ -6,7 +6,7 @@ use serde_json::Value;
 use toolcrib_e2e::model::Script;
 
 use crate::{
-    machine::{Laptop, example, market, offered},
+    machine::{Laptop, example, example_files, market, offered},
     mediator::{Mediator, Runner, Version},
 };
 
@@ -45,11 +45,9 @@ fn a_grant_taken_away_in_a_turn_denies_its_next_call_and_given_back_allows_the_n
     let laptop = Laptop::start_stepped(Script::parse(TWICE).unwrap());
     let granted = Version::compiled(&laptop, &example(), "analyst");
     let ungranted = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(example()).unwrap() {
-        let entry = entry.unwrap();
-        let text = fs::read_to_string(entry.path()).unwrap();
+    for (name, text) in example_files() {
         if !text.contains("kind: ToolGrant") {
-            fs::write(ungranted.path().join(entry.file_name()), text).unwrap();
+            fs::write(ungranted.path().join(name), text).unwrap();
         }
     }
     let ungranted = Version::compiled(&laptop, ungranted.path(), "analyst");

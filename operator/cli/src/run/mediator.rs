@@ -177,8 +177,9 @@ fn spawn(setup: &Setup, address: SocketAddr, admin: SocketAddr) -> anyhow::Resul
             "--admin-listen",
             &admin.to_string(),
         ])
-        .args(["--pod", &setup.pod, "--allow-local"])
-        .stdin(Stdio::null())
+        .args(["--pod", &setup.pod, "--allow-local", "--exit-with-stdin"])
+        // Its other end closes however this process ends, by SIGKILL too.
+        .stdin(Stdio::piped())
         .kill_on_drop(true)
         // A group of its own: the terminal's SIGINT is for the program, and the mediator
         // stays until the program has ended.
