@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use toolcrib_dialect::*;
 
 #[test]
@@ -100,11 +101,21 @@ fn check(dialect: Dialect, case: &Path) {
     let cut = reassembled(dialect, &events(&streamed.body)[..1]);
     assert_eq!(cut, Err(DialectError::StreamCut), "{case:?}");
 
-    expect(
-        case,
-        "emptied.json",
-        terminal_answer(&reply).unwrap().as_text().as_bytes(),
-    );
+    let emptied = terminal_answer(&reply).unwrap();
+    expect(case, "emptied.json", emptied.as_text().as_bytes());
+    let streamed = answer(&with_stream(&request, true), &emptied, None).unwrap();
+    let again = reassembled(dialect, &events(&streamed.body)).unwrap();
+    assert_eq!(blocks(&again), blocks(&emptied), "{case:?}");
+    assert_eq!(again.finish(), emptied.finish(), "{case:?}");
+}
+
+/// An answer without words still has what clients index into.
+fn blocks(reply: &Reply) -> Vec<Value> {
+    let body: Value = serde_json::from_str(reply.as_text()).unwrap();
+    let blocks = body["content"].as_array().cloned().unwrap_or_default();
+    let wants = usize::from(reply.dialect() == Dialect::AnthropicMessages);
+    assert_eq!(blocks.len(), wants);
+    blocks
 }
 
 /// A provider's own stream, in pieces that ours does not have.

@@ -20,9 +20,12 @@ pub(crate) fn stored(text: &str) -> Result<Vec<String>, DialectError> {
     Ok(vec![reply::message("assistant", content)])
 }
 
+/// One text that says nothing: clients read `content[0]`. When it comes back it is left
+/// out of what the provider gets, which refuses an empty text.
 pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
+    let nothing = json::object(&[("type", json::quote("text")), ("text", json::quote(""))]);
     let mut set = vec![
-        ("content", "[]".to_string()),
+        ("content", json::array(&[nothing])),
         ("stop_reason", json::quote("end_turn")),
         ("stop_sequence", "null".into()),
     ];

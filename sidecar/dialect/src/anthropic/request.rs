@@ -143,17 +143,25 @@ fn edited_messages(
     edited_history(raw, edits, late, |at| empty.contains(&at)).map(Some)
 }
 
-/// Answers without content, as a terminal tool leaves them: runners send them back, and
-/// the provider takes one only at the very end. What they followed stands before them.
+/// Answers that say nothing, as a terminal tool leaves them: runners send them back, and
+/// the provider refuses an empty text, and takes no content only at the very end. What
+/// they followed stands before them.
 fn empty_answers(raw: &str) -> Result<Vec<usize>, DialectError> {
     let messages = Array::scan(raw)?;
     let last = messages.items.len().saturating_sub(1);
     let mut empty = Vec::new();
-    for (at, message) in messages.texts(raw).enumerate().filter(|(at, _)| *at < last) {
-        let content = scan_object(message, "messages")?;
-        let nothing = match content.get(message, "content") {
-            Some(content) if content.starts_with('[') => Array::scan(content)?.items.is_empty(),
-            Some(content) => content == "\"\"",
+    for (at, message) in messages.texts(raw).enumerate() {
+        let fields = scan_object(message, "messages")?;
+        let nothing = match fields.get(message, "content") {
+            Some(content) if content.starts_with('[') => {
+                let blocks = Array::scan(content)?;
+                let unsaid = |block| {
+                    text_of(block, "type").as_deref() == Some("text")
+                        && text_of(block, "text").is_some_and(|text| text.is_empty())
+                };
+                blocks.texts(content).all(unsaid) && (at < last || !blocks.items.is_empty())
+            }
+            Some(content) => content == "\"\"" && at < last,
             None => false,
         };
         if nothing && text_of(message, "role").as_deref() == Some("assistant") {
