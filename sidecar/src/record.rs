@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use toolcrib_manifest::RawJson;
-use toolcrib_mediation::{RecordStatus, RunnerError, TraceCall, TraceUsage, TurnRecord};
+use toolcrib_mediation::{
+    RecordStatus, ResultCode, RunnerError, TraceCall, TraceUsage, TurnRecord,
+};
 
 use crate::app::App;
 use crate::asked::Asked;
 use crate::history::TurnLines;
 use crate::history::line::{Bodies, TurnLine, body, escaped};
+use crate::metrics::usage::CallKind;
 use crate::telemetry::spans::Root;
 
 /// How a request ended.
@@ -164,12 +167,19 @@ fn count(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) {
     );
 }
 
-/// A name that only the model knows is nobody's tool, and no time series.
+/// Denials are counted here, whether the call came as far as its dispatch or not; what was
+/// dispatched otherwise is counted when it ends.
 fn count_call(app: &App, call: &TraceCall) {
+    let code = error_code(&call.result);
+    let denial = |code: &String| ResultCode::DENIALS.iter().any(|it| it.to_string() == *code);
+    if !call.executed && code.as_ref().is_some_and(denial) {
+        let at = jiff::Timestamp::now().to_string();
+        app.metrics.usage.call(CallKind::Denied, at);
+    }
+    // A name that only the model knows is nobody's tool, and no time series.
     let Some(service) = &call.service else {
         return;
     };
-    let code = error_code(&call.result);
     let sent = call
         .executed
         .then(|| Duration::from_millis(call.latency_ms));

@@ -448,8 +448,15 @@ async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duratio
     }
 }
 
+/// But for denials, which the record counts: most never come as far as here.
 fn count(app: &App, outcome: &ToolOutcome) {
     let kind = match outcome {
+        ToolOutcome::Failed(failure)
+            if failure.certainty == Certainty::NeverRan
+                && ResultCode::DENIALS.contains(&failure.code) =>
+        {
+            return;
+        }
         ToolOutcome::Failed(failure) if failure.certainty == Certainty::NeverRan => {
             CallKind::Denied
         }

@@ -29,6 +29,15 @@ pub enum ResultCode {
     RequestFailed,
 }
 
+impl ResultCode {
+    /// Of a call that was never sent: it was not permitted, rather than wrong.
+    pub const DENIALS: [ResultCode; 3] = [
+        ResultCode::PermissionDenied,
+        ResultCode::UnsupportedTool,
+        ResultCode::UnsupportedRequirement,
+    ];
+}
+
 impl fmt::Display for ResultCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 
 use toolcrib_manifest::Usage;
 
-/// How one call that reached its dispatch counts.
+/// How one call counts that reached its dispatch or was denied before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     Succeeded,
     Failed,
-    /// It was not sent.
+    /// It was not sent: not permitted, or impossible to send.
     Denied,
 }
 

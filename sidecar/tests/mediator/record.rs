@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::{Answer, World, calls, chat, says, within};
+use crate::support::{Answer, Wire, World, calls, chat, says, within};
+
+const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
 #[tokio::test]
 async fn the_line_says_who_what_and_with_which_result() {
@@ -183,4 +185,40 @@ async fn metrics_count_by_compiled_names_only() {
     assert!(!text.contains("made_up_name"), "{text}");
     let usage = world.server.app.metrics.usage.read();
     assert_eq!((usage.requests, usage.calls, usage.rounds), (1, 1, 1));
+    assert_eq!((usage.failed, usage.denied), (0, 1));
+}
+
+/// What was not permitted counts once, wherever that showed; what was wrong does not.
+#[tokio::test]
+async fn a_denied_call_counts_as_denied_once() {
+    let cases: [(&str, &str, u64); 4] = [
+        ("made_up_name", "{}", 1),
+        ("desk__drain", "{}", 1),
+        ("desk__quote", r#"{"wrong":1}"#, 0),
+        ("desk__quote", QUOTE, 0),
+    ];
+    for (name, arguments, denied) in cases {
+        for wire in Wire::all() {
+            let world = World::speaking_with(
+                wire,
+                |files| {
+                    let mut drain = files.tools["tools"][0].clone();
+                    drain["name"] = json!("desk.drain");
+                    drain["x-toolcrib"]["tier"] = json!("Elevated");
+                    files.tools["tools"].as_array_mut().unwrap().push(drain);
+                    files.agent["max_tier"] = json!("Elevated");
+                },
+                &[],
+            )
+            .await;
+            world.model.will(wire.will_call(&[("c1", name, arguments)]));
+            world.desk.will(Answer::json(json!(1)));
+            world.model.will(wire.will_say("done"));
+            let (status, _) = world.ask(wire.chat()).await;
+            assert_eq!(status, 200);
+            let usage = world.server.app.metrics.usage.read();
+            let calls = u64::from(arguments == QUOTE);
+            assert_eq!((usage.calls, usage.denied), (calls, denied), "{name}");
+        }
+    }
 }

@@ -75,6 +75,8 @@ async fn a_tool_that_is_taken_away_is_denied_in_the_turn_that_presented_it() {
             };
             assert_eq!(world.result()["error"]["code"], code, "{way}");
             assert_eq!(world.desk.connections(), 0);
+            let usage = world.server.app.metrics.usage.read();
+            assert_eq!((usage.calls, usage.denied), (0, 1), "{way}");
             // The next turn is offered what it has become, if that may be offered.
             world.model.will(wire.will_say("fine"));
             world.chat().await;
