@@ -33,7 +33,6 @@
 //! let results = vec![ToolResult {
 //!     call: 0,
 //!     content: r#"{"ok":true}"#.into(),
-//!     is_error: false,
 //! }];
 //! edits.appended.extend(reply.items(&results, |_| None)?);
 //! let _next: Vec<u8> = request.encode(&edits)?;

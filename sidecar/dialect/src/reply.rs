@@ -11,6 +11,8 @@ pub struct Reply {
     dialect: Dialect,
     text: String,
     view: View,
+    /// Calls, by place, that the server gave no id.
+    unnamed: Vec<usize>,
 }
 
 /// The few fields that matter; each dialect's module reads them.
@@ -26,6 +28,7 @@ pub(crate) struct View {
 /// A tool call as the model wrote it; nobody owns it yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawCall {
+    /// The server's, or one made up where it gave none; see [`Reply::identified`].
     pub id: String,
     pub name: String,
     /// The text the model wrote, which need not be JSON (`""` is common).
@@ -43,30 +46,53 @@ pub enum CallKind {
 
 /// What one call is answered with, as the text of one JSON string. Calls are named by
 /// their place, since some servers give no ids, or one twice.
+///
+/// There is no more to it: for any two results the next requests are equal but for that
+/// string, in every dialect. Hence Anthropic's `is_error` is not said; whether it went well
+/// stands in the result, where each dialect's model reads it alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolResult {
     /// Index in [`Reply::calls`].
     pub call: usize,
     pub content: String,
-    /// The mediator's own verdict, for a format that has a place for it. Always said, so
-    /// that results differ in values alone.
-    pub is_error: bool,
 }
 
 impl Reply {
     /// Reads a body of status 2xx. Errors: not UTF-8, not JSON, not this dialect's shape.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
         let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
-        let view = match dialect {
+        let mut view = match dialect {
             Dialect::OpenaiChat => openai_chat::reply::view(&text),
             Dialect::AnthropicMessages => anthropic::reply::view(&text),
             Dialect::OpenaiResponses => responses::reply::view(&text),
         }?;
+        let without = |(at, call): (usize, &RawCall)| call.id.is_empty().then_some(at);
+        let unnamed = view.calls.iter().enumerate();
+        let unnamed: Vec<usize> = unnamed.filter_map(without).collect();
+        for at in &unnamed {
+            view.calls[*at].id = placed_id(dialect, "", *at);
+        }
         Ok(Self {
             dialect,
             text,
             view,
+            unnamed,
         })
+    }
+
+    /// Gives the calls that have no id of the server's ids of this reply's own: `seed` is
+    /// asked for where there are any, and is to be another one for each reply of a
+    /// conversation, since providers take an id once. Letters and digits, at most 24.
+    #[must_use]
+    pub fn identified(mut self, seed: impl FnOnce() -> String) -> Self {
+        if self.unnamed.is_empty() {
+            return self;
+        }
+        let seed = format!("{}_", seed());
+        for at in &self.unnamed {
+            self.view.calls[*at].id = placed_id(self.dialect, &seed, *at);
+        }
+        self
     }
 
     pub fn dialect(&self) -> Dialect {
@@ -110,10 +136,19 @@ impl Reply {
         results: &[ToolResult],
         spell: impl Fn(&str) -> Option<String>,
     ) -> Result<Vec<String>, DialectError> {
+        let (text, calls) = (&*self.text, &*self.view.calls);
         match self.dialect {
-            Dialect::OpenaiChat => openai_chat::reply::items(&self.text, results, &spell),
-            Dialect::AnthropicMessages => anthropic::reply::items(&self.text, results, &spell),
-            Dialect::OpenaiResponses => responses::reply::items(&self.text, results, &spell),
+            Dialect::OpenaiChat => openai_chat::reply::items(text, calls, results, &spell),
+            Dialect::AnthropicMessages => anthropic::reply::items(text, calls, results, &spell),
+            Dialect::OpenaiResponses => responses::reply::items(text, calls, results, &spell),
         }
+    }
+}
+
+/// The id of a call that the server gave none.
+fn placed_id(dialect: Dialect, seed: &str, at: usize) -> String {
+    match dialect {
+        Dialect::OpenaiChat | Dialect::OpenaiResponses => format!("call_{seed}{at}"),
+        Dialect::AnthropicMessages => format!("toolu_{seed}{at}"),
     }
 }

@@ -57,7 +57,6 @@ fn check(dialect: Dialect, case: &Path) {
         .map(|call| ToolResult {
             call,
             content: format!("{{\"ok\":true,\"data\":\"result {call}\"}}"),
-            is_error: call % 2 == 1,
         })
         .collect();
     let spell = |name: &str| (name == "pond.depth").then(|| "pond__depth".to_string());

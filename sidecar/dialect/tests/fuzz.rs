@@ -216,7 +216,6 @@ fn replies_are_read_and_said_again() {
                     .map(|call| ToolResult {
                         call,
                         content: "{}".into(),
-                        is_error: false,
                     })
                     .collect();
                 if let Ok(items) = reply.items(&results, |name| Some(format!("{name}_"))) {

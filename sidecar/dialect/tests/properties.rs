@@ -210,7 +210,6 @@ proptest! {
             let results = [0, 1, 7].map(|call| ToolResult {
                 call,
                 content: "x".into(),
-                is_error: false,
             });
             let spell = |name: &str| Some(format!("{name}_"));
             let items = reply.items(&results, spell).unwrap_or_default();

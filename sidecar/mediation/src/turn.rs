@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use toolcrib_dialect::{
     DialectError, Edits, Insertion, Live, MAX_REPLY, Reply, Request, SseEvent, StreamEdit,
     ToolChoice, ToolChoiceEdit, Usage, keepalive,
@@ -344,6 +345,7 @@ impl Turn {
             return Vec::new();
         };
         self.usage += reply.usage();
+        let reply = reply.identified(|| self.call_seed());
         let owned = round::owners(&reply, &self.presented);
         match (partition(owned), purpose) {
             (Partition::NoCalls, _) => self.answer(&reply),
@@ -363,6 +365,15 @@ impl Turn {
                 self.advance()
             }
         }
+    }
+
+    /// For ids of calls that came without: other ones for each reply of a conversation,
+    /// which grows from request to request, and the same for a retried request.
+    fn call_seed(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.model_calls.to_be_bytes());
+        hash.update(self.request.as_text());
+        hex::encode(&hash.finalize()[..12])
     }
 
     fn tool_finished(

@@ -29,11 +29,15 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
 
 pub(crate) fn items(
     text: &str,
+    identified: &[RawCall],
     results: &[ToolResult],
     spell: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, DialectError> {
     let content = content(text)?;
-    let calls = calls(content)?;
+    let mut calls = calls(content)?;
+    for ((_, call), identified) in calls.iter_mut().zip(identified) {
+        call.id.clone_from(&identified.id);
+    }
     let kept = with_calls(content, &calls, spell, |index| {
         results.iter().any(|result| result.call == index)
     })?;
@@ -48,7 +52,6 @@ pub(crate) fn items(
                 ("type", json::quote("tool_result")),
                 ("tool_use_id", json::quote(id.unwrap_or_default())),
                 ("content", json::quote(&result.content)),
-                ("is_error", result.is_error.to_string()),
             ];
             let family = call.and_then(|(at, _)| blocks.get(*at).and_then(|block| family(block)));
             members.extend(family.map(|family| ("toolset_name", json::quote(&family))));
@@ -72,7 +75,8 @@ pub(super) fn content(text: &str) -> Result<&str, DialectError> {
         .ok_or(DialectError::Missing("content"))
 }
 
-/// The `tool_use` blocks, each with its place among all blocks.
+/// The `tool_use` blocks, each with its place among all blocks, and with an empty id where
+/// it has none.
 pub(super) fn calls(content: &str) -> Result<Vec<(usize, RawCall)>, DialectError> {
     let mut calls: Vec<(usize, RawCall)> = Vec::new();
     for (at, block) in scan_array(content, "content")?.texts(content).enumerate() {
@@ -85,7 +89,7 @@ pub(super) fn calls(content: &str) -> Result<Vec<(usize, RawCall)>, DialectError
             None => text_of(block, "name").ok_or(DialectError::Missing("content[].name"))?,
         };
         let call = RawCall {
-            id: text_of(block, "id").unwrap_or_else(|| format!("toolu_{}", calls.len())),
+            id: text_of(block, "id").unwrap_or_default(),
             name,
             arguments: arguments(fields.get(block, "input").unwrap_or("{}")),
             kind: CallKind::Function,
@@ -125,7 +129,7 @@ pub(super) fn with_calls(
         let block = texts[*at];
         let mut set = Vec::new();
         set.extend(spell(&call.name).map(|name| ("name", json::quote(&name))));
-        if text_of(block, "id").is_none() {
+        if !call.id.is_empty() && text_of(block, "id").is_none_or(|id| id.is_empty()) {
             set.push(("id", json::quote(&call.id)));
         }
         // Its result says what was wrong with it, and the provider takes objects only.

@@ -54,7 +54,6 @@ pub(crate) fn respell(
         .map(|call| ToolResult {
             call,
             content: String::new(),
-            is_error: false,
         })
         .collect();
     reply::with_calls(item, &calls, &all, spell)

@@ -31,12 +31,12 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
 
 pub(crate) fn items(
     text: &str,
+    calls: &[RawCall],
     results: &[ToolResult],
     spell: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, DialectError> {
     let message = message(text)?;
-    let calls = calls(message)?;
-    let mut items = vec![with_calls(message, &calls, results, spell)?];
+    let mut items = vec![with_calls(message, calls, results, spell)?];
     for result in results {
         let id = calls.get(result.call).map(|call| call.id.as_str());
         items.push(json::object(&[
@@ -68,7 +68,7 @@ pub(super) fn first_choice(text: &str) -> Result<&str, DialectError> {
         .ok_or(DialectError::Missing("choices[0]"))
 }
 
-/// The message's calls. A server that still answers with `function_call` made one call.
+/// The message's calls, with empty ids where they have none. A server that still answers with `function_call` made one call.
 pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
     let fields = scan_object(message, "message")?;
     let tool_calls = fields
@@ -76,8 +76,8 @@ pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
         .filter(|raw| !json::is_null(raw));
     let mut calls = Vec::new();
     if let Some(raw) = tool_calls {
-        for (index, call) in scan_array(raw, "tool_calls")?.texts(raw).enumerate() {
-            calls.push(one_call(call, index)?);
+        for call in scan_array(raw, "tool_calls")?.texts(raw) {
+            calls.push(one_call(call)?);
         }
     }
     if calls.is_empty() {
@@ -88,7 +88,7 @@ pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
             calls.push(function(
                 raw,
                 "arguments",
-                placed_id(0),
+                String::new(),
                 CallKind::Function,
             )?);
         }
@@ -96,23 +96,17 @@ pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
     Ok(calls)
 }
 
-fn one_call(raw: &str, index: usize) -> Result<RawCall, DialectError> {
+fn one_call(raw: &str) -> Result<RawCall, DialectError> {
     let fields = scan_object(raw, "tool_calls")?;
     let id = fields
         .get(raw, "id")
         .and_then(json::string)
-        .filter(|id| !id.is_empty())
-        .unwrap_or_else(|| placed_id(index));
+        .unwrap_or_default();
     match (fields.get(raw, "function"), fields.get(raw, "custom")) {
         (Some(inner), _) => function(inner, "arguments", id, CallKind::Function),
         (None, Some(inner)) => function(inner, "input", id, CallKind::Custom),
         (None, None) => Err(DialectError::Missing("tool_calls[].function")),
     }
-}
-
-/// For a server that gives no id.
-fn placed_id(index: usize) -> String {
-    format!("call_{index}")
 }
 
 fn function(
@@ -271,7 +265,8 @@ fn spelled_call(
     };
     let mut failed = None;
     let mut added = Vec::new();
-    if fields.member("id").is_none() {
+    let missing = !has_id && !call.id.is_empty();
+    if missing && fields.member("id").is_none() {
         added.push(("id", json::quote(&call.id)));
     }
     let edited = fields.edit(
@@ -281,7 +276,7 @@ fn spelled_call(
                 failed = Some(error);
                 Change::Keep
             }),
-            "id" if !has_id => Change::Set(json::quote(&call.id)),
+            "id" if missing => Change::Set(json::quote(&call.id)),
             _ => Change::Keep,
         },
         &added,

@@ -23,7 +23,7 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
         let content = present(item, &fields, "content").unwrap_or("\"\"");
         return Ok(said(&role, message_parts(content)?));
     }
-    if let Some(call) = item::call(item, 0)? {
+    if let Some(call) = item::call(item)? {
         let arguments = match (call.answer, call.raw.kind) {
             (item::Answer::RunnersOwn, _) => String::new(),
             (item::Answer::Text(_), CallKind::Function) => {

@@ -22,13 +22,11 @@ pub(super) fn kind(item: &str) -> String {
     text_of(item, "type").unwrap_or_default()
 }
 
-/// The item as a call that the runner's side has to answer. `nth`: its place among the
-/// calls, for servers that give no id.
-pub(super) fn call(item: &str, nth: usize) -> Result<Option<Call>, DialectError> {
+/// The item as a call that the runner's side has to answer; its id is empty where the
+/// server gave none.
+pub(super) fn call(item: &str) -> Result<Option<Call>, DialectError> {
     let fields = scan_object(item, "output")?;
-    let id = text_of(item, "call_id")
-        .filter(|id| !id.is_empty())
-        .unwrap_or_else(|| format!("call_{nth}"));
+    let id = text_of(item, "call_id").unwrap_or_default();
     let kind = kind(item);
     let (answer, call_kind, arguments) = match kind.as_str() {
         "function_call" => (

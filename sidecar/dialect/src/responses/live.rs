@@ -162,5 +162,5 @@ fn index(data: &str) -> Result<Option<u64>, DialectError> {
 fn is_call(data: &str) -> Result<bool, DialectError> {
     let fields = scan_object(data, "event")?;
     let item = fields.get(data, "item").unwrap_or("{}");
-    Ok(item::call(item, 0)?.is_some())
+    Ok(item::call(item)?.is_some())
 }

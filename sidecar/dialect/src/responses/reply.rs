@@ -7,7 +7,7 @@ use crate::read::{
 };
 use crate::reply::View;
 use crate::usage::Names;
-use crate::{CallKind, DialectError, ToolResult, Usage};
+use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
 pub(crate) fn view(text: &str) -> Result<View, DialectError> {
     let body = Object::scan(text)?;
@@ -34,11 +34,15 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
 
 pub(crate) fn items(
     text: &str,
+    identified: &[RawCall],
     results: &[ToolResult],
     spell: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, DialectError> {
     let output = output(text)?;
-    let calls = calls(output)?;
+    let mut calls = calls(output)?;
+    for ((_, call), identified) in calls.iter_mut().zip(identified) {
+        call.raw.id.clone_from(&identified.id);
+    }
     let array: Array = scan_array(output, "output")?;
     let texts: Vec<&str> = array.texts(output).collect();
     let mut hidden = vec![false; texts.len()];
@@ -84,7 +88,7 @@ pub(super) fn output(text: &str) -> Result<&str, DialectError> {
 fn calls(output: &str) -> Result<Vec<(usize, Call)>, DialectError> {
     let mut calls = Vec::new();
     for (at, raw) in scan_array(output, "output")?.texts(output).enumerate() {
-        if let Some(call) = item::call(raw, calls.len())? {
+        if let Some(call) = item::call(raw)? {
             calls.push((at, call));
         }
     }

@@ -319,7 +319,6 @@ impl Round {
                 slot.answered().map(|answered| ToolResult {
                     call: slot.index,
                     content: answered.result.clone(),
-                    is_error: !answered.success,
                 })
             })
             .collect()
