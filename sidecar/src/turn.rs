@@ -261,20 +261,14 @@ impl Drive {
                 },
                 Err(error) => self.failed(error),
             },
-            Happened::Read(stream, read) => match read {
-                Ok(Some(events)) => {
-                    self.stream = Some(stream);
-                    Event::Streamed(events)
+            Happened::Read(stream, read) => {
+                match (&read, self.turn.heard_usage()) {
+                    (Ok(Some(_)), _) => self.stream = Some(stream),
+                    (Ok(None) | Err(_), Some(used)) => self.asked.trace.used(used),
+                    (Ok(None) | Err(_), None) => {}
                 }
-                Ok(None) => Event::StreamEnded,
-                Err(Broken::Unreadable(error)) => {
-                    Event::ModelFailed(ModelFailure::Malformed(error))
-                }
-                Err(broken @ (Broken::Off | Broken::Silent)) => {
-                    let message = broken.to_string();
-                    Event::ModelFailed(ModelFailure::Unreachable { message })
-                }
-            },
+                read_event(read)
+            }
         })
     }
 
@@ -378,6 +372,18 @@ impl Drive {
                 request_id = self.asked.id,
                 "the runner did not take its answer"
             );
+        }
+    }
+}
+
+fn read_event(read: Result<Option<Vec<SseEvent>>, Broken>) -> Event {
+    match read {
+        Ok(Some(events)) => Event::Streamed(events),
+        Ok(None) => Event::StreamEnded,
+        Err(Broken::Unreadable(error)) => Event::ModelFailed(ModelFailure::Malformed(error)),
+        Err(broken @ (Broken::Off | Broken::Silent)) => {
+            let message = broken.to_string();
+            Event::ModelFailed(ModelFailure::Unreachable { message })
         }
     }
 }

@@ -101,6 +101,11 @@ impl Live {
         self.heard.finish()
     }
 
+    /// What the reply that is heard says it costs, as far as it has come.
+    pub fn usage(&self) -> Usage {
+        Reassembly::usage(self.heard.events(), self.heard.dialect())
+    }
+
     /// The reply was a hidden round, and the next one follows.
     pub fn hide(&mut self, reply: &Reply) -> Result<String, DialectError> {
         let mut out = String::new();

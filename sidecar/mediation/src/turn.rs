@@ -266,6 +266,12 @@ impl Turn {
         self.rounds
     }
 
+    /// What the reply that is being streamed says it costs, as far as it has said so.
+    pub fn heard_usage(&self) -> Option<Usage> {
+        let usage = self.live.as_ref().map(Live::usage);
+        usage.filter(|usage| *usage != Usage::default())
+    }
+
     /// What happened at `now`, and what is to be done about it.
     pub fn step(&mut self, now: Duration, event: Event) -> Vec<Effect> {
         if matches!(self.state, State::Done) {

@@ -8,6 +8,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use serde_json::json;
+use toolcrib_dialect::Dialect;
 
 use crate::support::{Answer, Fake, Files, MODEL_KEY, RUNNER, TOOL_TOKEN, Wire, World, within};
 
@@ -145,6 +146,58 @@ async fn a_turn_is_a_span_with_its_model_and_tool_calls_under_it() {
                 "{absent}"
             );
         }
+    }
+}
+
+/// Each call of a model has its own tokens where its answer is streamed, and where it breaks
+/// off those that were said by then.
+#[tokio::test]
+async fn a_streamed_answer_tells_its_usage() {
+    for wire in Wire::all() {
+        let receiver = Fake::start().await;
+        receiver.will(Answer::text(200, ""));
+        let live = |files: &mut Files| files.agent["streaming"] = json!("Live");
+        let world = world(wire, &receiver, live).await;
+        let mut request = wire.chat();
+        request["stream"] = json!(true);
+        let calls = [("c1", "desk__quote", QUOTE)];
+        world
+            .model
+            .will(wire.will_stream("r1", (&["Let me look."], &calls)));
+        world.desk.will(Answer::json(json!(1)));
+        world
+            .model
+            .will(wire.will_stream("r2", (&["It is 1."], &[])));
+        for cut in [false, true] {
+            if cut {
+                let frames = wire.stream("r3", (&["It", " is"], &[]));
+                let half: Vec<&str> = frames[..2].iter().map(String::as_str).collect();
+                let cut = Answer::chunks(200, &half);
+                world
+                    .model
+                    .will(cut.header("content-type", "text/event-stream"));
+            }
+            let response = within("an answer", world.request(&request).send()).await;
+            within("its body", response.unwrap().bytes()).await.unwrap();
+        }
+        world.server.drain().await;
+        let usage: Vec<_> = received(&receiver)
+            .iter()
+            .filter(|span| span.name == "chat otter-1")
+            .map(|span| {
+                let said = attributes(&span.attributes);
+                ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"]
+                    .map(|key| said.get(key).cloned().unwrap_or_default())
+            })
+            .collect();
+        // Only Anthropic says at once what the prompt was.
+        let cut = match wire.0 {
+            Dialect::AnthropicMessages => "20",
+            Dialect::OpenaiChat | Dialect::OpenaiResponses => "",
+        };
+        assert_eq!(usage[..2], [["10", "3"], ["20", "5"]], "{wire:?}");
+        assert_eq!(usage[2][0], cut, "{wire:?}");
+        assert_eq!(usage.len(), 3);
     }
 }
 
