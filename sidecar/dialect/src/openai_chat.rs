@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod history;
+mod legacy;
 pub(crate) mod live;
 pub(crate) mod reassembly;
 pub(crate) mod reply;

@@ -1,6 +1,6 @@
 //! The messages of the history, read for recognizing them again.
 
-use super::reply;
+use super::{legacy, reply};
 use crate::json::{self, Array, Object};
 use crate::read;
 use crate::{DialectError, HistoryItem, HistoryPart, ToolResult};
@@ -49,6 +49,9 @@ pub(crate) fn respell(
     let calls = reply::calls(item)?;
     if calls.iter().all(|call| spell(&call.name).is_none()) {
         return Ok(item.to_string());
+    }
+    if legacy::call(item)?.is_some() {
+        return legacy::respelled(item, spell);
     }
     let all: Vec<ToolResult> = (0..calls.len())
         .map(|call| ToolResult {

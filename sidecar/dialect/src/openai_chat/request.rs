@@ -1,5 +1,6 @@
 //! The request: `messages`, `tools` (and legacy `functions`), `tool_choice`.
 
+use super::legacy;
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edit_member, edited_history, edits_history, elements, message, named, present,
@@ -172,13 +173,18 @@ fn edited_messages(
     fields: &Object,
     edits: &Edits,
 ) -> Result<Option<String>, DialectError> {
-    if !edits_history(edits) && edits.prompt.is_none() {
-        return Ok(None);
-    }
     let raw = fields
         .get(text, "messages")
         .ok_or(DialectError::Missing("messages"))?;
-    let edited = edited_history(raw, edits, late, |_| false)?;
+    let legacy = (edits.normalize_legacy || !edits.tools.is_empty()) && legacy::mentioned(raw);
+    if !edits_history(edits) && edits.prompt.is_none() && !legacy {
+        return Ok(None);
+    }
+    let mut edited = edited_history(raw, edits, late, |_| false)?;
+    if legacy {
+        // What was put in may be of old as well: the answer that a hidden round led to.
+        edited = legacy::normalized(&edited)?;
+    }
     let Some(document) = &edits.prompt else {
         return Ok(Some(edited));
     };

@@ -101,6 +101,8 @@ pub struct Run {
     /// Groups as they were dispatched: names with arguments.
     pub groups: Vec<Vec<(String, String)>>,
     pub purposes: Vec<Purpose>,
+    /// All that the runner got.
+    pub sent: Vec<u8>,
 }
 
 impl Run {
@@ -162,6 +164,7 @@ pub fn run(
     let mut replies = replies.into_iter();
     let mut last = None;
     let (mut bodies, mut groups, mut purposes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut sent = Vec::new();
     for _ in 0..1000 {
         let mut events = Vec::new();
         for effect in std::mem::take(&mut effects) {
@@ -187,14 +190,16 @@ pub fn run(
                         latency: Duration::from_millis(7),
                     }));
                 }
-                Effect::Emit(_) => {}
+                Effect::Emit(bytes) => sent.extend(bytes),
                 Effect::Answer(answer) => {
+                    sent.extend(answer.response.iter().flat_map(|it| it.body.clone()));
                     assert!(turn.step(Duration::ZERO, Event::Deadline).is_empty());
                     return Run {
                         answer: *answer,
                         bodies,
                         groups,
                         purposes,
+                        sent,
                     };
                 }
             }
