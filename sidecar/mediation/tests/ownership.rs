@@ -250,26 +250,6 @@ proptest! {
         prop_assert!(!body.to_string().contains("pond__"));
     }
 
-    #[test]
-    fn a_result_changes_only_its_own_string(a in any::<Vec<u8>>(), b in any::<Vec<u8>>(),
-                                            sa in 200u16..599, sb in 200u16..599) {
-        let body = |bytes: &[u8], status: u16| {
-            let run = run(
-                config(request(json!({})), policy()),
-                vec![reply(&[("pond__feed", "{}")], ""), reply(&[], "end")],
-                |_| ToolOutcome::Responded {
-                    status,
-                    body: ToolBody { bytes: bytes.to_vec(), original_bytes: None },
-                },
-            );
-            let mut body = run.bodies[1].clone();
-            let messages = body["messages"].as_array_mut().unwrap();
-            messages.last_mut().unwrap()["content"] = Value::Null;
-            body
-        };
-        prop_assert_eq!(body(&a, sa), body(&b, sb));
-    }
-
     /// Events out of place change nothing, and the end is the end.
     #[test]
     fn any_events_end_and_nothing_follows(kinds in vec(0u8..8, 0..40)) {
