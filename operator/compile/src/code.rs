@@ -131,6 +131,11 @@ codes! {
     cause "The API server refused, or the namespace is not among those that the operator may read (chart value `secretNamespaces`)."
     cure "Give the operator the namespace, or wait: it looks again by itself."
 
+    /// A ConfigMap could not be read now; what it held before stays in use.
+    LastGoodInUse: Warning, Reference,
+    cause "The API server refused or could not be asked for the descriptor's or the CA bundle's ConfigMap. A change of it since then is not in force. The operator remembers what it read only while it runs: after a restart, what cannot be read is withheld."
+    cure "Give the operator the right to read ConfigMaps of that namespace (chart value `secretNamespaces`), or wait: it looks again by itself."
+
     /// The grant pins another descriptor than the surface has.
     DescriptorDigestMismatch: Error, Reference,
     cause "The surface's descriptor changed after the grant was written. The pinned tools are withheld."

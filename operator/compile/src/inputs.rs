@@ -27,6 +27,41 @@ pub enum Presence<T> {
     Unknown(String),
 }
 
+/// What is known of a ConfigMap. It holds material (descriptors, CA bundles), so what it
+/// held before stands in while it cannot be read; it never holds authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigMapFacts {
+    /// `data` as text; keys whose bytes are not UTF-8 are left out.
+    Present(BTreeMap<String, String>),
+    /// It could not be read now, and why; this is what it held when it last was.
+    LastGood {
+        data: BTreeMap<String, String>,
+        why: String,
+    },
+    /// It is certain that it is not there.
+    Absent,
+    /// It could not be read; why, in words for the user.
+    Unknown(String),
+}
+
+impl From<Presence<BTreeMap<String, String>>> for ConfigMapFacts {
+    fn from(presence: Presence<BTreeMap<String, String>>) -> Self {
+        match presence {
+            Presence::Present(data) => Self::Present(data),
+            Presence::Absent => Self::Absent,
+            Presence::Unknown(why) => Self::Unknown(why),
+        }
+    }
+}
+
+/// The content of a ConfigMap that may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Material<'a> {
+    pub data: &'a BTreeMap<String, String>,
+    /// Why it could not be read now, if `data` is what it held before.
+    pub stale: Option<&'a str>,
+}
+
 /// A Service, as far as an address and a NetworkPolicy need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFacts {
@@ -151,7 +186,7 @@ pub struct Inputs {
     pub(crate) providers: BTreeMap<ObjectRef, Arc<ModelProvider>>,
     services: BTreeMap<ObjectRef, ServiceFacts>,
     secrets: BTreeMap<ObjectRef, Presence<SecretFacts>>,
-    config_maps: BTreeMap<ObjectRef, Presence<BTreeMap<String, String>>>,
+    config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     undecodable: BTreeMap<(Kind, ObjectRef), String>,
     unlisted: Unlisted,
@@ -214,13 +249,8 @@ impl Inputs {
         self.secrets.insert(secret, facts);
     }
 
-    /// `data` as text; keys whose bytes are not UTF-8 are left out.
-    pub fn set_config_map(
-        &mut self,
-        config_map: ObjectRef,
-        data: Presence<BTreeMap<String, String>>,
-    ) {
-        self.config_maps.insert(config_map, data);
+    pub fn set_config_map(&mut self, config_map: ObjectRef, facts: impl Into<ConfigMapFacts>) {
+        self.config_maps.insert(config_map, facts.into());
     }
 
     pub fn set_namespace(&mut self, name: String, labels: BTreeMap<String, String>) {
@@ -367,11 +397,23 @@ impl Inputs {
     }
 
     pub(crate) fn secret(&self, secret: &ObjectRef) -> Presence<&SecretFacts> {
-        look_up(&self.secrets, secret, self.unlisted, "Secret")
+        match (self.secrets.get(secret), self.unlisted) {
+            (Some(Presence::Present(found)), _) => Presence::Present(found),
+            (Some(Presence::Absent), _) | (None, Unlisted::Absent) => Presence::Absent,
+            (Some(Presence::Unknown(why)), _) => Presence::Unknown(why.clone()),
+            (None, Unlisted::Unknown) => Presence::Unknown("Secret was not read yet".to_owned()),
+        }
     }
 
-    pub(crate) fn config_map(&self, config_map: &ObjectRef) -> Presence<&BTreeMap<String, String>> {
-        look_up(&self.config_maps, config_map, self.unlisted, "ConfigMap")
+    pub(crate) fn config_map(&self, config_map: &ObjectRef) -> Presence<Material<'_>> {
+        let material = |data, stale| Presence::Present(Material { data, stale });
+        match (self.config_maps.get(config_map), self.unlisted) {
+            (Some(ConfigMapFacts::Present(data)), _) => material(data, None),
+            (Some(ConfigMapFacts::LastGood { data, why }), _) => material(data, Some(why)),
+            (Some(ConfigMapFacts::Absent), _) | (None, Unlisted::Absent) => Presence::Absent,
+            (Some(ConfigMapFacts::Unknown(why)), _) => Presence::Unknown(why.clone()),
+            (None, Unlisted::Unknown) => Presence::Unknown("ConfigMap was not read yet".to_owned()),
+        }
     }
 
     /// Which of these could not be read.
@@ -384,7 +426,11 @@ impl Inputs {
         let config_maps = references
             .config_maps
             .iter()
-            .filter(|key| matches!(self.config_map(key), Presence::Unknown(_)))
+            .filter(|key| match self.config_map(key) {
+                Presence::Present(found) => found.stale.is_some(),
+                Presence::Absent => false,
+                Presence::Unknown(_) => true,
+            })
             .map(|key| (Kind::ConfigMap, key.clone()));
         secrets.chain(config_maps).collect()
     }
@@ -424,20 +470,6 @@ impl Inputs {
 
 fn key(object: &impl ResourceExt) -> ObjectRef {
     ObjectRef::new(object.namespace().unwrap_or_default(), object.name_any())
-}
-
-fn look_up<'a, T>(
-    map: &'a BTreeMap<ObjectRef, Presence<T>>,
-    key: &ObjectRef,
-    unlisted: Unlisted,
-    kind: &str,
-) -> Presence<&'a T> {
-    match (map.get(key), unlisted) {
-        (Some(Presence::Present(found)), _) => Presence::Present(found),
-        (Some(Presence::Absent), _) | (None, Unlisted::Absent) => Presence::Absent,
-        (Some(Presence::Unknown(why)), _) => Presence::Unknown(why.clone()),
-        (None, Unlisted::Unknown) => Presence::Unknown(format!("{kind} was not read yet")),
-    }
 }
 
 /// The entries of one namespace: a range, so that other namespaces cost nothing.

@@ -61,7 +61,9 @@ pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use egress::{Declared, Network, NetworkSettings};
 pub use holdings::{Item, ItemKind, executed, method_name};
-pub use inputs::{Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Settings, Synced};
+pub use inputs::{
+    ConfigMapFacts, Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Settings, Synced,
+};
 pub use load::{Loaded, Origin, OtherDocument, load, load_into};
 pub use materialize::{LastGood, Materialized, materialize};
 pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};

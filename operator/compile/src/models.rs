@@ -155,7 +155,11 @@ pub(crate) fn provider_of(
             }
         }
     }
-    let ca = read_ca(inputs, namespace, spec.tls.as_ref());
+    let mut findings = Vec::new();
+    let ca = read_ca(inputs, namespace, spec.tls.as_ref(), &mut findings);
+    for finding in findings {
+        finding.report(subject, found);
+    }
     if let Err(finding) = &ca {
         finding.report(subject, found);
     }

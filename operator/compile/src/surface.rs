@@ -9,6 +9,7 @@ use toolcrib_manifest::Tier;
 use crate::address::{self, Address};
 use crate::descriptor::{self, DescribedTool, Descriptor, Skill};
 use crate::finding::{Finding, join};
+use crate::inputs::Material;
 use crate::served::{Feature, served};
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject};
 
@@ -35,7 +36,8 @@ pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<Resolve
     let (key, surface) = inputs.surfaces.get_key_value(key)?;
     let spec = &surface.spec;
     let mut findings = Vec::new();
-    let (descriptor, descriptor_field) = read_descriptor(inputs, key, surface);
+    let (descriptor, descriptor_field) = read_descriptor(inputs, key, surface, &mut findings);
+    let ca = read_ca(inputs, &key.namespace, spec.tls.as_ref(), &mut findings);
     let skill = descriptor
         .as_ref()
         .ok()
@@ -58,7 +60,7 @@ pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<Resolve
         descriptor,
         descriptor_field,
         address: find_address(inputs, key, surface),
-        ca: read_ca(inputs, &key.namespace, spec.tls.as_ref()),
+        ca,
         skill,
         findings,
     })
@@ -140,6 +142,7 @@ fn read_descriptor(
     inputs: &Inputs,
     key: &ObjectRef,
     surface: &Surface,
+    findings: &mut Vec<Finding>,
 ) -> (Result<Option<Arc<Descriptor>>, Finding>, String) {
     if let Some(inline) = &surface.spec.descriptor {
         let field = "spec.descriptor".to_owned();
@@ -155,16 +158,20 @@ fn read_descriptor(
     let field = "spec.descriptorFrom".to_owned();
     let config_map = ObjectRef::new(key.namespace.clone(), source.name.clone());
     let descriptor = match inputs.config_map(&config_map) {
-        Presence::Present(data) => match data.get(&source.key) {
-            Some(text) => descriptor::read(text)
-                .map(Some)
-                .map_err(|finding| finding.within(&field)),
-            None => Err(Finding::new(
-                join(&field, "configMapKeyRef.key"),
-                Code::DescriptorNotFound,
-                format!("ConfigMap {config_map} has no key {:?}: add it", source.key),
-            )),
-        },
+        Presence::Present(found) => {
+            let name = join(&field, "configMapKeyRef.name");
+            findings.extend(stale(&name, &config_map, found));
+            match found.data.get(&source.key) {
+                Some(text) => descriptor::read(text)
+                    .map(Some)
+                    .map_err(|finding| finding.within(&field)),
+                None => Err(Finding::new(
+                    join(&field, "configMapKeyRef.key"),
+                    Code::DescriptorNotFound,
+                    format!("ConfigMap {config_map} has no key {:?}: add it", source.key),
+                )),
+            }
+        }
         Presence::Absent => Err(Finding::new(
             join(&field, "configMapKeyRef.name"),
             Code::DescriptorNotFound,
@@ -208,7 +215,7 @@ fn skill(
         source.config_map_key_ref.name.clone(),
     );
     let text = match inputs.config_map(&config_map) {
-        Presence::Present(data) => data.get(file).cloned(),
+        Presence::Present(found) => found.data.get(file).cloned(),
         Presence::Absent | Presence::Unknown(_) => None,
     };
     if text.is_none() {
@@ -284,6 +291,7 @@ pub(crate) fn read_ca(
     inputs: &Inputs,
     namespace: &str,
     tls: Option<&TlsSpec>,
+    findings: &mut Vec<Finding>,
 ) -> Result<Option<String>, Finding> {
     let Some(source) = tls.and_then(|tls| tls.ca_from.as_ref()) else {
         return Ok(None);
@@ -293,17 +301,20 @@ pub(crate) fn read_ca(
     let field = "spec.tls.caFrom.configMapKeyRef";
     let not_found = |message: String| Err(Finding::new(field, Code::CaNotFound, message));
     match inputs.config_map(&config_map) {
-        Presence::Present(data) => match data.get(&source.key) {
-            Some(pem) if pem.contains("-----BEGIN CERTIFICATE-----") => Ok(Some(pem.clone())),
-            Some(_) => not_found(format!(
-                "key {:?} of ConfigMap {config_map} holds no PEM certificate",
-                source.key
-            )),
-            None => not_found(format!(
-                "ConfigMap {config_map} has no key {:?}: add it",
-                source.key
-            )),
-        },
+        Presence::Present(found) => {
+            findings.extend(stale(field, &config_map, found));
+            match found.data.get(&source.key) {
+                Some(pem) if pem.contains("-----BEGIN CERTIFICATE-----") => Ok(Some(pem.clone())),
+                Some(_) => not_found(format!(
+                    "key {:?} of ConfigMap {config_map} holds no PEM certificate",
+                    source.key
+                )),
+                None => not_found(format!(
+                    "ConfigMap {config_map} has no key {:?}: add it",
+                    source.key
+                )),
+            }
+        }
         Presence::Absent => not_found(format!(
             "ConfigMap {config_map} is not there: create it, or correct the name"
         )),
@@ -311,4 +322,16 @@ pub(crate) fn read_ca(
             not_found(format!("ConfigMap {config_map} could not be read: {why}"))
         }
     }
+}
+
+/// That the content in use is not what the ConfigMap may hold by now.
+fn stale(field: &str, config_map: &ObjectRef, found: Material<'_>) -> Option<Finding> {
+    let why = found.stale?;
+    Some(Finding::new(
+        field,
+        Code::LastGoodInUse,
+        format!(
+            "ConfigMap {config_map} could not be read, and what it held before stays in use: {why}"
+        ),
+    ))
 }

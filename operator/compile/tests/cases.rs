@@ -1,8 +1,8 @@
 //! Cases as files: YAML in, everything that compile says of it out.
 //!
 //! `cases/NAME/*.yaml` is the input, with the files and directories that `cases/NAME/include`
-//! lists; `cases/NAME/unknown` lists what cannot be read; `cases/NAME/expected.txt` is the
-//! output. A new case is a new directory.
+//! lists; `cases/NAME/unknown` lists what cannot be read (a ConfigMap that is in the files was
+//! read before); `cases/NAME/expected.txt` is the output. A new case is a new directory.
 
 #![allow(clippy::disallowed_methods, reason = "the cases are files")]
 
@@ -13,11 +13,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::networking::v1::NetworkPolicySpec;
+use serde::Deserialize as _;
 use serde_json::value::RawValue;
 use toolcrib_compile::{
-    Compilation, Diagnostic, Files, Inputs, Kind, LastGood, Loaded, Network, Presence, Role,
-    SecretKeyRef, Settings, check_defaults, check_grant, check_provider, check_surface,
-    compile_all, digest, load, materialize,
+    Compilation, ConfigMapFacts, Diagnostic, Files, Inputs, Kind, LastGood, Loaded, Network,
+    ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults, check_grant, check_provider,
+    check_surface, compile_all, digest, load, materialize,
 };
 
 #[test]
@@ -37,13 +38,35 @@ fn cases() {
     );
 }
 
+/// What the case's files say that a ConfigMap holds.
+fn config_map(case: &Path, key: &ObjectRef) -> Option<BTreeMap<String, String>> {
+    let documents = common::documents(case);
+    let texts: Vec<String> = documents.into_iter().map(|(_, text)| text).collect();
+    texts
+        .iter()
+        .flat_map(|text| serde_yaml::Deserializer::from_str(text))
+        .map(|document| serde_json::Value::deserialize(document).expect("YAML"))
+        .find(|object| {
+            object["kind"] == "ConfigMap"
+                && object["metadata"]["namespace"] == *key.namespace
+                && object["metadata"]["name"] == *key.name
+        })
+        .map(|object| serde_json::from_value(object["data"].clone()).expect("texts"))
+}
+
 /// Compares one case with its expectation, or writes it. The answer is what is wrong.
 fn check(case: &Path) -> Option<String> {
     let mut loaded = load(common::documents(case), Settings::default());
     for (kind, key, why) in common::unknown(case) {
         match kind.as_str() {
             "Secret" => loaded.inputs.set_secret(key, Presence::Unknown(why)),
-            "ConfigMap" => loaded.inputs.set_config_map(key, Presence::Unknown(why)),
+            "ConfigMap" => {
+                let facts = match config_map(case, &key) {
+                    Some(data) => ConfigMapFacts::LastGood { data, why },
+                    None => ConfigMapFacts::Unknown(why),
+                };
+                loaded.inputs.set_config_map(key, facts);
+            }
             other => panic!("{}: kind {other}", case.display()),
         }
     }

@@ -1,15 +1,19 @@
 //! Reading single Secrets and ConfigMaps, once per version.
 //!
 //! The watches bring metadata only. What compile asks for is read one by one, and kept
-//! until the metadata names another version. Values are never logged; `Debug` of a cached
-//! Secret shows its keys.
+//! until the metadata names another version and that one was read: a ConfigMap whose read
+//! fails is answered with what it held before, and marked so. Values are never logged;
+//! `Debug` of a cached Secret shows its keys.
+//!
+//! What was read is remembered while the process runs: after a restart there is no last
+//! good version, and what cannot be read is unknown.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
-use toolcrib_compile::{ObjectRef, Presence, SecretFacts};
+use toolcrib_compile::{ConfigMapFacts, ObjectRef, Presence, SecretFacts};
 use toolcrib_manifest::SecretText;
 
 use super::decode::MetaOf;
@@ -41,6 +45,15 @@ impl<T> Cache<T> {
         let cache = self.lock();
         let (cached, content) = cache.get(key)?;
         (cached == version).then(|| Arc::clone(content))
+    }
+
+    /// What the object held when it was last read, of whatever version; `uid`, if it is
+    /// known: a namesake of something that is gone is another object.
+    pub fn last_good(&self, key: &ObjectRef, uid: Option<&str>) -> Option<Arc<T>> {
+        let cache = self.lock();
+        let (cached, content) = cache.get(key)?;
+        uid.is_none_or(|uid| uid == cached.uid)
+            .then(|| Arc::clone(content))
     }
 
     fn put(&self, key: ObjectRef, version: Version, content: Arc<T>) {
@@ -128,21 +141,19 @@ impl Readers {
         self.secrets.get(key, &present(table, key)?)
     }
 
-    pub async fn config_map(
-        &self,
-        table: &Scoped<ConfigMap>,
-        key: &ObjectRef,
-    ) -> Presence<BTreeMap<String, String>> {
+    /// The version of a ConfigMap that the table names; while it cannot be read, what the
+    /// ConfigMap held before.
+    pub async fn config_map(&self, table: &Scoped<ConfigMap>, key: &ObjectRef) -> ConfigMapFacts {
         let version = match table.look_up(key) {
             Presence::Present(found) => Version::of(&*found),
-            Presence::Absent => return Presence::Absent,
-            Presence::Unknown(why) => return Presence::Unknown(why),
+            Presence::Absent => return ConfigMapFacts::Absent,
+            Presence::Unknown(why) => return self.unread(key, None, why),
         };
         let Some(version) = version else {
-            return Presence::Unknown("its metadata has no version".to_owned());
+            return self.unread(key, None, "its metadata has no version".to_owned());
         };
         if let Some(content) = self.config_maps.get(key, &version) {
-            return Presence::Present((*content).clone());
+            return ConfigMapFacts::Present((*content).clone());
         }
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
         match api.get_opt(&key.name).await {
@@ -152,14 +163,27 @@ impl Readers {
                     self.config_maps
                         .put(key.clone(), version, Arc::new(data.clone()));
                 }
-                Presence::Present(data)
+                ConfigMapFacts::Present(data)
             }
-            Ok(None) => Presence::Absent,
-            Err(kube::Error::Api(status)) => Presence::Unknown(status.message.clone()),
+            Ok(None) => ConfigMapFacts::Absent,
+            Err(kube::Error::Api(status)) => {
+                self.unread(key, Some(&version.uid), status.message.clone())
+            }
             Err(error) => {
                 tracing::warn!(%key, %error, "ConfigMap not read");
-                Presence::Unknown("the API server could not be asked".to_owned())
+                let why = "the API server could not be asked".to_owned();
+                self.unread(key, Some(&version.uid), why)
             }
+        }
+    }
+
+    fn unread(&self, key: &ObjectRef, uid: Option<&str>, why: String) -> ConfigMapFacts {
+        match self.config_maps.last_good(key, uid) {
+            Some(data) => ConfigMapFacts::LastGood {
+                data: (*data).clone(),
+                why,
+            },
+            None => ConfigMapFacts::Unknown(why),
         }
     }
 }
@@ -184,4 +208,154 @@ fn text(bytes: Vec<u8>) -> Option<String> {
         }
     }
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use kube::client::Body;
+    use kube_runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::super::settings::SecretScope;
+    use super::super::tables::Filler;
+    use super::*;
+
+    /// Of ConfigMap pond/docs: what the watch brought (its uid and version; `None`: that it
+    /// is gone), and how the API server answers a read, if one is expected.
+    type Step<'a> = (Option<(&'a str, &'a str)>, Option<(u16, serde_json::Value)>);
+
+    fn held(uid: &str, version: &str, text: &str) -> Option<(u16, serde_json::Value)> {
+        let metadata = json!({
+            "namespace": "pond", "name": "docs", "uid": uid, "resourceVersion": version,
+        });
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text},
+        });
+        Some((200, body))
+    }
+
+    fn refused(code: u16, message: &str) -> Option<(u16, serde_json::Value)> {
+        let body = json!({
+            "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
+            "message": message, "reason": if code == 404 { "NotFound" } else { "Forbidden" },
+        });
+        Some((code, body))
+    }
+
+    fn meta(uid: &str, version: &str) -> MetaOf<ConfigMap> {
+        MetaOf::new(ObjectMeta {
+            namespace: Some("pond".to_owned()),
+            name: Some("docs".to_owned()),
+            uid: Some(uid.to_owned()),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        })
+    }
+
+    /// What each step is answered with.
+    #[track_caller]
+    fn check(steps: Vec<(Step<'_>, ConfigMapFacts)>) {
+        let answers: Arc<Mutex<VecDeque<_>>> = Arc::default();
+        let server = Arc::clone(&answers);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            assert_eq!(
+                request.uri().path(),
+                "/api/v1/namespaces/pond/configmaps/docs"
+            );
+            let (code, body) = server
+                .lock()
+                .expect("one thread")
+                .pop_front()
+                .expect("a read that was expected");
+            let body: serde_json::Value = body;
+            let answer = Response::builder()
+                .status::<u16>(code)
+                .body(Body::from(body.to_string().into_bytes()))
+                .expect("an answer");
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let readers = Readers::new(Client::new(service, "pond"));
+            let table = Scoped::new(&SecretScope::Cluster);
+            let (_, watched_table) = table.each().remove(0);
+            let mut filler = Filler::new(watched_table);
+            for (index, ((watched, read), expected)) in steps.into_iter().enumerate() {
+                answers.lock().expect("one thread").extend(read);
+                filler.apply(Event::Init);
+                if let Some((uid, version)) = watched {
+                    filler.apply(Event::InitApply(meta(uid, version)));
+                }
+                filler.apply(Event::InitDone);
+                let key = ObjectRef::new("pond", "docs");
+                let found = readers.config_map(&table, &key).await;
+                assert_eq!(found, expected, "step {index}");
+                let left = answers.lock().expect("one thread").len();
+                assert_eq!(left, 0, "step {index} read nothing");
+            }
+        });
+    }
+
+    fn present(text: &str) -> ConfigMapFacts {
+        ConfigMapFacts::Present(data(text))
+    }
+
+    fn last_good(text: &str, why: &str) -> ConfigMapFacts {
+        ConfigMapFacts::LastGood {
+            data: data(text),
+            why: why.to_owned(),
+        }
+    }
+
+    fn data(text: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([("text".to_owned(), text.to_owned())])
+    }
+
+    #[test]
+    fn a_version_is_read_once() {
+        check(vec![
+            ((Some(("u", "1")), held("u", "1", "old")), present("old")),
+            ((Some(("u", "1")), None), present("old")),
+            ((Some(("u", "2")), held("u", "2", "new")), present("new")),
+        ]);
+    }
+
+    #[test]
+    fn what_was_read_last_stands_in_while_a_newer_version_cannot_be_read() {
+        check(vec![
+            ((Some(("u", "1")), held("u", "1", "old")), present("old")),
+            (
+                (Some(("u", "2")), refused(403, "forbidden")),
+                last_good("old", "forbidden"),
+            ),
+            (
+                (Some(("u", "2")), refused(504, "timeout")),
+                last_good("old", "timeout"),
+            ),
+            ((Some(("u", "2")), held("u", "2", "new")), present("new")),
+        ]);
+    }
+
+    #[test]
+    fn nothing_stands_in_for_what_was_never_read_or_is_another_object_or_is_gone() {
+        let forbidden = || refused(403, "forbidden");
+        let unknown = || ConfigMapFacts::Unknown("forbidden".to_owned());
+        check(vec![
+            ((Some(("u", "1")), forbidden()), unknown()),
+            ((Some(("u", "1")), held("u", "1", "old")), present("old")),
+            ((Some(("other", "2")), forbidden()), unknown()),
+            (
+                (Some(("u", "3")), refused(404, "gone")),
+                ConfigMapFacts::Absent,
+            ),
+            ((None, None), ConfigMapFacts::Absent),
+        ]);
+    }
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use kube::Resource;
 use toolcrib_compile::{
-    Inputs, Kind, ObjectRef, Presence, SecretFacts, ServiceFacts, Settings, Synced, names,
+    ConfigMapFacts, Inputs, Kind, ObjectRef, Presence, SecretFacts, ServiceFacts, Settings, Synced,
+    names,
 };
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
@@ -176,7 +177,7 @@ impl Scope {
         settings: Settings,
         tables: &Tables,
         secret: impl Fn(&ObjectRef) -> Presence<SecretFacts>,
-        config_map: impl Fn(&ObjectRef) -> Presence<BTreeMap<String, String>>,
+        config_map: impl Fn(&ObjectRef) -> ConfigMapFacts,
     ) -> Inputs {
         let mut inputs = Inputs::online(synced, settings);
         let mut namespaces = BTreeSet::new();

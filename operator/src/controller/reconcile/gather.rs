@@ -4,11 +4,11 @@
 //! and the readers know of Secrets. Not here: what is in scope (the controller's
 //! `snapshot`), and reading Secrets.
 //!
-//! Invariant: whatever was not read is unknown, never absent.
+//! Invariant: whatever was not read is unknown or what it was before, never absent.
 
 use std::collections::BTreeMap;
 
-use toolcrib_compile::{Inputs, ObjectRef, Presence, SecretFacts, Synced};
+use toolcrib_compile::{ConfigMapFacts, Inputs, ObjectRef, Presence, SecretFacts, Synced};
 
 use crate::controller::snapshot::Scope;
 use crate::controller::work::Work;
@@ -21,7 +21,7 @@ pub(super) type Unread = BTreeMap<ObjectRef, String>;
 pub(super) struct Gathered {
     scope: Scope,
     synced: Synced,
-    config_maps: BTreeMap<ObjectRef, Presence<BTreeMap<String, String>>>,
+    config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
 }
 
 impl Gathered {
@@ -54,7 +54,7 @@ impl Gathered {
             self.config_maps
                 .get(key)
                 .cloned()
-                .unwrap_or_else(|| Presence::Unknown("it was not read".to_owned()))
+                .unwrap_or_else(|| ConfigMapFacts::Unknown("it was not read".to_owned()))
         };
         self.scope.inputs(
             self.synced,
