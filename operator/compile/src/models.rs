@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toolcrib_crds::{ModelProvider, ProviderAuth};
 use toolcrib_manifest as manifest;
 
-use crate::address;
+use crate::address::{self, Address};
 use crate::credential::{Sources, allow};
 use crate::finding::Finding;
 use crate::served::{Feature, served};
@@ -164,8 +164,20 @@ pub(crate) fn provider_of(
         finding.report(subject, found);
     }
     let ca = ca.ok()?;
+    let proxy = match proxy(inputs, provider) {
+        Ok(proxy) => proxy,
+        Err(finding) => {
+            finding.report(subject, found);
+            return None;
+        }
+    };
     if endpoints.is_empty() {
         return None;
+    }
+    if let Some(proxy) = &proxy
+        && endpoints.iter().any(is_plain)
+    {
+        hosts.insert(proxy.host.clone());
     }
     let auth = spec.auth.unwrap_or_else(|| {
         let speaks_openai = spec
@@ -193,8 +205,25 @@ pub(crate) fn provider_of(
         auth: auth.into(),
         keys,
         tls: ca.map(|ca| manifest::Tls { ca: Some(ca) }),
-        proxy: spec.proxy.clone(),
+        proxy: proxy.map(|proxy| proxy.base_url),
     })
+}
+
+/// The proxy's address. One that is refused withholds the provider: going around it would
+/// take another way than the owner chose.
+fn proxy(inputs: &Inputs, provider: &ModelProvider) -> Result<Option<Address>, Finding> {
+    let Some(url) = &provider.spec.proxy else {
+        return Ok(None);
+    };
+    address::of_url(url, &inputs.settings.refused_hosts)
+        .map(Some)
+        .map_err(|message| Finding::new("spec.proxy", Code::AddressRefused, message))
+}
+
+/// Whether a proxy reads what goes to this endpoint, its key too; TLS goes through it as a
+/// tunnel.
+fn is_plain(endpoint: &manifest::Endpoint) -> bool {
+    endpoint.base_url.starts_with("http://")
 }
 
 fn keys(
