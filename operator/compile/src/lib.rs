@@ -45,11 +45,11 @@ mod materialize;
 pub mod normalize;
 mod plan;
 mod report;
+mod services;
 mod topology;
 mod view;
 mod why;
 
-pub use address::service_of_url;
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use code::Code;
 pub use compilation::{
@@ -69,6 +69,7 @@ pub use materialize::{LastGood, Materialized, materialize};
 pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use reference::{ObjectRef, SecretKeyRef};
 pub use report::{GrantReport, ProviderReport, SurfaceReport, not_accepted, not_resolved};
+pub use services::{provider_services, surface_services};
 pub use topology::{AgentNode, GrantNode, SurfaceNode, topology};
 pub use view::{
     ConsumerView, EndpointView, FeedView, GrantedView, SurfaceView, ToolView, inspect_surface,

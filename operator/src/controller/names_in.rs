@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use toolcrib_compile::{ObjectRef, service_of_url};
+use toolcrib_compile::ObjectRef;
+pub use toolcrib_compile::provider_services;
 use toolcrib_crds::{
     Agent, FeedRule, ModelProvider, Surface, SurfaceName, TlsSpec, ToolDefaults, ToolGrant,
     ToolRule,
@@ -49,29 +50,9 @@ pub fn surface_config_maps(surface: &Surface) -> BTreeSet<ObjectRef> {
         .collect()
 }
 
-/// The Services that a surface leads to: its own, and those that its urls name.
+/// The Services that a surface leads to.
 pub fn surface_services(surface: &Surface) -> BTreeSet<ObjectRef> {
-    let spec = &surface.spec;
-    let own = spec
-        .service
-        .as_ref()
-        .map(|service| ObjectRef::new(namespace(surface), service.name.clone()));
-    let token_url = spec.auth.as_ref().and_then(|auth| auth.token_url.as_ref());
-    let named = spec.url.iter().chain(token_url);
-    own.into_iter()
-        .chain(named.filter_map(|url| service_of_url(url)))
-        .collect()
-}
-
-/// The Services that a provider's urls name.
-pub fn provider_services(provider: &ModelProvider) -> BTreeSet<ObjectRef> {
-    let spec = &provider.spec;
-    spec.endpoints
-        .iter()
-        .map(|endpoint| &endpoint.url)
-        .chain(&spec.proxy)
-        .filter_map(|url| service_of_url(url))
-        .collect()
+    toolcrib_compile::surface_services(namespace(surface), surface)
 }
 
 pub fn agent_surfaces(agent: &Agent) -> BTreeSet<ObjectRef> {

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::{Api, Client};
 use toolcrib_compile::{
     Inputs, Kind, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Settings, Synced,
-    all_references, service_of_url,
+    all_references, provider_services, surface_services,
 };
 use toolcrib_crds::{Agent, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant};
 
@@ -156,7 +156,8 @@ fn set_ours(inputs: &mut Inputs, ours: Ours) {
     );
 }
 
-/// The Services that surfaces name. One that may not be read is taken to be as the surface
+/// The Services that surfaces and providers lead to, if only by a url: egress is narrowed to
+/// their pods. One that may not be read is taken to be as the surface
 /// says: the operator reads it, whoever asks.
 async fn services(
     client: &Client,
@@ -165,20 +166,18 @@ async fn services(
 ) -> Result<(), Broken> {
     let mut wanted: BTreeMap<ObjectRef, BTreeSet<u16>> = BTreeMap::new();
     for (key, surface) in inputs.surfaces() {
+        for service in surface_services(&key.namespace, surface) {
+            wanted.entry(service).or_default();
+        }
         if let Some(service) = &surface.spec.service {
             let key = ObjectRef::new(key.namespace.clone(), service.name.clone());
             wanted.entry(key).or_default().insert(service.port);
         }
     }
-    // A url may lead to a Service, too: egress is narrowed to its pods.
-    let of_surfaces = inputs
-        .surfaces()
-        .filter_map(|(_, surface)| surface.spec.url.as_deref());
-    let of_providers = inputs
+    for service in inputs
         .providers()
-        .flat_map(|(_, provider)| provider.spec.endpoints.iter())
-        .map(|endpoint| endpoint.url.as_str());
-    for service in of_surfaces.chain(of_providers).filter_map(service_of_url) {
+        .flat_map(|(_, provider)| provider_services(provider))
+    {
         wanted.entry(service).or_default();
     }
     let keys: BTreeSet<ObjectRef> = wanted.keys().cloned().collect();
