@@ -1,7 +1,7 @@
 //! The CustomResourceDefinitions as they are installed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 
@@ -27,6 +27,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
                 .and_then(|v| v.open_api_v3_schema.as_mut())
             {
                 tidy(schema);
+                bound_foreign(schema);
             }
         }
     }
@@ -66,5 +67,66 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = schema.additional_properties.as_mut() {
         tidy(values);
+    }
+}
+
+/// Kubernetes' own types come without bounds: these are those of a Condition in Kubernetes'
+/// own definitions, and of labels; a selector has at most 64 terms.
+fn bound_foreign(schema: &mut JSONSchemaProps) {
+    const TERMS: i64 = 64;
+    const LABEL_KEY: i64 = 317;
+    const LABEL_VALUE: i64 = 63;
+    let Some(fields) = schema.properties.as_mut() else {
+        return;
+    };
+    if fields.contains_key("lastTransitionTime") && fields.contains_key("reason") {
+        longest(fields.get_mut("type"), 316);
+        longest(fields.get_mut("reason"), 1024);
+        longest(fields.get_mut("message"), 32_768);
+        one_of(fields.get_mut("status"), &["True", "False", "Unknown"]);
+    }
+    if let Some(labels) = fields.get_mut("matchLabels") {
+        labels.max_properties = Some(TERMS);
+        if let Some(JSONSchemaPropsOrBool::Schema(value)) = labels.additional_properties.as_mut() {
+            longest(Some(value), LABEL_VALUE);
+        }
+    }
+    if let Some(terms) = fields.get_mut("matchExpressions") {
+        terms.max_items = Some(TERMS);
+        if let Some(term) = item(terms).and_then(|term| term.properties.as_mut()) {
+            longest(term.get_mut("key"), LABEL_KEY);
+            let operators = ["In", "NotIn", "Exists", "DoesNotExist"];
+            one_of(term.get_mut("operator"), &operators);
+            if let Some(values) = term.get_mut("values") {
+                values.max_items = Some(TERMS);
+                longest(item(values), LABEL_VALUE);
+            }
+        }
+    }
+    for field in fields.values_mut() {
+        bound_foreign(field);
+        if let Some(item) = item(field) {
+            bound_foreign(item);
+        }
+    }
+}
+
+fn item(list: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
+    match list.items.as_mut()? {
+        JSONSchemaPropsOrArray::Schema(item) => Some(item),
+        JSONSchemaPropsOrArray::Schemas(_) => None,
+    }
+}
+
+fn longest(text: Option<&mut JSONSchemaProps>, length: i64) {
+    if let Some(text) = text {
+        text.max_length = Some(length);
+    }
+}
+
+fn one_of(text: Option<&mut JSONSchemaProps>, words: &[&str]) {
+    if let Some(text) = text {
+        let words = words.iter().map(|word| JSON((*word).into()));
+        text.enum_ = Some(words.collect());
     }
 }
