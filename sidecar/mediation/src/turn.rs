@@ -169,6 +169,8 @@ pub struct Turn {
     trace: Vec<TraceRound>,
     interventions: Vec<String>,
     stream_began: bool,
+    /// The deadline had passed by the event that is being answered: nothing begins.
+    late: bool,
     /// The runner's stream, where it is not made of the last reply alone.
     live: Option<Live>,
 }
@@ -231,6 +233,7 @@ impl Turn {
             trace: Vec::new(),
             interventions: Vec::new(),
             stream_began: false,
+            late: false,
             live,
         };
         // Whatever is wrong with the body shows before anybody is asked.
@@ -277,6 +280,7 @@ impl Turn {
         if matches!(self.state, State::Done) {
             return Vec::new();
         }
+        self.late = now >= self.deadline();
         let effects = match event {
             Event::Replied(reply) => self.replied_whole(reply),
             Event::Streamed(events) => return self.streamed(events),
@@ -292,10 +296,8 @@ impl Turn {
             Event::RunnerGone => self.abandon(),
             Event::Ended(error) => self.fail(&error),
         };
-        let goes_on = effects
-            .iter()
-            .any(|effect| matches!(effect, Effect::CallModel(_) | Effect::CallTools(_)));
-        if goes_on && now >= self.deadline() {
+        let asks = |effect: &Effect| matches!(effect, Effect::CallModel(_));
+        if self.late && effects.iter().any(asks) {
             return self.fail(&self.timed_out());
         }
         effects
@@ -405,6 +407,10 @@ impl Turn {
         let State::Executing(round) = &mut self.state else {
             return Vec::new();
         };
+        // Before a call counts as dispatched: the record must not say that it may have run.
+        if self.late && round.waits() {
+            return self.fail(&self.timed_out());
+        }
         let group = round.next_group(&mut self.past);
         if !group.is_empty() {
             return vec![Effect::CallTools(group)];

@@ -6,8 +6,9 @@ mod support;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use support::*;
+use serde_json::json;
+use support::wire::{Said, SaidCall, Wire};
+use support::{config, policy, responded};
 use toolcrib_dialect::{
     Dialect, MAX_REPLY, Reassembly, Reply, Request, SseEvent, SseParser, answer,
 };
@@ -24,79 +25,27 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Whole, Way::Buffered, Way::Live];
 
-fn asked(dialect: Dialect, stream: bool) -> Request {
-    let said = json!([{"role": "user", "content": "hi"}]);
-    let mut body = json!({"model": "m", "max_tokens": 9, "stream": stream});
-    match dialect {
-        Dialect::OpenaiChat => {
-            body["messages"] = said;
-            body["stream_options"] = json!({"include_usage": true});
-            body["tools"] = json!([{"type": "function", "function": {"name": "shell"}}]);
-        }
-        Dialect::AnthropicMessages => {
-            body["messages"] = said;
-            body["tools"] = json!([{"name": "shell", "input_schema": {}}]);
-        }
-        Dialect::OpenaiResponses => {
-            body["input"] = said;
-            body["tools"] = json!([{"type": "function", "name": "shell"}]);
-        }
-    }
-    Request::decode(dialect, body.to_string().into_bytes()).unwrap()
+fn asked(wire: Wire, way: Way) -> Request {
+    let body = wire.body(&[json!({"role": "user", "content": "hi"})], &["shell"]);
+    wire.decode(&match way {
+        Way::Whole => body,
+        Way::Buffered | Way::Live => wire.streamed(body),
+    })
 }
 
 /// A reply of the model; `round` makes its ids its own.
-fn written(dialect: Dialect, round: usize, text: &str, calls: &[(&str, String)]) -> Reply {
-    let id = |at: usize| format!("c{round}_{at}");
-    let calls = calls.iter().enumerate();
-    let body = match dialect {
-        Dialect::OpenaiChat => {
-            let calls: Vec<Value> = calls
-                .map(|(at, (name, said))| {
-                    json!({"id": id(at), "type": "function",
-                    "function": {"name": name, "arguments": said}})
-                })
-                .collect();
-            let finish = if calls.is_empty() {
-                "stop"
-            } else {
-                "tool_calls"
-            };
-            let mut message = json!({"role": "assistant", "content": text});
-            if !calls.is_empty() {
-                message["tool_calls"] = json!(calls);
-            }
-            json!({"id": format!("r{round}"), "model": "m", "object": "chat.completion", "created": 1,
-                "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-                "usage": {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}})
-        }
-        Dialect::AnthropicMessages => {
-            let said = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
-            let calls = calls.map(|(at, (name, said))| {
-                let input: Value = serde_json::from_str(said).unwrap();
-                json!({"type": "tool_use", "id": id(at), "name": name, "input": input})
-            });
-            let blocks: Vec<Value> = said.into_iter().chain(calls).collect();
-            json!({"id": format!("r{round}"), "type": "message", "role": "assistant", "model": "m",
-                "content": blocks, "stop_reason": "end_turn", "stop_sequence": null,
-                "usage": {"input_tokens": 10, "output_tokens": 1}})
-        }
-        Dialect::OpenaiResponses => {
-            let said = (!text.is_empty()).then(|| {
-                json!({"type": "message", "id": format!("m{round}"), "status": "completed",
-                "role": "assistant", "content": [{"type": "output_text", "text": text, "annotations": []}]})
-            });
-            let calls = calls.map(|(at, (name, said))| {
-                json!({"type": "function_call", "id": format!("f{round}_{at}"), "call_id": id(at),
-                    "status": "completed", "name": name, "arguments": said})
-            });
-            let items: Vec<Value> = said.into_iter().chain(calls).collect();
-            json!({"id": format!("r{round}"), "object": "response", "created_at": 1, "model": "m",
-                "status": "completed", "output": items,
-                "usage": {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11}})
-        }
+fn written(wire: Wire, round: usize, text: &str, calls: &[(&str, String)]) -> Reply {
+    let call = |(at, (name, said)): (usize, &(&str, String))| SaidCall {
+        id: Some(format!("c{round}_{at}")),
+        name: name.to_string(),
+        arguments: said.clone(),
     };
-    Reply::decode(dialect, body.to_string().into_bytes()).unwrap()
+    wire.reply(&Said {
+        id: format!("r{round}"),
+        text: text.to_string(),
+        calls: calls.iter().enumerate().map(call).collect(),
+        cut_short: false,
+    })
 }
 
 /// What came of a turn.
@@ -113,8 +62,8 @@ struct Seen {
 }
 
 /// Runs the replies; in pieces of at most `piece` events where they stream.
-fn drive(way: Way, dialect: Dialect, replies: &[Reply], piece: usize) -> Seen {
-    let request = asked(dialect, way != Way::Whole);
+fn drive(way: Way, wire: Wire, replies: &[Reply], piece: usize) -> Seen {
+    let (request, dialect) = (asked(wire, way), wire.0);
     let mut config = config(request, policy());
     if way == Way::Live {
         config.streaming = Streaming::Live;
@@ -229,9 +178,9 @@ fn every_ownership_string_in_every_dialect_and_every_way() {
             let owners: String = (0..length)
                 .map(|at| if bits >> at & 1 == 1 { 'm' } else { 'r' })
                 .collect();
-            for dialect in Dialect::ALL {
-                let first = written(dialect, 0, "", &calls(&owners));
-                let replies = [first, written(dialect, 1, "end", &[])];
+            for wire in Wire::all() {
+                let first = written(wire, 0, "", &calls(&owners));
+                let replies = [first, written(wire, 1, "end", &[])];
                 let (executed, handed) = reference(&owners);
                 let arguments = |(name, said): (&str, String)| (name.to_string(), said);
                 let rounds = if handed { 1 } else { 2 };
@@ -247,8 +196,8 @@ fn every_ownership_string_in_every_dialect_and_every_way() {
                     status: 200,
                 };
                 for way in WAYS {
-                    let seen = drive(way, dialect, &replies, 3);
-                    assert_eq!(seen, wanted, "{owners:?} {dialect:?} {way:?}");
+                    let seen = drive(way, wire, &replies, 3);
+                    assert_eq!(seen, wanted, "{owners:?} {wire:?} {way:?}");
                 }
             }
         }
@@ -264,20 +213,20 @@ proptest! {
     fn a_live_turn_is_the_buffered_turn_said_earlier(
         rounds in vec(("[a-z ]{0,6}", "[mr]{0,4}"), 1..5), piece in 1usize..9,
     ) {
-        for dialect in Dialect::ALL {
+        for wire in Wire::all() {
             let mut replies: Vec<Reply> = rounds
                 .iter()
                 .enumerate()
-                .map(|(at, (text, owners))| written(dialect, at, text, &calls(owners)))
+                .map(|(at, (text, owners))| written(wire, at, text, &calls(owners)))
                 .collect();
-            replies.push(written(dialect, rounds.len(), "end", &[]));
-            let buffered = drive(Way::Buffered, dialect, &replies, piece);
-            let live = drive(Way::Live, dialect, &replies, piece);
+            replies.push(written(wire, rounds.len(), "end", &[]));
+            let buffered = drive(Way::Buffered, wire, &replies, piece);
+            let live = drive(Way::Live, wire, &replies, piece);
             let said: Vec<&str> = replies[..buffered.asked]
                 .iter()
                 .filter_map(|reply| reply.content())
                 .collect();
-            let between = match dialect {
+            let between = match wire.0 {
                 Dialect::OpenaiChat => "\n\n",
                 Dialect::AnthropicMessages | Dialect::OpenaiResponses => "",
             };

@@ -8,90 +8,33 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::*;
-use toolcrib_dialect::{Dialect, Reply, Request};
+use support::wire::{Said, SaidCall, Wire};
+use support::{config, counts, policy, responded, run};
+use toolcrib_dialect::{Reply, Request};
 use toolcrib_mediation::*;
 
-/// How a dialect writes what these tests need.
-#[derive(Clone, Copy, Debug)]
-struct Wire(Dialect);
+fn request(wire: Wire, history: &[Value]) -> Request {
+    wire.decode(&wire.body(history, &[]))
+}
 
-const WIRES: [Wire; 3] = [
-    Wire(Dialect::OpenaiChat),
-    Wire(Dialect::AnthropicMessages),
-    Wire(Dialect::OpenaiResponses),
-];
+/// Calls without ids, where none are given.
+fn calls(wire: Wire, calls: &[(&str, &str)], ids: Option<&str>) -> Reply {
+    let call = |(at, (name, arguments)): (usize, &(&str, &str))| SaidCall {
+        id: ids.map(|ids| format!("{ids}{at}")),
+        name: name.to_string(),
+        arguments: arguments.to_string(),
+    };
+    wire.reply(&Said {
+        calls: calls.iter().enumerate().map(call).collect(),
+        ..Said::default()
+    })
+}
 
-impl Wire {
-    fn history(self) -> &'static str {
-        match self.0 {
-            Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
-            Dialect::OpenaiResponses => "input",
-        }
-    }
-
-    fn request(self, history: &[Value]) -> Request {
-        let mut body = json!({"model": "m"});
-        body[self.history()] = Value::from(history);
-        Request::decode(self.0, body.to_string().into_bytes()).unwrap()
-    }
-
-    /// Calls without ids, where none are given.
-    fn calls(self, calls: &[(&str, &str)], ids: Option<&str>) -> Reply {
-        let call = |(at, (name, arguments)): (usize, &(&str, &str))| {
-            let mut call = match self.0 {
-                Dialect::OpenaiChat => {
-                    json!({"type": "function", "function": {"name": name, "arguments": arguments}})
-                }
-                Dialect::AnthropicMessages => {
-                    let input: Value = serde_json::from_str(arguments).unwrap();
-                    json!({"type": "tool_use", "name": name, "input": input})
-                }
-                Dialect::OpenaiResponses => {
-                    json!({"type": "function_call", "name": name, "arguments": arguments})
-                }
-            };
-            let id = match self.0 {
-                Dialect::OpenaiChat | Dialect::AnthropicMessages => "id",
-                Dialect::OpenaiResponses => "call_id",
-            };
-            if let Some(ids) = ids {
-                call[id] = json!(format!("{ids}{at}"));
-            }
-            call
-        };
-        let calls: Vec<Value> = calls.iter().enumerate().map(call).collect();
-        let body = match self.0 {
-            Dialect::OpenaiChat => json!({"choices": [{"message": {
-                "role": "assistant", "content": null, "tool_calls": calls}}]}),
-            Dialect::AnthropicMessages => json!({"content": calls}),
-            Dialect::OpenaiResponses => json!({"output": calls}),
-        };
-        Reply::decode(self.0, body.to_string().into_bytes()).unwrap()
-    }
-
-    fn says(self, text: &str) -> Reply {
-        let body = match self.0 {
-            Dialect::OpenaiChat => {
-                json!({"choices": [{"message": {"role": "assistant", "content": text}}]})
-            }
-            Dialect::AnthropicMessages => json!({"content": [{"type": "text", "text": text}]}),
-            Dialect::OpenaiResponses => json!({"output": [{"type": "message",
-                "role": "assistant", "content": [{"type": "output_text", "text": text}]}]}),
-        };
-        Reply::decode(self.0, body.to_string().into_bytes()).unwrap()
-    }
-
-    /// What of an answer the runner sends back.
-    fn stored(self, body: &Value) -> Vec<Value> {
-        match self.0 {
-            Dialect::OpenaiChat => vec![body["choices"][0]["message"].clone()],
-            Dialect::AnthropicMessages => {
-                vec![json!({"role": "assistant", "content": body["content"]})]
-            }
-            Dialect::OpenaiResponses => body["output"].as_array().unwrap().clone(),
-        }
-    }
+fn says(wire: Wire, text: &str) -> Reply {
+    wire.reply(&Said {
+        text: text.to_string(),
+        ..Said::default()
+    })
 }
 
 /// Every object in it, outermost first.
@@ -129,17 +72,17 @@ const SET: (&str, &str) = ("pond__set", r#"{"at":3}"#);
 
 #[test]
 fn a_call_without_an_id_gets_one_that_no_other_call_of_the_conversation_has() {
-    for wire in WIRES {
+    for wire in Wire::all() {
         let first = vec![json!({"role": "user", "content": "a"})];
         let turn = |history: &[Value], store: &Continuity| {
-            let mut config = config(wire.request(history), policy());
+            let mut config = config(request(wire, history), policy());
             config.insertions = store
                 .insertions(&config.request, &config.presented)
                 .unwrap();
             let replies = vec![
-                wire.calls(&[LOOK, FEED], None),
-                wire.calls(&[SET], None),
-                wire.says("done"),
+                calls(wire, &[LOOK, FEED], None),
+                calls(wire, &[SET], None),
+                says(wire, "done"),
             ];
             run(config, replies, |_| responded(200, "1"))
         };
@@ -173,9 +116,9 @@ fn a_call_without_an_id_gets_one_that_no_other_call_of_the_conversation_has() {
 
 #[test]
 fn an_id_of_the_server_s_own_stays() {
-    for wire in WIRES {
-        let replies = vec![wire.calls(&[LOOK, FEED], Some("own")), wire.says("done")];
-        let run = run(config(wire.request(&[]), policy()), replies, |_| {
+    for wire in Wire::all() {
+        let replies = vec![calls(wire, &[LOOK, FEED], Some("own")), says(wire, "done")];
+        let run = run(config(request(wire, &[]), policy()), replies, |_| {
             responded(200, "1")
         });
         let (calls, results) = ids(run.bodies.last().unwrap());
@@ -262,12 +205,12 @@ proptest! {
     /// Whatever two services answer, the two requests that follow differ in that one string.
     #[test]
     fn a_result_changes_its_own_string_alone(one in outcome(), other in outcome()) {
-        for wire in WIRES {
+        for wire in Wire::all() {
             let next = |outcome: &Outcome| {
                 let said = HashMap::from([("pond.feed", outcome.tool())]);
-                let replies = vec![wire.calls(&[LOOK, FEED, SET], Some("own")), wire.says("done")];
+                let replies = vec![calls(wire, &[LOOK, FEED, SET], Some("own")), says(wire, "done")];
                 let user = [json!({"role": "user", "content": "a"})];
-                let mut run = run(config(wire.request(&user), policy()), replies, |call| {
+                let mut run = run(config(request(wire, &user), policy()), replies, |call| {
                     said.get(call.name()).cloned().unwrap_or_else(|| responded(200, "1"))
                 });
                 run.bodies.pop().unwrap()

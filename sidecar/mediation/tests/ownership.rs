@@ -1,4 +1,5 @@
-//! Who executes what: every order of owners, and what holds for any script.
+//! Who executes what: every order of owners, and what holds for any script. In every dialect,
+//! whole and streamed: `live.rs`.
 #![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
@@ -7,9 +8,8 @@ use std::collections::HashSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 use support::*;
-use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::Policy;
 use toolcrib_mediation::*;
 
@@ -81,64 +81,6 @@ fn every_ownership_string_up_to_length_six() {
                 .map(|at| if bits >> at & 1 == 1 { 'm' } else { 'r' })
                 .collect();
             assert_eq!(observed(&owners), reference(&owners), "{owners}");
-        }
-    }
-}
-
-/// The same table in Anthropic's dialect: executed calls, model calls, shown calls.
-fn observed_in_messages(owners: &str) -> (usize, usize, usize) {
-    let body = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
-        "tools": [{"name": "shell", "input_schema": {}}]});
-    let dialect = Dialect::AnthropicMessages;
-    let request = Request::decode(dialect, body.to_string().into_bytes()).unwrap();
-    let reply = |blocks: Vec<Value>| {
-        let body = json!({"type": "message", "role": "assistant", "content": blocks,
-            "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}});
-        Reply::decode(dialect, body.to_string().into_bytes()).unwrap()
-    };
-    let calls = owners.chars().enumerate().map(|(at, owner)| {
-        let name = if owner == 'm' { "pond__feed" } else { "shell" };
-        json!({"type": "tool_use", "id": format!("c{at}"), "name": name, "input": {"at": at}})
-    });
-    let first = reply(calls.collect());
-    let run = run(
-        config(request, policy()),
-        vec![first, reply(vec![json!({"type": "text", "text": "end"})])],
-        |_| responded(200, "{}"),
-    );
-    let answer = run.body();
-    let shown = answer["content"].as_array().unwrap();
-    assert!(!answer.to_string().contains("pond__"));
-    // Each hidden call has its result, right behind it.
-    for pair in run.bodies.last().unwrap()["messages"].as_array().unwrap()[1..].chunks(2) {
-        let ids = |message: &Value, key: &str| -> Vec<Value> {
-            let blocks = message["content"].as_array().unwrap();
-            blocks.iter().map(|block| block[key].clone()).collect()
-        };
-        assert_eq!(ids(&pair[0], "id"), ids(&pair[1], "tool_use_id"));
-    }
-    let shown = shown
-        .iter()
-        .filter(|block| block["type"] == "tool_use")
-        .count();
-    (run.groups.len(), run.bodies.len(), shown)
-}
-
-#[test]
-fn every_ownership_string_up_to_length_six_in_messages() {
-    for length in 0..=6u32 {
-        for bits in 0..1u32 << length {
-            let owners: String = (0..length)
-                .map(|at| if bits >> at & 1 == 1 { 'm' } else { 'r' })
-                .collect();
-            let managed = owners.chars().filter(|owner| *owner == 'm').count();
-            let wanted = match reference(&owners) {
-                "no calls" => (0, 1, 0),
-                "runner" => (0, 1, owners.len()),
-                "interleaved" => (0, 2, 0),
-                _ => (managed, 2, 0),
-            };
-            assert_eq!(observed_in_messages(&owners), wanted, "{owners}");
         }
     }
 }

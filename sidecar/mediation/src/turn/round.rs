@@ -298,6 +298,13 @@ impl Round {
             .any(|slot| matches!(slot.state, SlotState::Running(_)))
     }
 
+    /// Whether a call is still to be made.
+    pub(super) fn waits(&self) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| matches!(slot.state, SlotState::Waiting(_)))
+    }
+
     /// Ends what has no result yet.
     pub(super) fn cut_short(&mut self, code: ResultCode) {
         for slot in &mut self.slots {

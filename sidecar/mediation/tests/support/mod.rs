@@ -1,8 +1,10 @@
 //! A pond of tools, a scripted model, and the drive loop.
 #![allow(dead_code, reason = "each test binary uses its part of it")]
 
+pub mod wire;
+
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -42,7 +44,10 @@ pub fn tools() -> ToolsFile {
 }
 
 pub fn authority() -> Authority {
-    Authority::new(Arc::new(Catalog::load(&tools(), Tier::Elevated)), None)
+    // Once: its schemas are compiled, and properties run thousands of turns.
+    static CATALOG: LazyLock<Arc<Catalog>> =
+        LazyLock::new(|| Arc::new(Catalog::load(&tools(), Tier::Elevated)));
+    Authority::new(CATALOG.clone(), None)
 }
 
 pub fn policy() -> Policy {

@@ -1,0 +1,498 @@
+//! Whole turns as files. `scripts/<case>.yaml` says what the runner, the model and the
+//! services do, in no dialect's words; `scripts/<case>.<dialect>.txt` is what came of it:
+//! each request as the model gets it, each call as it is dispatched, each byte for the
+//! runner, the record. What is dispatched and recorded is the same in every dialect.
+//!
+//! A case is a file. After a wanted change: `TOOLCRIB_UPDATE_CASES=1 cargo test -p
+//! toolcrib-mediation --test scripts`, then read the diff.
+#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![allow(clippy::disallowed_methods, reason = "case files are read here")]
+
+mod support;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use support::wire::{Said, SaidCall, Wire};
+use support::{config, responded};
+use toolcrib_dialect::{MAX_REPLY, SseParser, answer};
+use toolcrib_manifest::{Policy, Streaming};
+use toolcrib_mediation::*;
+
+/// A conversation with the tools of the pond (`support::tools`).
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Script {
+    #[serde(default)]
+    policy: PolicyEdit,
+    #[serde(default)]
+    live: bool,
+    /// The runner asks for streams.
+    #[serde(default)]
+    stream: bool,
+    /// The runner's own.
+    #[serde(default)]
+    tools: Vec<String>,
+    /// Where not every dialect can say it.
+    dialects: Option<Vec<String>>,
+    turns: Vec<ScriptTurn>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyEdit {
+    max_rounds: Option<u32>,
+    max_tool_result_bytes: Option<u64>,
+    total_timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptTurn {
+    /// What the runner adds to what it has.
+    says: Vec<RunnerSays>,
+    tool_choice: Option<Choice>,
+    model: Vec<ModelSays>,
+    /// By tool, in the order of its calls; the last one again and again.
+    #[serde(default)]
+    services: BTreeMap<String, VecDeque<ServiceSays>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum RunnerSays {
+    User(String),
+    Result { call: String, text: String },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Choice {
+    Required,
+    Named(String),
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ModelSays {
+    text: String,
+    calls: Vec<ModelCalls>,
+    cut_short: bool,
+    /// In place of a reply.
+    fails: Option<Failure>,
+    /// What the turn's clock shows when it comes.
+    at_ms: u64,
+    /// Keepalives fall due before it comes.
+    slow: bool,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelCalls {
+    id: Option<String>,
+    name: String,
+    #[serde(default)]
+    arguments: Value,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Failure {
+    Status(u16),
+    Unreachable,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ServiceSays {
+    Answers {
+        status: u16,
+        body: String,
+    },
+    TimesOut,
+    Unreachable,
+    /// Authority is gone by the time of the dispatch.
+    Withdrawn,
+    /// The runner hangs up while it runs.
+    RunnerGone,
+}
+
+/// What came of a case in one dialect.
+struct Transcript {
+    text: String,
+    /// What no dialect may change.
+    common: Vec<String>,
+}
+
+#[test]
+fn scripts() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    let files = fs::read_dir(&root).unwrap().map(|it| it.unwrap().path());
+    let mut scripts: Vec<PathBuf> = files
+        .filter(|path| path.extension().is_some_and(|it| it == "yaml"))
+        .collect();
+    scripts.sort();
+    assert!(scripts.len() >= 20, "only {} scripts", scripts.len());
+    for path in scripts {
+        check(&path);
+    }
+}
+
+fn check(path: &Path) {
+    let text = fs::read_to_string(path).unwrap();
+    // By way of JSON, whose variants are maps of one key and not YAML's tags.
+    let script: Script = serde_yaml::from_str::<Value>(&text)
+        .map_err(|error| error.to_string())
+        .and_then(|it| serde_json::from_value(it).map_err(|error| error.to_string()))
+        .unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let mut common: Option<Vec<String>> = None;
+    for wire in Wire::all() {
+        let name = wire.0.name();
+        let said = script.dialects.as_ref();
+        if said.is_some_and(|dialects| dialects.iter().all(|it| it != name)) {
+            continue;
+        }
+        let transcript = play(wire, &script);
+        expect(
+            &path.with_extension(format!("{name}.txt")),
+            &transcript.text,
+        );
+        let first = common.get_or_insert_with(|| transcript.common.clone());
+        assert_eq!(&transcript.common, first, "{path:?} in {name}");
+    }
+}
+
+fn expect(path: &Path, got: &str) {
+    if std::env::var("TOOLCRIB_UPDATE_CASES").is_ok() {
+        fs::write(path, got).unwrap();
+        return;
+    }
+    let wanted = fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(got, wanted, "{path:?}");
+}
+
+fn play(wire: Wire, script: &Script) -> Transcript {
+    let mut store = Continuity::new(1 << 20);
+    let mut history: Vec<Value> = Vec::new();
+    let mut transcript = Transcript {
+        text: String::new(),
+        common: Vec::new(),
+    };
+    for (at, turn) in script.turns.iter().enumerate() {
+        history.extend(turn.says.iter().map(|said| match said {
+            RunnerSays::User(text) => json!({"role": "user", "content": text}),
+            RunnerSays::Result { call, text } => wire.result(call, text),
+        }));
+        let tools: Vec<&str> = script.tools.iter().map(String::as_str).collect();
+        let mut body = wire.body(&history, &tools);
+        if script.stream {
+            body = wire.streamed(body);
+        }
+        match &turn.tool_choice {
+            None => {}
+            Some(Choice::Required) => body["tool_choice"] = wire.forced(None),
+            Some(Choice::Named(name)) => body["tool_choice"] = wire.forced(Some(name)),
+        }
+        writeln!(transcript.text, "turn {}", at + 1).unwrap();
+        let mut playing = Playing {
+            wire,
+            script: turn,
+            services: turn.services.clone(),
+            number: format!("{}", at + 1),
+            transcript: &mut transcript,
+            sent: Vec::new(),
+            seen: Vec::new(),
+        };
+        let answer = playing.run(script, &body, &store);
+        let mut sent = playing.sent;
+        transcript.ends(&answer, &sent);
+        if let Some(hidden) = answer.hidden {
+            store.remember(hidden);
+        }
+        if let Some(response) = answer.response.filter(|it| it.status == 200) {
+            sent.extend(response.body);
+            let whole = wire.whole(&response.content_type, &sent);
+            history.extend(wire.stored(&whole));
+        }
+    }
+    transcript
+}
+
+struct Playing<'t> {
+    wire: Wire,
+    script: &'t ScriptTurn,
+    services: BTreeMap<String, VecDeque<ServiceSays>>,
+    /// Of the turn; makes ids its own.
+    number: String,
+    transcript: &'t mut Transcript,
+    /// Every byte for the runner.
+    sent: Vec<u8>,
+    /// Items that the model has seen in this turn.
+    seen: Vec<Value>,
+}
+
+impl Playing<'_> {
+    fn run(&mut self, script: &Script, body: &Value, store: &Continuity) -> Answer {
+        let request = self.wire.decode(body);
+        let mut config = config(request, policy(&script.policy));
+        if script.live {
+            config.streaming = Streaming::Live;
+        }
+        config.insertions = store
+            .insertions(&config.request, &config.presented)
+            .unwrap();
+        let (mut turn, mut effects) = match Turn::start(config) {
+            Ok(started) => started,
+            Err(error) => return refused(self.wire, &error),
+        };
+        let mut replies = self.script.model.iter().enumerate();
+        let mut now = Duration::ZERO;
+        while !effects.is_empty() {
+            let mut events = Vec::new();
+            for effect in std::mem::take(&mut effects) {
+                match effect {
+                    Effect::CallModel(call) => {
+                        let body = turn.request_body("otter-1").unwrap();
+                        self.model_is_asked(call, &body);
+                        let (at, says) = replies.next().expect("the model has no more to say");
+                        now = now.max(Duration::from_millis(says.at_ms));
+                        events.extend(self.model_says(call, at, says, &turn));
+                    }
+                    Effect::CallTools(calls) => events.extend(self.services_say(&calls)),
+                    Effect::Emit(bytes) => self.runner_gets(&bytes),
+                    Effect::Answer(answer) => return *answer,
+                }
+            }
+            for event in events {
+                effects.extend(turn.step(now, event));
+            }
+        }
+        panic!("the turn waits for nothing");
+    }
+
+    fn line(&mut self, line: &str) {
+        writeln!(self.transcript.text, "{line}").unwrap();
+    }
+
+    fn model_is_asked(&mut self, call: ModelCall, body: &[u8]) {
+        let mut body: Value = serde_json::from_slice(body).unwrap();
+        let members = body.as_object_mut().unwrap();
+        let items = members.remove(self.wire.history()).unwrap();
+        let names: Vec<String> = members
+            .get_mut("tools")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+            .map(|tool| tool.pointer("/function/name").unwrap_or(&tool["name"]))
+            .map(|name| name.as_str().unwrap().to_string())
+            .collect();
+        members.insert("tools".to_string(), json!(names.join(" ")));
+        let streamed = if call.streamed { ", streamed" } else { "" };
+        self.line(&format!(
+            "model is asked ({:?}{streamed})\n  {body}",
+            call.purpose
+        ));
+        let items = items.as_array().unwrap().clone();
+        let known = self.seen.len();
+        assert_eq!(items[..known], self.seen, "the conversation only grows");
+        if known > 0 {
+            self.line(&format!("  … {known} as before"));
+        }
+        for item in &items[known..] {
+            self.line(&format!("  {item}"));
+        }
+        self.seen = items;
+    }
+
+    fn model_says(
+        &mut self,
+        call: ModelCall,
+        at: usize,
+        says: &ModelSays,
+        turn: &Turn,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        if says.slow {
+            events.push(Event::KeepaliveDue);
+        }
+        let reply = match &says.fails {
+            Some(failure) => {
+                events.push(Event::ModelFailed(failure.event()));
+                return events;
+            }
+            None => self.wire.reply(&self.said(at, says)),
+        };
+        if !call.streamed {
+            events.push(Event::Replied(reply));
+            return events;
+        }
+        // As the provider streams it: the same words in the dialect's frames.
+        let body = answer(turn.request(), &reply, None).unwrap().body;
+        let said = SseParser::new(MAX_REPLY).push(&body).unwrap();
+        events.extend(said.into_iter().map(|event| Event::Streamed(vec![event])));
+        events.push(Event::StreamEnded);
+        events
+    }
+
+    fn said(&self, at: usize, says: &ModelSays) -> Said {
+        let number = format!("{}_{}", self.number, at + 1);
+        let calls = says.calls.iter().enumerate().map(|(place, call)| SaidCall {
+            id: Some(call.id.clone().unwrap_or(format!("c{number}_{place}"))),
+            name: call.name.clone(),
+            arguments: match &call.arguments {
+                Value::Null => "{}".to_string(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            },
+        });
+        Said {
+            id: format!("r{number}"),
+            text: says.text.clone(),
+            calls: calls.collect(),
+            cut_short: says.cut_short,
+        }
+    }
+
+    fn services_say(&mut self, calls: &[ManagedCall]) -> Vec<Event> {
+        let together = if calls.len() > 1 { "together" } else { "alone" };
+        let mut events = Vec::new();
+        for call in calls {
+            let said = format!("{} {} ({together})", call.name(), call.arguments().get());
+            self.line(&format!("service is called\n  {said}"));
+            self.transcript.common.push(said);
+            let queue = self.services.get_mut(call.name());
+            let queue = queue.unwrap_or_else(|| panic!("nobody answers {}", call.name()));
+            let says = match queue.len() {
+                0 | 1 => queue.front().cloned(),
+                _ => queue.pop_front(),
+            };
+            let outcome = match says.expect("the service has an answer") {
+                ServiceSays::Answers { status, body } => responded(status, &body),
+                ServiceSays::TimesOut => ToolOutcome::Failed(ToolFailure::timeout(call.name())),
+                ServiceSays::Unreachable => {
+                    ToolOutcome::Failed(ToolFailure::unreachable(call.name()))
+                }
+                ServiceSays::Withdrawn => Denied::Withdrawn {
+                    tool: call.name().to_string(),
+                }
+                .into(),
+                ServiceSays::RunnerGone => {
+                    events.push(Event::RunnerGone);
+                    continue;
+                }
+            };
+            events.push(Event::ToolFinished {
+                call: call.id(),
+                outcome,
+                latency: Duration::from_millis(7),
+            });
+        }
+        events
+    }
+
+    fn runner_gets(&mut self, bytes: &[u8]) {
+        self.line("runner hears");
+        self.transcript.frames(bytes);
+        self.sent.extend(bytes);
+    }
+}
+
+impl Failure {
+    fn event(&self) -> ModelFailure {
+        match self {
+            Failure::Status(status) => ModelFailure::Http {
+                status: *status,
+                content_type: "text/plain".to_string(),
+                body: b"the provider's own words".to_vec(),
+                retry_after: Some("7".to_string()),
+            },
+            Failure::Unreachable => ModelFailure::Unreachable {
+                message: "no candidate answered".to_string(),
+            },
+        }
+    }
+}
+
+impl Transcript {
+    fn frames(&mut self, bytes: &[u8]) {
+        let text = std::str::from_utf8(bytes).unwrap();
+        // A stream's frames hold nothing of a managed tool, whatever the runner asked.
+        assert!(!text.contains("pond__"), "{text}");
+        for line in text.lines() {
+            writeln!(self.text, "{}", format!("  {line}").trim_end()).unwrap();
+        }
+    }
+
+    fn ends(&mut self, answer: &Answer, sent: &[u8]) {
+        match &answer.response {
+            None => self.text.push_str("runner is gone\n"),
+            Some(response) => {
+                let began = if sent.is_empty() { "" } else { ", begun above" };
+                let after = response.retry_after.as_ref();
+                let after = after.map_or(String::new(), |it| format!(", Retry-After {it}"));
+                let Response {
+                    status,
+                    content_type,
+                    ..
+                } = response;
+                writeln!(
+                    self.text,
+                    "runner gets {status} {content_type}{after}{began}"
+                )
+                .unwrap();
+                self.frames(&response.body);
+            }
+        }
+        let mut record = serde_json::to_value(&answer.record).unwrap();
+        let rounds = record.as_object_mut().unwrap().remove("tool_trace");
+        let mut lines = vec![format!("record {record}")];
+        for round in rounds.iter().filter_map(Value::as_array).flatten() {
+            let usage = &round["round_usage"];
+            lines.push(format!("  round {} {usage}", round["round"]));
+            let calls = round["tool_calls"].as_array().unwrap();
+            lines.extend(calls.iter().map(|call| format!("    {call}")));
+        }
+        for line in lines {
+            writeln!(self.text, "{line}").unwrap();
+            self.common.push(line);
+        }
+    }
+}
+
+/// The answer to a request that no turn is made of.
+fn refused(wire: Wire, error: &RunnerError) -> Answer {
+    Answer {
+        response: Some(Response {
+            status: error.status(),
+            content_type: "application/json".to_string(),
+            retry_after: None,
+            body: error.body(wire.0),
+            error: Some(error.code),
+        }),
+        record: TurnRecord {
+            status: RecordStatus::Error,
+            error: Some(error.code.name()),
+            usage: TraceUsage::default(),
+            tool_trace: Vec::new(),
+            interventions: Vec::new(),
+        },
+        hidden: None,
+    }
+}
+
+fn policy(edit: &PolicyEdit) -> Policy {
+    let usual = support::policy();
+    Policy {
+        max_rounds: edit.max_rounds.unwrap_or(usual.max_rounds),
+        max_tool_result_bytes: edit
+            .max_tool_result_bytes
+            .unwrap_or(usual.max_tool_result_bytes),
+        total_timeout_ms: edit.total_timeout_ms.unwrap_or(usual.total_timeout_ms),
+        ..usual
+    }
+}
