@@ -3,6 +3,7 @@
 //! Invariant: what is returned is linked statically; a dynamic program would start on the
 //! builder's machine and nowhere else.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,28 +20,19 @@ const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Builds with Cargo, whose messages go to this process's standard error. Returns the
 /// programs' paths in the order of asking.
+///
+/// One package at a time: what Cargo builds together shares the features of its
+/// dependencies, and the mediator would carry the controller's (2.5 MB of them).
 pub fn cargo_build_static(home: &Home, programs: &[Program]) -> Result<Vec<PathBuf>> {
-    if programs.is_empty() {
-        return Ok(Vec::new());
-    }
     // A folder of its own: other flags in the workspace's would rebuild all of it each time.
     let target = home.join("target-image");
-    let mut cargo = Command::new("cargo");
-    cargo
-        .current_dir(WORKSPACE)
-        .args(["build", "--profile", "image", "--target", TARGET])
-        .env("CARGO_TARGET_DIR", &target)
-        // Cargo gives these to a program it runs (`cargo run`, `cargo test`), and they would
-        // win over ours.
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .stdin(Stdio::null());
-    for program in programs {
-        cargo.args(["--package", program.package, "--bin", program.binary]);
-    }
-    let status = cargo.status().context("start cargo")?;
-    if !status.success() {
-        bail!("cargo build of the images' programs ended with {status}");
+    let packages: BTreeSet<&str> = programs.iter().map(|program| program.package).collect();
+    for package in packages {
+        let binaries = programs
+            .iter()
+            .filter(|program| program.package == package)
+            .map(|program| program.binary);
+        cargo_build(&target, package, binaries)?;
     }
     programs
         .iter()
@@ -50,6 +42,30 @@ pub fn cargo_build_static(home: &Home, programs: &[Program]) -> Result<Vec<PathB
             Ok(path)
         })
         .collect()
+}
+
+fn cargo_build<'a>(
+    target: &Path,
+    package: &str,
+    binaries: impl Iterator<Item = &'a str>,
+) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(WORKSPACE)
+        .args(["build", "--profile", "image", "--target", TARGET])
+        .args(["--package", package])
+        .args(binaries.flat_map(|binary| ["--bin", binary]))
+        .env("CARGO_TARGET_DIR", target)
+        // Cargo gives these to a program it runs (`cargo run`, `cargo test`), and they would
+        // win over ours.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .stdin(Stdio::null());
+    let status = cargo.status().context("start cargo")?;
+    if !status.success() {
+        bail!("cargo build of {package} ended with {status}");
+    }
+    Ok(())
 }
 
 /// Reads the ELF program headers: a `PT_INTERP` names the loader of a dynamic program.
