@@ -88,6 +88,8 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--secure-port={API_PORT}"),
                 format!("--service-cluster-ip-range={SERVICE_RANGE}"),
                 "--authorization-mode=Node,RBAC".into(),
+                // As nearly every cluster: what refuses privileged pods here is a policy.
+                "--allow-privileged=true".into(),
                 "--enable-admission-plugins=NodeRestriction".into(),
                 format!("--client-ca-file={}", pki("ca.crt")),
                 format!("--tls-cert-file={}", pki("apiserver.crt")),

@@ -13,9 +13,10 @@
 //! API server asks again.
 //!
 //! In reading order: [`refusal`] (what cannot be injected), [`mediator`] (our container and
-//! volumes), [`runner`] (what an app container gets), [`edits`] (the patch).
+//! volumes), [`invariants`] (what must hold of it later), [`runner`] (what an app container gets), [`edits`] (the patch).
 
 mod edits;
+mod invariants;
 mod mediator;
 mod refusal;
 mod runner;
@@ -24,6 +25,7 @@ use json_patch::Patch;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use toolcrib_crds::Agent;
 
+pub use invariants::{Invariants, invariants};
 pub use refusal::Refusal;
 
 use crate::names;

@@ -126,6 +126,44 @@ pub fn anthropic_base_url() -> String {
     format!("http://127.0.0.1:{LISTEN_PORT}")
 }
 
+/// What a variable on the mediator may not begin with: flags of ours, the loader, trust.
+pub const REFUSED_VARIABLE_PREFIXES: [&str; 3] = ["TOOLCRIB_", "LD_", "SSL_"];
+/// And what it may not be called: the C library looks names up by these, which is what
+/// `dnsConfig.searches` and `hostAliases` are refused for.
+pub const REFUSED_VARIABLES: [&str; 5] = [
+    "GLIBC_TUNABLES",
+    "HOSTALIASES",
+    "LOCALDOMAIN",
+    "RESOLV_HOST_CONF",
+    "RES_OPTIONS",
+];
+
+/// Capabilities that no container of an agent's pod may be given: to read or steer the pod's
+/// network, its processes or the node.
+pub const REFUSED_CAPABILITIES: [&str; 10] = [
+    "ALL",
+    "BPF",
+    "DAC_READ_SEARCH",
+    "NET_ADMIN",
+    "NET_RAW",
+    "PERFMON",
+    "SYS_ADMIN",
+    "SYS_MODULE",
+    "SYS_PTRACE",
+    "SYS_RAWIO",
+];
+/// The one of them that container runtimes give without being asked.
+pub const DROPPED_CAPABILITY: &str = "NET_RAW";
+
+/// Where other webhooks mount what they give to every container. Elsewhere a mount could
+/// replace the mediator's program, or what it resolves names and trusts hosts by.
+pub const FOREIGN_MOUNT_PREFIXES: [&str; 4] = [
+    "/var/run/secrets/",
+    "/run/secrets/",
+    "/vault/",
+    "/var/run/datadog",
+];
+
 /// Init containers of meshes, after which the mediator goes (a closed list: an open one
 /// would let a pod author run something before the mediator by its name).
 pub const MESH_INIT_CONTAINERS: [&str; 8] = [
@@ -142,6 +180,9 @@ pub const MESH_INIT_CONTAINERS: [&str; 8] = [
 /// Those of them that redirect the pod's traffic, run once and end. They keep the network's
 /// capabilities, which everybody else is refused.
 pub const MESH_SETUP_CONTAINERS: [&str; 3] = ["istio-init", "linkerd-init", "kuma-init"];
+
+/// What those may be given of [`REFUSED_CAPABILITIES`].
+pub const MESH_SETUP_CAPABILITIES: [&str; 2] = ["NET_ADMIN", "NET_RAW"];
 
 /// App containers that other injectors add; they get none of the runner's environment.
 pub const SIDECAR_CONTAINERS: [&str; 5] = [

@@ -1,7 +1,5 @@
 //! Our container and our volumes.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
     EnvVarSource, ExecAction, ObjectFieldSelector, PodSpec, Probe, ProjectedVolumeSource,
@@ -10,20 +8,13 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::InjectConfig;
 use super::edits::{Edits, at};
 use super::refusal::{Refusal, Slot, is_known};
+use super::{InjectConfig, invariants};
 use crate::names;
 
 /// Value of the annotation on injected pods; goes up when their shape changes.
 pub(super) const INJECTION_VERSION: &str = "1";
-
-/// The program in the mediator's image. Probes need its path: exec has no entrypoint.
-const PROGRAM: &str = "/toolcrib-sidecar";
-
-/// Environment variable with the pod's name, from where `--pod` takes it. Not `TOOLCRIB_*`:
-/// no such variable is allowed on the mediator, since each mirrors a flag.
-const POD_VARIABLE: &str = "POD_NAME";
 
 /// How long a link token lives; the kubelet renews it at four fifths.
 const LINK_TOKEN_SECONDS: i64 = 3600;
@@ -75,7 +66,7 @@ pub(super) fn add_container(
     {
         None => edits.insert(place, spec.init_containers.is_some(), after_mesh, wanted),
         Some(index) => {
-            check_container(&init[index], &wanted)?;
+            invariants::check(&init[index])?;
             if index < after_mesh {
                 // Taking it out shifts the mesh's last container down by one.
                 edits.shift(place, index, after_mesh - 1);
@@ -187,12 +178,6 @@ fn same_source(found: &Volume, ours: &Volume) -> bool {
 }
 
 fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
-    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
-        name: name.to_string(),
-        mount_path: path.to_string(),
-        read_only: Some(read_only),
-        ..VolumeMount::default()
-    };
     Container {
         name: names::MEDIATOR_CONTAINER.to_string(),
         image: Some(config.image.clone()),
@@ -204,11 +189,11 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
         restart_policy: Some("Always".to_string()),
         args: Some(arguments(config)),
         env: Some(vec![EnvVar {
-            name: POD_VARIABLE.to_string(),
+            name: invariants::POD_VARIABLE.to_string(),
             value_from: Some(EnvVarSource {
                 field_ref: Some(ObjectFieldSelector {
                     api_version: Some("v1".to_string()),
-                    field_path: "metadata.name".to_string(),
+                    field_path: invariants::POD_FIELD.to_string(),
                 }),
                 ..EnvVarSource::default()
             }),
@@ -222,19 +207,24 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
             }]
         }),
         resources: (config.resources != Default::default()).then(|| config.resources.clone()),
-        volume_mounts: Some(vec![
-            mount(names::CONFIG_VOLUME, names::CONFIG_DIR, true),
-            mount(names::HISTORY_VOLUME, names::HISTORY_DIR, false),
-            mount(names::LINK_VOLUME, names::LINK_TOKEN_DIR, true),
-            mount(names::NO_API_TOKEN_VOLUME, names::API_TOKEN_DIR, true),
-        ]),
+        volume_mounts: Some(
+            invariants::MOUNTS
+                .into_iter()
+                .map(|(volume, path)| VolumeMount {
+                    name: volume.to_string(),
+                    mount_path: path.to_string(),
+                    read_only: Some(volume != names::HISTORY_VOLUME),
+                    ..VolumeMount::default()
+                })
+                .collect(),
+        ),
         // The kubelet starts the runner's containers when this succeeds. A mediator that
         // found no files ends and is started again, which is what makes the kubelet look.
         startup_probe: Some(Probe {
             period_seconds: Some(1),
             timeout_seconds: Some(3),
             failure_threshold: Some(60),
-            ..probe("--ready")
+            ..probe(invariants::READY)
         }),
         // An exec probe starts a process in the node's runtime, about a tenth of a second of
         // CPU each: seldom, since both answers change seldom.
@@ -242,13 +232,13 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
             period_seconds: Some(10),
             timeout_seconds: Some(3),
             failure_threshold: Some(2),
-            ..probe("--ready")
+            ..probe(invariants::READY)
         }),
         liveness_probe: Some(Probe {
             period_seconds: Some(30),
             timeout_seconds: Some(5),
             failure_threshold: Some(3),
-            ..probe("--live")
+            ..probe(invariants::LIVE)
         }),
         security_context: Some(security_context(spec)),
         // Its one clear line on stderr is what `kubectl describe` shows.
@@ -259,15 +249,8 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
 
 /// All of them, so that no variable which another webhook may set has a say.
 fn arguments(config: &InjectConfig) -> Vec<String> {
-    let mut arguments = vec![
-        format!("--config-dir={}", names::CONFIG_DIR),
-        format!("--listen=127.0.0.1:{}", names::LISTEN_PORT),
-        format!("--admin-listen=127.0.0.1:{}", names::ADMIN_PORT),
-        format!("--history-dir={}", names::HISTORY_DIR),
-        format!("--history-max-bytes={}", config.history_bytes / 2),
-        format!("--link-token-file={}", names::LINK_TOKEN_FILE),
-        format!("--pod=$({POD_VARIABLE})"),
-    ];
+    let mut arguments = invariants::fixed_arguments().to_vec();
+    arguments.push(format!("--history-max-bytes={}", config.history_bytes / 2));
     // Empty says none, whatever OTEL_EXPORTER_OTLP_ENDPOINT another webhook sets.
     let otlp = config.otlp_endpoint.as_deref().unwrap_or_default();
     arguments.push(format!("--otlp-endpoint={otlp}"));
@@ -278,7 +261,7 @@ fn arguments(config: &InjectConfig) -> Vec<String> {
         arguments.push(format!("--keepalive={}ms", keepalive.as_millis()));
     }
     if config.record_bodies {
-        arguments.push("--record-bodies".to_string());
+        arguments.push(invariants::RECORD_BODIES.to_string());
     }
     arguments
 }
@@ -286,12 +269,7 @@ fn arguments(config: &InjectConfig) -> Vec<String> {
 fn probe(question: &str) -> Probe {
     Probe {
         exec: Some(ExecAction {
-            command: Some(vec![
-                PROGRAM.to_string(),
-                "probe".to_string(),
-                question.to_string(),
-                format!("--admin-listen=127.0.0.1:{}", names::ADMIN_PORT),
-            ]),
+            command: Some(invariants::probe_command(question).to_vec()),
         }),
         ..Probe::default()
     }
@@ -319,60 +297,4 @@ fn security_context(spec: &PodSpec) -> SecurityContext {
         }),
         ..SecurityContext::default()
     }
-}
-
-/// What must hold of a mediator that is there already. Not equality: meshes and identity
-/// webhooks add mounts and variables, registry mirrors rewrite images.
-fn check_container(found: &Container, wanted: &Container) -> Result<(), Refusal> {
-    let reserved = |why| Err(Refusal::ReservedContainer { why });
-    if found.restart_policy.as_deref() != Some("Always") {
-        return reserved("has no restartPolicy: Always");
-    }
-    if found
-        .command
-        .as_ref()
-        .is_some_and(|command| !command.is_empty())
-    {
-        return reserved("has a command");
-    }
-    if found.args != wanted.args {
-        return reserved("has other arguments");
-    }
-    for variable in found.env.iter().flatten() {
-        let steers = ["TOOLCRIB_", "LD_", "SSL_"]
-            .iter()
-            .any(|prefix| variable.name.starts_with(prefix));
-        if steers {
-            return reserved("has an environment variable TOOLCRIB_*, LD_* or SSL_*");
-        }
-    }
-    let mounts = by_path(found);
-    for (path, volume) in by_path(wanted) {
-        if mounts.get(path) != Some(&volume) {
-            return reserved("lacks one of its volume mounts");
-        }
-    }
-    let Some(context) = found.security_context.as_ref() else {
-        return reserved("has no securityContext");
-    };
-    let weak = context.privileged == Some(true)
-        || context.allow_privilege_escalation != Some(false)
-        || context.run_as_non_root != Some(true)
-        || context.capabilities.as_ref().is_none_or(|capabilities| {
-            capabilities.add.as_ref().is_some_and(|add| !add.is_empty())
-                || !capabilities.drop.iter().flatten().any(|name| name == "ALL")
-        });
-    if weak {
-        return reserved("has a weaker securityContext");
-    }
-    Ok(())
-}
-
-fn by_path(container: &Container) -> BTreeMap<&str, &str> {
-    container
-        .volume_mounts
-        .iter()
-        .flatten()
-        .map(|mount| (mount.mount_path.as_str(), mount.name.as_str()))
-        .collect()
 }

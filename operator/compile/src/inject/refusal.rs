@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodSpec, Volume};
 use toolcrib_crds::Agent;
 
 use crate::names;
@@ -156,6 +156,9 @@ pub(super) fn check<'a>(pod: &'a Pod, agent: &Agent) -> Result<&'a PodSpec, Refu
     for volume in spec.volumes.iter().flatten() {
         check_volume(volume)?;
     }
+    for secret in spec.image_pull_secrets.iter().flatten() {
+        check_secret(Some(&secret.name), || "spec.imagePullSecrets".to_string())?;
+    }
     for (container, place) in containers(spec) {
         check_container(container, place)?;
     }
@@ -268,21 +271,47 @@ fn check_volume(volume: &Volume) -> Result<(), Refusal> {
             });
         }
     }
+    let local =
+        |secret: &Option<LocalObjectReference>| secret.as_ref().map(|secret| secret.name.clone());
+    // Those of drivers inside Kubernetes are mostly gone, and their fields still there.
     let by_driver = [
         volume
             .csi
             .as_ref()
-            .and_then(|csi| csi.node_publish_secret_ref.as_ref())
-            .map(|secret| secret.name.as_str()),
+            .and_then(|csi| local(&csi.node_publish_secret_ref)),
         volume
             .flex_volume
             .as_ref()
-            .and_then(|flex| flex.secret_ref.as_ref())
-            .map(|secret| secret.name.as_str()),
+            .and_then(|flex| local(&flex.secret_ref)),
+        volume
+            .cephfs
+            .as_ref()
+            .and_then(|ceph| local(&ceph.secret_ref)),
+        volume
+            .cinder
+            .as_ref()
+            .and_then(|cinder| local(&cinder.secret_ref)),
+        volume.rbd.as_ref().and_then(|rbd| local(&rbd.secret_ref)),
+        volume
+            .iscsi
+            .as_ref()
+            .and_then(|iscsi| local(&iscsi.secret_ref)),
+        volume
+            .storageos
+            .as_ref()
+            .and_then(|storage| local(&storage.secret_ref)),
+        volume
+            .scale_io
+            .as_ref()
+            .map(|scale| scale.secret_ref.name.clone()),
+        volume
+            .azure_file
+            .as_ref()
+            .map(|azure| azure.secret_name.clone()),
     ];
     by_driver
         .into_iter()
-        .try_for_each(|secret| check_secret(secret, place))
+        .try_for_each(|secret| check_secret(secret.as_deref(), place))
 }
 
 fn check_container(container: &Container, slot: Slot) -> Result<(), Refusal> {
@@ -333,13 +362,14 @@ fn check_container(container: &Container, slot: Slot) -> Result<(), Refusal> {
             });
         }
     }
-    if redirects(container, slot) {
-        return Ok(());
-    }
-    check_privilege(container)
+    let needed: &[&str] = match redirects(container, slot) {
+        true => &names::MESH_SETUP_CAPABILITIES,
+        false => &[],
+    };
+    check_privilege(container, needed)
 }
 
-fn check_privilege(container: &Container) -> Result<(), Refusal> {
+fn check_privilege(container: &Container, needed: &[&str]) -> Result<(), Refusal> {
     let Some(context) = container.security_context.as_ref() else {
         return Ok(());
     };
@@ -358,7 +388,8 @@ fn check_privilege(container: &Container) -> Result<(), Refusal> {
         .flat_map(|capabilities| capabilities.add.iter().flatten());
     for capability in added {
         let name = bare_capability(capability);
-        if ["ALL", "NET_RAW", "NET_ADMIN", "SYS_PTRACE", "SYS_ADMIN"].contains(&name.as_str()) {
+        let refused_name = names::REFUSED_CAPABILITIES.contains(&name.as_str());
+        if refused_name && !needed.contains(&name.as_str()) {
             return refused(format!("the capability {name}"));
         }
     }
@@ -383,8 +414,15 @@ fn check_secret(name: Option<&str>, place: impl Fn() -> String) -> Result<(), Re
 
 /// Any agent's: pods of one agent have no business with another's either.
 fn is_mediator_secret(name: &str) -> bool {
-    // The place of the agent's name in the pattern is what `names` says it is.
-    let pattern = names::mediator_secret("*");
-    let (before, after) = pattern.split_once('*').unwrap_or((&pattern, ""));
-    name.starts_with(before) && name.ends_with(after)
+    let (before, after) = around_agent(names::mediator_secret);
+    name.starts_with(&before) && name.ends_with(&after)
+}
+
+/// What stands around the agent's name in a name that is made of it.
+pub(super) fn around_agent(name: fn(&str) -> String) -> (String, String) {
+    let pattern = name("*");
+    match pattern.split_once('*') {
+        Some((before, after)) => (before.to_string(), after.to_string()),
+        None => (pattern, String::new()),
+    }
 }

@@ -1,0 +1,131 @@
+//! Every case of the two folders.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde::Deserialize;
+
+use crate::pods::{self, Kind, Place};
+use crate::policies::Guard;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    #[serde(default)]
+    on: On,
+    #[serde(default)]
+    pod: Kind,
+    #[serde(default)]
+    namespace: Place,
+    edit: json_patch::Patch,
+    /// Words that its author reads; none: it passes.
+    says: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum On {
+    /// The edited pod is created.
+    #[default]
+    Create,
+    /// The edit is of the pod that was there before.
+    Update,
+    /// The same, through the subresource for ephemeral containers.
+    Debug,
+}
+
+/// What the API server made of it; nothing is stored.
+async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
+    let pods = guard.pods(&guard.namespace(case.namespace));
+    let dry = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let name = case.pod.name();
+    let patch = Patch::Json::<()>(case.edit.clone());
+    let answer = match case.on {
+        On::Create => {
+            let mut pod = serde_json::to_value(pods::base(case.pod)?)?;
+            json_patch::patch(&mut pod, &case.edit).context("the edit")?;
+            let pod: Pod = serde_json::from_value(pod)?;
+            let dry = PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            };
+            pods.create(&dry, &pod).await
+        }
+        On::Update => pods.patch(name, &dry, &patch).await,
+        On::Debug => {
+            pods.patch_subresource("ephemeralcontainers", name, &dry, &patch)
+                .await
+        }
+    };
+    match answer {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Runs every case of a folder; the failures, all at once.
+async fn run(guard: &Guard, folder: &str) -> Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/guard")
+        .join(folder);
+    let mut files: Vec<_> = std::fs::read_dir(&path)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    files.sort();
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for file in &files {
+        let text = std::fs::read_to_string(file)?;
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            let case = Case::deserialize(document).with_context(|| file.display().to_string())?;
+            count += 1;
+            let said = ask(guard, &case).await.with_context(|| case.name.clone())?;
+            let as_wanted = match (&case.says, &said) {
+                (None, None) => true,
+                (Some(words), Some(said)) => {
+                    said.contains("ValidatingAdmissionPolicy")
+                        && said.contains("toolcrib: ")
+                        && said.contains(words)
+                }
+                (None, Some(_)) | (Some(_), None) => false,
+            };
+            if !as_wanted {
+                failures.push(format!(
+                    "{}: {}\n    wanted: {:?}\n    got:    {said:?}",
+                    file.display(),
+                    case.name,
+                    case.says
+                ));
+            }
+        }
+    }
+    ensure!(count > 0, "no case in {}", path.display());
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_pods_author_may_not_do_is_refused() -> Result<()> {
+    let guard = Guard::open("refused", &[]).await?;
+    run(&guard, "refused").await?;
+    guard.close().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_nobodys_harm_passes() -> Result<()> {
+    let guard = Guard::open("passes", &["guard.allowedMounts={/opt/ca/}"]).await?;
+    run(&guard, "passes").await?;
+    ensure!(
+        guard.type_warnings().await?.is_empty(),
+        "{:?}",
+        guard.type_warnings().await?
+    );
+    guard.close().await
+}

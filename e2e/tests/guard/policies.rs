@@ -1,0 +1,244 @@
+//! The policies in force: rendered by Helm as a user's are, and taken away at the end.
+
+use std::future::Future;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use toolcrib_e2e::cluster::{Cluster, Name};
+
+use crate::pods::{self, IMAGE_REPOSITORY, Kind};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// On namespaces: whose policies bind there.
+const TEST_LABEL: &str = "toolcrib-test";
+
+/// One test's policies and namespaces.
+pub struct Guard {
+    pub client: Client,
+    cluster: Cluster,
+    release: String,
+    rendered: String,
+    namespaces: Vec<String>,
+}
+
+impl Guard {
+    /// Namespaces with the pods that were there before; then the policies.
+    pub async fn open(test: &str, settings: &[&str]) -> Result<Guard> {
+        let cluster = cluster()?;
+        let client = client(&cluster).await?;
+        let release = format!("guard-{test}-{}", std::process::id());
+        let rendered = render(&cluster, &release, settings)?;
+        let mut guard = Guard {
+            client,
+            cluster,
+            release,
+            rendered,
+            namespaces: Vec::new(),
+        };
+        for place in [pods::Place::Pond, pods::Place::Meshed] {
+            let namespace = guard.namespace(place);
+            guard
+                .make_namespace(&namespace, pods::labels(place))
+                .await?;
+            if place == pods::Place::Pond {
+                for kind in Kind::ALL {
+                    pods::stand(&guard.pods(&namespace), kind).await?;
+                }
+            }
+        }
+        guard.kubectl_apply()?;
+        guard.in_force().await?;
+        Ok(guard)
+    }
+
+    /// To ask without any policy.
+    pub async fn client() -> Result<Client> {
+        client(&cluster()?).await
+    }
+
+    pub fn namespace(&self, place: pods::Place) -> String {
+        match place {
+            pods::Place::Pond => format!("{}-pond", self.release),
+            pods::Place::Meshed => format!("{}-mesh", self.release),
+        }
+    }
+
+    pub async fn make_namespace(&mut self, name: &str, mut labels: Value) -> Result<()> {
+        labels[TEST_LABEL] = json!(self.release);
+        let namespace: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
+        Api::<Namespace>::all(self.client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .context("namespace")?;
+        self.namespaces.push(name.to_owned());
+        // No pod gets in before it.
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), name);
+        eventually("the ServiceAccount", || async {
+            Ok(accounts.get_opt("default").await?.is_some().then_some(()))
+        })
+        .await
+    }
+
+    pub fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn kubectl_apply(&self) -> Result<()> {
+        let mut kubectl = self.cluster.kubectl();
+        feed(kubectl.args(["apply", "-f", "-"]), &self.rendered)
+    }
+
+    /// The API server compiles policies in its own time.
+    async fn in_force(&self) -> Result<()> {
+        let pods = self.pods(&self.namespace(pods::Place::Pond));
+        let dry = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        for (probe, words) in [
+            (pods::base(Kind::Bare)?, "no mediator"),
+            (pods::thief()?, "mediator alone"),
+        ] {
+            eventually("the policies are in force", || async {
+                match pods.create(&dry, &probe).await {
+                    Err(kube::Error::Api(status)) if status.message.contains(words) => Ok(Some(())),
+                    Err(kube::Error::Api(status)) if status.code == 403 => bail!(status.message),
+                    Err(error) => Err(error.into()),
+                    Ok(_) => Ok(None),
+                }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// The API server checks expressions against the pod's schema and says what it found.
+    pub async fn type_warnings(&self) -> Result<Vec<String>> {
+        let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        let mut warnings = Vec::new();
+        for part in ["guard", "secrets"] {
+            let name = format!("{}-toolcrib-{part}", self.release);
+            let status = eventually("the policy is type-checked", || async {
+                let policy = api.get(&name).await?;
+                Ok(policy
+                    .status
+                    .filter(|status| status.observed_generation == policy.metadata.generation))
+            })
+            .await?;
+            let checked = status.type_checking.context("type checking")?;
+            for warning in checked.expression_warnings.into_iter().flatten() {
+                warnings.push(format!("{}: {}", warning.field_ref, warning.warning));
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Not run when the test fails: then what is there helps to see why.
+    pub async fn close(self) -> Result<()> {
+        let mut kubectl = self.cluster.kubectl();
+        feed(
+            kubectl.args(["delete", "--wait=false", "-f", "-"]),
+            &self.rendered,
+        )?;
+        let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        for namespace in &self.namespaces {
+            let pods = self.pods(namespace);
+            for pod in pods.list(&Default::default()).await? {
+                let name = pod.metadata.name.context("a name")?;
+                pods.patch(&name, &PatchParams::default(), &unheld).await?;
+            }
+            Api::<Namespace>::all(self.client.clone())
+                .delete(namespace, &DeleteParams::background())
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+fn cluster() -> Result<Cluster> {
+    let name: Name = std::env::var("TOOLCRIB_E2E_CLUSTER")
+        .context("TOOLCRIB_E2E_CLUSTER must name the cluster; ./e2e/run test does it")?
+        .parse()?;
+    Cluster::find(&name)?
+        .with_context(|| format!("cluster {name} is not up: ./e2e/run test brings it up"))
+}
+
+async fn client(cluster: &Cluster) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    Ok(Client::try_from(config)?)
+}
+
+fn render(cluster: &Cluster, release: &str, settings: &[&str]) -> Result<String> {
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/toolcrib");
+    let image = format!("--set=mediator.image.repository={IMAGE_REPOSITORY}");
+    let mut helm = cluster.helm();
+    helm.args(["template", release, chart, &image])
+        .args(["--show-only", "templates/guard.yaml"])
+        .args(settings.iter().map(|setting| format!("--set={setting}")));
+    let output = helm.output()?;
+    ensure!(
+        output.status.success(),
+        "helm template: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut documents = Vec::new();
+    for document in serde_yaml::Deserializer::from_slice(&output.stdout) {
+        let mut object = Value::deserialize(document)?;
+        if object["kind"] == "ValidatingAdmissionPolicyBinding" {
+            // Tests beside this one have pods, too.
+            object["spec"]["matchResources"] =
+                json!({"namespaceSelector": {"matchLabels": {TEST_LABEL: release}}});
+        }
+        documents.push(serde_yaml::to_string(&object)?);
+    }
+    Ok(documents.join("---\n"))
+}
+
+fn feed(command: &mut Command, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    use std::process::Stdio;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    child
+        .stdin
+        .take()
+        .context("stdin")?
+        .write_all(text.as_bytes())?;
+    let output = child.wait_with_output()?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+/// Polls until `look` finds something.
+pub async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<Option<T>>>,
+{
+    let begun = tokio::time::Instant::now();
+    loop {
+        if let Some(found) = look().await? {
+            return Ok(found);
+        }
+        ensure!(begun.elapsed() < DEADLINE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

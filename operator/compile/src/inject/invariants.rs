@@ -1,0 +1,288 @@
+//! What must hold of a mediator, whoever else edited the pod.
+//!
+//! Not equality: meshes and identity webhooks add mounts and variables, registry mirrors
+//! rewrite images, and while an installation is upgraded two of its webhooks may differ in
+//! what it decides. Two hold pods to this: [`check`], when the API server asks again, and the
+//! guard policy of the chart, which reads it as [`Invariants`]
+//! (`charts/toolcrib/guard.json`). Only the guard knows which images, mounts and namespaces
+//! an admin allows.
+
+use k8s_openapi::api::core::v1::{Container, Probe, SecurityContext, VolumeMount};
+use serde::Serialize;
+
+use super::refusal::{Refusal, around_agent};
+use crate::names;
+
+/// The program in the mediator's image. Probes need its path: exec has no entrypoint.
+const PROGRAM: &str = "/toolcrib-sidecar";
+pub(super) const READY: &str = "--ready";
+pub(super) const LIVE: &str = "--live";
+
+/// Environment variable with the pod's name, from where `--pod` takes it. Not `TOOLCRIB_*`:
+/// no such variable is allowed on the mediator, since each mirrors a flag.
+pub(super) const POD_VARIABLE: &str = "POD_NAME";
+pub(super) const POD_FIELD: &str = "metadata.name";
+
+pub(super) const RECORD_BODIES: &str = "--record-bodies";
+
+/// What an installation decides.
+const OPEN_ARGUMENTS: [&str; 5] = [
+    "--history-max-bytes=",
+    "--otlp-endpoint=",
+    "--metrics-port=",
+    "--keepalive=",
+    RECORD_BODIES,
+];
+
+/// Which volume of ours is where.
+pub(super) const MOUNTS: [(&str, &str); 4] = [
+    (names::CONFIG_VOLUME, names::CONFIG_DIR),
+    (names::HISTORY_VOLUME, names::HISTORY_DIR),
+    (names::LINK_VOLUME, names::LINK_TOKEN_DIR),
+    (names::NO_API_TOKEN_VOLUME, names::API_TOKEN_DIR),
+];
+
+/// What every mediator is told.
+pub(super) fn fixed_arguments() -> [String; 6] {
+    [
+        format!("--config-dir={}", names::CONFIG_DIR),
+        format!("--listen=127.0.0.1:{}", names::LISTEN_PORT),
+        format!("--admin-listen=127.0.0.1:{}", names::ADMIN_PORT),
+        format!("--history-dir={}", names::HISTORY_DIR),
+        format!("--link-token-file={}", names::LINK_TOKEN_FILE),
+        format!("--pod=$({POD_VARIABLE})"),
+    ]
+}
+
+pub(super) fn probe_command(question: &str) -> [String; 4] {
+    [
+        PROGRAM.to_string(),
+        "probe".to_string(),
+        question.to_string(),
+        format!("--admin-listen=127.0.0.1:{}", names::ADMIN_PORT),
+    ]
+}
+
+/// All that the guard policy's template is filled in with.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Invariants {
+    agent_label: &'static str,
+    mediator: &'static str,
+    link_audience: &'static str,
+    /// What stands before and after the agent's name in the compiled Secret's name.
+    secret: Around,
+    context_config_map: Around,
+    volumes: Volumes,
+    /// Volumes that no other container mounts.
+    reserved: Vec<&'static str>,
+    mounts: Vec<Mount>,
+    foreign_mount_prefixes: &'static [&'static str],
+    fixed_arguments: Vec<String>,
+    /// With a value.
+    open_arguments: Vec<&'static str>,
+    /// Without one.
+    open_switches: Vec<&'static str>,
+    probes: Probes,
+    pod_variable: &'static str,
+    pod_field: &'static str,
+    refused_variable_prefixes: &'static [&'static str],
+    refused_variables: &'static [&'static str],
+    refused_capabilities: &'static [&'static str],
+    dropped_capability: &'static str,
+    mesh_setup_containers: &'static [&'static str],
+    mesh_setup_capabilities: &'static [&'static str],
+}
+
+#[derive(Debug, Serialize)]
+struct Around {
+    before: String,
+    after: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Volumes {
+    config: &'static str,
+    context: &'static str,
+    history: &'static str,
+    link: &'static str,
+    no_api_token: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Mount {
+    name: &'static str,
+    path: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Probes {
+    ready: [String; 4],
+    live: [String; 4],
+}
+
+pub fn invariants() -> Invariants {
+    let around = |pattern: (String, String)| Around {
+        before: pattern.0,
+        after: pattern.1,
+    };
+    let [open_switches, open_arguments] = [false, true].map(|with_value| {
+        OPEN_ARGUMENTS
+            .into_iter()
+            .filter(|open| open.ends_with('=') == with_value)
+            .collect()
+    });
+    Invariants {
+        agent_label: names::AGENT_LABEL,
+        mediator: names::MEDIATOR_CONTAINER,
+        link_audience: names::LINK_AUDIENCE,
+        secret: around(around_agent(names::mediator_secret)),
+        context_config_map: around(around_agent(names::context_config_map)),
+        volumes: Volumes {
+            config: names::CONFIG_VOLUME,
+            context: names::CONTEXT_VOLUME,
+            history: names::HISTORY_VOLUME,
+            link: names::LINK_VOLUME,
+            no_api_token: names::NO_API_TOKEN_VOLUME,
+        },
+        reserved: names::VOLUMES
+            .into_iter()
+            .filter(|volume| *volume != names::CONTEXT_VOLUME)
+            .collect(),
+        mounts: MOUNTS
+            .into_iter()
+            .map(|(name, path)| Mount { name, path })
+            .collect(),
+        foreign_mount_prefixes: &names::FOREIGN_MOUNT_PREFIXES,
+        fixed_arguments: fixed_arguments().to_vec(),
+        open_arguments,
+        open_switches,
+        probes: Probes {
+            ready: probe_command(READY),
+            live: probe_command(LIVE),
+        },
+        pod_variable: POD_VARIABLE,
+        pod_field: POD_FIELD,
+        refused_variable_prefixes: &names::REFUSED_VARIABLE_PREFIXES,
+        refused_variables: &names::REFUSED_VARIABLES,
+        refused_capabilities: &names::REFUSED_CAPABILITIES,
+        dropped_capability: names::DROPPED_CAPABILITY,
+        mesh_setup_containers: &names::MESH_SETUP_CONTAINERS,
+        mesh_setup_capabilities: &names::MESH_SETUP_CAPABILITIES,
+    }
+}
+
+/// What of it can be said of the container alone.
+pub(super) fn check(found: &Container) -> Result<(), Refusal> {
+    let broken = [
+        (
+            found.restart_policy.as_deref() == Some("Always"),
+            "has no restartPolicy: Always",
+        ),
+        (
+            found.command.as_ref().is_none_or(Vec::is_empty),
+            "has a command",
+        ),
+        (arguments_hold(found), "has other arguments"),
+        (
+            variables_hold(found),
+            "has an environment variable TOOLCRIB_*, LD_*, SSL_* or of the C library's resolver, or envFrom",
+        ),
+        (
+            pod_name_holds(found),
+            "does not take its POD_NAME from the pod",
+        ),
+        (mounts_hold(found), "lacks one of its volume mounts"),
+        (
+            found.security_context.as_ref().is_some_and(is_floor),
+            "has a weaker securityContext",
+        ),
+        (commands_hold(found), "has other probes, or lifecycle hooks"),
+    ]
+    .into_iter()
+    .find(|(holds, _)| !holds);
+    match broken {
+        Some((_, why)) => Err(Refusal::ReservedContainer { why }),
+        None => Ok(()),
+    }
+}
+
+fn arguments_hold(found: &Container) -> bool {
+    let arguments = found.args.as_deref().unwrap_or_default();
+    let fixed = fixed_arguments();
+    let is_open = |argument: &String| {
+        OPEN_ARGUMENTS.iter().any(|open| match open.ends_with('=') {
+            true => argument.starts_with(open),
+            false => argument == open,
+        })
+    };
+    let once = |wanted: &String| arguments.iter().filter(|found| *found == wanted).count() == 1;
+    fixed.iter().all(once)
+        && arguments
+            .iter()
+            .all(|argument| fixed.contains(argument) || is_open(argument))
+}
+
+fn variables_hold(found: &Container) -> bool {
+    let from = found.env_from.iter().flatten().next();
+    let steers = |name: &str| {
+        names::REFUSED_VARIABLES.contains(&name)
+            || names::REFUSED_VARIABLE_PREFIXES
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+    };
+    let mut variables = found.env.iter().flatten();
+    from.is_none() && !variables.any(|variable| steers(&variable.name))
+}
+
+/// With `identity: Pod` the pod's name is who it is.
+fn pod_name_holds(found: &Container) -> bool {
+    let mut named = found
+        .env
+        .iter()
+        .flatten()
+        .filter(|variable| variable.name == POD_VARIABLE);
+    let field = |variable: &k8s_openapi::api::core::v1::EnvVar| {
+        let from = variable.value_from.as_ref()?;
+        Some(from.field_ref.as_ref()?.field_path == POD_FIELD)
+    };
+    named.next().and_then(field) == Some(true) && named.next().is_none()
+}
+
+fn mounts_hold(found: &Container) -> bool {
+    let whole = |mount: &VolumeMount| mount.sub_path.is_none() && mount.sub_path_expr.is_none();
+    let mounts = || found.volume_mounts.iter().flatten();
+    MOUNTS.iter().all(|(volume, path)| {
+        mounts().any(|mount| mount.mount_path == *path && mount.name == *volume && whole(mount))
+            && mounts().filter(|mount| mount.name == *volume).count() == 1
+    })
+}
+
+fn is_floor(context: &SecurityContext) -> bool {
+    let capabilities = context.capabilities.as_ref();
+    let added = capabilities.and_then(|capabilities| capabilities.add.as_ref());
+    let dropped = capabilities.and_then(|capabilities| capabilities.drop.as_ref());
+    let seccomp = context.seccomp_profile.as_ref();
+    context.privileged != Some(true)
+        && context.allow_privilege_escalation == Some(false)
+        && context.run_as_non_root == Some(true)
+        && context.read_only_root_filesystem == Some(true)
+        && seccomp.is_some_and(|profile| profile.type_ == "RuntimeDefault")
+        && matches!(context.proc_mount.as_deref(), None | Some("Default"))
+        && added.is_none_or(Vec::is_empty)
+        && dropped.is_some_and(|names| names.iter().any(|name| name == "ALL"))
+}
+
+/// The kubelet starts what probes and hooks name inside the container, with its files: the
+/// mediator's program with other arguments, too.
+fn commands_hold(found: &Container) -> bool {
+    let asks = |probe: &Option<Probe>, question: &str| {
+        let exec = probe.as_ref().and_then(|probe| probe.exec.as_ref());
+        exec.and_then(|exec| exec.command.as_deref()) == Some(&probe_command(question)[..])
+    };
+    asks(&found.startup_probe, READY)
+        && asks(&found.readiness_probe, READY)
+        && asks(&found.liveness_probe, LIVE)
+        && found.lifecycle.is_none()
+}
