@@ -3,6 +3,7 @@
 //!
 //! Not here: the tests (`tests/`) and the programs that play the other parts (`src/bin/`).
 
+pub mod audit;
 pub mod cluster;
 pub mod demo;
 pub mod desk;

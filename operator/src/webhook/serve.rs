@@ -1,9 +1,19 @@
 //! Connections: TLS for admissions, plain HTTP for status, and an orderly end.
+//!
+//! The API server sends no admission twice: one that arrives on a connection which is being
+//! closed is lost, and the guard denies its pod. So whoever is answered while this process is
+//! on its way out is told to come back on another connection; by the time connections are
+//! closed none is in use.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use axum::middleware::map_response_with_state;
+use axum::response::Response;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -39,6 +49,7 @@ pub async fn tls(
     let acceptor = TlsAcceptor::from(config);
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();
+    let routes = routes.layer(map_response_with_state(phase.clone(), parting));
     let closing = phase.wait_for(|phase| *phase == Phase::Closing);
     tokio::pin!(closing);
     loop {
@@ -76,6 +87,19 @@ pub async fn tls(
     {
         tracing::warn!("some connections did not end in time");
     }
+}
+
+/// Says that this answer is the connection's last, if so it is to be.
+async fn parting(State(phase): State<watch::Receiver<Phase>>, mut answer: Response) -> Response {
+    let last = match *phase.borrow() {
+        Phase::Serving => false,
+        Phase::Leaving | Phase::Closing => true,
+    };
+    if last {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
+    }
+    answer
 }
 
 async fn connection(
@@ -213,6 +237,25 @@ mod tests {
         // Damaged files do not take away what is served.
         std::fs::write(folder.path().join("tls.key"), "none").unwrap();
         assert_eq!(until_answered(address, &second).await, "otter");
+    }
+
+    /// The API server keeps connections; one that is closed under a request loses it.
+    #[tokio::test]
+    async fn who_is_answered_on_the_way_out_comes_back_on_another_connection() {
+        let (stop, phase) = watch::channel(Phase::Serving);
+        let routes = Router::new()
+            .route("/", get(|| async { "otter" }))
+            .layer(map_response_with_state(phase, parting));
+        let says_close = async || {
+            let request = axum::http::Request::get("/").body(axum::body::Body::empty());
+            let answer = tower::ServiceExt::oneshot(routes.clone(), request.unwrap()).await;
+            answer.unwrap().headers().contains_key(CONNECTION)
+        };
+        assert!(!says_close().await);
+        for phase in [Phase::Leaving, Phase::Closing] {
+            stop.send_replace(phase);
+            assert!(says_close().await, "{phase:?}");
+        }
     }
 
     #[tokio::test]

@@ -1,0 +1,104 @@
+//! What happens to users while parts of an installation are replaced, killed, paused or away:
+//! processes of the real program, with the chart's arguments and the chart's rights, on a
+//! control plane of this test's own.
+//!
+//! `cargo test -p toolcrib-operator --features cluster --test lifecycle [-- ROW…]`. Each row
+//! asserts its invariant and says how long it took; the times are printed as a table
+//! (docs/reliability.md) and asserted nowhere. At the end the audit log is read: what the
+//! accounts were given, they have used, and nothing else.
+//!
+//! In reading order: [`plane`], [`program`], [`wait`] (Kubernetes), [`install`], [`balancer`],
+//! [`load`] (Toolcrib and its users), [`world`] (what every row starts from), the rows.
+
+#[path = "lifecycle/balancer.rs"]
+mod balancer;
+#[path = "lifecycle/install.rs"]
+mod install;
+#[path = "lifecycle/leaders.rs"]
+mod leaders;
+#[path = "lifecycle/load.rs"]
+mod load;
+#[path = "lifecycle/outside.rs"]
+mod outside;
+#[path = "lifecycle/plane.rs"]
+mod plane;
+#[path = "lifecycle/program.rs"]
+mod program;
+#[path = "lifecycle/replacing.rs"]
+mod replacing;
+#[path = "lifecycle/wait.rs"]
+mod wait;
+#[path = "lifecycle/world.rs"]
+mod world;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use world::{Row, World};
+
+/// In this order: each leaves the world as it found it.
+const ROWS: [&str; 7] = [
+    "webhook-rollout",
+    "controller-rollout",
+    "certificates",
+    "leader-killed",
+    "leader-paused",
+    "api-server",
+    "compaction",
+];
+
+async fn run(row: &str, world: &mut World) -> Result<Vec<Row>> {
+    match row {
+        "webhook-rollout" => replacing::webhook(world).await,
+        "controller-rollout" => replacing::controller(world).await,
+        "certificates" => replacing::certificates(world).await,
+        "leader-killed" => leaders::killed(world).await,
+        "leader-paused" => leaders::paused(world).await,
+        "api-server" => outside::api_server(world).await,
+        "compaction" => outside::compaction(world).await,
+        row => anyhow::bail!("no row {row:?}; there are {}", ROWS.join(", ")),
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
+    match all(&chosen).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lifecycle: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn all(chosen: &[String]) -> Result<()> {
+    ensure!(
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .is_ok(),
+        "another TLS provider is installed"
+    );
+    let rows: Vec<&str> = match chosen {
+        [] => ROWS.to_vec(),
+        chosen => chosen.iter().map(String::as_str).collect(),
+    };
+    let (mut world, first) = World::start().await?;
+    let mut table = vec![first];
+    for row in rows {
+        eprintln!("lifecycle: {row}");
+        let done = run(row, &mut world).await;
+        if done.is_err() {
+            eprintln!("{}", world.said());
+        }
+        table.extend(done.with_context(|| row.to_owned())?);
+    }
+    println!("| what happened | what a user sees | how long |\n|---|---|---|");
+    for row in table {
+        println!("| {} | {} | {} |", row.fault, row.seen, row.took);
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Toolcrib as its chart installs it, with processes in place of pods: the chart's objects, its
+//! accounts with their rights and no more, and the arguments of its Deployments.
+//!
+//! What a node would do is done here: the certificate's volume is a folder that is filled a
+//! while after the Secret changes, the Service is a [`Balancer`], a pod is an object that
+//! nobody runs. Not here: what is then asked of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use kube::api::{Api, PostParams};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::balancer::Balancer;
+use crate::plane::{Plane, free_port};
+use crate::program::Program;
+use crate::wait::{DEADLINE, eventually};
+
+pub const SYSTEM: &str = "toolcrib-system";
+pub const RELEASE: &str = "toolcrib";
+/// Where agents live.
+pub const POND: &str = "pond";
+pub const CERTIFICATES: &str = "toolcrib-certificates";
+pub const CONTROLLER: &str = "toolcrib-controller";
+pub const WEBHOOK: &str = "toolcrib-webhook";
+/// The kubelet takes a minute for this; nothing may depend on the second.
+const VOLUME_LAG: Duration = Duration::from_secs(2);
+
+pub struct Installation {
+    pub balancer: Balancer,
+    arguments: BTreeMap<&'static str, Vec<String>>,
+    tokens: BTreeMap<&'static str, String>,
+    certificate: PathBuf,
+    volume: JoinHandle<()>,
+    programs: PathBuf,
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        self.volume.abort();
+    }
+}
+
+/// A replica of the controller or the webhook.
+pub struct Replica {
+    pub program: Program,
+    /// Where `/readyz` and `/metrics` are.
+    pub status: SocketAddr,
+    /// Where it serves.
+    pub address: SocketAddr,
+}
+
+impl Replica {
+    pub async fn ready(&self) -> bool {
+        let answer = reqwest::get(format!("http://{}/readyz", self.status)).await;
+        answer.is_ok_and(|answer| answer.status() == 200)
+    }
+
+    /// The sum of a metric's series; `None`: it does not answer.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let answer = reqwest::get(format!("http://{}/metrics", self.status)).await;
+        let text = answer.ok()?.text().await.ok()?;
+        let name = format!("toolcrib_operator_{name}");
+        let series = text.lines().filter(|line| line.starts_with(&name));
+        Some(
+            series
+                .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+                .sum(),
+        )
+    }
+
+    pub async fn metric_is(&self, name: &str, value: f64) -> bool {
+        self.metric(name).await == Some(value)
+    }
+
+    pub async fn leads(&self) -> bool {
+        self.metric_is("leader", 1.0).await
+    }
+}
+
+impl Installation {
+    /// Applies the chart in that folder and gets ready to start its processes.
+    pub async fn new(plane: &Plane, chart: &Path) -> Result<Self> {
+        let balancer = Balancer::start().await?;
+        for namespace in [SYSTEM, POND] {
+            plane.apply(&[
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            ])?;
+        }
+        let certificate = plane.folder().join("certificate");
+        std::fs::create_dir_all(&certificate)?;
+        let mut this = Self {
+            volume: tokio::spawn(volume(plane.client.clone(), certificate.clone())),
+            certificate,
+            balancer,
+            arguments: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            programs: plane.folder().to_owned(),
+        };
+        this.upgrade(plane, chart).await?;
+        for account in [CONTROLLER, WEBHOOK] {
+            let token = token(plane, account).await?;
+            this.tokens.insert(account, token);
+        }
+        Ok(this)
+    }
+
+    /// `helm upgrade --install` of the chart in that folder.
+    pub async fn upgrade(&mut self, plane: &Plane, chart: &Path) -> Result<()> {
+        let mut objects = rendered(plane, chart, self.balancer.address.port())?;
+        for (component, deployment) in [("controller", CONTROLLER), ("webhook", WEBHOOK)] {
+            self.arguments
+                .insert(component, arguments(&objects, deployment)?);
+        }
+        // Nobody here would run them; of Deployments only the arguments are of use.
+        objects.retain(|object| object["kind"] != "Deployment");
+        plane.apply(&objects).map(drop)
+    }
+
+    /// Starts a controller, with a pod that bears its name.
+    pub async fn controller(&self, plane: &Plane, name: &str) -> Result<Replica> {
+        let kubeconfig =
+            plane.kubeconfig(name, plane.api_address, Some(&self.tokens[CONTROLLER]))?;
+        self.controller_by(plane, name, &kubeconfig).await
+    }
+
+    /// As [`Installation::controller`], on another way to the API server.
+    pub async fn controller_by(
+        &self,
+        plane: &Plane,
+        name: &str,
+        kubeconfig: &Path,
+    ) -> Result<Replica> {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {"app.kubernetes.io/component": "controller"}},
+            "spec": {"schedulerName": "nobody", "containers": [{"name": "controller", "image": "none"}]},
+        }))?;
+        let pods: Api<Pod> = Api::namespaced(plane.client.clone(), SYSTEM);
+        if pods.get_opt(name).await?.is_none() {
+            pods.create(&PostParams::default(), &pod).await?;
+        }
+        let (status, link) = (free_port()?, free_port()?);
+        let own = BTreeMap::from([
+            ("--listen", status.to_string()),
+            ("--link-listen", link.to_string()),
+        ]);
+        let program = self.start("controller", name, own, kubeconfig)?;
+        Ok(Replica {
+            program,
+            status,
+            address: link,
+        })
+    }
+
+    /// Starts a webhook and waits until it is ready.
+    pub async fn webhook(&self, plane: &Plane, name: &str) -> Result<Replica> {
+        let kubeconfig = plane.kubeconfig(name, plane.api_address, Some(&self.tokens[WEBHOOK]))?;
+        let (status, address) = (free_port()?, free_port()?);
+        let own = BTreeMap::from([
+            ("--listen", address.to_string()),
+            ("--status-listen", status.to_string()),
+            ("--certificate-dir", self.certificate.display().to_string()),
+        ]);
+        let program = self.start("webhook", name, own, &kubeconfig)?;
+        let mut replica = Replica {
+            program,
+            status,
+            address,
+        };
+        eventually(&format!("{name} is ready"), DEADLINE, async || {
+            ensure!(
+                replica.program.ended()?.is_none(),
+                "{}",
+                replica.program.said()
+            );
+            Ok(replica.ready().await.then_some(()))
+        })
+        .await?;
+        Ok(replica)
+    }
+
+    /// The chart's arguments, with what a pod would have of its own.
+    fn start(
+        &self,
+        component: &str,
+        name: &str,
+        own: BTreeMap<&str, String>,
+        kubeconfig: &Path,
+    ) -> Result<Program> {
+        let mut arguments = self.arguments[component].clone();
+        for (flag, value) in own {
+            let prefix = format!("{flag}=");
+            arguments.retain(|argument| !argument.starts_with(&prefix));
+            arguments.push(prefix + &value);
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolcrib-operator"));
+        command
+            .args(arguments)
+            .env("POD_NAME", name)
+            .env("KUBECONFIG", kubeconfig);
+        Program::start(name, &self.programs, &mut command)
+    }
+
+    /// What the webhooks have mounted.
+    pub fn certificate_folder(&self) -> &Path {
+        &self.certificate
+    }
+}
+
+/// The objects of the chart. The webhooks' Service leads to a port of this machine: there is
+/// no kube-proxy.
+fn rendered(plane: &Plane, chart: &Path, port: u16) -> Result<Vec<Value>> {
+    let output = plane
+        .program("helm")
+        .args(["template", RELEASE])
+        .arg(chart)
+        .args(["--namespace", SYSTEM, "--set"])
+        .arg(format!("secretNamespaces={{{POND}}}"))
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "helm template: {said}");
+    let text = String::from_utf8(output.stdout)?;
+    let mut objects = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(&text) {
+        let mut object = Value::deserialize(document)?;
+        if object.is_null() {
+            continue;
+        }
+        if object["kind"] == "Service" && object["metadata"]["name"] == WEBHOOK {
+            object["spec"]["type"] = json!("ExternalName");
+            object["spec"]["externalName"] = json!("127.0.0.1");
+        }
+        let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
+        for webhook in webhooks.into_iter().flatten() {
+            webhook["clientConfig"]["service"]["port"] = json!(port);
+        }
+        objects.push(object);
+    }
+    Ok(objects)
+}
+
+fn arguments(objects: &[Value], deployment: &str) -> Result<Vec<String>> {
+    let deployment = objects
+        .iter()
+        .find(|object| object["kind"] == "Deployment" && object["metadata"]["name"] == deployment)
+        .with_context(|| format!("the chart has no Deployment {deployment}"))?;
+    let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].clone();
+    Ok(serde_json::from_value(arguments)?)
+}
+
+async fn token(plane: &Plane, account: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client.clone(), SYSTEM);
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            expiration_seconds: Some(3600),
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let answer = accounts
+        .create_token_request(account, &PostParams::default(), &request)
+        .await?;
+    Ok(answer.status.context("a token")?.token)
+}
+
+/// The kubelet's part: the Secret's two keys as files, some time after they changed.
+async fn volume(client: kube::Client, folder: PathBuf) {
+    let secrets: Api<Secret> = Api::namespaced(client, SYSTEM);
+    let mut last = BTreeMap::new();
+    let mut ticks = tokio::time::interval(VOLUME_LAG);
+    loop {
+        ticks.tick().await;
+        // An API server that is away brings nothing, as it is with the kubelet.
+        let Ok(secret) = secrets.get(CERTIFICATES).await else {
+            continue;
+        };
+        let mut data = secret.data.unwrap_or_default();
+        data.retain(|key, _| key == "tls.crt" || key == "tls.key");
+        if data == last || data.len() != 2 {
+            continue;
+        }
+        for (key, bytes) in &data {
+            if let Err(error) = std::fs::write(folder.join(key), &bytes.0) {
+                eprintln!("{key}: {error}");
+            }
+        }
+        last = data;
+    }
+}

@@ -1,0 +1,241 @@
+//! Rows: what is replaced on purpose, while users create pods all the time.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::install::{CERTIFICATES, RELEASE, SYSTEM};
+use crate::load::{Load, Tally};
+use crate::wait::{DEADLINE, eventually};
+use crate::world::{Row, World, shown};
+
+/// What the control plane and every node need to learn that a pod ends.
+const ENDPOINTS_LAG: Duration = Duration::from_secs(1);
+/// Pods that must pass after a change before it counts as survived.
+const MORE: usize = 60;
+
+/// Each replica is replaced, as the Deployment does it: one comes, one goes.
+pub async fn webhook(world: &mut World) -> Result<Vec<Row>> {
+    let load = Load::start(&world.plane.client);
+    more(&load).await?;
+    let begun = Instant::now();
+    for _ in 0..world.webhooks.len() {
+        let name = world.name("webhook");
+        let new = world.installation.webhook(&world.plane, &name).await?;
+        world.installation.balancer.add(new.address);
+        world.webhooks.push(new);
+        let mut old = world.webhooks.remove(0);
+        let ends = async {
+            tokio::time::sleep(ENDPOINTS_LAG).await;
+            world.installation.balancer.remove(old.address);
+        };
+        let (status, ()) = tokio::join!(old.program.terminate(), ends);
+        ensure!(
+            status?.success(),
+            "it ends in order: {}",
+            old.program.said()
+        );
+    }
+    let took = begun.elapsed();
+    more(&load).await?;
+    let tally = load.none_rejected().await?;
+    Ok(vec![Row::new(
+        "rollout of both webhooks under load",
+        passed(&tally),
+        took,
+    )])
+}
+
+/// The leader goes in order, another one comes.
+pub async fn controller(world: &mut World) -> Result<Vec<Row>> {
+    world.quiet().await?;
+    let load = Load::start(&world.plane.client);
+    more(&load).await?;
+    let mark = world.mark()?;
+    let mut rows = Vec::new();
+    for _ in 0..world.controllers.len() {
+        let took = hand_over(world).await?;
+        rows.push(took);
+    }
+    world.quiet().await?;
+    let writes = world.writes_since(mark)?;
+    ensure!(writes.is_empty(), "needless writes: {writes:?}");
+    more(&load).await?;
+    let tally = load.none_rejected().await?;
+    world.works().await?;
+    let seen = format!("{}, 0 needless writes", passed(&tally));
+    let slowest = rows.into_iter().max().unwrap_or_default();
+    Ok(vec![Row::new(
+        "rollout of both controllers under load: from SIGTERM to the next leader's work",
+        seen,
+        slowest,
+    )])
+}
+
+/// A new controller, then the leader's end in order; how long until another leads.
+async fn hand_over(world: &mut World) -> Result<Duration> {
+    world.add_controller().await?;
+    world.all_ready().await?;
+    let place = world.leader().await?;
+    let mut old = world.controllers.remove(place);
+    let begun = Instant::now();
+    let status = old.program.terminate().await?;
+    ensure!(status.success(), "it ends in order: {}", old.program.said());
+    let leader = world.leader().await?;
+    let took = begun.elapsed();
+    ensure!(leader < world.controllers.len(), "one of those that run");
+    Ok(took)
+}
+
+/// Each thing that ever happens to a certificate, under load: a serving certificate is made
+/// anew, an authority comes beside the old one, then signs, then the old one goes.
+///
+/// What the plan's dates wait days for is moved by moving the dates; all else is as it is.
+pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
+    let load = Load::start(&world.plane.client);
+    more(&load).await?;
+    let begun = Instant::now();
+    let day = SignedDuration::from_hours(24);
+    let now = Timestamp::now();
+    let ago = |days: i32| json!(now.checked_sub(day * days).unwrap_or(now).to_string());
+    let steps: [(&str, Edit<'_>); 4] = [
+        ("a serving certificate that ends soon", &|held| {
+            held["webhook"]["not_after"] = ago(-1);
+        }),
+        ("an authority that ends soon", &|held| {
+            held["authorities"][0]["not_after"] = ago(-300);
+        }),
+        ("an authority that everybody knows by now", &|held| {
+            held["authorities"][1]["published"] = ago(1);
+        }),
+        ("an authority that signs nothing any more", &|held| {
+            held["authorities"][0]["published"] = ago(9);
+            held["authorities"][1]["published"] = ago(3);
+        }),
+    ];
+    let mut rows = Vec::new();
+    for (what, edit) in steps {
+        let before = served(world).await?;
+        let step = Instant::now();
+        age(world, edit).await.with_context(|| what.to_owned())?;
+        // Whoever leads next looks at once; the one that leads now, within half a minute.
+        hand_over(world).await?;
+        settled(world, &before)
+            .await
+            .with_context(|| what.to_owned())?;
+        rows.push(format!("{what} {}", shown(step.elapsed())));
+        more(&load).await?;
+    }
+    let took = begun.elapsed();
+    let tally = load.none_rejected().await?;
+    let held = held(world).await?;
+    ensure!(
+        held["authorities"].as_array().map(Vec::len) == Some(1),
+        "one authority is left: {held}"
+    );
+    world.works().await?;
+    let fault = format!(
+        "rotation of serving certificate and authority under load ({})",
+        rows.join(", ")
+    );
+    Ok(vec![Row::new(fault, passed(&tally), took)])
+}
+
+/// A change of the dates.
+type Edit<'a> = &'a dyn Fn(&mut Value);
+
+const HELD: &str = "toolcrib.dev/certificates";
+
+/// Edits the dates that the operator keeps beside its certificates.
+async fn age(world: &World, edit: Edit<'_>) -> Result<()> {
+    let mut held = held(world).await?;
+    edit(&mut held);
+    let patch = json!({"metadata": {"annotations": {HELD: held.to_string()}}});
+    secret(world)
+        .patch(CERTIFICATES, &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    Ok(())
+}
+
+async fn held(world: &World) -> Result<Value> {
+    let secret = secret(world).get(CERTIFICATES).await?;
+    let text = secret
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(HELD));
+    Ok(serde_json::from_str(
+        text.context("the dates stand in an annotation")?,
+    )?)
+}
+
+fn secret(world: &World) -> Api<Secret> {
+    Api::namespaced(world.plane.client.clone(), SYSTEM)
+}
+
+/// What webhooks serve and what the API server trusts, as it is stored.
+#[derive(PartialEq)]
+struct Served {
+    certificate: Vec<u8>,
+    bundle: Vec<u8>,
+}
+
+async fn served(world: &World) -> Result<Served> {
+    let data = secret(world)
+        .get(CERTIFICATES)
+        .await?
+        .data
+        .unwrap_or_default();
+    let key = |name: &str| {
+        data.get(name)
+            .map(|bytes| bytes.0.clone())
+            .unwrap_or_default()
+    };
+    Ok(Served {
+        certificate: key("tls.crt"),
+        bundle: key("ca.crt"),
+    })
+}
+
+/// Until something of it is another, the API server is told, and every webhook serves it.
+async fn settled(world: &World, before: &Served) -> Result<()> {
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(world.plane.client.clone());
+    let loaded = |served: &Served| {
+        let folder = world.installation.certificate_folder();
+        std::fs::read(folder.join("tls.crt")).is_ok_and(|bytes| bytes == served.certificate)
+    };
+    eventually("the change is everywhere", DEADLINE, async || {
+        let now = served(world).await?;
+        let told = webhooks.get(RELEASE).await?.webhooks.unwrap_or_default();
+        let told = told.iter().all(|webhook| {
+            let bundle = webhook.client_config.ca_bundle.as_ref();
+            bundle.is_some_and(|bundle| bundle.0 == now.bundle)
+        });
+        Ok((now != *before && told && loaded(&now)).then_some(()))
+    })
+    .await
+}
+
+/// Some more pods, and every connection of the API server is another by then or not: both
+/// must do.
+async fn more(load: &Load) -> Result<()> {
+    let from = load.created();
+    eventually("pods are created", DEADLINE, async || {
+        Ok((load.created() >= from + MORE).then_some(()))
+    })
+    .await
+}
+
+fn passed(tally: &Tally) -> String {
+    format!(
+        "{} pods created, 0 rejected, the slowest in {} ms",
+        tally.created,
+        tally.slowest.as_millis()
+    )
+}

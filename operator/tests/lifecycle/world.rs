@@ -1,0 +1,327 @@
+//! What every row starts from, and finds again at its end: two webhooks behind their Service,
+//! two controllers of which one leads, one agent with a grant that stays.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DeleteParams};
+use kube_runtime::{WatchStreamExt, watcher};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use toolcrib_crds::ToolGrant;
+use toolcrib_e2e::audit::{self, Use};
+
+use crate::install::{CONTROLLER, Installation, POND, Replica, SYSTEM};
+use crate::plane::Plane;
+use crate::wait::{DEADLINE, eventually};
+
+/// Longer than anything waits that is to be tried again soon.
+const QUIET: Duration = Duration::from_millis(1_500);
+/// The mediator's files of the one agent.
+pub const FILES: &str = "toolcrib-otter-mediator";
+/// What the grant that stays gives.
+pub const LOOK: &str = "reed.look";
+/// What the grant gives that comes and goes.
+pub const DIVE: &str = "reed.dive";
+
+/// A line of the table.
+pub struct Row {
+    pub fault: String,
+    pub seen: String,
+    pub took: String,
+}
+
+impl Row {
+    pub fn new(fault: impl Into<String>, seen: impl Into<String>, took: Duration) -> Self {
+        Self {
+            fault: fault.into(),
+            seen: seen.into(),
+            took: shown(took),
+        }
+    }
+}
+
+pub fn shown(took: Duration) -> String {
+    format!("{:.1} s", took.as_secs_f64())
+}
+
+pub struct World {
+    // First: they are ended before what they talk to.
+    pub controllers: Vec<Replica>,
+    pub webhooks: Vec<Replica>,
+    pub installation: Installation,
+    pub plane: Plane,
+    number: usize,
+}
+
+impl World {
+    pub async fn start() -> Result<(Self, Row)> {
+        let plane = Plane::start().await?;
+        let installation = Installation::new(&plane, &chart()).await?;
+        let mut world = Self {
+            controllers: Vec::new(),
+            webhooks: Vec::new(),
+            installation,
+            plane,
+            number: 0,
+        };
+        world.plane.apply(&objects())?;
+        let begun = Instant::now();
+        world.add_controller().await?;
+        world.compiled(&[LOOK]).await?;
+        let took = begun.elapsed();
+        for _ in 0..2 {
+            let name = world.name("webhook");
+            let replica = world.installation.webhook(&world.plane, &name).await?;
+            world.installation.balancer.add(replica.address);
+            world.webhooks.push(replica);
+        }
+        world.add_controller().await?;
+        world.all_ready().await?;
+        let seen = "certificates made, the agent compiled";
+        Ok((world, Row::new("first start of a controller", seen, took)))
+    }
+
+    /// A name that no replica had before, like a pod's.
+    pub fn name(&mut self, component: &str) -> String {
+        self.number += 1;
+        format!("{component}-{}", self.number)
+    }
+
+    pub async fn add_controller(&mut self) -> Result<()> {
+        let name = self.name("controller");
+        let replica = self.installation.controller(&self.plane, &name).await?;
+        self.controllers.push(replica);
+        Ok(())
+    }
+
+    /// Everything is listed everywhere.
+    pub async fn all_ready(&mut self) -> Result<()> {
+        let replicas = self.controllers.iter_mut().chain(&mut self.webhooks);
+        for replica in replicas {
+            let what = format!("{} is ready", replica.program.name);
+            eventually(&what, DEADLINE, async || {
+                let ended = replica.program.ended()?;
+                ensure!(ended.is_none(), "{ended:?}: {}", replica.program.said());
+                Ok(replica.ready().await.then_some(()))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until one leads; its place among the controllers.
+    pub async fn leader(&self) -> Result<usize> {
+        eventually("somebody leads", DEADLINE, async || {
+            for (place, controller) in self.controllers.iter().enumerate() {
+                if controller.leads().await {
+                    return Ok(Some(place));
+                }
+            }
+            Ok(None)
+        })
+        .await
+    }
+
+    pub async fn give(&self) -> Result<()> {
+        self.plane.apply(&[grant("otter-dives", "dive")]).map(drop)
+    }
+
+    pub async fn revoke(&self) -> Result<()> {
+        let grants: Api<ToolGrant> = Api::namespaced(self.plane.client.clone(), POND);
+        grants
+            .delete("otter-dives", &DeleteParams::default())
+            .await?;
+        Ok(())
+    }
+
+    pub fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.plane.client.clone(), POND)
+    }
+
+    /// Waits until the agent's files hold just these tools.
+    pub async fn compiled(&self, tools: &[&str]) -> Result<()> {
+        let expected: BTreeSet<String> = tools.iter().map(|tool| (*tool).to_owned()).collect();
+        let secrets = self.secrets();
+        eventually(&format!("the tools {tools:?}"), DEADLINE, async || {
+            let found = secrets.get_opt(FILES).await?;
+            Ok((found.as_ref().map(given) == Some(expected.clone())).then_some(()))
+        })
+        .await
+    }
+
+    /// A grant comes and goes, as it should.
+    pub async fn works(&self) -> Result<()> {
+        self.give().await?;
+        self.compiled(&[DIVE, LOOK]).await?;
+        self.revoke().await?;
+        self.compiled(&[LOOK]).await
+    }
+
+    /// What the accounts of this installation asked of the API server so far.
+    pub fn uses(&self) -> Result<Vec<Use>> {
+        let text = std::fs::read_to_string(self.plane.audit_log()).context("audit log")?;
+        // The last line may be in the writing.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let account = audit::user(SYSTEM, "");
+        let mut uses = audit::uses(whole).context("audit log")?;
+        uses.retain(|used| used.user.starts_with(&account));
+        Ok(uses)
+    }
+
+    /// The controller's changes of objects since `mark` uses, without what says who leads.
+    pub fn writes_since(&self, mark: usize) -> Result<Vec<String>> {
+        let controller = audit::user(SYSTEM, CONTROLLER);
+        let writes = self.uses()?.into_iter().skip(mark).filter(|used| {
+            let leading = [
+                ("leases", "update"),
+                ("pods", "patch"),
+                ("tokenreviews", "create"),
+            ];
+            used.user == controller
+                && used.writes()
+                && !leading.contains(&(&*used.resource, &*used.verb))
+        });
+        Ok(writes.map(|used| used.to_string()).collect())
+    }
+
+    pub fn mark(&self) -> Result<usize> {
+        Ok(self.uses()?.len())
+    }
+
+    /// Waits until the controllers write nothing any more.
+    pub async fn quiet(&self) -> Result<()> {
+        let mut mark = self.mark()?;
+        let mut since = Instant::now();
+        eventually("no writes", DEADLINE, async || {
+            if !self.writes_since(mark)?.is_empty() {
+                mark = self.mark()?;
+                since = Instant::now();
+            }
+            Ok((since.elapsed() >= QUIET).then_some(()))
+        })
+        .await
+    }
+
+    pub fn said(&self) -> String {
+        let mut all = self.plane.said();
+        for replica in self.controllers.iter().chain(&self.webhooks) {
+            let program = &replica.program;
+            write!(all, "\n--- {}\n{}", program.name, program.said()).expect("a String grows");
+        }
+        all
+    }
+}
+
+/// Every version of the agent's files, as a watcher sees them.
+pub struct History {
+    seen: Arc<Mutex<Vec<BTreeSet<String>>>>,
+    watching: JoinHandle<()>,
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+impl History {
+    pub async fn watch(world: &World) -> Result<Self> {
+        let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+        let fill = Arc::clone(&seen);
+        let config = watcher::Config::default().fields(&format!("metadata.name={FILES}"));
+        let mut events = watcher(world.secrets(), config)
+            .default_backoff()
+            .applied_objects()
+            .boxed();
+        let watching = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(secret) => fill
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(given(&secret)),
+                    Err(error) => tracing::debug!(%error, "the watch is begun again"),
+                }
+            }
+        });
+        let this = Self { seen, watching };
+        eventually("the watch has begun", DEADLINE, async || {
+            Ok((this.len() > 0).then_some(()))
+        })
+        .await?;
+        Ok(this)
+    }
+
+    pub fn len(&self) -> usize {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    /// Whether a version after that many gave the tool.
+    pub fn gave(&self, tool: &str, after: usize) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen[after..].iter().any(|tools| tools.contains(tool))
+    }
+}
+
+/// Names of the tools that a compiled Secret gives.
+pub fn given(secret: &Secret) -> BTreeSet<String> {
+    let tools = secret.data.as_ref().and_then(|data| data.get("tools.json"));
+    let tools: Value = tools
+        .and_then(|bytes| serde_json::from_slice(&bytes.0).ok())
+        .unwrap_or_default();
+    let tools = tools["tools"].as_array().cloned().unwrap_or_default();
+    tools
+        .iter()
+        .filter_map(|tool| tool["name"].as_str().map(str::to_owned))
+        .collect()
+}
+
+pub fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/toolcrib")
+}
+
+fn objects() -> [Value; 3] {
+    let tool = |name: &str| {
+        json!({
+            "name": name, "description": "Looks at the reed", "annotations": {"readOnly": true},
+            "inputSchema": {"type": "object", "properties": {"depth": {"type": "integer"}}},
+            "http": {"method": "GET", "path": format!("/{name}")},
+        })
+    };
+    let surface = json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+        "metadata": {"name": "reed", "namespace": POND},
+        "spec": {
+            "url": "https://reed.example",
+            "descriptor": {"version": 2, "tools": [tool("look"), tool("dive")]},
+        },
+    });
+    [surface, agent(), grant("otter-looks", "look")]
+}
+
+pub fn agent() -> Value {
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+        "metadata": {"name": "otter", "namespace": POND},
+        "spec": {"surfaces": [{"name": "reed"}]},
+    })
+}
+
+pub fn grant(name: &str, tool: &str) -> Value {
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+        "metadata": {"name": name, "namespace": POND},
+        "spec": {"agents": ["otter"], "tools": [{"surface": {"name": "reed"}, "allow": [tool]}]},
+    })
+}
