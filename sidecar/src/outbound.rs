@@ -8,6 +8,7 @@
 //! nothing. A literal address does not come here: the manifest itself holds it.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Outbound {
         if let Some(client) = clients.get(&route) {
             return Ok(client.clone());
         }
-        let client = build(&route, self.local)?;
+        let client = build(&route, Guarded::new(self.local, lookup))?;
         if clients.len() >= CLIENTS {
             clients.clear();
         }
@@ -96,14 +97,14 @@ impl Outbound {
     }
 }
 
-fn build(route: &Route, local: LocalNames) -> Result<Client, OutboundError> {
+fn build(route: &Route, names: impl Resolve + 'static) -> Result<Client, OutboundError> {
     let mut builder = Client::builder()
         .tls_backend_preconfigured(tls(route.ca.as_deref())?)
         .no_proxy()
         .redirect(redirect::Policy::none())
         .referer(false)
         .retry(reqwest::retry::never())
-        .dns_resolver(Arc::new(GuardedResolver(local)))
+        .dns_resolver(Arc::new(names))
         .connect_timeout(CONNECT)
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(IDLE_PER_HOST);
@@ -138,25 +139,48 @@ fn tls(ca: Option<&str>) -> Result<ClientConfig, OutboundError> {
     Ok(config)
 }
 
-struct GuardedResolver(LocalNames);
+/// Looks a name up once per connection and hands on what it looked at: there is no second
+/// answer between the check and the connect.
+struct Guarded<L> {
+    lookup: L,
+    refuses: fn(IpAddr) -> bool,
+}
 
 #[derive(Debug, Error)]
 #[error("the name resolves to an address that is not dialled")]
 struct RefusedAddress;
 
-impl Resolve for GuardedResolver {
+impl<L> Guarded<L> {
+    fn new(local: LocalNames, lookup: L) -> Self {
+        let refuses: fn(IpAddr) -> bool = match local {
+            LocalNames::Refused => is_refused,
+            LocalNames::Allowed => |_| false,
+        };
+        Self { lookup, refuses }
+    }
+}
+
+impl<L, F> Resolve for Guarded<L>
+where
+    L: Fn(String) -> F + Send + Sync,
+    F: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+{
     fn resolve(&self, name: Name) -> Resolving {
-        let local = self.0;
+        let (found, refuses) = ((self.lookup)(name.as_str().to_string()), self.refuses);
         Box::pin(async move {
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found = found.await?;
             // One bad address spoils the name: which of them is dialled is a race.
-            if local == LocalNames::Refused && found.iter().any(|it| is_refused(it.ip())) {
+            if found.iter().any(|it| refuses(it.ip())) {
                 return Err(RefusedAddress.into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
+}
+
+async fn lookup(name: String) -> io::Result<Vec<SocketAddr>> {
+    let found = tokio::net::lookup_host((name, 0)).await?;
+    Ok(found.collect())
 }
 
 /// This machine, the link, a metadata service, or nobody.
@@ -210,6 +234,11 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -254,13 +283,65 @@ mod tests {
     #[tokio::test]
     async fn a_name_for_this_machine_resolves_only_where_that_is_asked_for() {
         let resolve = async |local| {
-            let resolved = GuardedResolver(local)
-                .resolve("localhost".parse().unwrap())
-                .await;
+            let name = "localhost".parse().unwrap();
+            let resolved = Guarded::new(local, lookup).resolve(name).await;
             resolved.is_ok()
         };
         assert!(!resolve(LocalNames::Refused).await);
         assert!(resolve(LocalNames::Allowed).await);
+    }
+
+    /// Answers once and closes; counts who came.
+    async fn pond(address: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let (address, seen) = (
+            listener.local_addr().unwrap(),
+            Arc::<AtomicUsize>::default(),
+        );
+        let counted = seen.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
+                let mut head = [0; 4096];
+                stream.read(&mut head).await.unwrap();
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                stream.write_all(answer).await.unwrap();
+            }
+        });
+        (address, seen)
+    }
+
+    /// Two addresses of this machine, one of which stands for what is refused: the name's
+    /// answer changes from one to the other, and both listen.
+    #[tokio::test]
+    async fn a_name_that_changes_its_answer_gains_nothing() {
+        const FINE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
+        const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+        let (fine, served) = pond((FINE, 0).into()).await;
+        let (_, stolen) = pond((METADATA, fine.port()).into()).await;
+        let answers = [vec![FINE], vec![METADATA], vec![FINE, METADATA], vec![FINE]];
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = asked.clone();
+        let names = Guarded {
+            lookup: move |name| {
+                assert_eq!(name, "pond.test");
+                let found = &answers[counted.fetch_add(1, Ordering::SeqCst)];
+                let found = found.iter().map(|it| (*it, 0).into()).collect();
+                std::future::ready(Ok(found))
+            },
+            refuses: |address| address == METADATA,
+        };
+        let client = build(&Route::default(), names).unwrap();
+        let url = format!("http://pond.test:{}/", fine.port());
+        for (at, is_served) in [true, false, false, true].into_iter().enumerate() {
+            let answer = client.get(&url).send().await;
+            assert_eq!(answer.is_ok(), is_served, "{answer:?}");
+            // Each connection is one lookup: what was checked is what is dialled.
+            assert_eq!(asked.load(Ordering::SeqCst), at + 1);
+        }
+        assert_eq!(served.load(Ordering::SeqCst), 2);
+        assert_eq!(stolen.load(Ordering::SeqCst), 0);
     }
 
     #[test]
