@@ -304,7 +304,7 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 counted.fetch_add(1, Ordering::SeqCst);
                 let mut head = [0; 4096];
-                stream.read(&mut head).await.unwrap();
+                assert_ne!(stream.read(&mut head).await.unwrap(), 0);
                 let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
                 stream.write_all(answer).await.unwrap();
             }

@@ -128,6 +128,38 @@ fn numbers_keep_their_digits_to_the_service_and_back() {
     );
 }
 
+/// Arguments that are refused for it, and a result that says it.
+#[test]
+fn what_a_collector_could_not_read_stands_in_the_record_as_its_text() {
+    let deep = |levels: usize| format!("{}\"]\"{}", "[".repeat(levels), "]".repeat(levels));
+    for (value, is_text) in [
+        (deep(50), false),
+        (deep(100), true),
+        (deep(7000), true),
+        (
+            r#"["\"[[[\\",1.5e300,-12,123456789012345678901234567890]"#.to_string(),
+            false,
+        ),
+        ("[1e999]".to_string(), true),
+        ("9".repeat(400), true),
+    ] {
+        let arguments = format!(r#"{{"at":{value}}}"#);
+        let run = run(
+            config(request(json!({})), policy()),
+            vec![
+                reply(&[("pond__feed", &arguments), ("pond__look", "{}")], ""),
+                reply(&[], "end"),
+            ],
+            |_| responded(200, &value),
+        );
+        let record = serde_json::to_string(&run.answer.record).unwrap();
+        let record: Value = serde_json::from_str(&record).unwrap();
+        let calls = &record["tool_trace"][0]["tool_calls"];
+        assert_eq!(calls[0]["arguments"].is_string(), is_text, "{value}");
+        assert_eq!(calls[1]["result"].is_string(), is_text, "{value}");
+    }
+}
+
 #[test]
 fn a_repetition_is_skipped_however_it_is_spelled() {
     let run = check(

@@ -5,8 +5,9 @@
 mod corpus;
 
 use serde_json::{Value, json};
+use toolcrib_dialect::Dialect;
 
-use crate::support::{Answer, Files, Raw, Said, TOOL_TOKEN, World, calls, says};
+use crate::support::{Answer, Files, Raw, Said, TOOL_TOKEN, Wire, World};
 
 /// One reply that calls `tool` once with each of these; gives the results.
 async fn call_each(world: &World, tool: &str, arguments: &[String]) -> Vec<Value> {
@@ -16,8 +17,8 @@ async fn call_each(world: &World, tool: &str, arguments: &[String]) -> Vec<Value
         .zip(arguments)
         .map(|(id, arguments)| (id.as_str(), tool, arguments.as_str()))
         .collect();
-    world.model.will(Answer::json(calls(&all)));
-    world.model.will(Answer::json(says("done")));
+    world.model.will(world.wire.will_call(&all));
+    world.model.will(world.wire.will_say("done"));
     world.chat().await;
     world
         .results()
@@ -28,19 +29,25 @@ async fn call_each(world: &World, tool: &str, arguments: &[String]) -> Vec<Value
 
 #[tokio::test]
 async fn no_encoding_of_a_path_value_reaches_the_service() {
-    let world = World::start().await;
     let corpus = corpus::path_values();
     assert!(corpus.len() >= 200, "{}", corpus.len());
     let arguments: Vec<String> = corpus
         .iter()
         .map(|value| json!({"symbol": value}).to_string())
         .collect();
-    let results = call_each(&world, "desk__quote", &arguments).await;
-    assert_eq!(results.len(), corpus.len());
-    for (result, value) in results.iter().zip(&corpus) {
-        assert_eq!(result["ok"], false, "{value:?}: {result}");
-    }
-    assert_eq!(world.desk.connections(), 0);
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            let results = call_each(&world, "desk__quote", &arguments).await;
+            assert_eq!(results.len(), corpus.len());
+            for (result, value) in results.iter().zip(&corpus) {
+                assert_eq!(result["ok"], false, "{value:?}: {result}");
+            }
+            assert_eq!(world.desk.connections(), 0);
+        },
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -82,7 +89,6 @@ async fn what_is_sent_is_one_segment_byte_for_byte() {
 
 #[tokio::test]
 async fn bombs_and_ambiguities_are_refused_before_anything_is_sent() {
-    let world = World::start().await;
     let deep = |open: &str, close: &str| {
         format!(
             "{{\"symbol\":\"A\",\"x\":{}1{}}}",
@@ -90,7 +96,7 @@ async fn bombs_and_ambiguities_are_refused_before_anything_is_sent() {
             close.repeat(20_000)
         )
     };
-    let arguments = [
+    let objects = [
         deep("[", "]"),
         deep("{\"a\":", "}"),
         format!("{{\"symbol\":\"{}\"}}", "x".repeat(64 * 1024 + 1)),
@@ -99,24 +105,36 @@ async fn bombs_and_ambiguities_are_refused_before_anything_is_sent() {
         r#"{"symbol":"A","symbol":"B"}"#.to_string(),
         r#"{"symbol":"A","x":{"y":1,"y":2}}"#.to_string(),
         r#"{"symbol":"A","\u0073ymbol":"B"}"#.to_string(),
-        r#"["symbol"]"#.to_string(),
-        r#"{"symbol":"A""#.to_string(),
-        r#"{"symbol":"A"} {"symbol":"B"}"#.to_string(),
         format!("{{\"symbol\":\"A\"{}}}", ",\"x\":1".repeat(50_000)),
         format!("{{\"symbol\":\"A\",\"x\":[{}1]}}", "1,".repeat(200_000)),
     ];
-    for one in &arguments {
-        let results = call_each(&world, "desk__quote", std::slice::from_ref(one)).await;
-        let error = &results[0]["error"];
-        let start: String = one.chars().take(40).collect();
-        assert_eq!(
-            error["code"], "invalid_arguments",
-            "{start}: {}",
-            results[0]
-        );
-        assert!(error["message"].as_str().unwrap().len() < 500, "{error}");
+    // What only a text can say: where arguments are JSON of the reply, it is no reply.
+    let texts = [
+        r#"["symbol"]"#.to_string(),
+        r#"{"symbol":"A""#.to_string(),
+        r#"{"symbol":"A"} {"symbol":"B"}"#.to_string(),
+    ];
+    // The two ways of a dialect to write arguments.
+    for (dialect, texts) in [
+        (Dialect::OpenaiChat, &texts[..]),
+        (Dialect::AnthropicMessages, &[]),
+    ] {
+        let wire = Wire(dialect);
+        let world = World::speaking(wire).await;
+        for one in objects.iter().chain(texts) {
+            let call = wire.will_call(&[("c1", "desk__quote", one)]);
+            world.model.will(call);
+            world.model.will(wire.will_say("done"));
+            world.chat().await;
+            // From the record: a bomb stands in the next request as the model wrote it.
+            let line = world.last_line();
+            let error = &line["tool_trace"][0]["tool_calls"][0]["result"]["error"];
+            let start: String = one.chars().take(40).collect();
+            assert_eq!(error["code"], "invalid_arguments", "{start}: {error}");
+            assert!(error["message"].as_str().unwrap().len() < 500, "{error}");
+        }
+        assert_eq!(world.desk.connections(), 0);
     }
-    assert_eq!(world.desk.connections(), 0);
 }
 
 #[tokio::test]
@@ -140,7 +158,6 @@ async fn the_identity_is_overwritten_wherever_a_model_writes_it() {
             files.tools["tools"].as_array_mut().unwrap().push(tool);
         }
     };
-    let world = World::start_with(at, |_| {}, &[]).await;
     let spoofed =
         r#"{"claw_id":"heron","q":{"claw_id":"heron","list":[{"cl\u0061w_id":["heron"]}]}}"#;
     let body = |id: &str| {
@@ -148,31 +165,34 @@ async fn the_identity_is_overwritten_wherever_a_model_writes_it() {
             r#"{{"order":{{"claw_id":"{id}","q":{{"claw_id":"{id}","list":[{{"cl\u0061w_id":"{id}"}}]}}}}}}"#
         )
     };
-    for (tool, target, sent) in [
-        (
-            "desk__search",
-            "/search?claw_id=otter&q=%7B%22claw_id%22%3A%22otter%22%2C%22list%22%3A%5B%7B%22cl%5Cu0061w_id%22%3A%22otter%22%7D%5D%7D",
-            String::new(),
-        ),
-        ("desk__wrapped", "/search", body("otter")),
-        ("desk__foreign", "/search", body("otter.pond")),
-    ] {
-        world.desk.will(Answer::json(json!(1)));
-        let results = call_each(&world, tool, &[spoofed.to_string()]).await;
-        assert_eq!(results[0]["ok"], true, "{}", results[0]);
-        let asked = world.desk.requests().pop().unwrap();
-        assert_eq!(asked.target, target, "{tool}");
-        assert_eq!(asked.body, sent, "{tool}");
-        let id = if tool == "desk__foreign" {
-            "otter.pond"
-        } else {
-            "otter"
-        };
-        assert_eq!(asked.header("x-claw-id"), Some(id));
-    }
-    let history = std::fs::read_to_string(world.history.path().join("history.jsonl")).unwrap();
-    let executed = history.lines().filter(|line| line.contains("\"intent\""));
-    assert_eq!(executed.filter(|line| line.contains("heron")).count(), 0);
+    World::each(at, &[], async |world| {
+        for (tool, target, sent) in [
+            (
+                "desk__search",
+                "/search?claw_id=otter&q=%7B%22claw_id%22%3A%22otter%22%2C%22list%22%3A%5B%7B%22cl%5Cu0061w_id%22%3A%22otter%22%7D%5D%7D",
+                String::new(),
+            ),
+            ("desk__wrapped", "/search", body("otter")),
+            ("desk__foreign", "/search", body("otter.pond")),
+        ] {
+            world.desk.will(Answer::json(json!(1)));
+            let results = call_each(&world, tool, &[spoofed.to_string()]).await;
+            assert_eq!(results[0]["ok"], true, "{}", results[0]);
+            let asked = world.desk.requests().pop().unwrap();
+            assert_eq!(asked.target, target, "{tool}");
+            assert_eq!(asked.body, sent, "{tool}");
+            let id = if tool == "desk__foreign" {
+                "otter.pond"
+            } else {
+                "otter"
+            };
+            assert_eq!(asked.header("x-claw-id"), Some(id));
+        }
+        let history = std::fs::read_to_string(world.history.path().join("history.jsonl")).unwrap();
+        let executed = history.lines().filter(|line| line.contains("\"intent\""));
+        assert_eq!(executed.filter(|line| line.contains("heron")).count(), 0);
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -5,13 +5,12 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-use crate::support::{Answer, DEADLINE, Fake, Files, RUNNER, Wire, no_tls, within};
+use crate::support::{Answer, Fake, Files, RUNNER, Wire, no_tls, until, within};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_toolcrib-sidecar");
 
@@ -148,21 +147,6 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
         .collect()
-}
-
-/// Polls what no event announces.
-pub async fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = seen() {
-            return found;
-        }
-        assert!(
-            began.elapsed() < DEADLINE,
-            "{what}: not within {DEADLINE:?}"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 async fn spawn(

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::binary::{Mediator, until};
-use crate::support::{Answer, RUNNER, Wire, World, within};
+use crate::binary::Mediator;
+use crate::support::{Answer, POLL, RUNNER, Wire, World, until, within};
 
 async fn connect(world: &World) -> TcpStream {
     within("a connection", TcpStream::connect(world.server.address))
@@ -230,7 +230,7 @@ async fn draining_answers_what_runs_closes_what_is_kept_and_flushes_the_record()
         rest(&mut kept).await;
         within("a refusal", async {
             while TcpStream::connect(address).await.is_ok() {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(POLL).await;
             }
         })
         .await;
@@ -340,7 +340,7 @@ async fn settled(mediator: &Mediator) -> (u64, u64) {
         while gauge(mediator, "requests_running").await > 0
             || gauge(mediator, "connections").await > 0
         {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(POLL).await;
         }
     })
     .await;

@@ -39,7 +39,7 @@ async fn stream(world: &World, request: Value) -> String {
 }
 
 /// Reads until the runner has this text.
-async fn until(response: &mut reqwest::Response, text: &str) -> String {
+async fn heard(response: &mut reqwest::Response, text: &str) -> String {
     let mut read = String::new();
     while !read.contains(text) {
         let chunk = within(text, response.chunk()).await.unwrap();
@@ -78,7 +78,7 @@ async fn text_goes_out_while_the_model_still_writes() {
                 .paused(at, &gate),
         );
         let mut response = begin(&world, wire.chat()).await;
-        let mut text = until(&mut response, "\"On\"").await;
+        let mut text = heard(&mut response, "\"On\"").await;
         assert!(!text.contains("\"e\""));
         gate.notify_one();
         text += &within("the rest", response.text()).await.unwrap();
@@ -116,9 +116,9 @@ async fn a_hidden_round_s_call_is_held_and_the_stream_is_one_reply() {
             .model
             .will(wire.will_stream("r2", (&["It is 1."], &[])));
         let mut response = begin(&world, wire.chat()).await;
-        let mut text = until(&mut response, "look.").await;
+        let mut text = heard(&mut response, "look.").await;
         // Silent while the tool runs, but not dead.
-        text += &until(&mut response, ": keepalive").await;
+        text += &heard(&mut response, ": keepalive").await;
         gate.notify_one();
         text += &within("the rest", response.text()).await.unwrap();
 
@@ -237,7 +237,7 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
         for bad in [answer().breaks_off(&gate), garbled] {
             world.model.will(bad);
             let mut response = begin(&world, wire.chat()).await;
-            let begun = until(&mut response, "\"On\"").await;
+            let begun = heard(&mut response, "\"On\"").await;
             gate.notify_one();
             let rest = within("the rest", response.text()).await.unwrap();
             let text = begun + &rest;
@@ -281,7 +281,7 @@ async fn a_runner_that_hangs_up_cancels_the_model() {
                 .paused(at, &never),
         );
         let mut response = begin(&world, wire.chat()).await;
-        until(&mut response, "\"On\"").await;
+        heard(&mut response, "\"On\"").await;
         drop(response);
         world.model.hung_up(1).await;
     }

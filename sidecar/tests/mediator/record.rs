@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::{Answer, Wire, World, calls, chat, says, within};
+use crate::support::{Answer, Wire, World, calls, chat, says, until, within};
 
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
@@ -58,12 +58,7 @@ async fn the_line_says_who_what_and_with_which_result() {
     assert_eq!(call["result"]["data"], json!({"price": 3}));
 
     // stdout has the same without what was said.
-    within("stdout", async {
-        while !world.stdout.text().contains("\"kind\":\"turn\"") {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world.stdout_has("\"kind\":\"turn\"").await;
     let out = world.stdout.text();
     assert!(
         out.contains("desk.quote") && out.contains("\"total_rounds\":2"),
@@ -94,12 +89,8 @@ async fn the_intent_is_on_disk_before_the_call_leaves() {
         (&lines[0]["kind"], &lines[0]["name"]),
         (&json!("intent"), &json!("desk.order"))
     );
-    within("stdout", async {
-        while world.stdout.text().lines().count() != 1 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    let heard = || (world.stdout.text().lines().count() == 1).then_some(());
+    until("stdout", heard).await;
     running.abort();
 }
 
@@ -141,12 +132,7 @@ async fn bodies_go_to_stdout_only_when_asked_for() {
     let world = World::start_with(|_| {}, |_| {}, &["--record-bodies"]).await;
     world.model.will(Answer::json(says("three")));
     world.chat().await;
-    within("stdout", async {
-        while !world.stdout.text().contains("how deep?") {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world.stdout_has("how deep?").await;
 }
 
 #[tokio::test]

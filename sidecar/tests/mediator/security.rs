@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::binary::Mediator;
-use crate::support::{Answer, MODEL_KEY, RUNNER, TOOL_TOKEN, Wire, World, within};
+use crate::support::{Answer, MODEL_KEY, RUNNER, TOOL_TOKEN, Wire, World, until, within};
 
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 /// The user of the mediator's image, and here the runner's too.
@@ -194,12 +194,7 @@ async fn what_is_said_to_the_model_forges_no_line_of_the_record() {
         request["metadata"] = json!({"said": forged});
         assert_eq!(world.ask(request).await.0, 200);
         let record = std::fs::read_to_string(world.history.path().join("history.jsonl")).unwrap();
-        within("stdout", async {
-            while !world.stdout.text().contains("\"kind\":\"turn\"") {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        world.stdout_has("\"kind\":\"turn\"").await;
         for text in [record, world.stdout.text()] {
             let kinds: Vec<Value> = text
                 .lines()
@@ -369,12 +364,7 @@ async fn hanging_up_hides_nothing_that_ran() {
             world.desk.asked(1).await;
             running.abort();
             world.desk.hung_up(1).await;
-            within("the record", async {
-                while !world.lines().iter().any(|line| line["kind"] == "turn") {
-                    tokio::task::yield_now().await;
-                }
-            })
-            .await;
+            world.turn_is_recorded().await;
             let lines = world.lines();
             assert_eq!((&lines[0]["kind"], lines.len()), (&json!("intent"), 2));
             let line = &lines[1];
@@ -387,12 +377,8 @@ async fn hanging_up_hides_nothing_that_ran() {
                 (&call["name"], &call["executed"]),
                 (&json!("desk.order"), &json!(true))
             );
-            within("the count", async {
-                while world.server.app.metrics.usage.read().requests != 1 {
-                    tokio::task::yield_now().await;
-                }
-            })
-            .await;
+            let usage = &world.server.app.metrics.usage;
+            until("the count", || (usage.read().requests == 1).then_some(())).await;
         }
     }
 }

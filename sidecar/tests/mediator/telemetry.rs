@@ -10,7 +10,9 @@ use prost::Message;
 use serde_json::json;
 use toolcrib_dialect::Dialect;
 
-use crate::support::{Answer, Fake, Files, MODEL_KEY, RUNNER, TOOL_TOKEN, Wire, World, within};
+use crate::support::{
+    Answer, Fake, Files, MODEL_KEY, POLL, RUNNER, TOOL_TOKEN, Wire, World, within,
+};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -270,7 +272,7 @@ async fn a_receiver_that_is_slow_or_gone_costs_spans_and_nothing_else() {
     gate.notify_one();
     within("a drop", async {
         while dropped().await == 0 {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(POLL).await;
         }
     })
     .await;

@@ -1,18 +1,21 @@
-//! What a call of a service may do, and what the model hears of it.
+//! What a call of a service may do, and what the model hears of it, in each dialect.
+
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
-use crate::support::{Answer, Fake, MODEL_KEY, TOOL_TOKEN, World, calls, says};
+use crate::support::{Answer, Fake, Files, MODEL_KEY, TOOL_TOKEN, World};
 
 /// One call of `tool`, answered so; gives the result the model read.
 async fn call(world: &World, tool: &str, arguments: &str, answer: Option<Answer>) -> Value {
     world
         .model
-        .will(Answer::json(calls(&[("c1", tool, arguments)])));
+        .will(world.wire.will_call(&[("c1", tool, arguments)]));
     if let Some(answer) = answer {
         world.desk.will(answer);
     }
-    world.model.will(Answer::json(says("done")));
+    world.model.will(world.wire.will_say("done"));
     world.chat().await;
     world.result()
 }
@@ -21,167 +24,204 @@ const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
 #[tokio::test]
 async fn a_failing_service_is_a_structured_error() {
-    let world = World::start().await;
-    let result = call(
-        &world,
-        "desk__quote",
-        QUOTE,
-        Some(Answer::text(500, "boom")),
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            let result = call(
+                &world,
+                "desk__quote",
+                QUOTE,
+                Some(Answer::text(500, "boom")),
+            )
+            .await;
+            assert_eq!(result["error"]["code"], "http_500");
+            assert_eq!(result["status_code"], 500);
+            let refused = world.desk.url();
+            let text = result.to_string();
+            assert!(
+                !text.contains(refused.trim_start_matches("http://")),
+                "{text}"
+            );
+        },
     )
     .await;
-    assert_eq!(result["error"]["code"], "http_500");
-    assert_eq!(result["status_code"], 500);
-    let refused = world.desk.url();
-    let text = result.to_string();
-    assert!(
-        !text.contains(refused.trim_start_matches("http://")),
-        "{text}"
-    );
 }
 
 #[tokio::test]
 async fn a_service_that_is_not_there_is_named_by_tool_only() {
-    let world = World::start_with(
-        |files| {
-            files.tools["tools"][0]["execution"]["base_url"] = json!("http://127.0.0.1:1");
-        },
-        |_| {},
-        &[],
-    )
+    let nobody = |files: &mut Files| {
+        files.tools["tools"][0]["execution"]["base_url"] = json!("http://127.0.0.1:1");
+    };
+    World::each(nobody, &[], async |world| {
+        let result = call(&world, "desk__quote", QUOTE, None).await;
+        assert_eq!(result["error"]["code"], "request_failed");
+        assert_eq!(result["error"]["details"]["retryable"], true);
+        assert!(!result.to_string().contains("127.0.0.1"), "{result}");
+    })
     .await;
-    let result = call(&world, "desk__quote", QUOTE, None).await;
-    assert_eq!(result["error"]["code"], "request_failed");
-    assert_eq!(result["error"]["details"]["retryable"], true);
-    assert!(!result.to_string().contains("127.0.0.1"), "{result}");
 }
 
 #[tokio::test]
 async fn one_deadline_covers_headers_and_body() {
-    let timeout = |files: &mut crate::support::Files| {
+    let impatient = |files: &mut Files| {
         files.tools["policy"]["timeout_per_tool_ms"] = json!(100);
     };
-    for slow in [
-        Answer::chunks(200, &["{\"a\":"]).never_ends(),
-        Answer::json(json!(1)).gated(&std::sync::Arc::new(tokio::sync::Notify::new())),
-    ] {
-        let world = World::start_with(timeout, |_| {}, &[]).await;
-        let result = call(&world, "desk__quote", QUOTE, Some(slow)).await;
-        assert_eq!(result["error"]["code"], "timeout");
-    }
+    World::each(impatient, &[], async |world| {
+        for slow in [
+            Answer::chunks(200, &["{\"a\":"]).never_ends(),
+            Answer::json(json!(1)).gated(&Arc::new(Notify::new())),
+        ] {
+            let result = call(&world, "desk__quote", QUOTE, Some(slow)).await;
+            assert_eq!(result["error"]["code"], "timeout");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_redirect_is_an_error_and_its_target_is_never_dialled() {
-    let world = World::start().await;
-    let other = Fake::start().await;
-    for status in [301, 302, 303, 307, 308] {
-        let target = format!("{}/quotes/{status}", other.url());
-        let answer = Answer::text(status, "moved").header("location", &target);
-        let arguments = format!(r#"{{"symbol":"S{status}"}}"#);
-        let result = call(&world, "desk__quote", &arguments, Some(answer)).await;
-        assert_eq!(result["error"]["code"], format!("http_{status}"));
-        assert!(!result.to_string().contains(&other.url()), "{result}");
-    }
-    assert_eq!(other.connections(), 0);
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            let other = Fake::start().await;
+            for status in [301, 302, 303, 307, 308] {
+                let target = format!("{}/quotes/{status}", other.url());
+                let answer = Answer::text(status, "moved").header("location", &target);
+                let arguments = format!(r#"{{"symbol":"S{status}"}}"#);
+                let result = call(&world, "desk__quote", &arguments, Some(answer)).await;
+                assert_eq!(result["error"]["code"], format!("http_{status}"));
+                assert!(!result.to_string().contains(&other.url()), "{result}");
+            }
+            assert_eq!(other.connections(), 0);
+        },
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_long_result_is_cut_and_says_how_long_it_was() {
-    let world = World::start().await;
-    let exact = "x".repeat(400);
-    let result = call(
-        &world,
-        "desk__quote",
-        r#"{"symbol":"A"}"#,
-        Some(Answer::text(200, &exact)),
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            let exact = "x".repeat(400);
+            let result = call(
+                &world,
+                "desk__quote",
+                r#"{"symbol":"A"}"#,
+                Some(Answer::text(200, &exact)),
+            )
+            .await;
+            assert_eq!(
+                result,
+                json!({"ok": true, "status_code": 200, "data": exact})
+            );
+            let over = "ü".repeat(300);
+            for (symbol, answer) in [
+                ("B", Answer::text(200, &over)),
+                // Without a declared length.
+                ("C", Answer::chunks(200, &[&over[..200], &over[200..]])),
+            ] {
+                let arguments = format!(r#"{{"symbol":"{symbol}"}}"#);
+                let result = call(&world, "desk__quote", &arguments, Some(answer)).await;
+                assert_eq!(
+                    (&result["truncated"], &result["original_bytes"]),
+                    (&json!(true), &json!(600))
+                );
+                assert_eq!(result["data"], "ü".repeat(200));
+            }
+            // Cut in the middle of a character.
+            let odd = format!("a{}", "ü".repeat(300));
+            let result = call(
+                &world,
+                "desk__quote",
+                r#"{"symbol":"D"}"#,
+                Some(Answer::text(200, &odd)),
+            )
+            .await;
+            assert_eq!(result["data"], format!("a{}", "ü".repeat(199)));
+        },
     )
     .await;
-    assert_eq!(
-        result,
-        json!({"ok": true, "status_code": 200, "data": exact})
-    );
-    let over = "ü".repeat(300);
-    for (symbol, answer) in [
-        ("B", Answer::text(200, &over)),
-        // Without a declared length.
-        ("C", Answer::chunks(200, &[&over[..200], &over[200..]])),
-    ] {
-        let arguments = format!(r#"{{"symbol":"{symbol}"}}"#);
-        let result = call(&world, "desk__quote", &arguments, Some(answer)).await;
-        assert_eq!(
-            (&result["truncated"], &result["original_bytes"]),
-            (&json!(true), &json!(600))
-        );
-        assert_eq!(result["data"], "ü".repeat(200));
-    }
-    // Cut in the middle of a character.
-    let odd = format!("a{}", "ü".repeat(300));
-    let result = call(
-        &world,
-        "desk__quote",
-        r#"{"symbol":"D"}"#,
-        Some(Answer::text(200, &odd)),
-    )
-    .await;
-    assert_eq!(result["data"], format!("a{}", "ü".repeat(199)));
 }
 
 #[tokio::test]
 async fn an_echoed_credential_reaches_neither_model_nor_record() {
-    let world = World::start().await;
-    let echo = json!({"token": TOOL_TOKEN, "key": MODEL_KEY, "fine": "text"});
-    let result = call(&world, "desk__quote", QUOTE, Some(Answer::json(echo))).await;
-    assert_eq!(result["data"]["token"], "[redacted]");
-    assert_eq!(result["data"]["key"], "[redacted]");
-    assert_eq!(result["data"]["fine"], "text");
-    let record = std::fs::read_to_string(world.history.path().join("history.jsonl")).unwrap();
-    for text in [record, world.stdout.text()] {
-        assert!(
-            !text.contains(TOOL_TOKEN) && !text.contains(MODEL_KEY),
-            "{text}"
-        );
-    }
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            let echo = json!({"token": TOOL_TOKEN, "key": MODEL_KEY, "fine": "text"});
+            let result = call(&world, "desk__quote", QUOTE, Some(Answer::json(echo))).await;
+            assert_eq!(result["data"]["token"], "[redacted]");
+            assert_eq!(result["data"]["key"], "[redacted]");
+            assert_eq!(result["data"]["fine"], "text");
+            let record =
+                std::fs::read_to_string(world.history.path().join("history.jsonl")).unwrap();
+            for text in [record, world.stdout.text()] {
+                assert!(
+                    !text.contains(TOOL_TOKEN) && !text.contains(MODEL_KEY),
+                    "{text}"
+                );
+            }
+        },
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn the_identity_is_ours_wherever_it_stands() {
-    let world = World::start().await;
-    let arguments = r#"{"symbol":"OTR","quantity":12345678901234567890,"claw_id":"heron"}"#;
-    let result = call(
-        &world,
-        "desk__order",
-        arguments,
-        Some(Answer::json(json!({}))),
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            let arguments = r#"{"symbol":"OTR","quantity":12345678901234567890,"claw_id":"heron"}"#;
+            let result = call(
+                &world,
+                "desk__order",
+                arguments,
+                Some(Answer::json(json!({}))),
+            )
+            .await;
+            assert_eq!(result["ok"], true);
+            let asked = &world.desk.requests()[0];
+            assert_eq!(
+                (asked.method.as_str(), asked.target.as_str()),
+                ("POST", "/agents/otter/orders")
+            );
+            assert_eq!(asked.header("x-claw-id"), Some("otter"));
+            assert_eq!(
+                asked.body,
+                r#"{"symbol":"OTR","quantity":12345678901234567890}"#
+            );
+            assert!(
+                !world
+                    .lines()
+                    .iter()
+                    .any(|line| line.to_string().contains("heron") && line["kind"] == "intent")
+            );
+        },
     )
     .await;
-    assert_eq!(result["ok"], true);
-    let asked = &world.desk.requests()[0];
-    assert_eq!(
-        (asked.method.as_str(), asked.target.as_str()),
-        ("POST", "/agents/otter/orders")
-    );
-    assert_eq!(asked.header("x-claw-id"), Some("otter"));
-    assert_eq!(
-        asked.body,
-        r#"{"symbol":"OTR","quantity":12345678901234567890}"#
-    );
-    assert!(
-        !world
-            .lines()
-            .iter()
-            .any(|line| line.to_string().contains("heron") && line["kind"] == "intent")
-    );
 }
 
 #[tokio::test]
 async fn a_value_that_would_leave_its_segment_sends_nothing() {
-    let world = World::start().await;
-    for value in ["..", "a/b", "%2e%2e", "a?b", "a#b", ""] {
-        let arguments = json!({"symbol": value}).to_string();
-        let result = call(&world, "desk__quote", &arguments, None).await;
-        assert_eq!(result["error"]["code"], "invalid_arguments", "{value}");
-    }
-    assert_eq!(world.desk.connections(), 0);
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            for value in ["..", "a/b", "%2e%2e", "a?b", "a#b", ""] {
+                let arguments = json!({"symbol": value}).to_string();
+                let result = call(&world, "desk__quote", &arguments, None).await;
+                assert_eq!(result["error"]["code"], "invalid_arguments", "{value}");
+            }
+            assert_eq!(world.desk.connections(), 0);
+        },
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -190,44 +230,43 @@ async fn a_name_for_this_machine_is_not_dialled_unless_allowed() {
         (&[][..], Some("request_failed")),
         (&["--allow-local"][..], None),
     ] {
-        let world = World::start_with(
-            |files| {
-                let url = files.tools["tools"][0]["execution"]["base_url"]
-                    .as_str()
-                    .unwrap();
-                let url = url.replace("127.0.0.1", "localhost");
-                files.tools["tools"][0]["execution"]["base_url"] = json!(url);
-            },
-            |_| {},
-            flags,
-        )
+        let by_name = |files: &mut Files| {
+            let url = &mut files.tools["tools"][0]["execution"]["base_url"];
+            *url = json!(url.as_str().unwrap().replace("127.0.0.1", "localhost"));
+        };
+        World::each(by_name, flags, async |world| {
+            let answer = code.is_none().then(|| Answer::json(json!(1)));
+            let result = call(&world, "desk__quote", QUOTE, answer).await;
+            assert_eq!(result["error"]["code"].as_str(), code, "{result}");
+        })
         .await;
-        let answer = code.is_none().then(|| Answer::json(json!(1)));
-        let result = call(&world, "desk__quote", QUOTE, answer).await;
-        assert_eq!(result["error"]["code"].as_str(), code, "{result}");
     }
 }
 
 #[tokio::test]
 async fn an_agent_that_may_only_read_is_not_offered_what_writes() {
-    let world = World::start_with(
-        |files| files.agent["max_tier"] = json!("ReadOnly"),
-        |_| {},
-        &[],
-    )
+    let reads = |files: &mut Files| files.agent["max_tier"] = json!("ReadOnly");
+    World::each(reads, &[], async |world| {
+        let result = call(&world, "desk__order", "{}", None).await;
+        assert_eq!(result["error"]["code"], "permission_denied");
+        let result = call(&world, "desk__quote", QUOTE, Some(Answer::json(json!(1)))).await;
+        assert_eq!(result["ok"], true);
+        let asked = world.model.requests()[0].json();
+        assert_eq!(world.wire.offered(&asked), ["desk__quote"]);
+    })
     .await;
-    let result = call(&world, "desk__order", "{}", None).await;
-    assert_eq!(result["error"]["code"], "permission_denied");
-    let result = call(&world, "desk__quote", QUOTE, Some(Answer::json(json!(1)))).await;
-    assert_eq!(result["ok"], true);
-    let offered = world.model.requests()[0].json()["tools"].clone();
-    assert_eq!(offered.as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn what_compresses_unasked_is_an_error_and_not_garbage() {
-    let world = World::start().await;
-    let answer = Answer::text(200, "\u{1f}\u{8b}").header("content-encoding", "gzip");
-    let result = call(&world, "desk__quote", QUOTE, Some(answer)).await;
-    assert_eq!(result["error"]["code"], "request_failed");
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            let answer = Answer::text(200, "\u{1f}\u{8b}").header("content-encoding", "gzip");
+            let result = call(&world, "desk__quote", QUOTE, Some(answer)).await;
+            assert_eq!(result["error"]["code"], "request_failed");
+        },
+    )
+    .await;
 }

@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
 
-use crate::support::{
-    Answer, Files, MODEL_KEY, Streamed, TOOL_TOKEN, Wire, World, calls, chat, within,
-};
+use crate::support::{Answer, Files, MODEL_KEY, Streamed, TOOL_TOKEN, Wire, World, within};
 
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
@@ -241,56 +239,19 @@ async fn rounds_end_with_a_last_answer() {
 
 #[tokio::test]
 async fn the_total_timeout_is_one_502() {
-    let world = World::start_with(
-        |files| files.tools["policy"]["total_timeout_ms"] = json!(150),
-        |_| {},
-        &[],
-    )
-    .await;
-    world.model.will(Answer::json(calls(&[(
-        "c1",
-        "desk__quote",
-        r#"{"symbol":"A"}"#,
-    )])));
-    world.desk.will(Answer::chunks(200, &["{"]).never_ends());
-    let (status, body) = world.ask(chat()).await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (502, &json!("total_timeout"))
-    );
-    let line = world.lines().pop().unwrap();
-    assert_eq!(line["tool_trace"][0]["tool_calls"][0]["name"], "desk.quote");
-}
-
-#[tokio::test]
-async fn a_runner_that_hangs_up_cancels_the_tool_and_what_ran_is_recorded() {
-    let world = World::start().await;
-    world.model.will(Answer::json(calls(&[(
-        "c1",
-        "desk__order",
-        r#"{"symbol":"A"}"#,
-    )])));
-    world.desk.will(Answer::chunks(200, &["{"]).never_ends());
-    let request = tokio::spawn(world.request(&chat()).send());
-    world.desk.asked(1).await;
-    request.abort();
-    world.desk.hung_up(1).await;
-    within("the record", async {
-        while !world.lines().iter().any(|line| line["kind"] == "turn") {
-            tokio::task::yield_now().await;
-        }
+    let short = |files: &mut Files| files.tools["policy"]["total_timeout_ms"] = json!(150);
+    World::each(short, &[], async |world| {
+        let wire = world.wire;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
+        world.desk.will(Answer::chunks(200, &["{"]).never_ends());
+        let (status, body) = world.ask(wire.chat()).await;
+        assert_eq!((status, &*wire.error_code(&body)), (502, "total_timeout"));
+        let line = world.lines().pop().unwrap();
+        assert_eq!(line["tool_trace"][0]["tool_calls"][0]["name"], "desk.quote");
     })
     .await;
-    let line = world.lines().pop().unwrap();
-    assert_eq!(
-        (&line["status"], &line["error"]),
-        (&json!("error"), &json!("canceled"))
-    );
-    let call = &line["tool_trace"][0]["tool_calls"][0];
-    assert_eq!(
-        (&call["name"], &call["executed"]),
-        (&json!("desk.order"), &json!(true))
-    );
 }
 
 #[tokio::test]

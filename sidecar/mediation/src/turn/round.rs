@@ -417,7 +417,11 @@ fn runner_slot(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>) -> S
     }
 }
 
-/// Text that is JSON as it is, other text as a JSON string.
+/// As deep as usual readers of a record's line go without failing, with room for the line.
+const MAX_NESTING: usize = 64;
+
+/// Text that is JSON as it is; other text, and JSON that no reader of the record would get
+/// through, as a JSON string.
 fn as_json(text: &str) -> RawJson {
     let text = if text.trim_ascii().is_empty() {
         "{}"
@@ -425,6 +429,55 @@ fn as_json(text: &str) -> RawJson {
         text
     };
     RawJson::from_text(text)
-        .or_else(|_| RawJson::from_text(json::quote(text)))
+        .ok()
+        .filter(|json| is_readable(json.get()))
+        .or_else(|| RawJson::from_text(json::quote(text)).ok())
         .expect("a quoted text is JSON")
+}
+
+/// Whether valid JSON nests no deeper than that and has no number beyond a double's range:
+/// log collectors drop a line for either.
+fn is_readable(json: &str) -> bool {
+    let bytes = json.as_bytes();
+    let is_number = |byte: u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(&byte) = bytes.get(at) {
+        at += match byte {
+            b'"' => string_length(&bytes[at..]),
+            b'-' | b'0'..=b'9' => {
+                let rest = &json[at..];
+                let length = rest.bytes().take_while(|byte| is_number(*byte)).count();
+                if !rest[..length].parse::<f64>().is_ok_and(f64::is_finite) {
+                    return false;
+                }
+                length
+            }
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > MAX_NESTING {
+                    return false;
+                }
+                1
+            }
+            b']' | b'}' => {
+                depth = depth.saturating_sub(1);
+                1
+            }
+            _ => 1,
+        };
+    }
+    true
+}
+
+/// Of the string that begins here, with its quotes.
+fn string_length(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(&byte) = bytes.get(at) {
+        at += match byte {
+            b'"' => return at + 1,
+            b'\\' => 2,
+            _ => 1,
+        };
+    }
+    at
 }

@@ -25,11 +25,26 @@ pub use wire::{Streamed, Wire};
 
 /// Every wait of a test ends with a failure at this bound.
 pub const DEADLINE: Duration = Duration::from_secs(20);
+/// Between two looks at what is polled.
+pub const POLL: Duration = Duration::from_millis(5);
 
 pub async fn within<T>(what: &str, wait: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, wait)
         .await
         .unwrap_or_else(|_| panic!("{what}: not within {DEADLINE:?}"))
+}
+
+/// Polls what no event announces.
+pub async fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
+    within(what, async {
+        loop {
+            if let Some(found) = seen() {
+                return found;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    })
+    .await
 }
 
 pub struct World {
@@ -63,6 +78,15 @@ impl World {
         let mut world = Self::start_with(speak, |_| {}, flags).await;
         world.wire = wire;
         world
+    }
+
+    /// Runs `test` once in each dialect.
+    pub async fn each(edit: impl Fn(&mut Files), flags: &[&str], test: impl AsyncFn(World)) {
+        for wire in Wire::all() {
+            // Shown where it fails.
+            println!("{wire:?}");
+            test(Self::speaking_with(wire, &edit, flags).await).await;
+        }
     }
 
     pub async fn start_with(
@@ -171,6 +195,20 @@ impl World {
         .await;
     }
 
+    /// Waits for stdout, which is written behind the answers, to hold this.
+    pub async fn stdout_has(&self, text: &str) {
+        until(text, || self.stdout.text().contains(text).then_some(())).await;
+    }
+
+    /// Waits for the line of a request that nobody was left to answer.
+    pub async fn turn_is_recorded(&self) {
+        let is_turn = |line: &Value| line["kind"] == "turn";
+        until("the record", || {
+            self.lines().iter().any(is_turn).then_some(())
+        })
+        .await;
+    }
+
     /// The text that Prometheus gets.
     pub async fn metrics(&self) -> String {
         let url = format!("http://{}/metrics", self.server.admin_address);
@@ -186,6 +224,12 @@ impl World {
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
+    }
+
+    /// The last one alone: the lines before it may be long.
+    pub fn last_line(&self) -> Value {
+        let text = std::fs::read_to_string(self.history.path().join("history.jsonl")).unwrap();
+        serde_json::from_str(text.lines().last().unwrap()).unwrap()
     }
 
     /// The tool results that the model was given in its last request, by call id.

@@ -122,8 +122,28 @@ impl Wire {
         }
     }
 
+    /// Arguments stand in it as they are written here, where the dialect has them as JSON
+    /// too.
     pub fn will_call(self, calls: &[(&str, &str, &str)]) -> Answer {
-        Answer::json(self.calls(calls))
+        let place = |at: usize| format!("<arguments {at}>");
+        let places: Vec<String> = (0..calls.len())
+            .map(|at| json!(place(at)).to_string())
+            .collect();
+        let marked: Vec<_> = calls
+            .iter()
+            .zip(&places)
+            .map(|((id, name, _), place)| (*id, *name, place.as_str()))
+            .collect();
+        let mut text = self.calls(&marked).to_string();
+        for ((_, _, arguments), place) in calls.iter().zip(&places) {
+            text = match self.0 {
+                Dialect::OpenaiChat | Dialect::OpenaiResponses => {
+                    text.replace(&json!(place).to_string(), &json!(arguments).to_string())
+                }
+                Dialect::AnthropicMessages => text.replace(place, arguments),
+            };
+        }
+        Answer::text(200, &text).header("content-type", "application/json")
     }
 
     pub fn will_say(self, text: &str) -> Answer {
