@@ -24,8 +24,12 @@ mod outside;
 mod plane;
 #[path = "lifecycle/program.rs"]
 mod program;
+#[path = "lifecycle/proxy.rs"]
+mod proxy;
 #[path = "lifecycle/replacing.rs"]
 mod replacing;
+#[path = "lifecycle/rights.rs"]
+mod rights;
 #[path = "lifecycle/wait.rs"]
 mod wait;
 #[path = "lifecycle/world.rs"]
@@ -37,14 +41,17 @@ use anyhow::{Context, Result, ensure};
 use world::{Row, World};
 
 /// In this order: each leaves the world as it found it.
-const ROWS: [&str; 7] = [
+const ROWS: [&str; 10] = [
     "webhook-rollout",
     "controller-rollout",
     "certificates",
     "leader-killed",
     "leader-paused",
+    "leader-unaware",
+    "slow-caches",
     "api-server",
     "compaction",
+    "rights",
 ];
 
 async fn run(row: &str, world: &mut World) -> Result<Vec<Row>> {
@@ -56,6 +63,9 @@ async fn run(row: &str, world: &mut World) -> Result<Vec<Row>> {
         "leader-paused" => leaders::paused(world).await,
         "api-server" => outside::api_server(world).await,
         "compaction" => outside::compaction(world).await,
+        "leader-unaware" => leaders::unaware(world).await,
+        "slow-caches" => outside::slow_caches(world).await,
+        "rights" => rights::least(world).await,
         row => anyhow::bail!("no row {row:?}; there are {}", ROWS.join(", ")),
     }
 }

@@ -122,7 +122,7 @@ impl Installation {
         }
         // Nobody here would run them; of Deployments only the arguments are of use.
         objects.retain(|object| object["kind"] != "Deployment");
-        plane.apply(&objects).map(drop)
+        plane.apply(&objects)
     }
 
     /// Starts a controller, with a pod that bears its name.
@@ -207,6 +207,10 @@ impl Installation {
             .env("POD_NAME", name)
             .env("KUBECONFIG", kubeconfig);
         Program::start(name, &self.programs, &mut command)
+    }
+
+    pub fn token(&self, account: &str) -> &str {
+        &self.tokens[account]
     }
 
     /// What the webhooks have mounted.

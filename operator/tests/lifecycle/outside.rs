@@ -6,7 +6,74 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::wait::{DEADLINE, eventually};
-use crate::world::{DIVE, LOOK, Row, World};
+use crate::world::{DIVE, History, LOOK, Row, World};
+
+/// The first controller there is hears of grants late. Until it has heard of all, it takes
+/// nothing away.
+pub async fn slow_caches(world: &mut World) -> Result<Vec<Row>> {
+    world.give().await?;
+    world.compiled(&[DIVE, LOOK]).await?;
+    // The status follows the files.
+    world.quiet().await?;
+    world.no_controllers().await?;
+    let mark = world.mark()?;
+    let history = History::watch(world).await?;
+    let proxy = world.proxy().await?;
+    proxy.hold(|_, uri| {
+        uri.path().ends_with("/toolgrants")
+            && uri.query().is_some_and(|query| !query.contains("watch="))
+    });
+    let begun = Instant::now();
+    world.add_controller_by(&proxy).await?;
+    eventually("it has asked for the grants", DEADLINE, async || {
+        Ok((proxy.held() > 0).then_some(()))
+    })
+    .await?;
+    // All else that it would need is there; the lease is its own.
+    eventually("it holds the lease", DEADLINE, async || {
+        let leases = world
+            .uses()?
+            .into_iter()
+            .skip(mark)
+            .filter(|used| used.resource == "leases" && used.writes());
+        Ok((leases.count() >= 3).then_some(()))
+    })
+    .await?;
+    let waited = begun.elapsed();
+    let writes = world.writes_since(mark)?;
+    ensure!(
+        writes.is_empty(),
+        "written before all was listed: {writes:?}"
+    );
+    ensure!(
+        !world.controllers[0].ready().await,
+        "ready before all was listed"
+    );
+    let begun = Instant::now();
+    proxy.release();
+    world.leader().await?;
+    let took = begun.elapsed();
+    world.quiet().await?;
+    let writes = world.writes_since(mark)?;
+    ensure!(writes.is_empty(), "needless writes: {writes:?}");
+    ensure!(history.always_gave(DIVE), "something was revoked");
+    world.revoke().await?;
+    world.compiled(&[LOOK]).await?;
+    // One on the usual way takes its place.
+    world.no_controllers().await?;
+    world.add_controller().await?;
+    world.add_controller().await?;
+    world.all_ready().await?;
+    world.leader().await?;
+    Ok(vec![Row::new(
+        format!(
+            "a controller that hears of grants after {:.1} s only",
+            waited.as_secs_f64()
+        ),
+        "agents as they were: nothing is revoked, nothing written; then it leads",
+        took,
+    )])
+}
 
 /// Killed and started again. Nothing of ours ends for it.
 pub async fn api_server(world: &mut World) -> Result<Vec<Row>> {

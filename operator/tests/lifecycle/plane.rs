@@ -91,6 +91,10 @@ impl Plane {
         command
     }
 
+    pub fn client_of(&self, token: &str) -> Result<Client> {
+        client(self.api_address, token)
+    }
+
     /// A kubeconfig of that bearer token; without one the requests pass something that adds it.
     pub fn kubeconfig(
         &self,
@@ -117,27 +121,27 @@ impl Plane {
     }
 
     /// `kubectl apply --server-side` of these objects, as Helm does it.
-    pub fn apply(&self, objects: &[Value]) -> Result<String> {
+    pub fn apply(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        let file = self.folder.path().join("objects.json");
-        std::fs::write(&file, list.to_string())?;
+        self.apply_text(&list.to_string())
+    }
+
+    pub fn apply_text(&self, text: &str) -> Result<()> {
+        let file = self.folder.path().join("objects.yaml");
+        std::fs::write(&file, text)?;
         let kubeconfig = self.kubeconfig("admin", self.api_address, Some(ADMIN))?;
         let output = self
             .program("kubectl")
             .arg("--kubeconfig")
             .arg(kubeconfig)
-            .args([
-                "apply",
-                "--server-side",
-                "--force-conflicts",
-                "--field-manager=helm",
-            ])
+            .args(["apply", "--server-side", "--force-conflicts"])
+            .arg("--field-manager=helm")
             .arg("--filename")
             .arg(file)
             .output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "kubectl apply: {said}");
-        Ok(said.into_owned())
+        Ok(())
     }
 
     /// The API server's end without a word to anybody.
@@ -228,7 +232,8 @@ fn write_settings(folder: &Path) -> Result<()> {
     // Whatever an account of an installation asks for, and nothing else.
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
-        "omitStages": ["RequestReceived", "ResponseStarted"],
+        // A watch is told of when it begins: most of them never end.
+        "omitStages": ["RequestReceived"],
         "rules": [
             {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
             {"level": "None"},

@@ -20,6 +20,7 @@ use toolcrib_e2e::audit::{self, Use};
 
 use crate::install::{CONTROLLER, Installation, POND, Replica, SYSTEM};
 use crate::plane::Plane;
+use crate::proxy::Proxy;
 use crate::wait::{DEADLINE, eventually};
 
 /// Longer than anything waits that is to be tried again soon.
@@ -102,6 +103,31 @@ impl World {
         Ok(())
     }
 
+    /// A controller whose way to the API server is a proxy.
+    pub async fn add_controller_by(&mut self, proxy: &Proxy) -> Result<()> {
+        let name = self.name("controller");
+        let kubeconfig = self.plane.kubeconfig(&name, proxy.address, None)?;
+        let replica = self
+            .installation
+            .controller_by(&self.plane, &name, &kubeconfig)
+            .await?;
+        self.controllers.push(replica);
+        Ok(())
+    }
+
+    pub async fn proxy(&self) -> Result<Proxy> {
+        let token = self.installation.token(CONTROLLER);
+        Proxy::start(self.plane.client_of(token)?).await
+    }
+
+    /// Ends all controllers, in order.
+    pub async fn no_controllers(&mut self) -> Result<()> {
+        for mut controller in std::mem::take(&mut self.controllers) {
+            controller.program.terminate().await?;
+        }
+        Ok(())
+    }
+
     /// Everything is listed everywhere.
     pub async fn all_ready(&mut self) -> Result<()> {
         let replicas = self.controllers.iter_mut().chain(&mut self.webhooks);
@@ -131,7 +157,7 @@ impl World {
     }
 
     pub async fn give(&self) -> Result<()> {
-        self.plane.apply(&[grant("otter-dives", "dive")]).map(drop)
+        self.plane.apply(&[grant("otter-dives", "dive")])
     }
 
     pub async fn revoke(&self) -> Result<()> {
@@ -265,6 +291,11 @@ impl History {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .len()
+    }
+
+    pub fn always_gave(&self, tool: &str) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().all(|tools| tools.contains(tool))
     }
 
     /// Whether a version after that many gave the tool.

@@ -7,6 +7,8 @@
 //! Invariant: an event that cannot be read is an error. A check of a log that it does not
 //! understand would find nothing used and nothing wrong.
 
+pub mod rare;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -314,6 +316,13 @@ impl fmt::Display for Findings {
         }
         Ok(())
     }
+}
+
+/// Whether this right was used by a request that was granted.
+pub fn was_used(uses: &[Use], verb: &str, resource: &str) -> bool {
+    uses.iter().any(|used| {
+        used.verb == verb && used.resource == resource && used.outcome == Outcome::Allowed
+    })
 }
 
 /// Used against given, of the accounts that have any of the rights.

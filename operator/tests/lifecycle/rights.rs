@@ -1,0 +1,95 @@
+//! Row: what the accounts were given, they have used in all rows together, and nothing else.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{Api, ListParams};
+use serde_json::Value;
+use tokio::time::Instant;
+use toolcrib_e2e::audit::rare::STEPS;
+use toolcrib_e2e::audit::{self, was_used};
+
+use crate::install::{POND, RELEASE, SYSTEM, WEBHOOK};
+use crate::wait::{DEADLINE, eventually};
+use crate::world::{Row, World};
+
+/// Last of all rows: what rarely happens is made to happen, then the log is read.
+pub async fn least(world: &mut World) -> Result<Vec<Row>> {
+    let begun = Instant::now();
+    world.works().await?;
+    for step in STEPS {
+        let mark = world.mark()?;
+        world.plane.apply_text(&step.manifest(POND))?;
+        let what = format!("{} {} is used", step.verb, step.resource);
+        eventually(&what, DEADLINE, async || {
+            let uses = world.uses()?;
+            Ok(was_used(&uses[mark..], step.verb, step.resource).then_some(()))
+        })
+        .await?;
+    }
+    // Whoever calls the link has a token looked at.
+    let leader = &world.controllers[world.leader().await?];
+    let http = reqwest::Client::builder()
+        .tls_danger_accept_invalid_certs(true)
+        .no_proxy()
+        .build()?;
+    let answer = http
+        .post(format!("https://{}/v1/link", leader.address))
+        .bearer_auth("nobody's")
+        .body(r#"{"epoch":"1","version":"0","understands":[]}"#)
+        .send()
+        .await?;
+    ensure!(
+        answer.status() == 401,
+        "a stranger on the link: {}",
+        answer.status()
+    );
+
+    let rights = audit::rights(&objects(world).await?)?;
+    ensure!(rights.len() > 40, "the chart's rights: {}", rights.len());
+    let findings = eventually("every right is used", DEADLINE, async || {
+        let findings = audit::check(&world.uses()?, &rights);
+        Ok(findings.unused.is_empty().then_some(findings))
+    })
+    .await;
+    let findings = match findings {
+        Ok(findings) => findings,
+        Err(error) => {
+            let findings = audit::check(&world.uses()?, &rights);
+            return Err(error).with_context(|| findings.to_string());
+        }
+    };
+    ensure!(findings.none(), "{findings}");
+    let webhook = audit::user(SYSTEM, WEBHOOK);
+    let secrets = world
+        .uses()?
+        .into_iter()
+        .filter(|used| used.user == webhook && used.resource.starts_with("secrets"));
+    ensure!(secrets.count() == 0, "the webhook asked for a Secret");
+    let seen = format!(
+        "{} rights, all used; no request refused; the webhook's account asked for no Secret",
+        rights.len()
+    );
+    Ok(vec![Row::new(
+        "the audit log of all rows",
+        seen,
+        begun.elapsed(),
+    )])
+}
+
+/// Roles and bindings of the installation.
+async fn objects(world: &World) -> Result<Vec<Value>> {
+    let client = &world.plane.client;
+    let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={RELEASE}"));
+    let mut objects = Vec::new();
+    macro_rules! add {
+        ($($kind:ident),*) => {$(
+            for object in Api::<$kind>::all(client.clone()).list(&ours).await? {
+                let mut object = serde_json::to_value(object)?;
+                object["kind"] = stringify!($kind).into();
+                objects.push(object);
+            }
+        )*};
+    }
+    add!(ClusterRole, ClusterRoleBinding, Role, RoleBinding);
+    Ok(objects)
+}
