@@ -17,6 +17,9 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
+/// Between the beginnings of two tenures, at least.
+const APART: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
+
 /// Chosen so that a lost leader is replaced within 15 s: at worst `duration` after its last
 /// renewal, plus `retry`.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,8 @@ pub struct Election {
     seen: Option<(LeaseSpec, Instant)>,
     /// Start of the last write of ours that succeeded.
     renewed: Option<Instant>,
+    /// When this candidate's tenure began, as it writes it.
+    acquired: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +68,7 @@ impl Election {
             timing,
             seen: None,
             renewed: None,
+            acquired: None,
         }
     }
 
@@ -99,9 +105,18 @@ impl Election {
             .map(|renewed| renewed + self.timing.renew_deadline)
     }
 
+    /// What others may know of the leadership; `None`: it does not lead.
+    pub fn tenure(&self) -> Option<Tenure> {
+        Some(Tenure {
+            since: self.acquired?,
+            until: self.leads_until()?,
+        })
+    }
+
     pub fn resign(&mut self) {
         self.renewed = None;
         self.seen = None;
+        self.acquired = None;
     }
 
     /// The record that lets the next candidate start at once.
@@ -114,14 +129,18 @@ impl Election {
         })
     }
 
-    fn record(&self, read: Option<&LeaseSpec>, clock: Timestamp) -> LeaseSpec {
+    fn record(&mut self, read: Option<&LeaseSpec>, clock: Timestamp) -> LeaseSpec {
         let mine = read.filter(|read| read.holder_identity.as_deref() == Some(self.me.as_str()));
+        let acquired = match (mine, self.acquired) {
+            (Some(_), Some(acquired)) => acquired,
+            // Also after a restart under the same name.
+            (Some(_) | None, _) => begins(read, clock),
+        };
+        self.acquired = Some(acquired);
         LeaseSpec {
             holder_identity: Some(self.me.clone()),
             lease_duration_seconds: i32::try_from(self.timing.duration.as_secs()).ok(),
-            acquire_time: mine
-                .and_then(|mine| mine.acquire_time.clone())
-                .or(Some(MicroTime(clock))),
+            acquire_time: Some(MicroTime(acquired)),
             renew_time: Some(MicroTime(clock)),
             lease_transitions: match (read, mine) {
                 (_, Some(mine)) => mine.lease_transitions,
@@ -133,6 +152,15 @@ impl Election {
     }
 }
 
+/// Later than the tenure before, however wrong either's clock is: what a leader numbers goes
+/// on from here.
+fn begins(before: Option<&LeaseSpec>, clock: Timestamp) -> Timestamp {
+    let before = before.and_then(|before| before.acquire_time.as_ref());
+    before
+        .and_then(|before| before.0.checked_add(APART).ok())
+        .map_or(clock, |next| next.max(clock))
+}
+
 /// Where the lease is, and who asks for it.
 #[derive(Clone)]
 pub struct Candidate {
@@ -141,12 +169,21 @@ pub struct Candidate {
     pub name: String,
     pub identity: String,
     pub timing: Timing,
-    /// Kept up to date with every renewal: until when the holder may act.
-    pub until: Until,
+    /// Kept up to date with every renewal.
+    pub tenure: Shared,
 }
 
-/// Until when a candidate may act as the leader; `None`: it does not lead.
-pub type Until = Arc<Mutex<Option<Instant>>>;
+/// A leadership, for as long as it was renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenure {
+    /// Rises from tenure to tenure, whoever holds them.
+    pub since: Timestamp,
+    /// The holder may act until then.
+    pub until: Instant,
+}
+
+/// A candidate's tenure; `None`: it does not lead.
+pub type Shared = Arc<Mutex<Option<Tenure>>>;
 
 /// Held: renews while it is polled. Give it back with [`Held::release`].
 pub struct Held {
@@ -196,7 +233,7 @@ impl Candidate {
         match written {
             Ok(_) => {
                 election.written(begun);
-                *self.until.lock().unwrap_or_else(PoisonError::into_inner) = election.leads_until();
+                *self.tenure.lock().unwrap_or_else(PoisonError::into_inner) = election.tenure();
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
@@ -329,6 +366,26 @@ mod tests {
         assert!(timing.renew_deadline < timing.duration);
         assert!(timing.retry < timing.renew_deadline);
         assert!(timing.duration + timing.retry < Duration::from_secs(15));
+    }
+
+    #[test]
+    fn a_tenure_begins_after_the_one_before_it_however_wrong_the_clocks_are() {
+        let now = Instant::now();
+        let mut heron = Election::new("heron", Timing::default());
+        let first = held(heron.decide(None, now, clock(3600)));
+        heron.written(now);
+        assert_eq!(heron.tenure().unwrap().since, clock(3600));
+        let released = heron.release(&first, clock(3601)).unwrap();
+        // An hour behind.
+        let mut newt = Election::new("newt", Timing::default());
+        let second = held(newt.decide(Some(&released), now, clock(5)));
+        assert_eq!(second.acquire_time, Some(MicroTime(clock(3601))));
+        // The same name in a new process.
+        let mut again = Election::new("newt", Timing::default());
+        let third = held(again.decide(Some(&second), now, clock(6)));
+        assert_eq!(third.acquire_time, Some(MicroTime(clock(3602))));
+        let renewed = held(again.decide(Some(&third), now, clock(7)));
+        assert_eq!(renewed.acquire_time, third.acquire_time);
     }
 
     #[test]

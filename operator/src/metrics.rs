@@ -83,6 +83,18 @@ const LINK_PODS: Row = Row {
     labels: &[],
     help: "Pods whose mediator has reported",
 };
+const LINK_HELD: Row = Row {
+    name: "link_held",
+    kind: "gauge",
+    labels: &[],
+    help: "Mediators that wait for an answer",
+};
+const REVOCATIONS_OPEN: Row = Row {
+    name: "revocations_open",
+    kind: "gauge",
+    labels: &[],
+    help: "Revocations that some pod has not acknowledged yet",
+};
 const QUEUE_DEPTH: Row = Row {
     name: "queue_depth",
     kind: "gauge",
@@ -109,17 +121,38 @@ const UNDECODABLE: Row = Row {
 };
 
 /// Every metric of the controller.
-pub const ROWS: [Row; 10] = [
+pub const ROWS: [Row; 12] = [
     RECONCILES,
     RECONCILE_SECONDS,
     WRITES,
     DIAGNOSTICS,
     LINK_REPORTS,
     LINK_PODS,
+    LINK_HELD,
+    REVOCATIONS_OPEN,
     QUEUE_DEPTH,
     LEADER,
     WATCH_ERRORS,
     UNDECODABLE,
+];
+
+/// Stands before the names of [`PROMISES`].
+pub const PROJECT: &str = "toolcrib";
+const PART: &str = "operator";
+
+const REVOCATION_SECONDS: Row = Row {
+    name: "revocation_seconds",
+    kind: "histogram",
+    labels: &[],
+    help: "Time from the watch event that takes something away to the last linked pod's acknowledgement; 300 s or more where a pod stayed silent",
+};
+
+/// What users are promised, measured: no part of the product stands in the names.
+pub const PROMISES: [Row; 1] = [REVOCATION_SECONDS];
+
+/// 50 ms to 5 min: two seconds are promised with the link, 120 s by the volume alone.
+const REVOCATION_BUCKETS: [f64; 12] = [
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
 /// Registers under the row's own words.
@@ -137,6 +170,9 @@ pub struct Metrics {
     pub diagnostics: Family<Finding, Counter>,
     pub link_reports: Family<Outcome, Counter>,
     pub link_pods: Gauge,
+    pub link_held: Gauge,
+    pub revocation_seconds: Histogram,
+    pub revocations_open: Gauge,
     pub queue_depth: Gauge,
     pub leader: Gauge,
     pub watch_errors: Counter,
@@ -146,30 +182,37 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix(PREFIX);
+        let mut whole = Registry::with_prefix(PROJECT);
+        let revocation_seconds = Histogram::new(REVOCATION_BUCKETS);
+        register(&mut whole, REVOCATION_SECONDS, revocation_seconds.clone());
+        let registry = whole.sub_registry_with_prefix(PART);
         let reconciles = Family::default();
-        register(&mut registry, RECONCILES, reconciles.clone());
+        register(registry, RECONCILES, reconciles.clone());
         // 1 ms to about 16 s.
         let reconcile_seconds = Histogram::new(
             prometheus_client::metrics::histogram::exponential_buckets(0.001, 4.0, 8),
         );
-        register(&mut registry, RECONCILE_SECONDS, reconcile_seconds.clone());
+        register(registry, RECONCILE_SECONDS, reconcile_seconds.clone());
         let writes = Family::default();
-        register(&mut registry, WRITES, writes.clone());
+        register(registry, WRITES, writes.clone());
         let diagnostics = Family::default();
-        register(&mut registry, DIAGNOSTICS, diagnostics.clone());
+        register(registry, DIAGNOSTICS, diagnostics.clone());
         let link_reports = Family::default();
-        register(&mut registry, LINK_REPORTS, link_reports.clone());
+        register(registry, LINK_REPORTS, link_reports.clone());
         let link_pods = Gauge::default();
-        register(&mut registry, LINK_PODS, link_pods.clone());
+        register(registry, LINK_PODS, link_pods.clone());
+        let link_held = Gauge::default();
+        register(registry, LINK_HELD, link_held.clone());
+        let revocations_open = Gauge::default();
+        register(registry, REVOCATIONS_OPEN, revocations_open.clone());
         let queue_depth = Gauge::default();
-        register(&mut registry, QUEUE_DEPTH, queue_depth.clone());
+        register(registry, QUEUE_DEPTH, queue_depth.clone());
         let leader = Gauge::default();
-        register(&mut registry, LEADER, leader.clone());
+        register(registry, LEADER, leader.clone());
         let watch_errors = Counter::default();
-        register(&mut registry, WATCH_ERRORS, watch_errors.clone());
+        register(registry, WATCH_ERRORS, watch_errors.clone());
         let undecodable = Counter::default();
-        register(&mut registry, UNDECODABLE, undecodable.clone());
+        register(registry, UNDECODABLE, undecodable.clone());
         Self {
             reconciles,
             reconcile_seconds,
@@ -177,11 +220,14 @@ impl Default for Metrics {
             diagnostics,
             link_reports,
             link_pods,
+            link_held,
+            revocation_seconds,
+            revocations_open,
             queue_depth,
             leader,
             watch_errors,
             undecodable,
-            registry: std::sync::Arc::new(registry),
+            registry: std::sync::Arc::new(whole),
         }
     }
 }

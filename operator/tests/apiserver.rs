@@ -10,6 +10,8 @@ mod faults;
 mod harness;
 #[path = "apiserver/hostile.rs"]
 mod hostile;
+#[path = "apiserver/link.rs"]
+mod link;
 #[path = "apiserver/neighbours.rs"]
 mod neighbours;
 #[path = "apiserver/outcome.rs"]
@@ -604,10 +606,10 @@ async fn mediators_say_what_is_in_force() {
     let (status, down) = send(&token, up(digest, 3)).await;
     assert_eq!(status, 200);
     assert_eq!(down["want"], *digest);
-    assert_eq!(
-        (&down["agent"], &down["floor"]),
-        (&json!("Present"), &Value::Null)
-    );
+    assert_eq!(down["agent"], "Present");
+    let entry = &files["tools.json"]["tools"][0]["x-toolcrib"]["entry_digest"];
+    assert_eq!(down["floor"]["tools"], json!({ READS[0]: entry }));
+    assert_eq!(down["floor"]["providers"], json!(["scripted"]));
     harness
         .condition::<Agent>("analyst", "InForce", "True/InForce")
         .await;

@@ -1,7 +1,12 @@
 //! The mediator's end of the link: says what is loaded and counted, and takes what the
 //! operator's leader takes away. The link can only deny, so losing it changes nothing.
 //!
-//! The token is read again for each report, since the kubelet rotates it.
+//! One request at a time. The operator holds it until its answer changes; the next request
+//! says that the change is in force. A change on this side (files were loaded) ends the wait,
+//! so that the operator hears of it at once. What an earlier leader still says is not taken.
+//! An attempt that failed is never repeated on its connection: the operator's Service may
+//! lead elsewhere by now. The token is read again for each request, since the kubelet
+//! rotates it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,16 +18,24 @@ use tokio::time::Instant;
 use toolcrib_manifest::{LinkConfig, LinkDown, LinkUp, Loaded, names};
 
 use crate::config::version::UNDERSTANDS;
-use crate::config::{Current, Effective};
+use crate::config::{Current, Effective, Older};
 use crate::metrics::{LinkState, Metrics};
 use crate::outbound::{Outbound, OutboundError};
 
-/// Without a change.
-const REPORT_EVERY: Duration = Duration::from_secs(15);
-/// Several files of one swap, or a burst of swaps, are one report.
+/// How long the operator may hold its answer. Counters go up as often.
+const HOLD: Duration = Duration::from_secs(15);
+/// Beyond the hold: connecting, and an operator that is busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two requests. Several files of one swap, or a burst of changes, are one report;
+/// an answer that was held has used the time up, so that its acknowledgement does not wait.
 const AT_MOST_EVERY: Duration = Duration::from_millis(250);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(120);
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Instead, for an operator that keeps answering at once.
+const SLOWED: Duration = Duration::from_secs(1);
+/// Answers in a row that were not held until then.
+const QUICK: u32 = 8;
+/// Until an operator that was away is found again; 10,000 pods then are some hundred attempts
+/// a second.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 /// A floor names every granted tool with a digest: 10,000 of them fit.
 const MAX_ANSWER: usize = 2 * 1024 * 1024;
 
@@ -42,6 +55,8 @@ pub enum LinkError {
     TooLarge,
     #[error("the operator's answer does not parse")]
     Answer(#[source] serde_json::Error),
+    #[error(transparent)]
+    Older(#[from] Older),
 }
 
 /// Reports until it is dropped.
@@ -70,70 +85,111 @@ impl LinkStatus {
     }
 }
 
+/// What is remembered from one request to the next.
+#[derive(Debug, Default)]
+struct Progress {
+    /// What the client trusts, and the client.
+    client: Option<(String, reqwest::Client)>,
+    failures: u32,
+    /// Answers in a row that were not held.
+    quick: u32,
+}
+
 impl Link {
     pub async fn run(self) {
         let mut changes = self.current.subscribe();
-        let mut failures = 0u32;
+        let mut progress = Progress::default();
         loop {
             changes.mark_unchanged();
             let now = self.current.now();
-            let wait = match self.config(&now) {
+            let asked = Instant::now();
+            let next = match self.config(&now) {
                 None => {
                     self.status.is(LinkState::Off);
-                    REPORT_EVERY
+                    asked + HOLD
                 }
-                Some(config) => match self.report(config, &now).await {
-                    Ok(answer) => {
-                        failures = 0;
-                        self.status.is(LinkState::Connected);
-                        self.metrics.link_report("ok");
-                        self.accept(&now, answer);
-                        REPORT_EVERY
+                Some(config) => {
+                    let asking = self.ask(&mut progress, config, &now);
+                    tokio::select! {
+                        // Nobody can change anything any more.
+                        changed = changes.changed() => match changed {
+                            Err(_) => return,
+                            Ok(()) => asked,
+                        },
+                        answer = asking => self.heed(&mut progress, answer, asked),
                     }
-                    Err(error) => {
-                        failures += 1;
-                        self.status.is(LinkState::Failing);
-                        self.metrics.link_report("failed");
-                        tracing::warn!(failures, error = chain(&error), "the link failed");
-                        backoff(failures)
-                    }
-                },
+                }
             };
-            let earliest = Instant::now() + AT_MOST_EVERY;
-            // Err of either: time is up, or nobody can change anything any more.
-            let changed = tokio::time::timeout(wait, changes.changed()).await;
+            // Err of the outer: time is up.
+            let changed = tokio::time::timeout_at(next, changes.changed()).await;
             if let Ok(Err(_)) = changed {
                 return;
             }
-            tokio::time::sleep_until(earliest).await;
+            tokio::time::sleep_until(asked + AT_MOST_EVERY).await;
         }
     }
 
-    /// Where to report; the last good version's when there is none in force.
+    /// Where to ask; the last good version's when there is none in force.
     fn config<'a>(&self, now: &'a Effective) -> Option<&'a LinkConfig> {
         now.standing.version()?.agent.link.as_ref()
     }
 
-    /// An answer that changes nothing must not wake every running turn, nor ourselves.
-    fn accept(&self, now: &Effective, answer: LinkDown) {
-        let same = now.floor == answer.floor && now.presence == answer.agent;
-        // An answer to an earlier report of ours cannot overtake: there is one at a time.
-        if same && now.seen == answer.seq {
-            return;
+    /// Takes what came of a request that began at `asked`; when the next one is due.
+    fn heed(
+        &self,
+        progress: &mut Progress,
+        answer: Result<LinkDown, LinkError>,
+        asked: Instant,
+    ) -> Instant {
+        let now = Instant::now();
+        match answer.and_then(|answer| Ok(self.current.accept(answer, now)?)) {
+            Ok(()) => {
+                progress.failures = 0;
+                self.status.is(LinkState::Connected);
+                self.metrics.link_report("ok");
+                let held = now.saturating_duration_since(asked) >= HOLD / 2;
+                progress.quick = if held { 0 } else { progress.quick + 1 };
+                asked
+                    + if progress.quick < QUICK {
+                        AT_MOST_EVERY
+                    } else {
+                        SLOWED
+                    }
+            }
+            Err(error) => {
+                progress.client = None;
+                progress.failures += 1;
+                self.status.is(LinkState::Failing);
+                self.metrics.link_report("failed");
+                let failures = progress.failures;
+                tracing::warn!(failures, error = chain(&error), "the link failed");
+                now + backoff(failures)
+            }
         }
-        self.current.apply(answer);
     }
 
-    async fn report(&self, config: &LinkConfig, now: &Effective) -> Result<LinkDown, LinkError> {
+    async fn ask(
+        &self,
+        progress: &mut Progress,
+        config: &LinkConfig,
+        now: &Effective,
+    ) -> Result<LinkDown, LinkError> {
         let token = bearer(&self.token_file).await?;
-        let client = self.outbound.client(Some(&config.ca), None)?;
+        let client = match &progress.client {
+            Some((ca, client)) if *ca == config.ca => client.clone(),
+            Some(_) | None => {
+                let client = self.outbound.fresh_client(Some(&config.ca), None)?;
+                progress.client = Some((config.ca.clone(), client.clone()));
+                client
+            }
+        };
         let body = serde_json::to_vec(&self.up(now)).map_err(LinkError::Answer)?;
         let url = format!("{}{}", config.url.trim_end_matches('/'), names::LINK_PATH);
         let mut response = client
             .post(url)
             .header(AUTHORIZATION, token)
             .header(CONTENT_TYPE, "application/json")
-            .timeout(TIMEOUT)
+            .timeout(HOLD + PATIENCE)
             .body(body)
             .send()
             .await
@@ -172,6 +228,7 @@ impl Link {
             loaded,
             error: now.standing.error(),
             seen: now.seen,
+            hold_ms: u64::try_from(HOLD.as_millis()).unwrap_or(u64::MAX),
             withheld: version
                 .map(|version| version.withheld())
                 .unwrap_or_default(),
@@ -190,17 +247,20 @@ async fn bearer(file: &Path) -> Result<HeaderValue, LinkError> {
     Ok(value)
 }
 
-/// 2, 4, 8 … seconds, each cut by up to half at random: many pods
-/// that lost one leader must not come back as one.
+/// At once or within a second; then 2, 4, 8 … seconds, each cut by up to half. At random: many
+/// pods that lost one leader must not come back as one.
 fn backoff(failures: u32) -> Duration {
-    let whole = Duration::from_secs(1 << failures.min(7)).min(LONGEST_BACKOFF);
-    let mut random = [0u8; 1];
+    let mut random = [0u8; 2];
     // Without randomness the whole wait is right too.
     let share = match getrandom::fill(&mut random) {
-        Ok(()) => f64::from(random[0]) / 510.0,
-        Err(_) => 0.0,
+        Ok(()) => f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX),
+        Err(_) => 1.0,
     };
-    whole.mul_f64(1.0 - share)
+    if failures <= 1 {
+        return Duration::from_secs(1).mul_f64(share);
+    }
+    let whole = Duration::from_secs(1 << (failures - 1).min(7)).min(LONGEST_BACKOFF);
+    whole.mul_f64(0.5 + share / 2.0)
 }
 
 /// The error and its sources, once, for the log.

@@ -52,6 +52,8 @@ pub enum OutboundError {
 #[derive(Debug)]
 pub struct Outbound {
     local: LocalNames,
+    /// Names that are not looked up.
+    addresses: Vec<(String, SocketAddr)>,
     clients: Mutex<HashMap<Route, Client>>,
 }
 
@@ -65,8 +67,16 @@ impl Outbound {
     pub fn new(local: LocalNames) -> Self {
         Self {
             local,
+            addresses: Vec::new(),
             clients: Mutex::default(),
         }
+    }
+
+    /// A name that no resolver is asked for: where there is no cluster's DNS, as in
+    /// measurements of the link.
+    pub fn with_address(mut self, name: &str, address: SocketAddr) -> Self {
+        self.addresses.push((name.to_owned(), address));
+        self
     }
 
     /// `ca`: trusted instead of the public roots.
@@ -79,7 +89,7 @@ impl Outbound {
         if let Some(client) = clients.get(&route) {
             return Ok(client.clone());
         }
-        let client = build(&route, Guarded::new(self.local, lookup))?;
+        let client = self.build(&route)?;
         if clients.len() >= CLIENTS {
             clients.clear();
         }
@@ -89,6 +99,22 @@ impl Outbound {
 }
 
 impl Outbound {
+    /// One with connections of its own, none of them open yet.
+    pub fn fresh_client(
+        &self,
+        ca: Option<&str>,
+        proxy: Option<&str>,
+    ) -> Result<Client, OutboundError> {
+        self.build(&Route {
+            ca: ca.map(str::to_string),
+            proxy: proxy.map(str::to_string),
+        })
+    }
+
+    fn build(&self, route: &Route) -> Result<Client, OutboundError> {
+        build(route, Guarded::new(self.local, lookup), &self.addresses)
+    }
+
     /// The client that a service's settings ask for.
     pub fn for_service(&self, settings: Option<&ServiceSettings>) -> Result<Client, OutboundError> {
         let ca = settings.and_then(|settings| settings.tls.as_ref()?.ca.as_deref());
@@ -97,7 +123,12 @@ impl Outbound {
     }
 }
 
-fn build(route: &Route, names: impl Resolve + 'static) -> Result<Client, OutboundError> {
+/// `addresses`: of names that `names` is not asked for.
+fn build(
+    route: &Route,
+    names: impl Resolve + 'static,
+    addresses: &[(String, SocketAddr)],
+) -> Result<Client, OutboundError> {
     let mut builder = Client::builder()
         .tls_backend_preconfigured(tls(route.ca.as_deref())?)
         .no_proxy()
@@ -110,6 +141,9 @@ fn build(route: &Route, names: impl Resolve + 'static) -> Result<Client, Outboun
         .pool_max_idle_per_host(IDLE_PER_HOST);
     if let Some(proxy) = &route.proxy {
         builder = builder.proxy(Proxy::all(proxy).map_err(|_| OutboundError::Proxy)?);
+    }
+    for (name, address) in addresses {
+        builder = builder.resolve(name, *address);
     }
     builder
         .build()
@@ -332,7 +366,7 @@ mod tests {
             },
             refuses: |address| address == METADATA,
         };
-        let client = build(&Route::default(), names).unwrap();
+        let client = build(&Route::default(), names, &[]).unwrap();
         let url = format!("http://pond.test:{}/", fine.port());
         for (at, is_served) in [true, false, false, true].into_iter().enumerate() {
             let answer = client.get(&url).send().await;

@@ -27,6 +27,10 @@ pub struct LinkUp {
     /// The `seq` of the last answer that is in force.
     #[serde(default)]
     pub seen: u64,
+    /// How long the operator may hold its answer while that is still the latest one, in
+    /// milliseconds. Missing: it answers at once.
+    #[serde(default)]
+    pub hold_ms: u64,
     #[serde(default)]
     pub withheld: Vec<Withheld>,
     #[serde(default)]
@@ -67,6 +71,7 @@ pub struct Usage {
 /// The operator's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkDown {
+    /// Rises with every change, over changes of the leader too: a lower one is an older one.
     pub seq: u64,
     #[serde(default)]
     pub want: Option<Want>,

@@ -1,6 +1,6 @@
 //! What controller and webhook count. The mediator's page is written by its own crate.
 
-use toolcrib_operator::metrics::{PREFIX, ROWS, Row};
+use toolcrib_operator::metrics::{PREFIX, PROJECT, PROMISES, ROWS, Row};
 use toolcrib_operator::webhook::meter;
 
 const INTRODUCTION: &str = "\
@@ -13,6 +13,7 @@ series. The mediator's are on [a page of their own](../metrics.md).
 
 pub fn page() -> String {
     INTRODUCTION.to_owned()
+        + &table("Promises, measured by the controller", PROJECT, &PROMISES)
         + &table("Controller", PREFIX, &ROWS)
         + &table("Webhook", meter::PREFIX, &meter::ROWS)
 }

@@ -37,6 +37,7 @@ mod compilation;
 mod diagnostic;
 pub mod digest;
 mod finding;
+mod floor;
 mod holdings;
 pub mod identity;
 pub mod inject;
@@ -60,6 +61,7 @@ pub use compile::{References, all_references, compile, compile_all, references};
 pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use egress::{Declared, Network, NetworkSettings};
+pub use floor::{floor, takes_away};
 pub use holdings::{Item, ItemKind, executed, method_name};
 pub use inputs::{
     ConfigMapFacts, Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Settings, Synced,

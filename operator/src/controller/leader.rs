@@ -25,7 +25,9 @@ use super::status::counted;
 use super::work::Work;
 use super::world::World;
 use crate::certificates::keep::{self, Place};
-use crate::link::serve::{Link, serve};
+use crate::link::listen::serve;
+use crate::link::revocations::GIVEN_UP;
+use crate::link::serve::Link;
 use crate::metrics::Reconcile;
 
 /// How often the tables are looked at while they fill.
@@ -108,6 +110,8 @@ pub async fn lead(
     }
     let keeper = Arc::clone(world);
     parts.spawn(async move { keep_certificates(&keeper).await });
+    let open = Arc::clone(world);
+    parts.spawn(async move { give_up_revocations(&open).await });
     let resync = Arc::clone(world);
     parts.spawn(async move { look_again(&resync).await });
     match parts.join_next().await {
@@ -186,6 +190,14 @@ async fn keep_certificates(world: &World) -> anyhow::Error {
             let error = anyhow::Error::new(error);
             tracing::warn!("certificates: {error:#}");
         }
+    }
+}
+
+/// Revocations that a silent pod keeps open end some time.
+async fn give_up_revocations(world: &World) -> anyhow::Error {
+    loop {
+        tokio::time::sleep(GIVEN_UP / 20).await;
+        world.revocations(|open| open.give_up(Instant::now()));
     }
 }
 

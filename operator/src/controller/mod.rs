@@ -1,7 +1,7 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
 //! Reading order: [`settings`]; [`decode`], [`tables`], [`stores`], [`watches`] (what is);
-//! [`names_in`], [`related`], [`work`], [`queue`] (whom a change concerns); [`snapshot`],
+//! [`names_in`], [`related`], [`work`], [`queue`], [`noticed`] (whom a change concerns); [`snapshot`],
 //! [`readers`], [`reconcile`] (one piece of work); [`apply`], [`identity`] (what is
 //! written); [`status`], [`report`], [`events`] (what is said); [`leader`] (who does it).
 //!
@@ -15,6 +15,7 @@ mod health;
 mod identity;
 mod leader;
 pub(crate) mod names_in;
+mod noticed;
 mod pace;
 mod queue;
 mod readers;
@@ -151,6 +152,6 @@ fn candidate(world: &Arc<World>) -> Candidate {
         name: world.settings.lease.clone(),
         identity: world.settings.pod_name.clone(),
         timing: world.settings.lease_timing,
-        until: Arc::clone(&world.lease_until),
+        tenure: Arc::clone(&world.tenure),
     }
 }

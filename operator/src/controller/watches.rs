@@ -17,6 +17,7 @@ use kube::{Api, Client, Resource};
 use kube_runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 
 use super::decode::{Decoded, MetaOf};
@@ -118,6 +119,7 @@ fn task<K>(
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
+                    let now = Instant::now();
                     let first = !table.synced();
                     let changes = filler.apply(event);
                     for change in &changes {
@@ -134,7 +136,13 @@ fn task<K>(
                             );
                         }
                         world.changed(change);
-                        world.queue.add_all(K::concerns(change, &world.tables));
+                        let concerned = K::concerns(change, &world.tables);
+                        if world.leading() {
+                            for work in concerned.iter().filter(|work| work.is_agent()) {
+                                world.noticed.event(&work.key, now);
+                            }
+                        }
+                        world.queue.add_all(concerned);
                         if let Some((kind, status)) =
                             change.new.as_ref().and_then(|object| object.status())
                         {

@@ -16,6 +16,7 @@ use toolcrib_manifest::{Digests, LinkConfig};
 
 use super::apply::{Applied, Carrier};
 use super::events::Events;
+use super::noticed::Noticed;
 use super::pace::Pace;
 use super::queue::Queue;
 use super::readers::Readers;
@@ -23,8 +24,10 @@ use super::settings::Settings;
 use super::stores::Tables;
 use super::tables::Change;
 use super::work::{Work, WorkKind};
-use crate::lease::Until;
+use crate::lease;
+use crate::link::answers::Answers;
 use crate::link::reports::Reports;
+use crate::link::revocations::Revocations;
 use crate::metrics::Metrics;
 
 pub struct World {
@@ -36,13 +39,18 @@ pub struct World {
     pub events: Events,
     pub readers: Readers,
     pub reports: Mutex<Reports>,
+    /// What mediators hear.
+    pub answers: Answers,
+    revocations: Mutex<Revocations>,
+    /// Events that a revocation is counted from.
+    pub noticed: Noticed,
     /// What this leader knows that the API server does not hold.
     memory: Mutex<Memory>,
     /// Set once this replica leads and has its certificates.
     link_bundle: ArcSwapOption<String>,
     pub link_certificate: ArcSwapOption<CertifiedKey>,
     leading: AtomicBool,
-    pub lease_until: Until,
+    pub tenure: lease::Shared,
 }
 
 /// Per agent, and only while this replica leads.
@@ -93,11 +101,14 @@ impl World {
             events: Events::new(client.clone(), &settings.pod_name),
             readers: Readers::new(client.clone()),
             reports: Mutex::new(Reports::default()),
+            answers: Answers::default(),
+            revocations: Mutex::default(),
+            noticed: Noticed::default(),
             memory: Mutex::new(Memory::default()),
             link_bundle: ArcSwapOption::empty(),
             link_certificate: ArcSwapOption::empty(),
             leading: AtomicBool::new(false),
-            lease_until: Until::default(),
+            tenure: lease::Shared::default(),
             client,
             settings,
         }
@@ -114,11 +125,14 @@ impl World {
     /// Whether this replica may act as the leader at this very moment: it was told so, and
     /// its lease has not run out (a process that was paused has not been told yet).
     pub fn leading(&self) -> bool {
-        let until = *self
-            .lease_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.leading.load(Ordering::Acquire) && until.is_some_and(|until| until > Instant::now())
+        self.leading.load(Ordering::Acquire)
+            && self
+                .tenure()
+                .is_some_and(|tenure| tenure.until > Instant::now())
+    }
+
+    fn tenure(&self) -> Option<lease::Tenure> {
+        *self.tenure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn set_leading(&self, leading: bool) {
@@ -130,6 +144,31 @@ impl World {
     pub fn forget(&self) {
         *self.memory() = Memory::default();
         *self.reports() = Reports::default();
+        self.revocations(|open| {
+            *open = Revocations::default();
+            Vec::new()
+        });
+        self.noticed.forget();
+        // A thousand numbers for each millisecond: no tenure changes its answers that often,
+        // so every answer of this one is above all of those before.
+        let since = self
+            .tenure()
+            .map_or(0, |tenure| tenure.since.as_millisecond());
+        self.answers
+            .begin(u64::try_from(since).unwrap_or(0).saturating_mul(1_000));
+    }
+
+    /// Looks at the open revocations, and counts those that are over with it.
+    pub fn revocations(&self, look: impl FnOnce(&mut Revocations) -> Vec<Duration>) {
+        let mut revocations = self
+            .revocations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for took in look(&mut revocations) {
+            self.metrics.revocation_seconds.observe(took.as_secs_f64());
+        }
+        let open = i64::try_from(revocations.open()).unwrap_or(i64::MAX);
+        self.metrics.revocations_open.set(open);
     }
 
     /// The link as compiled files name it; `None` until there are certificates.
@@ -219,6 +258,7 @@ impl World {
             kind if kind == Pod::kind(&()) => {
                 if let Some(uid) = change.old.as_ref().and_then(|pod| pod.meta().uid.clone()) {
                     self.reports().gone(&uid);
+                    self.revocations(|open| open.gone(&uid, Instant::now()));
                 }
             }
             "Agent" => {

@@ -1,9 +1,16 @@
-//! The link: mediators say what they have loaded and counted, and hear what is wanted.
+//! The link: mediators say what they have loaded and counted, and hear what is left of it.
 //!
-//! Here are the sender's identity ([`review`]), what was said ([`reports`]) and the server
-//! ([`serve`]). Invariants: nothing in a message's body names its sender; only the leader
-//! answers, and only once everything is listed; an answer carries no secret, URL or schema.
+//! Reading order: the sender's identity ([`review`]); what was said ([`reports`]); what is
+//! answered ([`answers`]) and to whom it is held ([`holds`]); how long taking away took
+//! ([`revocations`]); one message ([`serve`]); connections ([`listen`]). Invariants: nothing
+//! in a message's body names its sender; only the leader answers, only once everything is
+//! listed, and of an agent only once it has compiled it; an answer carries no secret, URL or
+//! schema; nobody waits for a mediator.
 
+pub mod answers;
+pub mod holds;
+pub mod listen;
 pub mod reports;
 pub mod review;
+pub mod revocations;
 pub mod serve;

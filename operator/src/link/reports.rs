@@ -269,6 +269,7 @@ mod tests {
             }),
             error: None,
             seen: 0,
+            hold_ms: 0,
             withheld: Vec::new(),
             usage: Usage {
                 calls,

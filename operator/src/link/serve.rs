@@ -1,62 +1,52 @@
-//! The link's HTTPS server.
+//! One message of the link: whose it is, what it says, and the answer to it.
 //!
-//! First stage: a message is answered at once. The held answer comes in its place later:
-//! [`answer`] is the one function that says what goes down, and a change of it is what a
-//! held request waits for.
+//! A message that names the latest answer as the one that is in force is held until there is
+//! a newer one, or for as long as its sender asked for. Not here: what the answer is
+//! ([`super::answers`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::Json;
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use kube::Resource;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
-use toolcrib_manifest::{AgentPresence, LinkDown, LinkUp, Want};
+use toolcrib_manifest::LinkUp;
 
+use super::answers::Heard;
+use super::holds::Holds;
 use super::reports::{News, Sender};
-use super::review::{ReviewError, Reviewer};
+use super::review::{Bearer, ReviewError, Reviewer};
 use crate::controller::work::WorkKind;
 use crate::controller::world::World;
 use crate::metrics::Outcome;
 
 /// A report is a few KiB; 64 withheld tools with long names stay far below.
 const BODY: usize = 256 * 1024;
-const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEADERS: Duration = Duration::from_secs(10);
 const READ: Duration = Duration::from_secs(10);
 const REVIEW: Duration = Duration::from_secs(10);
-/// Twice the pods that are promised for; a mediator needs one connection.
-const CONNECTIONS: usize = 20_000;
+/// However long a mediator asks for: shorter than what proxies on the way call idle.
+const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
 pub struct Link {
-    world: Arc<World>,
+    pub(super) world: Arc<World>,
     reviewer: Reviewer,
-    seq: AtomicU64,
+    holds: Arc<Holds>,
     started: jiff::Timestamp,
 }
 
 impl Link {
     pub fn new(world: Arc<World>, started: jiff::Timestamp) -> Self {
-        // Later leaders begin higher, so that an older answer never looks newer.
-        let seq = u64::try_from(started.as_millisecond()).unwrap_or(0);
         Self {
             reviewer: Reviewer::new(world.client.clone()),
+            holds: Holds::new(world.metrics.link_held.clone()),
             world,
-            seq: AtomicU64::new(seq),
             started,
         }
     }
@@ -64,7 +54,7 @@ impl Link {
 
 pub fn router(link: Arc<Link>) -> Router {
     Router::new()
-        .route(names::LINK_PATH, post(report))
+        .route(names::LINK_PATH, post(message))
         .with_state(link)
 }
 
@@ -73,6 +63,8 @@ pub fn router(link: Arc<Link>) -> Router {
 enum Refusal {
     NotLeading,
     NotSynced,
+    /// This leader has not compiled the agent yet, or cannot.
+    NotCompiled,
     NoToken,
     TokenRefused,
     Unavailable,
@@ -81,19 +73,23 @@ enum Refusal {
     Malformed,
     TooLarge,
     TooSlow,
+    /// A later message of the same pod waits.
+    Superseded,
 }
 
 impl Refusal {
     fn status(self) -> StatusCode {
         match self {
-            Refusal::NotLeading | Refusal::NotSynced | Refusal::Unavailable => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::NotLeading
+            | Refusal::NotSynced
+            | Refusal::NotCompiled
+            | Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::NoToken | Refusal::TokenRefused => StatusCode::UNAUTHORIZED,
             Refusal::NoAgentPod => StatusCode::FORBIDDEN,
             Refusal::Malformed => StatusCode::BAD_REQUEST,
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Refusal::Superseded => StatusCode::CONFLICT,
         }
     }
 
@@ -101,6 +97,7 @@ impl Refusal {
         match self {
             Refusal::NotLeading => "not_leading",
             Refusal::NotSynced => "not_synced",
+            Refusal::NotCompiled => "not_compiled",
             Refusal::NoToken => "no_token",
             Refusal::TokenRefused => "token_refused",
             Refusal::Unavailable => "unavailable",
@@ -108,14 +105,15 @@ impl Refusal {
             Refusal::Malformed => "malformed",
             Refusal::TooLarge => "too_large",
             Refusal::TooSlow => "too_slow",
+            Refusal::Superseded => "superseded",
         }
     }
 }
 
-async fn report(State(link): State<Arc<Link>>, request: Request) -> Response {
+async fn message(State(link): State<Arc<Link>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let result = match tokio::time::timeout(READ, axum::body::to_bytes(body, BODY)).await {
-        Ok(Ok(body)) => take(&link, &parts.headers, &body).await,
+        Ok(Ok(body)) => answer(&link, &parts.headers, body).await,
         Ok(Err(_)) => Err(Refusal::TooLarge),
         Err(_) => Err(Refusal::TooSlow),
     };
@@ -129,71 +127,147 @@ async fn report(State(link): State<Arc<Link>>, request: Request) -> Response {
         .get_or_create(&Outcome { outcome })
         .inc();
     match result {
-        Ok(down) => Json(down).into_response(),
-        Err(refusal) => (refusal.status(), refusal.name()).into_response(),
+        Ok(down) => ([(header::CONTENT_TYPE, "application/json")], down).into_response(),
+        // Closed: the Service may name another leader by now, and strangers need no second.
+        Err(refusal) => {
+            let close = [(header::CONNECTION, "close")];
+            (refusal.status(), close, refusal.name()).into_response()
+        }
     }
 }
 
-async fn take(link: &Link, headers: &HeaderMap, body: &[u8]) -> Result<LinkDown, Refusal> {
+async fn answer(link: &Link, headers: &HeaderMap, body: Bytes) -> Result<Vec<u8>, Refusal> {
     let world = &link.world;
+    may_answer(world)?;
+    let token = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .ok_or(Refusal::NoToken)?;
+    let bearer = reviewed(link, token).await?;
+    let (agent, older_than_leader) = pod(link, &bearer)?;
+    // The body is read after the sender is known: strangers parse nothing here.
+    let up: LinkUp = serde_json::from_slice(&body).map_err(|_| Refusal::Malformed)?;
+    // Nothing of it is kept while the answer is held.
+    drop(body);
+    let sender = Sender {
+        uid: bearer.uid.clone(),
+        pod: bearer.pod.clone(),
+        agent: agent.clone(),
+        older_than_leader,
+    };
+    heed(world, &sender, &up);
+
+    let present = world
+        .tables
+        .agents
+        .get(&agent.namespace, &agent.name)
+        .is_some();
+    let mut heard = world.answers.hear(&agent, present);
+    let (seen, hold) = (up.seen, Duration::from_millis(up.hold_ms));
+    drop(up);
+    held(link, &bearer.uid, &mut heard, seen, hold).await?;
+    // Much may have happened while it was held.
+    may_answer(world)?;
+    pod(link, &bearer)?;
+    let heard = heard.borrow();
+    let answer = heard.as_ref().ok_or(Refusal::NotCompiled)?;
+    Ok(answer.body())
+}
+
+/// A floor from empty tables would deny the fleet, and one of a leader that is none any more
+/// might give back what was taken away.
+fn may_answer(world: &World) -> Result<(), Refusal> {
     if !world.leading() {
         return Err(Refusal::NotLeading);
     }
     if world.tables.synced().is_none() {
         return Err(Refusal::NotSynced);
     }
-    let token = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .ok_or(Refusal::NoToken)?;
+    Ok(())
+}
+
+async fn reviewed(link: &Link, token: &str) -> Result<Bearer, Refusal> {
     let review = tokio::time::timeout(REVIEW, link.reviewer.review(token));
-    let bearer = match review.await {
-        Ok(Ok(bearer)) => bearer,
-        Ok(Err(ReviewError::Refused)) => return Err(Refusal::TokenRefused),
+    match review.await {
+        Ok(Ok(bearer)) => Ok(bearer),
+        Ok(Err(ReviewError::Refused)) => Err(Refusal::TokenRefused),
         Ok(Err(ReviewError::Unavailable(error))) => {
             tracing::warn!(%error, "token not reviewed");
-            return Err(Refusal::Unavailable);
+            Err(Refusal::Unavailable)
         }
-        Err(_) => return Err(Refusal::Unavailable),
-    };
-    let pod = world
+        Err(_) => Err(Refusal::Unavailable),
+    }
+}
+
+/// Whose pod it is, and whether it was made before this leader began.
+fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
+    let pod = link
+        .world
         .tables
         .pods
         .get(&bearer.namespace, &bearer.pod)
         .filter(|pod| pod.meta().uid.as_ref() == Some(&bearer.uid))
         .ok_or(Refusal::NoAgentPod)?;
-    let agent = pod
-        .meta()
-        .labels
-        .as_ref()
+    let labels = pod.meta().labels.as_ref();
+    let agent = labels
         .and_then(|labels| labels.get(names::AGENT_LABEL))
         .ok_or(Refusal::NoAgentPod)?;
-    let agent = ObjectRef::new(bearer.namespace.clone(), agent.clone());
-    // The body is read after the sender is known: strangers parse nothing here.
-    let up: LinkUp = serde_json::from_slice(body).map_err(|_| Refusal::Malformed)?;
-    let sender = Sender {
-        uid: bearer.uid,
-        pod: bearer.pod,
-        agent: agent.clone(),
-        older_than_leader: pod
-            .meta()
-            .creation_timestamp
-            .as_ref()
-            // Creation times are cut to the second.
-            .is_none_or(|created| created.0.as_second() < link.started.as_second()),
-    };
+    let older = pod
+        .meta()
+        .creation_timestamp
+        .as_ref()
+        // Creation times are cut to the second.
+        .is_none_or(|created| created.0.as_second() < link.started.as_second());
+    Ok((ObjectRef::new(&*bearer.namespace, &**agent), older))
+}
+
+/// Takes over what a message says.
+fn heed(world: &World, sender: &Sender, up: &LinkUp) {
     let (news, pods) = {
         let mut reports = world.reports();
-        let news = reports.report(&sender, &up);
+        let news = reports.report(sender, up);
         (news, reports.pods())
     };
     world
         .metrics
         .link_pods
         .set(i64::try_from(pods).unwrap_or(i64::MAX));
-    wake(world, &agent, news);
-    Ok(answer(link, &agent))
+    wake(world, &sender.agent, news);
+    let now = Instant::now();
+    world.revocations(|open| open.seen(&sender.agent, &sender.uid, up.seen, now));
+}
+
+/// Waits until there is an answer that the pod has not in force, or it is time to say the
+/// same again.
+async fn held(
+    link: &Link,
+    pod: &str,
+    heard: &mut watch::Receiver<Heard>,
+    seen: u64,
+    hold: Duration,
+) -> Result<(), Refusal> {
+    let hold = hold.min(LONGEST_HOLD);
+    // Up to a quarter less, so that those who came together do not come again together.
+    let until = Instant::now() + (hold - part_of(hold / 4));
+    let mut held = link.holds.hold(pod);
+    let news = heard.wait_for(|heard| heard.as_ref().is_some_and(|answer| answer.seq != seen));
+    tokio::select! {
+        // News first: a request that asks for no hold gets them too.
+        biased;
+        news = news => news.map(drop).map_err(|_| Refusal::NotLeading),
+        () = held.superseded() => Err(Refusal::Superseded),
+        () = tokio::time::sleep_until(until) => Ok(()),
+    }
+}
+
+/// A random part of it. Without randomness all of it, which is right too.
+pub(super) fn part_of(whole: Duration) -> Duration {
+    let mut random = [0u8; 2];
+    match getrandom::fill(&mut random) {
+        Ok(()) => whole.mul_f64(f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX)),
+        Err(_) => whole,
+    }
 }
 
 /// Status follows a changed state at once, counters at their interval.
@@ -217,107 +291,5 @@ fn wake(world: &World, agent: &ObjectRef, news: News) {
         world
             .queue
             .add_after(work, wait.max(Duration::from_secs(2)));
-    }
-}
-
-/// What an agent's mediators hear now.
-fn answer(link: &Link, agent: &ObjectRef) -> LinkDown {
-    let present = link
-        .world
-        .tables
-        .agents
-        .get(&agent.namespace, &agent.name)
-        .is_some();
-    let want = link.world.memory().agents.get(agent).map(|memory| Want {
-        manifest: memory.want.manifest.clone(),
-        credentials: memory.want.credentials.clone(),
-    });
-    LinkDown {
-        seq: link.seq.fetch_add(1, Ordering::Relaxed),
-        want,
-        floor: None,
-        agent: if present {
-            AgentPresence::Present
-        } else {
-            AgentPresence::Deleted
-        },
-    }
-}
-
-/// The certificate as it is kept at the moment of the handshake.
-struct Current(Arc<World>);
-
-impl std::fmt::Debug for Current {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Current")
-    }
-}
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.link_certificate.load_full()
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("TLS is not configurable")]
-pub struct TlsError(#[from] rustls::Error);
-
-/// Serves until it is dropped.
-pub async fn serve(
-    listener: TcpListener,
-    link: Arc<Link>,
-) -> Result<std::convert::Infallible, TlsError> {
-    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()?
-    .with_no_client_auth()
-    .with_cert_resolver(Arc::new(Current(Arc::clone(&link.world))));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let router = router(link);
-    let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .max_buf_size(64 * 1024);
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    // Dropped with this future, the set ends every connection.
-    let mut connections = JoinSet::new();
-    loop {
-        let permit = Arc::clone(&room)
-            .acquire_owned()
-            .await
-            .expect("never closed");
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of descriptors, or the peer is gone already: neither ends the link.
-                    tracing::warn!(%error, "connection not accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-            Some(_) = connections.join_next() => continue,
-        };
-        let (acceptor, router, server) = (acceptor.clone(), router.clone(), server.clone());
-        connections.spawn(async move {
-            let _permit = permit;
-            let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => {
-                    tracing::debug!(%error, "TLS handshake failed");
-                    return;
-                }
-                Err(_) => return,
-            };
-            let service = TowerToHyperService::new(router);
-            if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-                tracing::debug!(%error, "connection ended");
-            }
-        });
     }
 }

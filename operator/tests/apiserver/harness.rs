@@ -56,6 +56,7 @@ pub struct Controller {
     stop: oneshot::Sender<()>,
     task: JoinHandle<anyhow::Result<()>>,
     pub health: SocketAddr,
+    pub link: SocketAddr,
 }
 
 impl Controller {
@@ -201,6 +202,11 @@ impl Harness {
         health: SocketAddr,
     ) -> Controller {
         let (stop, stopped) = oneshot::channel::<()>();
+        let link = if health == self.health {
+            self.link
+        } else {
+            free_port()
+        };
         let mut namespaces = self.others.clone();
         namespaces.insert(self.pond.clone());
         let settings = Settings {
@@ -215,11 +221,7 @@ impl Harness {
             certificate_secret: "certificates".into(),
             secrets: SecretScope::Namespaces(namespaces),
             listen: health,
-            link_listen: if health == self.health {
-                self.link
-            } else {
-                free_port()
-            },
+            link_listen: link,
             refused_hosts: Default::default(),
             dns_egress: NetworkSettings::default().dns,
             cluster_ranges: NetworkSettings::default().cluster_ranges,
@@ -239,6 +241,7 @@ impl Harness {
             stop,
             task: tokio::spawn(run),
             health,
+            link,
         }
     }
 

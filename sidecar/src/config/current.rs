@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use toolcrib_manifest::{
     AgentFile, AgentPresence, Feed, Floor, LinkDown, Policy, RunnerToken, SecretText, Tier,
     ToolsFile,
@@ -102,14 +104,30 @@ pub enum Unavailable {
     ManifestBroken,
 }
 
+/// The link's answer is of an earlier leader than the one that is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the operator's answer is older than the one in force")]
+pub struct Older;
+
+/// An answer with a lower number is not taken for this long: longer than two leaders can
+/// believe that they lead. Afterwards numbers have begun anew: the lease was made again.
+pub const OLDER: Duration = Duration::from_secs(30);
+
 /// The one place that holds what is in force.
 #[derive(Debug)]
 pub struct Current {
     effective: ArcSwap<Effective>,
     scrubber: ArcSwap<Scrubber>,
     changes: watch::Sender<u64>,
-    /// Also what serializes writers.
-    secrets: Mutex<Secrets>,
+    /// What only writers look at; also what serializes them.
+    writers: Mutex<Writers>,
+}
+
+#[derive(Debug, Default)]
+struct Writers {
+    secrets: Secrets,
+    /// When an answer of the link was taken last.
+    answered: Option<Instant>,
 }
 
 /// What is scrubbed.
@@ -145,7 +163,7 @@ impl Default for Current {
             }),
             scrubber: ArcSwap::default(),
             changes: watch::Sender::new(0),
-            secrets: Mutex::default(),
+            writers: Mutex::default(),
         }
     }
 }
@@ -168,7 +186,8 @@ impl Current {
 
     /// A look at the directory found `seen`.
     pub fn observe(&self, seen: Observation, at: String) {
-        let mut secrets = self.write();
+        let mut writers = self.write();
+        let secrets = &mut writers.secrets;
         let before = self.now();
         let loaded = match &seen {
             Observation::Loaded(version) => Some(version.secrets.clone()),
@@ -198,7 +217,8 @@ impl Current {
 
     /// A secret that no file holds: an access token, before its first use.
     pub fn learn(&self, token: SecretText) {
-        let mut secrets = self.write();
+        let mut writers = self.write();
+        let secrets = &mut writers.secrets;
         if secrets.tokens.contains(&token) {
             return;
         }
@@ -209,21 +229,31 @@ impl Current {
         self.scrubber.store(Arc::new(secrets.scrubber()));
     }
 
-    /// The link's answer: whole, so it replaces what the one before it took away.
-    pub fn apply(&self, answer: LinkDown) {
-        let _one_writer = self.write();
+    /// The link's answer, come at `at`: whole, so it replaces what the one before it took
+    /// away. What changes nothing wakes nobody.
+    pub fn accept(&self, answer: LinkDown, at: Instant) -> Result<(), Older> {
+        let mut writers = self.write();
         let before = self.now();
-        self.swap(Effective {
-            floor: answer.floor,
-            presence: answer.agent,
-            seen: answer.seq,
-            ..(*before).clone()
-        });
+        let lately = writers.answered.is_some_and(|last| at < last + OLDER);
+        if answer.seq < before.seen && lately {
+            return Err(Older);
+        }
+        writers.answered = Some(at);
+        let same = before.floor == answer.floor && before.presence == answer.agent;
+        if !same || before.seen != answer.seq {
+            self.swap(Effective {
+                floor: answer.floor,
+                presence: answer.agent,
+                seen: answer.seq,
+                ..(*before).clone()
+            });
+        }
+        Ok(())
     }
 
-    fn write(&self) -> MutexGuard<'_, Secrets> {
+    fn write(&self) -> MutexGuard<'_, Writers> {
         // A panic under it leaves at worst a secret too many.
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn swap(&self, mut effective: Effective) {

@@ -13,6 +13,6 @@ pub mod standing;
 pub mod version;
 pub mod watch;
 
-pub use current::{Current, Effective, Unavailable};
+pub use current::{Current, Effective, Older, Unavailable};
 pub use standing::{Observation, Standing};
 pub use version::{ConfigError, Version};

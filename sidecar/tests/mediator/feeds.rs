@@ -209,8 +209,8 @@ async fn a_copy_does_not_outlive_the_service_s_refusal() {
 #[tokio::test]
 async fn what_is_withdrawn_is_not_shown_nor_fetched() {
     let mut world = world(Wire::CHAT, |desk| json!([tide(desk)]), |_| {}).await;
-    let floor = |feeds: &[&str]| LinkDown {
-        seq: 1,
+    let floor = |seq: u64, feeds: &[&str]| LinkDown {
+        seq,
         want: None,
         floor: Some(Floor {
             tools: Default::default(),
@@ -221,22 +221,23 @@ async fn what_is_withdrawn_is_not_shown_nor_fetched() {
         agent: AgentPresence::Present,
     };
     let current = world.server.app.current.clone();
-    current.apply(floor(&["desk/other"]));
+    let apply = |answer| current.accept(answer, tokio::time::Instant::now()).unwrap();
+    apply(floor(1, &["desk/other"]));
     ask(&world).await;
     assert_eq!((shown(&world).len(), world.desk.connections()), (0, 0));
     // While the fetch runs.
     let gate = Arc::new(Notify::new());
-    current.apply(floor(&["desk/tide"]));
+    apply(floor(2, &["desk/tide"]));
     world.desk.will(Answer::text(200, "high").gated(&gate));
     let withdraw = async {
         world.desk.asked(1).await;
-        current.apply(floor(&[]));
+        apply(floor(3, &[]));
         gate.notify_one();
     };
     futures::future::join(ask(&world), withdraw).await;
     assert_eq!(shown(&world), [] as [Value; 0]);
     // Back, it is fetched anew.
-    current.apply(floor(&["desk/tide"]));
+    apply(floor(4, &["desk/tide"]));
     world.desk.will(Answer::text(200, "low"));
     ask(&world).await;
     assert_eq!(shown(&world)[0]["data"], "low");

@@ -1,8 +1,11 @@
 //! The link: what is reported, and that an answer can only take away.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use crate::support::{Answer, Fake, World, calls, says};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::support::{Answer, Fake, World, calls, chat, says, within};
 
 const TOKEN: &str = "link-token-1";
 
@@ -11,6 +14,10 @@ async fn linked(operator: &Fake, answers: Vec<Value>) -> (World, tempfile::Named
     for answer in answers {
         operator.will(Answer::json(answer));
     }
+    linked_to(operator).await
+}
+
+async fn linked_to(operator: &Fake) -> (World, tempfile::NamedTempFile) {
     let token = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(token.path(), format!("{TOKEN}\n")).unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
@@ -86,7 +93,7 @@ async fn a_deleted_agent_is_denied_and_a_bad_answer_changes_nothing() {
     let operator = Fake::start().await;
     let (world, _token) = linked(&operator, vec![json!({"seq": 3, "agent": "Deleted"})]).await;
     world.until(|now| now.seen == 3).await;
-    let (status, body) = world.ask(crate::support::chat()).await;
+    let (status, body) = world.ask(chat()).await;
     assert_eq!(
         (status, &body["error"]["code"]),
         (403, &json!("access_withdrawn"))
@@ -97,4 +104,135 @@ async fn a_deleted_agent_is_denied_and_a_bad_answer_changes_nothing() {
     operator.asked(1).await;
     world.model.will(Answer::json(says("here")));
     world.chat().await;
+}
+
+/// An answer that leaves these tools standing; everything else stands.
+fn leaves(seq: u64, tools: &[&str]) -> Value {
+    let digests: serde_json::Map<String, Value> = tools
+        .iter()
+        .map(|tool| (format!("desk.{tool}"), json!(format!("v1:{tool}"))))
+        .collect();
+    json!({"seq": seq, "agent": "Present", "floor": {
+        "tools": digests, "feeds": [], "providers": ["house"], "models": null}})
+}
+
+fn offered(world: &World) -> Vec<String> {
+    let request = world.model.requests().last().unwrap().json();
+    let tools = request["tools"].as_array().cloned().unwrap_or_default();
+    tools
+        .iter()
+        .map(|tool| tool["function"]["name"].as_str().unwrap().to_string())
+        .collect()
+}
+
+#[tokio::test]
+async fn an_answer_is_waited_for_and_what_it_changed_is_acknowledged() {
+    let operator = Fake::start().await;
+    operator.will(Answer::json(leaves(5, &["quote", "order"])));
+    let change = Arc::new(Notify::new());
+    operator.will(Answer::json(leaves(6, &["order"])).gated(&change));
+    // Nothing more comes for as long as the test runs.
+    operator.will(Answer::json(json!(0)).gated(&Arc::new(Notify::new())));
+    let (world, _token) = linked_to(&operator).await;
+    operator.asked(2).await;
+    let said = operator.requests()[1].json();
+    assert_eq!(said["seen"], 5);
+    assert!(said["hold_ms"].as_u64().unwrap() >= 1_000);
+    assert_eq!(world.server.app.current.now().seen, 5);
+    change.notify_one();
+    operator.asked(3).await;
+    // It was in force before it was said to be.
+    assert_eq!(operator.requests()[2].json()["seen"], 6);
+    world.model.will(Answer::json(says("fine")));
+    world.chat().await;
+    assert_eq!(offered(&world), ["desk__order"]);
+    assert_eq!(operator.connections(), 1, "one connection for all of it");
+}
+
+#[tokio::test]
+async fn what_is_loaded_meanwhile_is_said_at_once_and_the_floor_stays() {
+    let operator = Fake::start().await;
+    operator.will(Answer::json(leaves(5, &["order"])));
+    let never = Arc::new(Notify::new());
+    operator.will(Answer::json(json!(0)).gated(&never));
+    operator.will(Answer::json(json!(0)).gated(&never));
+    let (mut world, _token) = linked_to(&operator).await;
+    operator.asked(2).await;
+    world.publish().await;
+    operator.asked(3).await;
+    let said = operator.requests()[2].json();
+    assert_eq!(
+        (&said["loaded"]["manifest"], &said["seen"]),
+        (&json!("manifest-2"), &json!(5))
+    );
+    world.model.will(Answer::json(says("fine")));
+    world.chat().await;
+    assert_eq!(offered(&world), ["desk__order"]);
+}
+
+#[tokio::test]
+async fn a_floor_stays_while_the_operator_refuses_lies_or_is_gone() {
+    let operator = Fake::start().await;
+    operator.will(Answer::json(leaves(5, &["order"])));
+    // A leader of before, and one that is none.
+    operator.will(Answer::json(leaves(4, &["order", "quote"])));
+    operator.will(Answer::text(503, "not_leading"));
+    operator.will(Answer::text(200, "nonsense"));
+    let (world, _token) = linked_to(&operator).await;
+    operator.asked(4).await;
+    let now = world.server.app.current.now();
+    assert_eq!(now.seen, 5);
+    assert!(
+        operator.connections() >= 3,
+        "a failure is not repeated on its connection"
+    );
+    drop(operator);
+    world.model.will(Answer::json(says("fine")));
+    world.chat().await;
+    assert_eq!(offered(&world), ["desk__order"]);
+}
+
+#[tokio::test]
+async fn a_running_turn_loses_what_the_link_takes_away() {
+    let all = leaves(5, &["quote", "order"]);
+    let mut no_provider = all.clone();
+    no_provider["floor"]["providers"] = json!([]);
+    let mut no_model = all.clone();
+    no_model["floor"]["models"] = json!([]);
+    let deleted = json!({"agent": "Deleted"});
+    let cases = [
+        (leaves(0, &["order"]), 200, Value::Null, "permission_denied"),
+        (no_provider, 403, json!("model_not_allowed"), ""),
+        (no_model, 403, json!("model_not_allowed"), ""),
+        (deleted, 403, json!("access_withdrawn"), ""),
+    ];
+    for (mut answer, status, code, result) in cases {
+        answer["seq"] = json!(6);
+        let operator = Fake::start().await;
+        operator.will(Answer::json(all.clone()));
+        let change = Arc::new(Notify::new());
+        operator.will(Answer::json(answer.clone()).gated(&change));
+        let (world, _token) = linked_to(&operator).await;
+        operator.asked(2).await;
+        let replied = Arc::new(Notify::new());
+        let call = calls(&[("c1", "desk__quote", r#"{"symbol":"OTR"}"#)]);
+        world.model.will(Answer::json(call).gated(&replied));
+        world.desk.will(Answer::json(json!(1)));
+        world.model.will(Answer::json(says("denied")));
+        let running = tokio::spawn(world.request(&chat()).send());
+        world.model.asked(1).await;
+        change.notify_one();
+        world.until(|now| now.seen == 6).await;
+        replied.notify_one();
+        let response = within("the turn", running).await.unwrap().unwrap();
+        assert_eq!(response.status().as_u16(), status, "{answer}");
+        let body: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+        assert_eq!(body["error"]["code"], code, "{answer}");
+        if result.is_empty() {
+            assert_eq!(world.model.requests().len(), 1, "{answer}");
+        } else {
+            assert_eq!(world.result()["error"]["code"], result);
+            assert_eq!(world.desk.connections(), 0);
+        }
+    }
 }

@@ -4,14 +4,19 @@
 //! compile again with them, materialize and apply, report. Not here: how any of the steps
 //! is done.
 //!
+//! What is left standing is said to the mediators as soon as it is known.
+//!
 //! Invariant: an error of the watches only catching up is not reported to a user.
 
 use kube::Resource;
-use toolcrib_compile::{Synced, compile};
+use tokio::time::Instant;
+use toolcrib_compile::{ObjectRef, Synced, compile, floor};
 use toolcrib_crds::Agent;
+use toolcrib_manifest::Floor;
 
 use super::gather::{Gathered, Unread};
 use super::{ReconcileError, computed, objects, outcome, secrets};
+use crate::controller::noticed::Look;
 use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::counted;
@@ -24,11 +29,14 @@ pub(super) async fn agent(
     synced: Synced,
 ) -> Result<Done, ReconcileError> {
     let key = &work.key;
+    let look = world.noticed.look(key);
     let Some(stored) = world.tables.agents.get(&key.namespace, &key.name) else {
         // What was written for it goes with its owner.
+        say(world, key, None, look);
         return Ok(Done::Settled);
     };
     if stored.meta().deletion_timestamp.is_some() {
+        say(world, key, None, look);
         return Ok(Done::Settled);
     }
     let agent = match &stored.object {
@@ -56,10 +64,25 @@ pub(super) async fn agent(
             again
         }
     };
+    // Before anything is written, and whether or not it can be: mediators need no volume to
+    // hear what is taken away.
+    say(world, key, Some(&floor(&compiled)), look);
     let wrote = objects::write(world, agent, &compiled).await;
     if wrote.errors.iter().any(ReconcileError::passes) {
         // Nothing that a user should read about.
         return Err(ReconcileError::NotSynced);
     }
     outcome::report(world, work, agent, &compiled, wrote).await
+}
+
+/// What is left of what the agent's mediators have loaded; `None`: nothing, it is deleted.
+fn say(world: &World, agent: &ObjectRef, floor: Option<&Floor>, look: Look<'_>) {
+    let now = Instant::now();
+    let since = look.done().unwrap_or(now);
+    if let Some(published) = world.answers.publish(agent, floor)
+        && published.took_away
+    {
+        tracing::info!(%agent, "something is taken away; its mediators hear it");
+        world.revocations(|open| open.took_away(agent, since, published.seq, now));
+    }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolcrib_compile::Compilation;
 use toolcrib_crds::{Agent, Mode};
+use toolcrib_manifest::Want;
 
 use super::ReconcileError;
 use super::objects::Wrote;
@@ -49,6 +50,11 @@ pub(super) async fn report(
             remembered.want = digests.clone();
             remembered.since = Instant::now();
         }
+        let want = Want {
+            manifest: digests.manifest.clone(),
+            credentials: digests.credentials.clone(),
+        };
+        world.answers.want(key, want);
     }
     let memory = world.memory().agents.get(key).cloned();
     let (pods, pods_wait) = pods(world, key, memory.as_ref());

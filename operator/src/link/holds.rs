@@ -1,0 +1,122 @@
+//! Who waits for an answer: at most one request of each pod.
+//!
+//! A second one of the same pod ends the first, which its sender has given up if it is
+//! honest; so nobody holds more of this process than one request.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::oneshot;
+
+#[derive(Debug, Default)]
+pub struct Holds {
+    pods: Mutex<HashMap<String, Holding>>,
+    next: AtomicU64,
+    held: Gauge,
+}
+
+#[derive(Debug)]
+struct Holding {
+    number: u64,
+    _ends_with_this: oneshot::Sender<std::convert::Infallible>,
+}
+
+/// A request that waits, until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    holds: Arc<Holds>,
+    pod: String,
+    number: u64,
+    superseded: oneshot::Receiver<std::convert::Infallible>,
+}
+
+impl Holds {
+    /// `held` says how many there are.
+    pub fn new(held: Gauge) -> Arc<Self> {
+        held.set(0);
+        Arc::new(Self {
+            pods: Mutex::default(),
+            next: AtomicU64::new(0),
+            held,
+        })
+    }
+
+    pub fn hold(self: &Arc<Self>, pod: &str) -> Held {
+        let (sender, superseded) = oneshot::channel();
+        let mut pods = self.pods();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        pods.insert(
+            pod.to_owned(),
+            Holding {
+                number,
+                _ends_with_this: sender,
+            },
+        );
+        self.count(&pods);
+        Held {
+            holds: Arc::clone(self),
+            pod: pod.to_owned(),
+            number,
+            superseded,
+        }
+    }
+
+    fn pods(&self) -> MutexGuard<'_, HashMap<String, Holding>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, pods: &HashMap<String, Holding>) {
+        self.held.set(i64::try_from(pods.len()).unwrap_or(i64::MAX));
+    }
+}
+
+impl Held {
+    /// Returns when a later request of the same pod waits.
+    pub async fn superseded(&mut self) {
+        if let Ok(never) = (&mut self.superseded).await {
+            match never {}
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut pods = self.holds.pods();
+        if pods
+            .get(&self.pod)
+            .is_some_and(|holding| holding.number == self.number)
+        {
+            pods.remove(&self.pod);
+        }
+        self.holds.count(&pods);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_latest_request_of_a_pod_waits_and_no_other() {
+        let gauge = Gauge::default();
+        let holds = Holds::new(gauge.clone());
+        let mut first = holds.hold("otter-1");
+        let mut other = holds.hold("otter-2");
+        assert_eq!(gauge.get(), 2);
+        assert!(first.superseded().now_or_never().is_none());
+        let mut second = holds.hold("otter-1");
+        assert!(first.superseded().now_or_never().is_some());
+        assert!(other.superseded().now_or_never().is_none());
+        assert_eq!(gauge.get(), 2);
+        drop(first);
+        assert!(second.superseded().now_or_never().is_none(), "still held");
+        assert_eq!(gauge.get(), 2);
+        drop((second, other));
+        assert_eq!(gauge.get(), 0);
+        assert!(holds.pods().is_empty());
+    }
+}

@@ -1,0 +1,598 @@
+//! The link, whole: the real controller against the real client of the mediator.
+//!
+//! The mediators load the compiled files once and never again, as if the kubelet were away:
+//! whatever they lose, they lose by the link. Tokens are those of pods (TokenRequest).
+
+// clippy.toml allows it in test functions; helpers of tests are as much a test.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_manifest::AgentPresence;
+use toolcrib_operator::lease::Timing;
+use toolcrib_sidecar::config::version::{Files, parse};
+use toolcrib_sidecar::config::{Current, Effective, Observation};
+use toolcrib_sidecar::link::{Link, LinkStatus};
+use toolcrib_sidecar::metrics::Metrics;
+use toolcrib_sidecar::outbound::{LocalNames, Outbound};
+
+use crate::harness::{DEADLINE, Harness, free_port};
+use crate::{ALL, READS, sorted, tools};
+
+const AUDIENCE: &str = "toolcrib.dev/link";
+
+/// A pod that nobody schedules: the object is all that is needed.
+async fn pod(harness: &Harness, name: &str, agent: &str) -> Pod {
+    let accounts: Api<ServiceAccount> = harness.api(&harness.pond);
+    harness
+        .eventually("the default ServiceAccount", || async {
+            accounts.get_opt("default").await.unwrap()
+        })
+        .await;
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {"toolcrib.dev/agent": agent}},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "runner", "image": "none"}]},
+    }))
+    .unwrap();
+    let pods: Api<Pod> = harness.api(&harness.pond);
+    pods.create(&PostParams::default(), &pod).await.unwrap()
+}
+
+async fn remove_pod(harness: &Harness, pod: &Pod) {
+    let pods: Api<Pod> = harness.api(&harness.pond);
+    pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
+}
+
+/// As the kubelet projects it.
+async fn token(harness: &Harness, pod: &Pod, audience: &str) -> String {
+    let accounts: Api<ServiceAccount> = harness.api(&harness.pond);
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            audiences: vec![audience.to_owned()],
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                name: Some(pod.name_any()),
+                uid: pod.meta().uid.clone(),
+            }),
+            expiration_seconds: Some(600),
+        },
+        ..TokenRequest::default()
+    };
+    accounts
+        .create_token_request("default", &PostParams::default(), &request)
+        .await
+        .unwrap()
+        .status
+        .unwrap()
+        .token
+}
+
+/// The mediator's end of the link, with what it has loaded.
+struct Mediator {
+    current: Arc<Current>,
+    link: JoinHandle<()>,
+    _token: tempfile::NamedTempFile,
+}
+
+impl Drop for Mediator {
+    fn drop(&mut self) {
+        self.link.abort();
+    }
+}
+
+impl Mediator {
+    async fn start(harness: &Harness, pod: &Pod, files: &BTreeMap<String, Value>) -> Self {
+        let token_file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token_file.path(), token(harness, pod, AUDIENCE).await).unwrap();
+        // As they stand in the Secret: the digests in agent.json are of these bytes.
+        let secrets: Api<Secret> = harness.api(&harness.pond);
+        let agent = files["agent.json"]["agent"].as_str().unwrap();
+        let secret = secrets
+            .get(&format!("toolcrib-{agent}-mediator"))
+            .await
+            .unwrap();
+        let mut data = secret.data.unwrap();
+        let mut take = |name: &str| data.remove(name).unwrap().0;
+        let files = Files {
+            agent: take("agent.json"),
+            tools: take("tools.json"),
+            providers: take("providers.json"),
+            feeds: take("feeds.json"),
+        };
+        let version = parse(&files, &|_| None).unwrap();
+        let current = Arc::new(Current::default());
+        current.observe(Observation::Loaded(Box::new(version)), "now".into());
+        let host = format!("link.{}.svc", harness.system);
+        let outbound = Outbound::new(LocalNames::Allowed).with_address(&host, harness.link);
+        let link = Link {
+            current: current.clone(),
+            metrics: Arc::new(Metrics::default()),
+            status: LinkStatus::default(),
+            outbound: Arc::new(outbound),
+            token_file: token_file.path().to_owned(),
+            epoch: pod.name_any(),
+        };
+        Self {
+            current,
+            link: tokio::spawn(link.run()),
+            _token: token_file,
+        }
+    }
+
+    /// How long it took until `seen` is so.
+    async fn until(&self, what: &str, seen: impl Fn(&Effective) -> bool) -> Duration {
+        let begun = Instant::now();
+        let mut changes = self.current.subscribe();
+        while !seen(&self.current.now()) {
+            tokio::time::timeout_at(begun + DEADLINE, changes.changed())
+                .await
+                .unwrap_or_else(|_| {
+                    let floor = self.current.now().floor.clone();
+                    panic!("not in time: {what}; the floor is {floor:?}")
+                })
+                .unwrap();
+        }
+        begun.elapsed()
+    }
+
+    /// Linked, and everything that is loaded stands.
+    async fn whole(&self) {
+        self.until("all stands", |now| {
+            now.seen > 0 && now.presence == AgentPresence::Present && stands(now)
+        })
+        .await;
+    }
+}
+
+/// Whether everything that is loaded may be used.
+fn stands(now: &Effective) -> bool {
+    let Ok(version) = now.version() else {
+        return false;
+    };
+    let floor = now.floor.as_ref();
+    version
+        .catalog
+        .tools()
+        .iter()
+        .all(|tool| floor.is_none_or(|floor| floor.tools.get(tool.name()) == Some(&tool.digest)))
+        && version
+            .providers
+            .keys()
+            .all(|name| now.provider_stands(name))
+        && now.feeds().count() == version.feeds.len()
+}
+
+fn has(now: &Effective, tool: &str) -> bool {
+    let floor = now.floor.as_ref();
+    now.version().is_ok() && floor.is_none_or(|floor| floor.tools.contains_key(tool))
+}
+
+/// Something that gives an agent what it has, and whose removal takes it away.
+struct Way {
+    name: &'static str,
+    /// Which of the agent's tools goes; none: it is about models or all.
+    tool: Option<&'static str>,
+    object: Value,
+    /// In its place; `None`: it is deleted.
+    without: Option<Value>,
+}
+
+async fn delete(harness: &Harness, object: &Value) {
+    let resource = match object["kind"].as_str().unwrap() {
+        "Secret" => kube::api::ApiResource::erase::<Secret>(&()),
+        "Agent" => kube::api::ApiResource::erase::<Agent>(&()),
+        "Surface" => kube::api::ApiResource::erase::<Surface>(&()),
+        "ToolGrant" => kube::api::ApiResource::erase::<ToolGrant>(&()),
+        "ToolDefaults" => kube::api::ApiResource::erase::<ToolDefaults>(&()),
+        "ModelProvider" => kube::api::ApiResource::erase::<ModelProvider>(&()),
+        kind => panic!("{kind}"),
+    };
+    let namespace = object["metadata"]["namespace"].as_str().unwrap();
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(harness.client.clone(), namespace, &resource);
+    api.delete(
+        object["metadata"]["name"].as_str().unwrap(),
+        &DeleteParams::default(),
+    )
+    .await
+    .unwrap();
+}
+
+fn ours(kind: &str, namespace: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": kind,
+        "metadata": {"name": name, "namespace": namespace}, "spec": spec,
+    })
+}
+
+fn read_tool() -> Value {
+    json!({"name": "read", "inputSchema": {"type": "object"},
+        "http": {"method": "GET", "path": "/read"}, "annotations": {"readOnly": true}})
+}
+
+fn secret(namespace: &str, name: &str, host: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {
+            "name": name, "namespace": namespace,
+            "labels": {"toolcrib.dev/credential": "true"},
+            "annotations": {"toolcrib.dev/hosts": host},
+        },
+        "stringData": {"token": format!("{name}-5c1d")},
+    })
+}
+
+/// An agent whose every tool comes by another way.
+fn otter(pond: &str, lake: &str) -> Vec<Way> {
+    let surface = |name: &str| {
+        let spec = json!({"url": format!("https://{name}.example"),
+            "descriptor": {"version": 2, "tools": [read_tool()]}});
+        ours("Surface", pond, name, spec)
+    };
+    let grant = |name: &str, surface: Value| {
+        let spec = json!({"agents": ["otter"], "tools": [{"surface": surface, "allow": ["*"]}]});
+        ours("ToolGrant", pond, name, spec)
+    };
+    let plain = |name: &str| json!({"name": name});
+    let news = json!({"name": "news", "namespace": lake});
+    let mut consenting = ours(
+        "Surface",
+        lake,
+        "news",
+        json!({
+        "url": "https://news.example", "consumers": {"namespaces": {"from": "All"}},
+        "descriptor": {"version": 2, "tools": [read_tool()]}}),
+    );
+    let with_consent = consenting.clone();
+    consenting["spec"]
+        .as_object_mut()
+        .unwrap()
+        .remove("consumers");
+    let mut keyed = surface("keyed");
+    keyed["spec"]["auth"] = json!({"secretKeyRef": {"name": "keyed", "key": "token"}});
+    let way = |name, tool, object| Way {
+        name,
+        tool,
+        object,
+        without: None,
+    };
+    vec![
+        way("setup", None, surface("granted")),
+        way("setup", None, surface("default")),
+        way("setup", None, keyed),
+        way("setup", None, grant("surfaces", plain("gone"))),
+        way("setup", None, grant("foreign", news.clone())),
+        way("setup", None, grant("keys", plain("keyed"))),
+        way(
+            "grant",
+            Some("granted.read"),
+            grant("granted", plain("granted")),
+        ),
+        way(
+            "defaults",
+            Some("default.read"),
+            ours(
+                "ToolDefaults",
+                pond,
+                "default",
+                json!({"tools": [{"surface": plain("default"), "allow": ["*"]}]}),
+            ),
+        ),
+        way("surface", Some("gone.read"), surface("gone")),
+        Way {
+            name: "consent",
+            tool: Some("news.read"),
+            object: with_consent,
+            without: Some(consenting),
+        },
+        way(
+            "secret",
+            Some("keyed.read"),
+            secret(pond, "keyed", "keyed.example"),
+        ),
+        way(
+            "provider",
+            None,
+            ours(
+                "ModelProvider",
+                pond,
+                "reef",
+                json!({"endpoints": [{"dialect": "OpenAI", "url": "https://reef.example/v1"}], "auth": "None"}),
+            ),
+        ),
+        way(
+            "agent",
+            None,
+            ours(
+                "Agent",
+                pond,
+                "otter",
+                json!({"surfaces": [
+            plain("granted"), plain("default"), plain("keyed"), plain("gone"), news]}),
+            ),
+        ),
+    ]
+}
+
+/// The promises' histogram: how many were measured, and how many within two seconds.
+async fn revocations(harness: &Harness) -> (u64, u64) {
+    let text = reqwest::get(format!("http://{}/metrics", harness.health))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    let of = |start: &str| {
+        let line = text.lines().find(|line| line.starts_with(start)).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    (
+        of("toolcrib_revocation_seconds_count"),
+        of("toolcrib_revocation_seconds_bucket{le=\"2.0\"}"),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_taken_away_is_denied_by_the_link_alone_and_acknowledged() {
+    let mut harness = Harness::new().await;
+    let lake = harness.lake().await;
+    harness.start("heron");
+    let ways = otter(&harness.pond, &lake);
+    for way in &ways {
+        harness.apply(way.object.clone()).await;
+    }
+    let files = harness
+        .files("otter", "all tools", |files| {
+            tools(files).len() == 5 && files["providers.json"]["providers"]["reef"].is_object()
+        })
+        .await;
+    let mut mediators = Vec::new();
+    for name in ["otter-1", "otter-2"] {
+        let pod = pod(&harness, name, "otter").await;
+        let mediator = Mediator::start(&harness, &pod, &files).await;
+        mediator.whole().await;
+        mediators.push(mediator);
+    }
+    for way in ways.iter().filter(|way| way.name != "setup") {
+        let before = revocations(&harness).await.0;
+        match &way.without {
+            Some(without) => harness.apply(without.clone()).await,
+            None => delete(&harness, &way.object).await,
+        }
+        for mediator in &mediators {
+            mediator
+                .until(way.name, |now| match way.tool {
+                    Some(tool) => !has(now, tool),
+                    None if way.name == "provider" => !now.provider_stands("reef"),
+                    None => now.version().is_err(),
+                })
+                .await;
+            if let Some(tool) = way.tool {
+                let floor = mediator.current.now().floor.clone().unwrap();
+                assert_eq!(floor.tools.len(), 4, "nothing but {tool} goes: {floor:?}");
+            }
+        }
+        harness
+            .eventually("the last pod's acknowledgement", || async {
+                (revocations(&harness).await.0 > before).then_some(())
+            })
+            .await;
+        // What is given again is there again: the files never changed here.
+        harness.apply(way.object.clone()).await;
+        for mediator in &mediators {
+            mediator.whole().await;
+        }
+    }
+    let (all, _) = revocations(&harness).await;
+    assert_eq!(all, 7, "each once");
+    assert_eq!(harness.metric("revocations_open").await, 0.0);
+    assert_eq!(harness.metric("link_held").await, 2.0);
+    harness.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_loses_anything_while_controllers_come_and_go() {
+    let mut harness = Harness::running().await;
+    harness.apply_example().await;
+    let files = harness
+        .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
+        .await;
+    let pod = pod(&harness, "executor-1", "executor").await;
+    let mediator = Mediator::start(&harness, &pod, &files).await;
+    mediator.whole().await;
+    // Everything that was in force from here on.
+    let (current, mut changes) = (mediator.current.clone(), mediator.current.subscribe());
+    let lost = Arc::new(AtomicUsize::new(0));
+    let counted = lost.clone();
+    let watching = tokio::spawn(async move {
+        while changes.changed().await.is_ok() {
+            if !stands(&current.now()) {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let mut seen = mediator.current.now().seen;
+    for pod in ["newt", "heron"] {
+        harness.stop().await;
+        harness.start(pod);
+        mediator
+            .until("the next leader's answer", |now| now.seen > seen)
+            .await;
+        seen = mediator.current.now().seen;
+    }
+    assert_eq!(lost.load(Ordering::SeqCst), 0);
+    watching.abort();
+    // And the last one is heard as the first was.
+    delete(
+        &harness,
+        &ours("ToolGrant", &harness.pond, "executor-all", json!({})),
+    )
+    .await;
+    mediator.until("revoked", |now| !has(now, READS[0])).await;
+    harness.end().await;
+}
+
+/// A Service that does not know who leads: connections go to each in turn.
+struct Service(JoinHandle<()>);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Service {
+    async fn of(at: SocketAddr, behind: Vec<SocketAddr>) -> Self {
+        let listener = TcpListener::bind(at).await.unwrap();
+        Self(tokio::spawn(async move {
+            let mut turn = 0;
+            let mut open = tokio::task::JoinSet::new();
+            while let Ok((mut near, _)) = listener.accept().await {
+                let address = behind[turn % behind.len()];
+                turn += 1;
+                open.spawn(async move {
+                    // Refused: this one does not lead.
+                    if let Ok(mut far) = TcpStream::connect(address).await {
+                        let copied = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+                        tracing::debug!(?copied, "connection over");
+                    }
+                });
+            }
+        }))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_controllers_the_leader_is_found_again_when_the_other_one_leads() {
+    let harness = Harness::new().await;
+    let timing = Timing {
+        duration: Duration::from_secs(4),
+        renew_deadline: Duration::from_secs(3),
+        retry: Duration::from_millis(500),
+    };
+    let launch = |pod| harness.launch(harness.client.clone(), pod, timing, free_port());
+    let (heron, newt) = (launch("heron"), launch("newt"));
+    let _service = Service::of(harness.link, vec![heron.link, newt.link]).await;
+    harness.apply_example().await;
+    let files = harness
+        .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
+        .await;
+    let pod = pod(&harness, "executor-1", "executor").await;
+    let mediator = Mediator::start(&harness, &pod, &files).await;
+    mediator.whole().await;
+    let seen = mediator.current.now().seen;
+    let (leader, other) = match heron.metric("leader").await {
+        1.0 => (heron, newt),
+        _ => (newt, heron),
+    };
+    // Without a word to anybody: its lease has to run out.
+    leader.kill().await;
+    mediator
+        .until("the other one's answer", |now| now.seen > seen)
+        .await;
+    assert!(stands(&mediator.current.now()));
+    delete(
+        &harness,
+        &ours("ToolGrant", &harness.pond, "executor-all", json!({})),
+    )
+    .await;
+    mediator.until("revoked", |now| !has(now, READS[0])).await;
+    other.kill().await;
+    harness.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_request_of_a_pod_waits_and_hears_what_changes() {
+    let harness = Harness::running().await;
+    harness.apply_example().await;
+    let files = harness
+        .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
+        .await;
+    let pod = pod(&harness, "executor-1", "executor").await;
+    let token = token(&harness, &pod, AUDIENCE).await;
+    let link = &files["agent.json"]["link"];
+    let ca = reqwest::Certificate::from_pem(link["ca"].as_str().unwrap().as_bytes()).unwrap();
+    let http = reqwest::Client::builder()
+        .tls_certs_only([ca])
+        .resolve(&format!("link.{}.svc", harness.system), harness.link)
+        .no_proxy()
+        .build()
+        .unwrap();
+    let url = format!("{}/v1/link", link["url"].as_str().unwrap());
+    let send = |seen: u64, hold_ms: u64| {
+        let body = json!({"epoch": "e", "version": "0", "seen": seen, "hold_ms": hold_ms});
+        let request = http.post(&url).bearer_auth(&token).body(body.to_string());
+        tokio::spawn(async move {
+            let answer = request.send().await.unwrap();
+            let status = answer.status().as_u16();
+            let text = answer.text().await.unwrap();
+            (
+                status,
+                serde_json::from_str::<Value>(&text).unwrap_or(Value::String(text)),
+            )
+        })
+    };
+    let held = |count: f64| {
+        let harness = &harness;
+        async move {
+            harness
+                .eventually("held", || async {
+                    (harness.metric("link_held").await == count).then_some(())
+                })
+                .await;
+        }
+    };
+    // Known to the controller once the pod is.
+    let first = harness
+        .eventually("an answer", || async {
+            let (status, down) = send(0, 0).await.unwrap();
+            (status == 200).then_some(down)
+        })
+        .await;
+    let seq = first["seq"].as_u64().unwrap();
+    let given = |down: &Value| down["floor"]["tools"].as_object().unwrap().len();
+    assert_eq!(given(&first), 2);
+
+    // A shorter while than a test may take: the same answer again.
+    let again = send(seq, 1).await.unwrap();
+    assert_eq!(again, (200, first.clone()));
+    // Long enough that only news can end it.
+    let long = 60_000;
+    let waiting = send(seq, long);
+    held(1.0).await;
+    let later = send(seq, long);
+    assert_eq!(waiting.await.unwrap(), (409, json!("superseded")));
+    held(1.0).await;
+    delete(
+        &harness,
+        &ours("ToolGrant", &harness.pond, "executor-all", json!({})),
+    )
+    .await;
+    let (status, down) = later.await.unwrap();
+    assert_eq!((status, given(&down)), (200, 0));
+    assert!(down["seq"].as_u64().unwrap() > seq);
+    held(0.0).await;
+
+    // A pod that is deleted while it waits hears nothing more about the agent.
+    let waiting = send(down["seq"].as_u64().unwrap(), 8_000);
+    held(1.0).await;
+    remove_pod(&harness, &pod).await;
+    assert_eq!(waiting.await.unwrap(), (403, json!("no_agent_pod")));
+    harness.end().await;
+}
