@@ -11,5 +11,7 @@
 mod cases;
 mod forms;
 mod jobs;
+mod neighbours;
 mod pods;
 mod policies;
+mod webhooks;

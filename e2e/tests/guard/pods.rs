@@ -45,14 +45,30 @@ impl Kind {
 pub enum Place {
     #[default]
     Pond,
-    /// Its owner gave it to a mesh.
+    /// Its owner gave it to every mesh there is.
     Meshed,
+    /// It enforces Pod Security `restricted`.
+    Restricted,
+}
+
+impl Place {
+    pub const ALL: [Place; 3] = [Place::Pond, Place::Meshed, Place::Restricted];
 }
 
 pub fn labels(place: Place) -> Value {
     match place {
         Place::Pond => json!({}),
-        Place::Meshed => json!({"istio-injection": "enabled"}),
+        Place::Meshed => {
+            json!({"istio-injection": "enabled", "kuma.io/sidecar-injection": "enabled"})
+        }
+        Place::Restricted => json!({"pod-security.kubernetes.io/enforce": "restricted"}),
+    }
+}
+
+pub fn annotations(place: Place) -> Value {
+    match place {
+        Place::Meshed => json!({"linkerd.io/inject": "enabled"}),
+        Place::Pond | Place::Restricted => json!({}),
     }
 }
 

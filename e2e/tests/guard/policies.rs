@@ -1,6 +1,7 @@
 //! The policies in force: rendered by Helm as a user's are, and taken away at the end.
 
 use std::future::Future;
+use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use toolcrib_e2e::cluster::{Cluster, Name};
 
-use crate::pods::{self, IMAGE_REPOSITORY, Kind};
+use crate::pods::{self, IMAGE_REPOSITORY, Kind, Place};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -44,12 +45,10 @@ impl Guard {
             rendered,
             namespaces: Vec::new(),
         };
-        for place in [pods::Place::Pond, pods::Place::Meshed] {
+        for place in Place::ALL {
+            guard.make_namespace(place).await?;
             let namespace = guard.namespace(place);
-            guard
-                .make_namespace(&namespace, pods::labels(place))
-                .await?;
-            if place == pods::Place::Pond {
+            if place == Place::Pond {
                 for kind in Kind::ALL {
                     pods::stand(&guard.pods(&namespace), kind).await?;
                 }
@@ -65,24 +64,55 @@ impl Guard {
         client(&cluster()?).await
     }
 
-    pub fn namespace(&self, place: pods::Place) -> String {
-        match place {
-            pods::Place::Pond => format!("{}-pond", self.release),
-            pods::Place::Meshed => format!("{}-mesh", self.release),
-        }
+    pub fn namespace(&self, place: Place) -> String {
+        let part = match place {
+            Place::Pond => "pond",
+            Place::Meshed => "mesh",
+            Place::Restricted => "strict",
+        };
+        format!("{}-{part}", self.release)
     }
 
-    pub async fn make_namespace(&mut self, name: &str, mut labels: Value) -> Result<()> {
+    /// Of this test's namespaces.
+    pub fn selector(&self) -> Value {
+        json!({"matchLabels": {TEST_LABEL: self.release}})
+    }
+
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// Where the API server reaches this process.
+    pub fn this_side(&self) -> Result<IpAddr> {
+        let kubeconfig = Kubeconfig::read_from(self.cluster.kubeconfig())?;
+        let cluster = kubeconfig
+            .clusters
+            .first()
+            .and_then(|named| named.cluster.as_ref());
+        let server = cluster.and_then(|cluster| cluster.server.as_ref());
+        let server: http::Uri = server.context("a server")?.parse()?;
+        // Nothing is sent: connecting picks the route.
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        let host = server.host().context("a host")?;
+        socket.connect((host, server.port_u16().unwrap_or(443)))?;
+        Ok(socket.local_addr()?.ip())
+    }
+
+    async fn make_namespace(&mut self, place: Place) -> Result<()> {
+        let name = self.namespace(place);
+        let mut labels = pods::labels(place);
         labels[TEST_LABEL] = json!(self.release);
-        let namespace: Namespace =
-            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
+        let annotations = pods::annotations(place);
+        let namespace: Namespace = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        }))?;
         Api::<Namespace>::all(self.client.clone())
             .create(&PostParams::default(), &namespace)
             .await
             .context("namespace")?;
-        self.namespaces.push(name.to_owned());
         // No pod gets in before it.
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), name);
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &name);
+        self.namespaces.push(name);
         eventually("the ServiceAccount", || async {
             Ok(accounts.get_opt("default").await?.is_some().then_some(()))
         })
@@ -100,7 +130,7 @@ impl Guard {
 
     /// The API server compiles policies in its own time.
     async fn in_force(&self) -> Result<()> {
-        let pods = self.pods(&self.namespace(pods::Place::Pond));
+        let pods = self.pods(&self.namespace(Place::Pond));
         let dry = PostParams {
             dry_run: true,
             ..PostParams::default()

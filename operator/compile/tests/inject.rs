@@ -22,6 +22,9 @@ use toolcrib_compile::inject::{
 use toolcrib_compile::names;
 use toolcrib_crds::{Agent, AgentSpec};
 
+#[path = "mutators/mod.rs"]
+mod mutators;
+
 fn agent() -> Agent {
     let mut agent = Agent::new("otter", AgentSpec::default());
     agent.metadata.namespace = Some("pond".to_string());
@@ -249,6 +252,74 @@ fn edits_of_other_webhooks_are_let_pass() {
         inject(&edited, &agent(), &config()),
         Injection::AlreadyInjected
     );
+}
+
+/// Injects as often as a webhook is asked: what it did, and the pod then.
+#[track_caller]
+fn injected(pod: Value) -> (Injection, Value) {
+    let pod = typed(pod);
+    match inject(&pod, &agent(), &config()) {
+        Injection::Injected(patch) => {
+            let after = applied(&pod, &patch);
+            (Injection::Injected(patch), after)
+        }
+        other => (other, serde_json::to_value(&pod).expect("plain data")),
+    }
+}
+
+/// Every other webhook of the folder, before ours and after: it ends in the same pod, one
+/// more question changes nothing, and the mediator is behind the mesh and before the rest.
+#[test]
+fn other_webhooks_before_and_after_come_to_the_same() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/mutators");
+    let text = include_str!("inject/full-pod/pod.yaml");
+    let pod: Value = serde_yaml::from_str(text).expect("a pod");
+    for mutator in mutators::all(&folder) {
+        let mut before = pod.clone();
+        mutator.apply(&mut before);
+        let (_, before) = injected(before);
+
+        let (_, mut after) = injected(pod.clone());
+        mutator.apply(&mut after);
+        let (_, after) = injected(after);
+
+        for result in [&before, &after] {
+            let (again, _) = injected(result.clone());
+            assert_eq!(again, Injection::AlreadyInjected, "{}", mutator.name);
+            let mut more = result.clone();
+            mutator.apply(&mut more);
+            let (again, _) = injected(more);
+            // Asked once more itself, it may edit what we added, and we do not mind.
+            assert_eq!(again, Injection::AlreadyInjected, "{}", mutator.name);
+            check_order(result, &mutator.name);
+        }
+    }
+}
+
+#[track_caller]
+fn check_order(pod: &Value, mutator: &str) {
+    let pod = typed(pod.clone());
+    let spec = pod.spec.expect("a spec");
+    let init: Vec<&str> = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .map(|container| container.name.as_str())
+        .collect();
+    let at = |name: &str| init.iter().position(|found| *found == name);
+    let mediator = at(names::MEDIATOR_CONTAINER).expect("the mediator");
+    let mesh = names::MESH_INIT_CONTAINERS.into_iter().filter_map(at).max();
+    if let Some(last) = mesh {
+        assert_eq!(mediator, last + 1, "{mutator}: {init:?}");
+    }
+    for container in &spec.containers {
+        let variables = container.env.iter().flatten();
+        let ours = variables
+            .filter(|variable| variable.name == names::ENV_OPENAI_API_KEY)
+            .count();
+        let sidecar = names::SIDECAR_CONTAINERS.contains(&container.name.as_str());
+        assert_eq!(ours, usize::from(!sidecar), "{mutator}: {}", container.name);
+    }
 }
 
 fn some_container() -> impl Strategy<Value = Container> {
