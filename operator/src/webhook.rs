@@ -9,12 +9,13 @@
 //! (`toolcrib_compile::inject`), and the guard that stands when no webhook runs (a policy
 //! in the chart).
 //!
-//! In reading order: [`args`], [`agents`] (the watch), [`review`] (the wire format),
-//! [`routes`] (one admission); [`validate`] (our own kinds) with [`object`] and
+//! In reading order: [`args`], [`agents`] (the watch), [`review`] (the wire format), [`body`]
+//! and [`routes`] (one admission); [`validate`] (our own kinds) with [`object`] and
 //! [`neighbours`]; [`certificate`] and [`serve`] (TLS, drain), [`meter`].
 
 mod agents;
 mod args;
+mod body;
 mod certificate;
 pub mod meter;
 mod neighbours;

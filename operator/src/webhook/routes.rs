@@ -9,7 +9,6 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use tokio::sync::{Semaphore, watch};
@@ -18,16 +17,13 @@ use toolcrib_compile::inject::{InjectConfig, Injection, agent_of, inject};
 use toolcrib_compile::names;
 
 use super::agents::{Agents, Found};
+use super::body::{self, Read};
 use super::certificate::Certificate;
 use super::meter::{Meter, Outcome};
 use super::review::{Answer, Request, Review};
 use super::serve::Phase;
 use super::validate::validate;
 
-/// The API server's own limit for objects is 1.5 MiB in etcd and 3 MiB in a request.
-const MAX_BODY: usize = 3 * 1024 * 1024;
-/// A review is sent at once; who takes longer is not the API server.
-const BODY_TIME: Duration = Duration::from_secs(5);
 /// How many admissions are worked on at a time: each may hold a body.
 const MAX_ADMISSIONS: usize = 64;
 /// Each reads other objects and compiles agents twice; people apply them, not machines.
@@ -172,10 +168,14 @@ async fn answer(app: &App, question: Question, body: Body) -> (String, Answer, O
     let Ok(Ok(_turn)) = tokio::time::timeout(QUEUE_TIME, turns.acquire()).await else {
         return unread("too many admissions at a time");
     };
-    let body = match tokio::time::timeout(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await {
-        Err(_) => return unread("the body did not come in time"),
-        Ok(Err(_)) => return unread("the body is over 3 MiB, or broke off"),
-        Ok(Ok(body)) => body.to_bytes(),
+    let body = match body::read(body).await {
+        Read::Whole(body) => body,
+        Read::TooLarge { uid } => {
+            let (answer, outcome) = too_large(question);
+            tracing::warn!(?question, "a review of over 3 MiB");
+            return (uid.unwrap_or_default(), answer, outcome);
+        }
+        Read::Failed(why) => return unread(why),
     };
     let review: Review = match serde_json::from_slice(&body) {
         Ok(review) => review,
@@ -189,6 +189,24 @@ async fn answer(app: &App, question: Question, body: Body) -> (String, Answer, O
         Question::Validate => validate(&app.client, &app.agents, &review.request).await,
     };
     (review.request.uid, answer, outcome)
+}
+
+/// A pod would run without its mediator. An object of ours may be on its way to be smaller,
+/// and compile looks at it again.
+fn too_large(question: Question) -> (Answer, Outcome) {
+    match question {
+        Question::Inject => denied(
+            Outcome::Malformed,
+            "the pod is over 3 MiB as JSON, which no admission reads: make it smaller (large values belong into a ConfigMap or a volume)",
+        ),
+        Question::Validate => (
+            Answer::Warned(vec![
+                "toolcrib: nothing was checked: over 3 MiB with its former version; see its conditions"
+                    .to_owned(),
+            ]),
+            Outcome::Warned,
+        ),
+    }
 }
 
 async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
@@ -266,6 +284,7 @@ fn denied(outcome: Outcome, why: &str) -> (Answer, Outcome) {
 mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
+    use http_body_util::BodyExt;
     use serde_json::{Value, json};
     use toolcrib_compile::inject::DEFAULT_HISTORY_BYTES;
     use tower::ServiceExt;
@@ -321,7 +340,11 @@ mod tests {
 
     /// The response's part of the answer to `body`.
     async fn ask(app: &App, body: Vec<u8>) -> Value {
-        let request = HttpRequest::post("/inject").body(Body::from(body)).unwrap();
+        ask_at(app, "/inject", body).await
+    }
+
+    async fn ask_at(app: &App, path: &str, body: Vec<u8>) -> Value {
+        let request = HttpRequest::post(path).body(Body::from(body)).unwrap();
         let response = admission(app.clone()).oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -394,11 +417,38 @@ mod tests {
         );
     }
 
+    /// An answer without the uid is none, and `failurePolicy: Ignore` would let it pass.
+    #[tokio::test]
+    async fn a_review_that_is_too_large_has_its_uid_in_the_answer() {
+        let app = synced();
+        let mut object = pod(json!({ "toolcrib.dev/agent": "otter" }));
+        // Escaped, each of these is six bytes.
+        object["metadata"]["annotations"] = json!({ "note": "\u{1}".repeat(1 << 20) });
+        // In the API server's order.
+        let review = format!(
+            r#"{{"kind":"AdmissionReview","request":{{"uid":"u-7","operation":"CREATE","object":{object}}}}}"#
+        );
+        let response = ask(&app, review.clone().into_bytes()).await;
+        assert_eq!(
+            (&response["allowed"], &response["uid"]),
+            (&json!(false), &json!("u-7"))
+        );
+        let message = response["status"]["message"].as_str().unwrap();
+        assert!(message.contains("make it smaller"), "{message}");
+
+        let response = ask_at(&app, "/validate", review.into_bytes()).await;
+        assert_eq!(
+            (&response["allowed"], &response["uid"]),
+            (&json!(true), &json!("u-7"))
+        );
+        assert!(response["warnings"][0].as_str().unwrap().contains("3 MiB"));
+    }
+
     #[tokio::test]
     async fn whatever_cannot_be_read_is_not_allowed() {
         let app = synced();
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        let huge = vec![b' '; MAX_BODY + 1];
+        let huge = vec![b' '; body::MAX_KEPT + 1];
         for body in [
             b"".to_vec(),
             b"null".to_vec(),

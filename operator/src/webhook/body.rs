@@ -1,0 +1,167 @@
+//! The body of an admission, within bounds.
+//!
+//! The API server lets a request of 3 MiB pass, and its review holds the object twice and with
+//! its characters escaped: so a review can be larger than anything that is read here. It is
+//! answered all the same, under its own uid: an answer without one counts as no answer, and
+//! `failurePolicy: Ignore` would let the object pass.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use http_body_util::BodyExt as _;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use tokio::time::timeout;
+
+/// How much of a body is kept. An object of 1.5 MiB, which is etcd's limit, fits twice.
+pub const MAX_KEPT: usize = 3 * 1024 * 1024;
+/// How much is taken off the wire: who is cut off in mid-request does not read the answer.
+const MAX_TAKEN: usize = 64 * 1024 * 1024;
+/// A review is sent at once; who takes longer is not the API server.
+const TIME: Duration = Duration::from_secs(5);
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Read {
+    Whole(Bytes),
+    /// Over [`MAX_KEPT`], with the uid that stands at its beginning, where it does.
+    TooLarge {
+        uid: Option<String>,
+    },
+    Failed(&'static str),
+}
+
+pub async fn read(body: Body) -> Read {
+    timeout(TIME, taken(body))
+        .await
+        .unwrap_or(Read::Failed("the body did not come in time"))
+}
+
+async fn taken(mut body: Body) -> Read {
+    let mut kept = Vec::new();
+    let mut length = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return Read::Failed("the body broke off");
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        length = length.saturating_add(data.len());
+        if length > MAX_TAKEN {
+            break;
+        }
+        let room = MAX_KEPT - kept.len();
+        kept.extend_from_slice(&data[..data.len().min(room)]);
+    }
+    if length > MAX_KEPT {
+        Read::TooLarge { uid: uid(&kept) }
+    } else {
+        Read::Whole(kept.into())
+    }
+}
+
+/// `request.uid` of a review whose end is missing.
+fn uid(beginning: &[u8]) -> Option<String> {
+    let mut found = None;
+    // It ends in an error: at the uid, or where the text does.
+    let end = Within {
+        path: &["request", "uid"],
+        found: &mut found,
+    }
+    .deserialize(&mut serde_json::Deserializer::from_slice(beginning));
+    end.err().and(found)
+}
+
+/// The text at a path of members. Stops as soon as it is found.
+struct Within<'a> {
+    path: &'static [&'static str],
+    found: &'a mut Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Within<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
+        if self.path.is_empty() {
+            *self.found = Some(serde::Deserialize::deserialize(value)?);
+            return Err(D::Error::custom("found"));
+        }
+        value.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Within<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let (first, rest) = self.path.split_first().expect("it is not at its end");
+        while let Some(name) = members.next_key::<String>()? {
+            if name == *first {
+                members.next_value_seed(Within {
+                    path: rest,
+                    found: &mut *self.found,
+                })?;
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uid_of_a_review_without_its_end() {
+        for (text, expected) in [
+            (
+                r#"{"kind":"AdmissionReview","request":{"uid":"u-7","object":{"uid":"no","#,
+                Some("u-7"),
+            ),
+            (
+                r#"{"request":{"kind":{"uid":"no"},"uid":"u-8","obj"#,
+                Some("u-8"),
+            ),
+            (r#"{"request":{"object":{"metadata":{"uid":"no"}},"#, None),
+            (r#"{"request":{"uid":7,"#, None),
+            (r#"{"request":["uid","#, None),
+            (r#"{"uid":"no","request":{"#, None),
+            ("", None),
+            ("   ", None),
+        ] {
+            assert_eq!(uid(text.as_bytes()).as_deref(), expected, "{text}");
+        }
+        let deep = format!(r#"{{"request":{{"object":{}"#, "[".repeat(100_000));
+        assert_eq!(uid(deep.as_bytes()), None);
+    }
+
+    #[tokio::test]
+    async fn what_fits_is_whole() {
+        let text = vec![b'o'; MAX_KEPT];
+        assert_eq!(
+            read(Body::from(text.clone())).await,
+            Read::Whole(text.into())
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_does_not_wait_for_it() {
+        let endless = futures::stream::pending::<Result<Bytes, std::io::Error>>();
+        assert_eq!(
+            read(Body::from_stream(endless)).await,
+            Read::Failed("the body did not come in time")
+        );
+        let chunk = Bytes::from(vec![b' '; 1024 * 1024]);
+        let endless = futures::stream::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone()));
+        assert_eq!(
+            read(Body::from_stream(endless)).await,
+            Read::TooLarge { uid: None }
+        );
+    }
+}
