@@ -1,5 +1,5 @@
-//! What the controller counts, and the shape of a metric's words for controller and webhook. Labels come from closed enums only: no name that a user
-//! chooses becomes a label.
+//! What the controller counts, and the shape of a metric's words for controller and webhook.
+//! Labels come from closed enums only: no name that a user chooses becomes a label.
 //!
 //! Registration takes its texts from [`ROWS`], and so does the reference.
 
@@ -101,6 +101,12 @@ const QUEUE_DEPTH: Row = Row {
     labels: &[],
     help: "Objects that wait for a worker",
 };
+const UNSETTLED: Row = Row {
+    name: "unsettled_objects",
+    kind: "gauge",
+    labels: &[],
+    help: "Objects that wait, are worked on, or failed and are tried again; 0: nothing is left to do",
+};
 const LEADER: Row = Row {
     name: "leader",
     kind: "gauge",
@@ -121,7 +127,7 @@ const UNDECODABLE: Row = Row {
 };
 
 /// Every metric of the controller.
-pub const ROWS: [Row; 12] = [
+pub const ROWS: [Row; 13] = [
     RECONCILES,
     RECONCILE_SECONDS,
     WRITES,
@@ -131,6 +137,7 @@ pub const ROWS: [Row; 12] = [
     LINK_HELD,
     REVOCATIONS_OPEN,
     QUEUE_DEPTH,
+    UNSETTLED,
     LEADER,
     WATCH_ERRORS,
     UNDECODABLE,
@@ -174,6 +181,7 @@ pub struct Metrics {
     pub revocation_seconds: Histogram,
     pub revocations_open: Gauge,
     pub queue_depth: Gauge,
+    pub unsettled: Gauge,
     pub leader: Gauge,
     pub watch_errors: Counter,
     pub undecodable: Counter,
@@ -207,6 +215,8 @@ impl Default for Metrics {
         register(registry, REVOCATIONS_OPEN, revocations_open.clone());
         let queue_depth = Gauge::default();
         register(registry, QUEUE_DEPTH, queue_depth.clone());
+        let unsettled = Gauge::default();
+        register(registry, UNSETTLED, unsettled.clone());
         let leader = Gauge::default();
         register(registry, LEADER, leader.clone());
         let watch_errors = Counter::default();
@@ -224,6 +234,7 @@ impl Default for Metrics {
             revocation_seconds,
             revocations_open,
             queue_depth,
+            unsettled,
             leader,
             watch_errors,
             undecodable,

@@ -18,7 +18,6 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config, ResourceExt as _};
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 /// For the API server to take up new kinds.
@@ -97,14 +96,10 @@ fn documents(case: &Path) -> Vec<Value> {
         .iter()
         .flat_map(|file| {
             let text = fs::read_to_string(file).unwrap();
-            serde_yaml::Deserializer::from_str(&text)
-                // What is no YAML can be applied to nothing.
-                .map_while(|document| {
-                    let mut value = serde_yaml::Value::deserialize(document).ok()?;
-                    value.apply_merge().ok()?;
-                    serde_json::to_value(value).ok()
-                })
-                .collect::<Vec<Value>>()
+            // What is no YAML can be applied to nothing.
+            toolcrib_compile::yaml::documents(&text)
+                .into_iter()
+                .map_while(Result::ok)
         })
         .flat_map(|document| match document["items"].as_array() {
             Some(items) => items.clone(),

@@ -57,7 +57,7 @@ pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Add
     };
     if refused_hosts.contains(&host) {
         return Err(format!(
-            "{host:?} is the API server or the operator: name another host"
+            "{host:?} is the API server, the operator, or refused by the operator's --refused-hosts: name another host"
         ));
     }
     Ok(Address {

@@ -12,10 +12,9 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
-use toolcrib_manifest::LinkConfig;
 
 use crate::names;
-use crate::{Kind, NetworkSettings, ObjectRef, References};
+use crate::{Kind, ObjectRef, References, Settings};
 
 /// What is known of something that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,17 +121,6 @@ impl SecretFacts {
             resource_version: resource_version.to_owned(),
         }
     }
-}
-
-/// What the operator is configured with, the same for every agent.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
-    /// `None`: compiled files name no link.
-    pub link: Option<LinkConfig>,
-    /// Hosts of the API server and of the operator itself, which no surface may have.
-    pub refused_hosts: BTreeSet<String>,
-    /// What a NetworkPolicy opens besides what objects name.
-    pub network: NetworkSettings,
 }
 
 /// Proof that every store whose absence means something was filled before `Inputs` is

@@ -47,9 +47,11 @@ pub mod normalize;
 mod plan;
 mod report;
 mod services;
+mod settings;
 mod topology;
 mod view;
 mod why;
+pub mod yaml;
 
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use code::Code;
@@ -63,15 +65,14 @@ pub use digest::{comparable, manifest_digest};
 pub use egress::{Declared, Network, NetworkSettings};
 pub use floor::{floor, takes_away};
 pub use holdings::{Item, ItemKind, executed, method_name};
-pub use inputs::{
-    ConfigMapFacts, Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Settings, Synced,
-};
+pub use inputs::{ConfigMapFacts, Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Synced};
 pub use load::{Loaded, Origin, OtherDocument, load, load_into};
 pub use materialize::{LastGood, Materialized, materialize};
 pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use reference::{ObjectRef, SecretKeyRef};
 pub use report::{GrantReport, ProviderReport, SurfaceReport, not_accepted, not_resolved};
 pub use services::{provider_services, surface_services};
+pub use settings::{Settings, refused_hosts};
 pub use topology::{AgentNode, GrantNode, SurfaceNode, topology};
 pub use view::{
     ConsumerView, EndpointView, FeedView, GrantedView, SurfaceView, ToolView, inspect_surface,

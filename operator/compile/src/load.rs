@@ -10,7 +10,6 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use serde::Deserialize as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,6 +17,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::SecretText;
 
 use crate::names::GROUP;
+use crate::yaml;
 use crate::{
     Code, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, PodPort, Presence, SecretFacts,
     SecretKeyRef, ServiceFacts, Settings, Subject,
@@ -100,19 +100,15 @@ struct Loader {
 
 impl Loader {
     fn file(&mut self, path: &str, text: &str) {
-        for (index, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
+        for (index, document) in yaml::documents(text).into_iter().enumerate() {
             let origin = Origin {
                 path: path.to_owned(),
                 document: index + 1,
             };
-            match parse(document) {
+            match document {
                 Ok(Value::Null) => {}
                 Ok(value) => self.document(&origin, value),
-                Err(message) => {
-                    self.loaded.errors.push(DocumentError { origin, message });
-                    // After a syntax error the parser's place in the text is lost.
-                    return;
-                }
+                Err(message) => self.loaded.errors.push(DocumentError { origin, message }),
             }
         }
     }
@@ -353,13 +349,6 @@ fn known(api_version: &str, kind: &str) -> Option<Kind> {
         "Namespace" => of_core(Kind::Namespace),
         _ => None,
     }
-}
-
-/// One YAML document as JSON, merge keys applied.
-fn parse(document: serde_yaml::Deserializer<'_>) -> Result<Value, String> {
-    let mut value = serde_yaml::Value::deserialize(document).map_err(|error| error.to_string())?;
-    value.apply_merge().map_err(|error| error.to_string())?;
-    serde_json::to_value(value).map_err(|error| error.to_string())
 }
 
 /// Through text, since a descriptor stays the text it is.

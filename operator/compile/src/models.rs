@@ -8,7 +8,6 @@ use toolcrib_manifest as manifest;
 use crate::address::{self, Address};
 use crate::credential::{Sources, allow};
 use crate::finding::Finding;
-use crate::served::{Feature, served};
 use crate::surface::read_ca;
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, SecretKeyRef, Subject};
 
@@ -136,13 +135,6 @@ pub(crate) fn provider_of(
         let at = format!("spec.endpoints[{index}]");
         let address = address::of_url(&endpoint.url, &inputs.settings.refused_hosts)
             .map_err(|message| Finding::new(format!("{at}.url"), Code::AddressRefused, message));
-        let responses = match endpoint.responses {
-            Some(true) => served(format!("{at}.responses"), Feature::Responses),
-            Some(false) | None => Ok(()),
-        };
-        if let Err(finding) = &responses {
-            finding.report(subject, found);
-        }
         match address {
             Err(finding) => finding.report(subject, found),
             Ok(address) => {
@@ -150,7 +142,7 @@ pub(crate) fn provider_of(
                 endpoints.push(manifest::Endpoint {
                     dialect: endpoint.dialect.into(),
                     base_url: address.base_url,
-                    responses: responses.is_ok() && endpoint.responses == Some(true),
+                    responses: endpoint.responses == Some(true),
                 });
             }
         }

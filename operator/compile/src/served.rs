@@ -1,5 +1,5 @@
 //! What the API can say and this release does not serve. One list, so that a field is
-//! either served or refused, never ignored; serving a feature means changing its line.
+//! either served or refused, never ignored; serving a feature means taking its line out.
 
 use crate::Code;
 use crate::finding::Finding;
@@ -10,34 +10,32 @@ pub(crate) enum Feature {
     NativeBesideMediated,
     RunnerConfig,
     McpTransport,
-    Responses,
 }
 
-impl Feature {
-    /// `None`: served. Else what to do instead, in words that make a sentence.
-    fn refusal(self) -> Option<&'static str> {
-        match self {
-            Feature::NativeMode => Some(
-                "native mode is not served by this release, so no tool is given: use mode: Mediated",
-            ),
-            Feature::NativeBesideMediated => {
-                Some("the mediator has no /mcp in this release: remove the field")
-            }
-            Feature::RunnerConfig => {
-                Some("no mcp.json is written by this release: use runner: Generic")
-            }
-            Feature::McpTransport => Some(
-                "tools without http go over MCP, which this release does not call: add http to the tool",
-            ),
-            Feature::Responses => None,
-        }
-    }
-}
+/// With what to do instead, in words that make a sentence.
+const NOT_YET: [(Feature, &str); 4] = [
+    (
+        Feature::NativeMode,
+        "native mode is not served by this release, so no tool is given: use mode: Mediated",
+    ),
+    (
+        Feature::NativeBesideMediated,
+        "the mediator has no /mcp in this release: remove the field",
+    ),
+    (
+        Feature::RunnerConfig,
+        "no mcp.json is written by this release: use runner: Generic",
+    ),
+    (
+        Feature::McpTransport,
+        "tools without http go over MCP, which this release does not call: add http to the tool",
+    ),
+];
 
 /// The finding against the use of a feature; `Ok`: it is served.
 pub(crate) fn served(field: impl Into<String>, feature: Feature) -> Result<(), Finding> {
-    match feature.refusal() {
+    match NOT_YET.iter().find(|(refused, _)| *refused == feature) {
         None => Ok(()),
-        Some(advice) => Err(Finding::new(field, Code::NotServedYet, advice)),
+        Some((_, advice)) => Err(Finding::new(field, Code::NotServedYet, *advice)),
     }
 }

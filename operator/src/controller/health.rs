@@ -32,10 +32,10 @@ async fn ready(State(world): State<Arc<World>>) -> impl IntoResponse {
 }
 
 async fn metrics(State(world): State<Arc<World>>) -> impl IntoResponse {
-    world
-        .metrics
-        .queue_depth
-        .set(i64::try_from(world.queue.depth()).unwrap_or(i64::MAX));
+    let count = |objects: usize| i64::try_from(objects).unwrap_or(i64::MAX);
+    let metrics = &world.metrics;
+    metrics.queue_depth.set(count(world.queue.depth()));
+    metrics.unsettled.set(count(world.queue.unsettled()));
     (
         [(
             header::CONTENT_TYPE,

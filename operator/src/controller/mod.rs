@@ -1,14 +1,16 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
 //! Reading order: [`settings`]; [`decode`], [`tables`], [`stores`], [`watches`] (what is);
-//! [`names_in`], [`related`], [`work`], [`queue`], [`noticed`] (whom a change concerns); [`snapshot`],
-//! [`readers`], [`reconcile`] (one piece of work); [`apply`], [`identity`] (what is
-//! written); [`status`], [`report`], [`events`] (what is said); [`leader`] (who does it).
+//! [`names_in`], [`related`], [`work`], [`queue`], [`noticed`] (whom a change concerns);
+//! [`snapshot`], [`readers`], [`reconcile`] (one piece of work); [`carrier`], [`apply`],
+//! [`identity`] (what is written); [`status`], [`report`], [`events`] (what is said); [`leader`]
+//! (who does it).
 //!
 //! Invariants: nothing is compiled or written before everything is listed; only the leader
 //! writes; nothing changes, nothing is written; what cannot be read stops nobody else.
 
 pub mod apply;
+pub mod carrier;
 pub(crate) mod decode;
 mod events;
 mod health;

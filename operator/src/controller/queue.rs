@@ -145,6 +145,15 @@ impl<K: Key> Line<K> {
     pub fn depth(&self) -> usize {
         self.waiting.len()
     }
+
+    /// Keys that wait, are worked on, or failed and wait to be tried again.
+    pub fn unsettled(&self) -> usize {
+        let failed = self
+            .failures
+            .keys()
+            .filter(|key| !self.waiting.contains(key) && !self.running.contains_key(key));
+        self.waiting.len() + self.running.len() + failed.count()
+    }
 }
 
 /// A line that can be waited on. Closed (the state at the start) it takes nothing, so that
@@ -194,6 +203,10 @@ impl<K: Key> Queue<K> {
 
     pub fn depth(&self) -> usize {
         self.line().as_ref().map_or(0, Line::depth)
+    }
+
+    pub fn unsettled(&self) -> usize {
+        self.line().as_ref().map_or(0, Line::unsettled)
     }
 
     pub fn done(&self, key: &K, done: Done) {
@@ -300,6 +313,28 @@ mod tests {
         let key = line.next(now).unwrap();
         line.done(&key, Done::Failed, now);
         assert_eq!(line.wake_at(), Some(now + FIRST_BACKOFF));
+    }
+
+    #[test]
+    fn what_waits_runs_or_failed_is_not_settled() {
+        let now = Instant::now();
+        let mut line = Line::default();
+        line.add("pond/a");
+        line.add("pond/b");
+        assert_eq!(line.unsettled(), 2);
+        let key = line.next(now).unwrap();
+        line.done(&key, Done::Failed, now);
+        assert_eq!(line.unsettled(), 2);
+        // Named by an event before its back-off ends: still one.
+        line.add("pond/a");
+        assert_eq!(line.unsettled(), 2);
+        for _ in 0..2 {
+            let key = line.next(now).unwrap();
+            assert_eq!(line.unsettled(), if key == "pond/b" { 2 } else { 1 });
+            line.done(&key, Done::Again(FIRST_BACKOFF), now);
+        }
+        // To look again later, whatever comes, is no work left.
+        assert_eq!(line.unsettled(), 0);
     }
 
     #[test]

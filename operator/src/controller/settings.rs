@@ -127,7 +127,7 @@ pub struct Settings {
     pub secrets: SecretScope,
     pub listen: SocketAddr,
     pub link_listen: SocketAddr,
-    pub refused_hosts: BTreeSet<String>,
+    pub refused_hosts: Vec<String>,
     pub dns_egress: Vec<EgressRule>,
     pub cluster_ranges: Vec<String>,
     pub workers: u16,
@@ -160,11 +160,7 @@ impl From<Args> for Settings {
             certificate_secret: args.certificate_secret,
             listen: args.listen,
             link_listen: args.link_listen,
-            refused_hosts: args
-                .refused_hosts
-                .into_iter()
-                .filter(|host| !host.is_empty())
-                .collect(),
+            refused_hosts: args.refused_hosts,
             dns_egress: args
                 .dns_egress
                 .map_or_else(|| NetworkSettings::default().dns, |rules| rules.0),

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_manifest::{Digests, LinkConfig};
 
-use super::apply::{Applied, Carrier};
+use super::apply::Applied;
+use super::carrier::Carrier;
 use super::events::Events;
 use super::noticed::Noticed;
 use super::pace::Pace;
@@ -190,20 +191,12 @@ impl World {
     }
 
     pub fn compile_settings(&self) -> toolcrib_compile::Settings {
-        let mut refused_hosts = self.settings.refused_hosts.clone();
-        for name in [
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-            "kubernetes.default.svc.cluster.local",
-        ] {
-            refused_hosts.insert(name.to_owned());
-        }
-        for service in [&self.settings.link_service, &self.settings.webhook_service] {
-            let host = self.settings.service_host(service);
-            refused_hosts.insert(format!("{host}.cluster.local"));
-            refused_hosts.insert(host);
-        }
+        let settings = &self.settings;
+        let refused_hosts = toolcrib_compile::refused_hosts(
+            &settings.namespace,
+            [&settings.link_service, &settings.webhook_service],
+            &settings.refused_hosts,
+        );
         toolcrib_compile::Settings {
             link: self.link(),
             refused_hosts,

@@ -148,8 +148,8 @@ pub async fn neighbours(
     // Each of these kinds was asked for everything that a compilation of the affected looks
     // at, and whatever failed ended here.
     let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
-    // The link and the hosts that the controller alone is told of differ on neither side of a
-    // comparison.
+    // What the controller alone is told of (the link, its --refused-hosts) differs on neither
+    // side of a comparison.
     let mut inputs = Inputs::online(synced, Settings::default());
     if foreign {
         let api: Api<Namespace> = Api::all(client.clone());

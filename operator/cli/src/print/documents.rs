@@ -1,6 +1,7 @@
 //! Objects as YAML text that a reviewer can read, with comments on them.
 
 use serde_json::Value;
+use toolcrib_compile::yaml;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
@@ -33,7 +34,7 @@ pub fn documents(documents: &[Document]) -> Result<String, serde_yaml::Error> {
         for comment in &document.comments {
             text += &commented(comment);
         }
-        text += &serde_yaml::to_string(&document.object)?;
+        text += &yaml::to_string(&document.object)?;
     }
     Ok(text)
 }

@@ -16,6 +16,7 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 use serde::Serialize;
+use toolcrib_compile::yaml;
 
 use crate::args::Output;
 
@@ -33,6 +34,6 @@ pub fn value(value: &impl Serialize, output: Output) -> anyhow::Result<String> {
     let value = serde_json::to_value(value)?;
     match output {
         Output::Json | Output::Table => Ok(serde_json::to_string_pretty(&value)? + "\n"),
-        Output::Yaml => serde_yaml::to_string(&value).context("the answer does not print as YAML"),
+        Output::Yaml => yaml::to_string(&value).context("the answer does not print as YAML"),
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use toolcrib_compile::{Object, ObjectKind, Role, SecretKeyRef, names};
+use toolcrib_compile::{Object, ObjectKind, Role, SecretKeyRef, names, yaml};
 
 use crate::args::Format;
 
@@ -17,7 +17,7 @@ pub fn objects(objects: &[Object], format: Format) -> anyhow::Result<String> {
         }
         Format::Yaml | Format::Table => {
             let documents: Result<Vec<String>, _> =
-                values.map(|value| serde_yaml::to_string(&value)).collect();
+                values.map(|value| yaml::to_string(&value)).collect();
             Ok(documents
                 .context("an object does not print as YAML")?
                 .join("---\n"))

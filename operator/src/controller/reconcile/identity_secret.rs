@@ -18,7 +18,8 @@ use toolcrib_manifest::RunnerToken;
 use super::ReconcileError;
 use super::objects::put;
 use super::{pods, secrets};
-use crate::controller::apply::{self, ApplyError, Carrier, Desired, Standing};
+use crate::controller::apply::{self, ApplyError, Desired, Standing};
+use crate::controller::carrier::Carrier;
 use crate::controller::identity::{Identity, identity, look_again};
 use crate::controller::world::World;
 

@@ -16,7 +16,8 @@ use toolcrib_crds::Agent;
 
 use super::ReconcileError;
 use super::{identity_secret, secrets};
-use crate::controller::apply::{self, Applied, ApplyError, Carrier, Desired, Verb};
+use crate::controller::apply::{self, Applied, ApplyError, Desired, Verb};
+use crate::controller::carrier::{self, Carrier};
 use crate::controller::stores::Scoped;
 use crate::controller::world::World;
 
@@ -86,7 +87,7 @@ async fn apply_all(
                 .collect(),
         };
         if let Some(spec) = &object.spec {
-            desired.data = apply::of_spec(spec);
+            desired.data = carrier::of_spec(spec);
         }
         let result = match object.role {
             Role::Identity => continue,

@@ -16,7 +16,8 @@ use toolcrib_manifest::SecretText;
 
 use super::ReconcileError;
 use super::gather::Unread;
-use crate::controller::apply::{self, Carrier, Standing};
+use crate::controller::apply::{self, Standing};
+use crate::controller::carrier::Carrier;
 use crate::controller::related::users_of_secret;
 use crate::controller::world::World;
 

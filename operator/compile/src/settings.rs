@@ -1,0 +1,74 @@
+//! What the operator is set up with, the same for every agent. It is part of what compile
+//! reads: who compiles elsewhere must be told the same.
+
+use std::collections::BTreeSet;
+
+use toolcrib_manifest::LinkConfig;
+
+use crate::NetworkSettings;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// `None`: compiled files name no link.
+    pub link: Option<LinkConfig>,
+    /// Hosts of the API server and of the operator itself, and those that its flag names,
+    /// which no object may have. In lower case.
+    pub refused_hosts: BTreeSet<String>,
+    /// What a NetworkPolicy opens besides what objects name.
+    pub network: NetworkSettings,
+}
+
+impl Default for Settings {
+    /// As the chart installs it.
+    fn default() -> Self {
+        let network = NetworkSettings::default();
+        let services = ["toolcrib-link", "toolcrib-webhook"];
+        Self {
+            link: None,
+            refused_hosts: refused_hosts(&network.operator_namespace, services, &[]),
+            network,
+        }
+    }
+}
+
+/// The API server, the operator's own Services, and those that its flag names.
+pub fn refused_hosts(
+    operator_namespace: &str,
+    services: [&str; 2],
+    named: &[String],
+) -> BTreeSet<String> {
+    let mut refused: BTreeSet<String> = named
+        .iter()
+        .map(|host| host.trim().trim_end_matches('.').to_ascii_lowercase())
+        .filter(|host| !host.is_empty())
+        .collect();
+    for name in ["kubernetes", "kubernetes.default"] {
+        refused.insert(name.to_owned());
+    }
+    let own = services.map(|service| format!("{service}.{operator_namespace}.svc"));
+    for host in own.into_iter().chain(["kubernetes.default.svc".to_owned()]) {
+        refused.insert(format!("{host}.cluster.local"));
+        refused.insert(host);
+    }
+    refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_refused_in_every_spelling() {
+        let named = ["Vault.Example.com.".to_owned(), " ".to_owned()];
+        let refused = refused_hosts("den", ["link", "hook"], &named);
+        for host in [
+            "vault.example.com",
+            "kubernetes.default.svc.cluster.local",
+            "link.den.svc",
+            "hook.den.svc.cluster.local",
+        ] {
+            assert!(refused.contains(host), "{host} of {refused:?}");
+        }
+        assert!(!refused.contains(""));
+    }
+}

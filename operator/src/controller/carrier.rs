@@ -1,0 +1,143 @@
+//! The kinds that carry compiled data, as one: what stands in an object, what it is made of,
+//! and what of it must change.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use base64::Engine as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::report::merge_patch;
+
+/// A kind that carries compiled data.
+pub trait Carrier:
+    Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+{
+    const KIND: &'static str;
+    fn content(&self) -> BTreeMap<String, Vec<u8>>;
+    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self;
+    /// A value as it stands in JSON.
+    fn value(bytes: &[u8]) -> Value;
+
+    /// Where the content stands in the object.
+    const FIELD: &'static str = "data";
+
+    /// What must change of [`Carrier::FIELD`], as a merge patch; empty: nothing.
+    fn changes(&self, desired: &BTreeMap<String, Vec<u8>>) -> Map<String, Value> {
+        let content = self.content();
+        let mut data = Map::new();
+        for (key, bytes) in desired {
+            if content.get(key) != Some(bytes) {
+                data.insert(key.clone(), Self::value(bytes));
+            }
+        }
+        for key in content.keys().filter(|key| !desired.contains_key(*key)) {
+            data.insert(key.clone(), Value::Null);
+        }
+        data
+    }
+}
+
+impl Carrier for Secret {
+    const KIND: &'static str = "Secret";
+
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        let data = self.data.clone().unwrap_or_default();
+        data.into_iter()
+            .map(|(key, bytes)| (key, bytes.0))
+            .collect()
+    }
+
+    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+        let data = content
+            .iter()
+            .map(|(key, bytes)| (key.clone(), ByteString(bytes.clone())));
+        Self {
+            metadata,
+            data: Some(data.collect()),
+            ..Self::default()
+        }
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        Value::String(base64::engine::general_purpose::STANDARD.encode(bytes))
+    }
+}
+
+impl Carrier for ConfigMap {
+    const KIND: &'static str = "ConfigMap";
+
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        let data = self.data.clone().unwrap_or_default();
+        data.into_iter()
+            .map(|(key, text)| (key, text.into_bytes()))
+            .collect()
+    }
+
+    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+        let data = content
+            .iter()
+            .map(|(key, bytes)| (key.clone(), String::from_utf8_lossy(bytes).into_owned()));
+        Self {
+            metadata,
+            data: Some(data.collect()),
+            ..Self::default()
+        }
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        Value::String(String::from_utf8_lossy(bytes).into_owned())
+    }
+}
+
+/// The one entry of a NetworkPolicy's content.
+const SPEC: &str = "spec";
+
+/// A spec as content.
+pub fn of_spec(spec: &NetworkPolicySpec) -> BTreeMap<String, Vec<u8>> {
+    let text = toolcrib_compile::digest::canonical(spec);
+    BTreeMap::from([(SPEC.to_owned(), text.into_bytes())])
+}
+
+impl Carrier for NetworkPolicy {
+    const KIND: &'static str = "NetworkPolicy";
+    const FIELD: &'static str = SPEC;
+
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        self.spec.as_ref().map(of_spec).unwrap_or_default()
+    }
+
+    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+        let spec = content
+            .get(SPEC)
+            .and_then(|text| serde_json::from_slice(text).ok());
+        Self { metadata, spec }
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap_or_default()
+    }
+
+    fn changes(&self, desired: &BTreeMap<String, Vec<u8>>) -> Map<String, Value> {
+        let tree = |content: &BTreeMap<String, Vec<u8>>| {
+            content
+                .get(SPEC)
+                .map_or(Value::Null, |text| Self::value(text))
+        };
+        match merge_patch(&tree(&self.content()), &tree(desired)) {
+            Some(Value::Object(changes)) => changes,
+            Some(_) | None => Map::new(),
+        }
+    }
+}
