@@ -59,6 +59,9 @@ fn section(command: &clap::Command, level: usize, text: &mut String) {
     let about = about.trim_end_matches('.');
     text.push_str(&format!("{heading} `{name}`\n\n{about}.\n\n"));
     text.push_str(&arguments(command));
+    if let Some(after) = command.get_after_help() {
+        text.push_str(&format!("```text\n{after}\n```\n\n"));
+    }
     for verb in command.get_subcommands() {
         if !verb.is_hide_set() && verb.get_name() != "help" {
             section(verb, level + 1, text);

@@ -13,9 +13,11 @@ mod admitted;
 mod args;
 mod cluster;
 mod commands;
+mod completion;
 mod failure;
 mod import;
 mod openapi;
+mod operator;
 mod policy;
 mod print;
 mod run;
@@ -23,7 +25,7 @@ mod sources;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use args::{Args, SurfaceVerb, Verb};
 use failure::Failure;
@@ -40,16 +42,8 @@ fn main() -> ExitCode {
         Verb::Test(args) => policy::test(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),
         Verb::Run(args) => run::run(args),
-        Verb::Completion { shell } => {
-            let mut command = Args::command();
-            clap_complete::generate(
-                shell,
-                &mut command,
-                "kubectl-toolcrib",
-                &mut std::io::stdout(),
-            );
-            Ok(ExitCode::SUCCESS)
-        }
+        Verb::Completion { shell } => completion::script(shell),
+        Verb::Complete { words } => completion::complete(&words),
     };
     outcome.unwrap_or_else(|failure: Failure| {
         eprintln!("error: {failure:#}");
@@ -59,6 +53,8 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     const INTRODUCTION: &str = "\

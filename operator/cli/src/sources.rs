@@ -15,6 +15,7 @@ use crate::{
     args::{FileArgs, SourceArgs},
     cluster::{self, PodFacts},
     failure::Failure,
+    operator,
 };
 
 /// Larger than any set of manifests; smaller than what would hurt.
@@ -58,7 +59,7 @@ impl From {
 pub fn objects(args: &SourceArgs) -> Result<Objects, Failure> {
     let named = &args.cluster;
     if args.paths.is_empty() {
-        let session = cluster::Session::open(named)?;
+        let session = cluster::Session::open(named, &args.operator)?;
         let namespace = session.namespace.clone();
         let read = session.read(cluster::Scope::of(namespace.clone()))?;
         read.print_notes();
@@ -74,7 +75,11 @@ pub fn objects(args: &SourceArgs) -> Result<Objects, Failure> {
         ));
     }
     Ok(Objects {
-        loaded: loaded_into(&args.paths, named.namespace.as_deref())?,
+        loaded: loaded_into(
+            &args.paths,
+            named.namespace.as_deref(),
+            operator::settings(&args.operator),
+        )?,
         namespace: named.namespace.clone(),
         from: From::Files,
     })
@@ -83,14 +88,18 @@ pub fn objects(args: &SourceArgs) -> Result<Objects, Failure> {
 /// Reads and loads all of `-f`. Documents that are no objects at all are an error: an
 /// answer from half of the files would be wrong without a word.
 pub fn loaded(files: &FileArgs) -> Result<Loaded, Failure> {
-    loaded_into(&files.paths, None)
+    loaded_into(&files.paths, None, operator::settings(&files.operator))
 }
 
 /// The same, with the namespace of objects that name none.
-pub fn loaded_into(paths: &[PathBuf], namespace: Option<&str>) -> Result<Loaded, Failure> {
+pub fn loaded_into(
+    paths: &[PathBuf],
+    namespace: Option<&str>,
+    settings: Settings,
+) -> Result<Loaded, Failure> {
     let texts = read(paths).map_err(Failure::Usage)?;
     let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
-    let loaded = admitted(load_into(texts, Settings::default(), namespace));
+    let loaded = admitted(load_into(texts, settings, namespace));
     if let Some(error) = loaded.errors.first() {
         let (path, number) = (&error.origin.path, error.origin.document);
         return Err(Failure::usage(format_args!(

@@ -12,28 +12,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import")
-}
+use common::{folder, report, run, text};
 
 #[test]
 fn pod_files_become_objects_that_compile() {
-    let mut cases: Vec<PathBuf> = fs::read_dir(folder())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
-    let differences: Vec<String> = cases.iter().flat_map(|case| check(case)).collect();
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    common::cases("import", check);
 }
 
-fn check(case: &Path) -> Vec<String> {
+fn check(case: &Path) -> BTreeMap<PathBuf, String> {
     let arguments = fs::read_to_string(case.join("arguments")).unwrap();
     let result = tempfile::tempdir().unwrap();
     let written = result.path().join("result");
@@ -57,71 +49,31 @@ fn check(case: &Path) -> Vec<String> {
         let name = Path::new("expected").join(path.file_name().unwrap());
         came.insert(name, fs::read_to_string(path).unwrap());
     }
-    let report = format!(
-        "exit code {}\n{}",
-        imported.status.code().unwrap(),
-        text(&imported.stderr)
-    );
+    let report = report(&imported, &imported.stderr);
     came.insert("report.txt".into(), report.replace(target, "OUT"));
     came.insert("compiled.txt".into(), text(&compiled.stdout));
 
-    if std::env::var_os("UPDATE_CASES").is_some() {
-        let expected = case.join("expected");
-        if expected.exists() {
-            fs::remove_dir_all(&expected).unwrap();
+    // A file that is written no longer.
+    let expected = case.join("expected");
+    for entry in fs::read_dir(&expected).into_iter().flatten() {
+        let name = Path::new("expected").join(entry.unwrap().file_name());
+        if came.contains_key(&name) {
+            continue;
         }
-        fs::create_dir(&expected).unwrap();
-        for (name, text) in &came {
-            fs::write(case.join(name), text).unwrap();
+        if std::env::var_os("UPDATE_CASES").is_some() {
+            fs::remove_file(case.join(name)).unwrap();
+        } else {
+            came.insert(name, String::new());
         }
-        return Vec::new();
     }
-    let wanted: BTreeMap<PathBuf, String> = fs::read_dir(case.join("expected"))
-        .unwrap()
-        .map(|entry| Path::new("expected").join(entry.unwrap().file_name()))
-        .chain(["report.txt".into(), "compiled.txt".into()])
-        .map(|name| {
-            let text = fs::read_to_string(case.join(&name)).unwrap();
-            (name, text)
-        })
-        .collect();
-    let names = wanted.keys().chain(came.keys());
-    let mut differences: Vec<String> = names
-        .filter(|name| wanted.get(*name) != came.get(*name))
-        .map(|name| {
-            let of =
-                |texts: &BTreeMap<PathBuf, String>| texts.get(name).cloned().unwrap_or_default();
-            let shown = case.join(name);
-            format!(
-                "{}\n--- wanted\n{}\n--- came\n{}",
-                shown.display(),
-                of(&wanted),
-                of(&came)
-            )
-        })
-        .collect();
-    differences.dedup();
-    differences
-}
-
-fn run(case: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kubectl-toolcrib"))
-        .args(arguments)
-        .current_dir(case)
-        .env_remove("NO_COLOR")
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    came
 }
 
 /// Values of variables reach the result only when they were asked for, and the report never.
 #[test]
 fn values_of_variables_stay_at_home() {
     let pod = tempfile::tempdir().unwrap();
-    let case = folder().join("everything");
+    let case = folder("import").join("everything");
     for name in ["claw-pod.yml", "desk.json", "AGENTS.md"] {
         fs::copy(case.join(name), pod.path().join(name)).unwrap();
     }
@@ -171,7 +123,7 @@ fn files_outside_of_the_folder_are_not_read() {
 
 #[test]
 fn files_are_not_replaced_unless_asked_to() {
-    let case = folder().join("guide-basic");
+    let case = folder("import").join("guide-basic");
     let result = tempfile::tempdir().unwrap();
     let target = result.path().to_str().unwrap();
     let arguments = ["import", "claw-pod.yml", "--output-dir", target];

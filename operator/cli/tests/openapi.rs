@@ -12,9 +12,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
+mod common;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+
+use common::{lines, report, run, text};
 
 /// An agent that may call all of the surface, and what it needs beside.
 const AGENT: &str = r#"
@@ -41,19 +45,11 @@ spec: {ports: [{port: 8080}]}
 
 #[test]
 fn documents_become_surfaces_that_compile() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openapi");
-    let mut cases: Vec<PathBuf> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
-    let differences: Vec<String> = cases.iter().flat_map(|case| check(case)).collect();
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    common::cases("openapi", check);
 }
 
-fn check(case: &Path) -> Vec<String> {
-    let arguments = fs::read_to_string(case.join("arguments")).unwrap();
+fn check(case: &Path) -> BTreeMap<PathBuf, String> {
+    let arguments = lines(case, "arguments");
     let base = [
         "surface",
         "from-openapi",
@@ -63,54 +59,21 @@ fn check(case: &Path) -> Vec<String> {
         "--namespace",
         "pond",
     ];
-    let all: Vec<&str> = base.into_iter().chain(arguments.lines()).collect();
+    let arguments = arguments.iter().map(String::as_str);
+    let all: Vec<&str> = base.into_iter().chain(arguments).collect();
     let made = run(case, &all);
     let files = tempfile::tempdir().unwrap();
     fs::write(files.path().join("agent.yaml"), AGENT).unwrap();
     fs::write(files.path().join("surface.yaml"), &made.stdout).unwrap();
     let compiled = run(files.path(), &["compile", "-f", ".", "-o", "table"]);
-    let report = |output: &Output, text: &[u8]| {
-        let text = String::from_utf8(text.to_vec()).unwrap();
-        format!("exit code {}\n{text}", output.status.code().unwrap())
-    };
     if made.status.success() {
         // Whatever the document says: what was made of it compiles.
-        assert_eq!(
-            compiled.status.code(),
-            Some(0),
-            "{}",
-            report(&compiled, &compiled.stderr)
-        );
+        let said = report(&compiled, &compiled.stderr);
+        assert_eq!(compiled.status.code(), Some(0), "{said}");
     }
-    let came = [
-        (
-            "surface.yaml",
-            String::from_utf8(made.stdout.clone()).unwrap(),
-        ),
-        ("report.txt", report(&made, &made.stderr)),
-        ("compiled.txt", report(&compiled, &compiled.stdout)),
-    ];
-    let mut differences = Vec::new();
-    for (name, text) in came {
-        let file = case.join(name);
-        if std::env::var_os("UPDATE_CASES").is_some() {
-            fs::write(&file, text).unwrap();
-            continue;
-        }
-        let wanted = fs::read_to_string(&file).unwrap();
-        if wanted != text {
-            let shown = file.display();
-            differences.push(format!("{shown}\n--- wanted\n{wanted}\n--- came\n{text}"));
-        }
-    }
-    differences
-}
-
-fn run(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kubectl-toolcrib"))
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("NO_COLOR")
-        .output()
-        .unwrap()
+    BTreeMap::from([
+        ("surface.yaml".into(), text(&made.stdout)),
+        ("report.txt".into(), report(&made, &made.stderr)),
+        ("compiled.txt".into(), report(&compiled, &compiled.stdout)),
+    ])
 }

@@ -5,10 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Client, Config, Resource};
+use serde::de::DeserializeOwned;
 
+use super::read::list;
 use super::{Broken, Cluster, Scope, advice, read_all};
-use crate::{args::ClusterArgs, failure::Failure};
+use crate::{
+    args::{ClusterArgs, OperatorArgs},
+    failure::Failure,
+};
 
 /// Connected, as far as is known before the first question.
 pub struct Session {
@@ -19,13 +24,17 @@ pub struct Session {
     /// The namespace that the command is about; `None`: all.
     pub namespace: Option<String>,
     default_namespace: String,
+    operator: OperatorArgs,
 }
 
 /// For everything that one command reads. Longer than a large cluster takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// For a completion: somebody waits with a half-typed word.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 impl Session {
-    pub fn open(args: &ClusterArgs) -> Result<Self, Failure> {
+    pub fn open(args: &ClusterArgs, operator: &OperatorArgs) -> Result<Self, Failure> {
         // Somebody may have set one already in this process; then it is the same.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             rustls::crypto::ring::default_provider()
@@ -56,6 +65,7 @@ impl Session {
             server,
             namespace: (!args.all_namespaces).then(|| default_namespace.clone()),
             default_namespace,
+            operator: operator.clone(),
         })
     }
 
@@ -65,13 +75,13 @@ impl Session {
     }
 
     pub fn read(&self, scope: Scope) -> Result<Cluster, Failure> {
-        self.ask(read_all(&self.client, &scope))?
+        self.ask(read_all(&self.client, &scope, &self.operator))?
             .map_err(|broken| self.failure(broken))
     }
 
     /// All namespaces; only these, and a note, where the user may not.
     pub fn read_widely(&self, namespaces: BTreeSet<String>) -> Result<Cluster, Failure> {
-        match self.ask(read_all(&self.client, &Scope::All))? {
+        match self.ask(read_all(&self.client, &Scope::All, &self.operator))? {
             Ok(cluster) => Ok(cluster),
             Err((doing, kube::Error::Api(status))) if status.code == 403 => {
                 let listed: Vec<String> = namespaces.iter().cloned().collect();
@@ -83,6 +93,20 @@ impl Session {
                 Ok(cluster)
             }
             Err(broken) => Err(self.failure(broken)),
+        }
+    }
+
+    /// The names of a kind's objects, for whoever is typing: at once or not at all.
+    pub fn names<K>(&self) -> BTreeSet<String>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let scope = Scope::of(self.namespace.clone());
+        let question =
+            async { tokio::time::timeout(PATIENCE, list::<K>(&self.client, &scope)).await };
+        match self.runtime.block_on(question) {
+            Ok(Ok(found)) => found.into_iter().map(|found| found.key.name).collect(),
+            Ok(Err(_)) | Err(_) => BTreeSet::new(),
         }
     }
 
@@ -124,7 +148,7 @@ async fn config(args: &ClusterArgs) -> anyhow::Result<Config> {
         Err(error) => Err(error),
     };
     found.context(
-        "no cluster to ask: name files with -f, or a kubeconfig with --kubeconfig or KUBECONFIG, \
+        "no cluster to ask: name files with -f (with plan, --against too), or a kubeconfig with --kubeconfig or KUBECONFIG, \
          and a context of it with --context",
     )
 }

@@ -7,6 +7,7 @@
 mod advice;
 mod connect;
 mod facts;
+mod operator;
 mod pods;
 mod read;
 
@@ -16,10 +17,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::{Api, Client};
 use toolcrib_compile::{
-    Inputs, Kind, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Settings, Synced,
-    all_references, provider_services, surface_services,
+    Inputs, Kind, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Synced, all_references,
+    provider_services, surface_services,
 };
 use toolcrib_crds::{Agent, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant};
+
+use crate::args::OperatorArgs;
 
 pub use connect::Session;
 pub use pods::PodFacts;
@@ -56,8 +59,9 @@ struct Ours {
     providers: Vec<Found<ModelProvider>>,
 }
 
-async fn read_all(client: &Client, scope: &Scope) -> Result<Cluster, Broken> {
+async fn read_all(client: &Client, scope: &Scope, given: &OperatorArgs) -> Result<Cluster, Broken> {
     let mut notes = BTreeSet::new();
+    let settings = operator::settings(client, given, &mut notes).await;
     let mut ours = Ours {
         surfaces: list(client, scope).await?,
         agents: list(client, scope).await?,
@@ -80,7 +84,7 @@ async fn read_all(client: &Client, scope: &Scope) -> Result<Cluster, Broken> {
     // Services are read by name below, so none of them is missing by accident.
     let synced = Synced::check(&Synced::KINDS.into_iter().collect())
         .expect("all kinds were named as filled");
-    let mut inputs = Inputs::online(synced, Settings::default());
+    let mut inputs = Inputs::online(synced, settings);
     set_ours(&mut inputs, ours);
     services(client, &mut inputs, &mut notes).await?;
     namespaces(client, &mut inputs, &mut notes).await?;

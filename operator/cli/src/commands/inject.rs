@@ -8,10 +8,15 @@ use serde_json::{Value, json};
 use toolcrib_compile::{
     Loaded, ObjectRef, OtherDocument,
     inject::{DEFAULT_HISTORY_BYTES, InjectConfig, Injection, agent_of, inject as inject_pod},
+    yaml,
 };
 use toolcrib_crds::Agent;
 
-use crate::{args::InjectArgs, failure::Failure, print, sources};
+use crate::{
+    args::{InjectArgs, PodFormat},
+    failure::Failure,
+    print, sources,
+};
 
 /// Where a workload keeps the template of its pods.
 const TEMPLATES: [(&str, &str); 6] = [
@@ -35,7 +40,7 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
         otlp_endpoint: None,
         metrics_port: None,
     };
-    let mut documents = Vec::new();
+    let mut pods = Vec::new();
     let mut code = ExitCode::SUCCESS;
     for document in &loaded.others {
         let Some(pod) = pod_of(document) else {
@@ -46,21 +51,34 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
             document.origin.path, document.origin.document
         );
         match injected(&loaded, &pod, &config).with_context(|| place.clone())? {
-            Answer::Pod(pod) => documents
-                .push(serde_yaml::to_string(&pod).context("the pod does not print as YAML")?),
+            Answer::Pod(pod) => pods.push(pod),
             Answer::Refused(why) => {
                 eprintln!("error: {place}: {why}");
                 code = ExitCode::from(1);
             }
         }
     }
-    if documents.is_empty() && code == ExitCode::SUCCESS {
+    if pods.is_empty() && code == ExitCode::SUCCESS {
         return Err(Failure::usage(
             "no pod and no workload with a pod template in the files",
         ));
     }
-    print::to_stdout(&documents.join("---\n")).context("cannot write to standard output")?;
+    let text = printed(&pods, args.output).context("a pod does not print")?;
+    print::to_stdout(&text).context("cannot write to standard output")?;
     Ok(code)
+}
+
+fn printed(pods: &[Value], format: PodFormat) -> anyhow::Result<String> {
+    match format {
+        PodFormat::Yaml => {
+            let documents: Result<Vec<String>, _> = pods.iter().map(yaml::to_string).collect();
+            Ok(documents?.join("---\n"))
+        }
+        PodFormat::Json => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
+            Ok(serde_json::to_string_pretty(&list)? + "\n")
+        }
+    }
 }
 
 enum Answer {

@@ -11,6 +11,7 @@ use crate::{
     args::{Output, PlanArgs},
     cluster::{Scope, Session},
     failure::Failure,
+    operator,
     print::{self, Color},
     sources,
 };
@@ -50,8 +51,9 @@ type Sides = (Loaded, Inputs, Inputs);
 
 fn against_files(args: &PlanArgs) -> Result<Sides, Failure> {
     let namespace = args.cluster.namespace.as_deref();
-    let files = sources::loaded_into(&args.files.paths, namespace)?;
-    let mut before = sources::loaded_into(&args.against, namespace)?.inputs;
+    let settings = operator::settings(&args.files.operator);
+    let files = sources::loaded_into(&args.files.paths, namespace, settings.clone())?;
+    let mut before = sources::loaded_into(&args.against, namespace, settings)?.inputs;
     let mut after = if args.prune {
         files.inputs.clone()
     } else {
@@ -64,8 +66,12 @@ fn against_files(args: &PlanArgs) -> Result<Sides, Failure> {
 /// A surface's change may concern agents of any namespace, so all are looked at where the
 /// user may.
 fn against_cluster(args: &PlanArgs) -> Result<Sides, Failure> {
-    let session = Session::open(&args.cluster)?;
-    let files = sources::loaded_into(&args.files.paths, Some(session.default_namespace()))?;
+    let session = Session::open(&args.cluster, &args.files.operator)?;
+    let files = sources::loaded_into(
+        &args.files.paths,
+        Some(session.default_namespace()),
+        operator::settings(&args.files.operator),
+    )?;
     let touched = namespaces(&files);
     let cluster = if args.cluster.namespace.is_some() {
         session.read(Scope::Namespaces(touched.clone()))?

@@ -5,9 +5,13 @@ use serde_json::{Value, json};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum KnownProvider {
+    /// api.anthropic.com, ANTHROPIC_API_KEY
     Anthropic,
+    /// api.openai.com, OPENAI_API_KEY
     Openai,
+    /// openrouter.ai, OPENROUTER_API_KEY
     Openrouter,
+    /// api.x.ai, XAI_API_KEY
     Xai,
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Reading order: [`document`] (what an OpenAPI 3.0, 3.1 or Swagger 2.0 document says, in one
 //! shape), [`operation`] (an operation as a tool), [`schema`] (its schemas as JSON Schema),
-//! [`surface`] (address, credential, the whole), [`marks`] (what a reviewer must look at).
+//! [`credential`] (how the
+//! service is authenticated to), [`surface`] (address, the whole), [`marks`] (what a reviewer must look at).
 //!
 //! Invariant: an operation that cannot be called as it is meant is left out and said; no
 //! tool is there that the compiler refuses.
 
+mod credential;
 mod document;
 mod marks;
 mod names;

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use toolcrib_compile::{Inputs, Settings, Severity, check_surface, load, names as kube};
+use toolcrib_compile::{Inputs, Settings, Severity, check_surface, load};
 
+use super::credential::{Credential, credential};
 use super::document::{Document, Operation, Version};
 use super::names::{cut, snake_case};
 use super::schema::cleaned;
@@ -71,7 +72,7 @@ pub fn describe(document: &Document, wanted: &Wanted) -> Result<Described, Strin
             Err(reason) => remarks.left_out(&place, reason),
         }
     }
-    let credential = credential(document, &made, &mut remarks);
+    let mut credential = credential(document, &made, wanted, &address, &mut remarks);
     let info = document.root.get("info");
     let title = info
         .and_then(|info| info.get("title"))
@@ -83,14 +84,20 @@ pub fn describe(document: &Document, wanted: &Wanted) -> Result<Described, Strin
     let description = loop {
         let description = assembled(wanted, &address, &title, &tools, credential.as_ref());
         let refused = refused(&description.1, wanted);
-        if refused.is_empty() {
+        if refused.tools.is_empty() && refused.token_endpoint.is_none() {
             break description;
         }
-        for (index, message) in refused.into_iter().rev() {
+        if let Some(why) = refused.token_endpoint {
+            credential = credential.map(|given| given.without_endpoint(&why, &mut remarks));
+        }
+        for (index, message) in refused.tools.into_iter().rev() {
             let (place, _) = tools.remove(index);
             remarks.left_out(&place, message);
         }
     };
+    if let Some(look) = credential.as_ref().and_then(Credential::look) {
+        remarks.look("", look);
+    }
     if tools.is_empty() {
         let reasons: Vec<String> = remarks.0.iter().map(Remark::to_string).collect();
         return Err(format!(
@@ -111,7 +118,7 @@ pub fn describe(document: &Document, wanted: &Wanted) -> Result<Described, Strin
         );
     }
     let (descriptor, surface) = description;
-    let secret = credential.map(|credential| secret(wanted, &address, &credential));
+    let secret = credential.map(|credential| credential.secret(wanted, &address));
     Ok(Described {
         descriptor,
         surface,
@@ -258,157 +265,6 @@ fn tool_name(
     name
 }
 
-/// How the service is authenticated to.
-#[derive(Debug)]
-struct Credential {
-    auth: Value,
-    keys: Vec<&'static str>,
-}
-
-/// The scheme that most of the tools take.
-fn credential(
-    document: &Document,
-    made: &[&Operation<'_>],
-    remarks: &mut Remarks,
-) -> Option<Credential> {
-    let schemes = match document.version {
-        Version::Swagger2 => document.root.get("securityDefinitions"),
-        Version::OpenApi30 | Version::OpenApi31 => {
-            document.root.pointer("/components/securitySchemes")
-        }
-    };
-    let shared = document.root.get("security");
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut without = 0;
-    for operation in made {
-        let security = operation.value.get("security").or(shared);
-        let alternatives = security.and_then(Value::as_array);
-        let alternatives: Vec<&serde_json::Map<String, Value>> = alternatives
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_object)
-            .collect();
-        if alternatives.is_empty() {
-            without += 1;
-        }
-        // A requirement of two schemes at once is none that one credential meets.
-        for alternative in alternatives.into_iter().filter(|all| all.len() == 1) {
-            for name in alternative.keys() {
-                *counts.entry(name.clone()).or_default() += 1;
-            }
-        }
-    }
-    let mut found: Option<(usize, String, Credential)> = None;
-    for (name, count) in counts {
-        let scheme = schemes
-            .and_then(|schemes| schemes.get(&name))
-            .and_then(|scheme| document.followed(scheme));
-        match scheme.map(|scheme| auth_of(scheme, &name, remarks)) {
-            Some(Some(credential)) => {
-                if found.as_ref().is_none_or(|(most, _, _)| count > *most) {
-                    found = Some((count, name, credential));
-                }
-            }
-            Some(None) => {}
-            None => remarks.look("", format!("the security scheme {name} is not declared")),
-        }
-    }
-    let (count, name, credential) = found?;
-    if without > 0 {
-        remarks.look(
-            "",
-            format!("tools that need no credential: {without}; they are sent that of {name} all the same"),
-        );
-    }
-    let others = made.len() - without - count;
-    if others > 0 {
-        remarks.look(
-            "",
-            format!("tools that need another credential than {name}: {others}; make a surface of their own of them with --include"),
-        );
-    }
-    Some(credential)
-}
-
-/// `None`: a kind that cannot be sent, which is said.
-fn auth_of(scheme: &Value, name: &str, remarks: &mut Remarks) -> Option<Credential> {
-    let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
-    let bearer = || Credential {
-        auth: json!({"type": "Bearer"}),
-        keys: vec!["token"],
-    };
-    match (text("type"), text("scheme").to_ascii_lowercase().as_str()) {
-        ("http", "bearer") => Some(bearer()),
-        ("http", "basic") | ("basic", _) => Some(Credential {
-            auth: json!({"type": "Basic"}),
-            keys: vec!["username", "password"],
-        }),
-        ("apiKey", _) if text("in") == "header" => {
-            let header = text("name");
-            if header.eq_ignore_ascii_case("authorization") {
-                remarks.look(
-                    "",
-                    format!("the scheme {name} puts a key into Authorization: it is sent as `Bearer KEY`; check that the service takes that"),
-                );
-                return Some(bearer());
-            }
-            Some(Credential {
-                auth: json!({"type": "Header", "headerName": header}),
-                keys: vec!["token"],
-            })
-        }
-        ("oauth2" | "openIdConnect", _) => {
-            remarks.look(
-                "",
-                format!("the scheme {name} is OAuth: put a token that lasts into the Secret, or make it spec.auth type OAuth"),
-            );
-            Some(bearer())
-        }
-        (kind, scheme) => {
-            remarks.left_out(
-                "",
-                format!(
-                    "the security scheme {name} ({kind} {scheme}{}): it cannot be sent",
-                    text("in")
-                ),
-            );
-            None
-        }
-    }
-}
-
-fn secret_name(wanted: &Wanted) -> String {
-    format!("{}-credential", wanted.name)
-}
-
-fn secret(wanted: &Wanted, address: &Address, credential: &Credential) -> Value {
-    let host = match address {
-        Address::Service { name, .. } => format!("{name}.{}.svc", wanted.namespace),
-        Address::Url(url) => url.host_str().unwrap_or_default().to_owned(),
-    };
-    let data: BTreeMap<&str, String> = credential
-        .keys
-        .iter()
-        .map(|key| {
-            let variable = format!("{}_{key}", wanted.name)
-                .to_ascii_uppercase()
-                .replace('-', "_");
-            (*key, format!("${{{variable}}}"))
-        })
-        .collect();
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": secret_name(wanted),
-            "namespace": wanted.namespace,
-            "labels": {kube::CREDENTIAL_LABEL: kube::TRUE},
-            "annotations": {kube::HOSTS_ANNOTATION: host},
-        },
-        "stringData": data,
-    })
-}
-
 /// Descriptor and Surface.
 fn assembled(
     wanted: &Wanted,
@@ -425,12 +281,7 @@ fn assembled(
         Address::Url(url) => spec["url"] = url.as_str().trim_end_matches('/').into(),
     }
     if let Some(credential) = credential {
-        let mut auth = credential.auth.clone();
-        auth["secretKeyRef"] = match credential.keys.as_slice() {
-            [key] => json!({"name": secret_name(wanted), "key": key}),
-            _ => json!({"name": secret_name(wanted)}),
-        };
-        spec["auth"] = auth;
+        spec["auth"] = credential.auth(wanted);
     }
     let surface = json!({
         "apiVersion": "toolcrib.dev/v1alpha1",
@@ -441,28 +292,37 @@ fn assembled(
     (descriptor, surface)
 }
 
-/// Tools that the compiler refuses, by their number, and why.
-fn refused(surface: &Value, wanted: &Wanted) -> BTreeMap<usize, String> {
+/// What the compiler refuses, and why.
+#[derive(Default)]
+struct Refused {
+    /// By their number.
+    tools: BTreeMap<usize, String>,
+    token_endpoint: Option<String>,
+}
+
+fn refused(surface: &Value, wanted: &Wanted) -> Refused {
     let loaded = load(
         [(wanted.name.clone(), surface.to_string())],
         Settings::default(),
     );
     let inputs: &Inputs = &loaded.inputs;
-    let mut refused = BTreeMap::new();
+    let mut refused = Refused::default();
     for report in inputs
         .surfaces()
         .filter_map(|(key, _)| check_surface(inputs, key))
     {
-        for diagnostic in report.diagnostics {
-            let index = diagnostic
+        let errors = report.diagnostics.into_iter();
+        for error in errors.filter(|found| found.severity == Severity::Error) {
+            let index = error
                 .field
                 .strip_prefix("spec.descriptor.tools[")
                 .and_then(|rest| rest.split_once(']'))
                 .and_then(|(index, _)| index.parse().ok());
-            if let (Some(index), Severity::Error) = (index, diagnostic.severity) {
-                refused
-                    .entry(index)
-                    .or_insert_with(|| format!("{}: {}", diagnostic.code, diagnostic.message));
+            if let Some(index) = index {
+                let message = format!("{}: {}", error.code, error.message);
+                refused.tools.entry(index).or_insert(message);
+            } else if error.field == "spec.auth.tokenUrl" {
+                refused.token_endpoint = Some(error.message);
             }
         }
     }

@@ -1,12 +1,16 @@
-//! The command line.
+//! The command line. Here: verbs and arguments; [`examples`] is what follows them in the help,
+//! [`values`] reads the arguments that are more than a word.
 
-use std::path::PathBuf;
+mod examples;
+mod values;
+
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
-use toolcrib_compile::SecretKeyRef;
 
 use crate::{import::KnownProvider, openapi::Address};
+pub use values::{Description, DnsEgress, Place, PlaceOf, SecretFrom, ValueFrom};
+use values::{service_address, url_address};
 
 /// Governed tools for AI agents: what every agent may do, from files or from a cluster.
 #[derive(Parser)]
@@ -19,34 +23,104 @@ pub struct Args {
 #[derive(Subcommand)]
 pub enum Verb {
     /// Print the objects that the operator would write
+    #[command(after_help = examples::COMPILE)]
     Compile(CompileArgs),
     /// Print pods as they would be after injection
+    #[command(after_help = examples::INJECT)]
     Inject(InjectArgs),
     /// Say which object gives an agent its tools, or why one is withheld
-    #[command(after_help = EXPLAIN_EXAMPLES)]
+    #[command(after_help = examples::EXPLAIN)]
     Explain(ExplainArgs),
     /// Show one surface as it was resolved: tools, schemas, tiers, digest, who has what
-    #[command(after_help = INSPECT_EXAMPLES)]
+    #[command(after_help = examples::INSPECT)]
     Inspect(InspectArgs),
     /// Show surfaces, the grants on them, the agents that have them, and their pods
-    #[command(after_help = TREE_EXAMPLES)]
+    #[command(after_help = examples::TREE)]
     Tree(TreeArgs),
     /// Turn a Clawdapus pod file into objects for review
+    #[command(after_help = examples::IMPORT)]
     Import(ImportArgs),
     /// Say who would gain or lose what if these files were applied
-    #[command(after_help = PLAN_EXAMPLES)]
+    #[command(after_help = examples::PLAN)]
     Plan(PlanArgs),
     /// Check policy tests: may this agent make this call, and what would be sent
-    #[command(after_help = TEST_EXAMPLES)]
+    #[command(after_help = examples::TEST)]
     Test(TestArgs),
     /// Write Surfaces from what others publish
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::SURFACE)]
     Surface(SurfaceVerb),
     /// Run a program behind the real mediator on this machine
+    #[command(after_help = examples::RUN)]
     Run(RunArgs),
-    /// Print a completion script for a shell
-    Completion { shell: Shell },
+    /// Print a completion script, for kubectl or a shell
+    #[command(after_help = examples::COMPLETION)]
+    Completion {
+        /// What completes
+        shell: Completes,
+    },
+    /// Answer a completion script: the words that fit, in kubectl's format
+    #[command(name = COMPLETE, hide = true, disable_help_flag = true)]
+    Complete {
+        /// What is typed, after `kubectl toolcrib`; the last word is the one to complete
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
 }
+
+/// As kubectl names it.
+pub const COMPLETE: &str = "__complete";
+
+/// What asks for completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Completes {
+    /// `kubectl toolcrib`: put the script on the PATH as kubectl_complete-toolcrib. It knows
+    /// the names of agents, surfaces and tools, too
+    Kubectl,
+    /// `kubectl-toolcrib` in bash
+    Bash,
+    /// `kubectl-toolcrib` in elvish
+    Elvish,
+    /// `kubectl-toolcrib` in fish
+    Fish,
+    /// `kubectl-toolcrib` in PowerShell
+    Powershell,
+    /// `kubectl-toolcrib` in zsh
+    Zsh,
+}
+
+/// How the operator of the cluster is set up, where that is not as the chart has it: it is
+/// part of what is compiled.
+#[derive(Clone, Debug, Default, PartialEq, ClapArgs)]
+#[command(next_help_heading = "As the operator is set up")]
+pub struct OperatorArgs {
+    /// The operator's namespace
+    #[arg(long, env = "TOOLCRIB_NAMESPACE", value_name = "NAME", default_value = DEFAULT_OPERATOR)]
+    pub operator_namespace: String,
+    /// Hosts that no surface or provider may have, separated by commas. Without -f, they are
+    /// read from the cluster where you may
+    #[arg(
+        long,
+        env = "TOOLCRIB_REFUSED_HOSTS",
+        value_name = "HOSTS",
+        value_delimiter = ','
+    )]
+    pub refused_hosts: Vec<String>,
+    /// Where names are resolved, which `egress: Declared` opens: egress rules as JSON
+    #[arg(long, env = "TOOLCRIB_DNS_EGRESS", value_name = "RULES", value_parser = DnsEgress::parse)]
+    pub dns_egress: Option<DnsEgress>,
+    /// Ranges of addresses inside the cluster, separated by commas, to which a url by name
+    /// opens nothing with `egress: Declared`
+    #[arg(
+        long,
+        env = "TOOLCRIB_CLUSTER_RANGES",
+        value_name = "RANGES",
+        value_delimiter = ','
+    )]
+    pub cluster_ranges: Vec<String>,
+}
+
+/// Where the chart's documentation puts it.
+const DEFAULT_OPERATOR: &str = "toolcrib-system";
 
 /// Where the objects come from.
 #[derive(ClapArgs)]
@@ -55,10 +129,12 @@ pub struct FileArgs {
     /// may be repeated
     #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub operator: OperatorArgs,
 }
 
 /// Where the objects come from: files, or a cluster.
-#[derive(ClapArgs)]
+#[derive(Clone, Debug, Default, ClapArgs)]
 pub struct SourceArgs {
     /// YAML or JSON file, or a folder of them (with its subfolders), or - for standard input;
     /// may be repeated. Without it, the cluster is asked, with your own rights
@@ -66,10 +142,12 @@ pub struct SourceArgs {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub operator: OperatorArgs,
 }
 
 /// Which cluster, as for kubectl.
-#[derive(ClapArgs)]
+#[derive(Clone, Debug, Default, ClapArgs)]
 pub struct ClusterArgs {
     /// Only this namespace; else the kubeconfig's own. With -f: that of objects that name
     /// none, and where a name alone is not clear
@@ -96,6 +174,7 @@ pub struct CompileArgs {
     /// Only this agent
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
+    /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
     pub output: Format,
 }
@@ -117,17 +196,18 @@ pub struct InjectArgs {
     /// The mediator's image
     #[arg(long, default_value = concat!("toolcrib-sidecar:", env!("CARGO_PKG_VERSION")))]
     pub image: String,
+    /// How the pods are printed
+    #[arg(short, long, value_enum, default_value_t = PodFormat::Yaml)]
+    pub output: PodFormat,
 }
 
-const EXPLAIN_EXAMPLES: &str = "\
-Examples:
-  # All that an agent has and was denied, and what its pods have loaded
-  kubectl toolcrib explain analyst -n trading
-
-  # The same from files; why this one is not there
-  kubectl toolcrib explain -f desk/ analyst trading-api.execute_trade
-
-Exit codes: 0; 1 if the agent has no such tool, or something failed; 2 for a wrong command line.";
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PodFormat {
+    /// One document each
+    Yaml,
+    /// As one List
+    Json,
+}
 
 #[derive(ClapArgs)]
 pub struct ExplainArgs {
@@ -137,16 +217,10 @@ pub struct ExplainArgs {
     pub agent: String,
     /// One tool, as SURFACE.TOOL; without it, all that the agent has or was denied
     pub tool: Option<String>,
+    /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
-
-const INSPECT_EXAMPLES: &str = "\
-Examples:
-  kubectl toolcrib inspect trading-api -n trading
-
-  # The digest to pin in a grant
-  kubectl toolcrib inspect -f desk/ trading-api -o json | jq -r .descriptorDigest";
 
 #[derive(ClapArgs)]
 pub struct InspectArgs {
@@ -154,36 +228,19 @@ pub struct InspectArgs {
     pub source: SourceArgs,
     /// The surface's name
     pub surface: String,
+    /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
-
-const TREE_EXAMPLES: &str = "\
-Examples:
-  kubectl toolcrib tree -A
-  kubectl toolcrib tree -f desk/";
 
 #[derive(ClapArgs)]
 pub struct TreeArgs {
     #[command(flatten)]
     pub source: SourceArgs,
+    /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
-
-const PLAN_EXAMPLES: &str = "\
-Examples:
-  # Before kubectl apply
-  kubectl toolcrib plan -f desk/
-
-  # What a pull request changes, without a cluster; deleted files count
-  kubectl toolcrib plan -f desk/ --against main/desk/ --prune
-
-  # Refuse what takes a tool away or adds one
-  kubectl toolcrib plan -f desk/ --against main/desk/ --fail-on-loss --fail-on-gain
-
-Exit codes: 0; 1 if something failed; 2 for a wrong command line or files that cannot be read;
-3 if there is what --fail-on-loss, --fail-on-gain or --fail-on-change names.";
 
 #[derive(ClapArgs)]
 pub struct PlanArgs {
@@ -211,6 +268,7 @@ pub struct PlanArgs {
     /// Exit with 3 if anything differs
     #[arg(long)]
     pub fail_on_change: bool,
+    /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -220,41 +278,17 @@ pub struct PlanArgs {
 pub enum Output {
     /// For people
     Table,
+    /// For programs
     Json,
+    /// For programs and reviews
     Yaml,
 }
-
-const TEST_EXAMPLES: &str = "\
-A test stands in a YAML file beside the objects, or in a folder below:
-
-  apiVersion: cli.toolcrib.dev/v1alpha1
-  kind: ToolTest
-  metadata: {name: analyst, namespace: trading}
-  spec:
-    agent: analyst
-    cases:
-    - name: reads its own context, whoever the model says it is
-      call: trading-api.get_market_context
-      arguments: {claw_id: executor}
-      expect:
-        result: Allowed
-        by: ToolGrant/analyst-reads
-        request: {method: GET, url: \"http://trading-api.trading.svc:4000/api/v1/market_context/analyst\"}
-    - name: may not trade
-      call: trading-api.execute_trade
-      arguments: {symbol: OTTR, side: buy, quantity: 3}
-      expect: {result: Denied, code: unsupported_tool}
-
-Examples:
-  kubectl toolcrib test -f desk/
-
-Exit codes: 0; 1 if a case failed; 2 for a wrong command line, or files that cannot be read or
-hold no test.";
 
 #[derive(ClapArgs)]
 pub struct TestArgs {
     #[command(flatten)]
     pub files: FileArgs,
+    /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -292,28 +326,10 @@ pub struct ImportArgs {
     pub force: bool,
 }
 
-/// `--describe`: a service and the file of its descriptor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
-    pub service: String,
-    pub file: PathBuf,
-}
-
-impl Description {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((service, file)) if !service.is_empty() && !file.is_empty() => Ok(Self {
-                service: service.to_owned(),
-                file: file.into(),
-            }),
-            _ => Err("is not of the form SERVICE=FILE".to_owned()),
-        }
-    }
-}
-
 #[derive(Subcommand)]
 pub enum SurfaceVerb {
     /// A Surface from an OpenAPI 3.0, OpenAPI 3.1 or Swagger 2.0 document
+    #[command(after_help = examples::FROM_OPENAPI)]
     FromOpenapi(FromOpenApiArgs),
 }
 
@@ -324,6 +340,7 @@ pub struct FromOpenApiArgs {
     /// The surface's name
     #[arg(long)]
     pub name: String,
+    /// The namespace of the Surface, its Secret and its Service
     #[arg(short, long, default_value = "default")]
     pub namespace: String,
     /// The Service that serves it; its paths keep the base path of the document's server
@@ -339,6 +356,7 @@ pub struct FromOpenApiArgs {
     /// Not these operations. May be repeated
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
+    /// What is printed
     #[arg(short, long, value_enum, default_value_t = DescribedAs::Surface)]
     pub output: DescribedAs,
 }
@@ -349,26 +367,6 @@ pub enum DescribedAs {
     Surface,
     /// The claw.describe descriptor alone, as JSON
     Descriptor,
-}
-
-fn service_address(text: &str) -> Result<Address, String> {
-    text.split_once(':')
-        .filter(|(name, _)| !name.is_empty())
-        .and_then(|(name, port)| {
-            Some(Address::Service {
-                name: name.to_owned(),
-                port: port.parse().ok().filter(|port| *port > 0)?,
-            })
-        })
-        .ok_or_else(|| "is not of the form NAME:PORT".to_owned())
-}
-
-fn url_address(text: &str) -> Result<Address, String> {
-    match url::Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Address::Url(url)),
-        Ok(_) => Err("must begin with http:// or https://".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 #[derive(ClapArgs)]
@@ -400,73 +398,12 @@ pub struct RunArgs {
     pub verbose: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<std::ffi::OsString>,
-}
-
-/// `--at`: an address on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub of: PlaceOf,
-    pub url: url::Url,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlaceOf {
-    /// By the name that the agent knows it by.
-    Surface(String),
-    Provider(String),
-}
-
-impl Place {
-    fn parse(text: &str) -> Result<Self, String> {
-        let (name, url) = text
-            .split_once('=')
-            .ok_or("is not of the form SURFACE=URL")?;
-        let of = match name.strip_prefix("provider:") {
-            Some(provider) => PlaceOf::Provider(provider.to_string()),
-            None => PlaceOf::Surface(name.to_string()),
-        };
-        let url = url::Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
-        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() {
-            return Err(format!(
-                "{url}: wanted http(s)://host:port, and a path where it needs one"
-            ));
-        }
-        Ok(Self { of, url })
-    }
-}
-
-/// `--secret`: one credential and where its value is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretFrom {
-    pub reference: SecretKeyRef,
-    pub value: ValueFrom,
-}
-
-/// Never the value itself: arguments can be read by every process of the machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ValueFrom {
-    Variable(String),
-    File(PathBuf),
-}
-
-impl SecretFrom {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wanted = "is not of the form NAMESPACE/NAME/KEY=env:VARIABLE or =file:PATH";
-        let (reference, value) = text.split_once('=').ok_or(wanted)?;
-        let reference = SecretKeyRef::parse(reference).ok_or(wanted)?;
-        let value = match value.split_once(':') {
-            Some(("env", name)) if !name.is_empty() => ValueFrom::Variable(name.to_string()),
-            Some(("file", path)) if !path.is_empty() => ValueFrom::File(path.into()),
-            _ => return Err(wanted.to_string()),
-        };
-        Ok(Self { reference, value })
-    }
+    pub command: Vec<OsString>,
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{Command, CommandFactory};
 
     use super::*;
 
@@ -475,34 +412,58 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    #[test]
-    fn a_place_is_a_surface_or_a_provider() {
-        let place = Place::parse("provider:den=http://127.0.0.1:9/v1").unwrap();
-        assert_eq!(place.of, PlaceOf::Provider("den".into()));
-        assert_eq!(
-            Place::parse("pond=http://127.0.0.1:9").unwrap().of,
-            PlaceOf::Surface("pond".into())
-        );
-        for wrong in [
-            "pond",
-            "pond=127.0.0.1:9",
-            "pond=ftp://a",
-            "pond=http://a/?q=1",
-        ] {
-            assert!(Place::parse(wrong).is_err(), "{wrong}");
-        }
+    /// Every verb, with all that are below.
+    fn verbs(command: &Command) -> Vec<Command> {
+        let below = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let below: Vec<Command> = below.flat_map(verbs).collect();
+        std::iter::once(command.clone()).chain(below).collect()
     }
 
     #[test]
-    fn a_secret_is_never_on_the_command_line() {
-        assert!(SecretFrom::parse("pond/fish/token=env:FISH").is_ok());
-        assert!(SecretFrom::parse("pond/fish/token=file:/run/fish").is_ok());
-        for wrong in [
-            "pond/fish/token=secret",
-            "pond/fish=env:FISH",
-            "pond/fish/token=env:",
-        ] {
-            assert!(SecretFrom::parse(wrong).is_err(), "{wrong}");
+    fn everything_says_what_it_is() {
+        let mut silent = Vec::new();
+        for verb in verbs(&Args::command()) {
+            let name = verb.get_name().to_owned();
+            if verb.get_about().is_none() {
+                silent.push(name.clone());
+            }
+            for argument in verb.get_arguments() {
+                let id = argument.get_id();
+                if matches!(id.as_str(), "help" | "version") {
+                    continue;
+                }
+                if argument.get_help().is_none() {
+                    silent.push(format!("{name} {id}"));
+                }
+                if !argument.get_action().takes_values() {
+                    continue;
+                }
+                let values = argument.get_possible_values();
+                let values = values.iter().filter(|value| value.get_help().is_none());
+                silent.extend(values.map(|value| format!("{name} {id}={}", value.get_name())));
+            }
+        }
+        assert_eq!(silent, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_verb_has_examples_and_takes_them() {
+        let prefix = "kubectl toolcrib ";
+        for verb in verbs(&Args::command()).iter().skip(1) {
+            let name = verb.get_name();
+            let help = verb.get_after_help().expect(name).to_string();
+            let (_, examples) = help.split_once("Examples:").expect(name);
+            let lines = examples.lines().map(str::trim);
+            let lines: Vec<&str> = lines.filter_map(|line| line.strip_prefix(prefix)).collect();
+            assert!(!lines.is_empty(), "{name}");
+            for line in lines {
+                let command = line.split(['|', '>']).next().unwrap_or_default();
+                let words = command
+                    .split_whitespace()
+                    .map(|word| word.trim_matches('\''));
+                let parsed = Args::try_parse_from(std::iter::once("kubectl-toolcrib").chain(words));
+                assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+            }
         }
     }
 }

@@ -1,0 +1,141 @@
+//! Examples and exit codes of each verb, as `--help` and the reference show them.
+//!
+//! Invariant: every line that begins with the command is one that it takes; a test reads all
+//! of them.
+
+pub const COMPILE: &str = "\
+Examples:
+  # What the operator would write for these files
+  kubectl toolcrib compile -f desk/
+
+  # One line per tool of one agent, from the cluster
+  kubectl toolcrib compile -n trading --agent analyst -o table
+
+Secrets are printed as ${secret:NAMESPACE/NAME/KEY}, never with their values.
+
+Exit codes: 0; 1 if a finding is an error; 2 for a wrong command line, or files that cannot be
+read.";
+
+pub const INJECT: &str = "\
+Examples:
+  # The pod that would run, from a Deployment and its Agent
+  kubectl toolcrib inject -f desk/
+
+  # What admission changes
+  kubectl toolcrib inject -f desk/ | diff desk/50-pods.yaml -
+
+Exit codes: 0; 1 if a pod is refused; 2 for a wrong command line, or files that cannot be read.";
+
+pub const EXPLAIN: &str = "\
+Examples:
+  # All that an agent has and was denied, and what its pods have loaded
+  kubectl toolcrib explain analyst -n trading
+
+  # The same from files; why this one is not there
+  kubectl toolcrib explain -f desk/ analyst trading-api.execute_trade
+
+Exit codes: 0; 1 if the agent has no such tool, or something failed; 2 for a wrong command line.";
+
+pub const INSPECT: &str = "\
+Examples:
+  kubectl toolcrib inspect trading-api -n trading
+
+  # The digest to pin in a grant
+  kubectl toolcrib inspect -f desk/ trading-api -o json | jq -r .descriptorDigest";
+
+pub const TREE: &str = "\
+Examples:
+  kubectl toolcrib tree -A
+  kubectl toolcrib tree -f desk/";
+
+pub const IMPORT: &str = "\
+Examples:
+  # Into a folder for review, checked together with what is there already
+  kubectl toolcrib import claw-pod.yml -n trading -f existing/ -o desk/
+
+  # A service whose descriptor is a file; a provider that the pod file leaves open
+  kubectl toolcrib import claw-pod.yml --describe trading-api=describe.json --provider anthropic
+
+What cannot be translated is listed on standard error, with its line.
+
+Exit codes: 0; 1 if the result does not compile; 2 for a wrong command line, or files that
+cannot be read.";
+
+pub const PLAN: &str = "\
+Examples:
+  # Before kubectl apply
+  kubectl toolcrib plan -f desk/
+
+  # What a pull request changes, without a cluster; deleted files count
+  kubectl toolcrib plan -f desk/ --against main/desk/ --prune
+
+  # Refuse what takes a tool away or adds one
+  kubectl toolcrib plan -f desk/ --against main/desk/ --fail-on-loss --fail-on-gain
+
+Exit codes: 0; 1 if something failed; 2 for a wrong command line or files that cannot be read;
+3 if there is what --fail-on-loss, --fail-on-gain or --fail-on-change names.";
+
+pub const TEST: &str = "\
+A test stands in a YAML file beside the objects, or in a folder below:
+
+  apiVersion: cli.toolcrib.dev/v1alpha1
+  kind: ToolTest
+  metadata: {name: analyst, namespace: trading}
+  spec:
+    agent: analyst
+    cases:
+    - name: reads its own context, whoever the model says it is
+      call: trading-api.get_market_context
+      arguments: {claw_id: executor}
+      expect:
+        result: Allowed
+        by: ToolGrant/analyst-reads
+        request: {method: GET, url: \"http://trading-api.trading.svc:4000/api/v1/market_context/analyst\"}
+    - name: may not trade
+      call: trading-api.execute_trade
+      arguments: {symbol: OTTR, side: buy, quantity: 3}
+      expect: {result: Denied, code: unsupported_tool}
+
+Examples:
+  kubectl toolcrib test -f desk/
+
+Exit codes: 0; 1 if a case failed; 2 for a wrong command line, or files that cannot be read or
+hold no test.";
+
+pub const SURFACE: &str = "\
+Examples:
+  kubectl toolcrib surface from-openapi openapi.yaml --name petstore -n shop";
+
+pub const FROM_OPENAPI: &str = "\
+Examples:
+  # Behind a Service, only what reads
+  kubectl toolcrib surface from-openapi openapi.yaml --name petstore -n shop --service petstore:8080 --include 'GET*'
+
+  # The descriptor alone, for a ConfigMap
+  kubectl toolcrib surface from-openapi openapi.json --name petstore -o descriptor
+
+What is left out or changed is said on standard error. Nobody may call the tools before a
+ToolGrant gives them.
+
+Exit codes: 0; 1 if no tool could be made; 2 for a wrong command line, or a document that cannot
+be read.";
+
+pub const RUN: &str = "\
+Examples:
+  # A service and a model on this machine
+  kubectl toolcrib run -f desk/ --agent analyst --at trading-api=http://127.0.0.1:4000 --at provider:anthropic=http://127.0.0.1:8080/v1 -- python3 agent.py
+
+  # A credential from a variable, which the program does not get
+  kubectl toolcrib run -f desk/ --agent analyst --secret trading/anthropic/key=env:ANTHROPIC_API_KEY -- python3 agent.py
+
+Exit codes: the program's own; 1 if the agent has no files that a mediator could run with; 2 for
+a wrong command line, or files that cannot be read.";
+
+pub const COMPLETION: &str = "\
+Examples:
+  # For `kubectl toolcrib`: kubectl asks a program of this name on the PATH
+  kubectl toolcrib completion kubectl > ~/.local/bin/kubectl_complete-toolcrib
+  chmod +x ~/.local/bin/kubectl_complete-toolcrib
+
+  # For `kubectl-toolcrib`, in a shell
+  source <(kubectl toolcrib completion bash)";

@@ -1,0 +1,155 @@
+//! Values of arguments that are more than a word.
+
+use std::path::PathBuf;
+
+use toolcrib_compile::SecretKeyRef;
+use toolcrib_crds::EgressRule;
+
+use crate::openapi::Address;
+
+/// `--dns-egress`: one value, though it is a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DnsEgress(pub Vec<EgressRule>);
+
+impl DnsEgress {
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text).map(Self)
+    }
+}
+
+/// `--describe`: a service and the file of its descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    pub service: String,
+    pub file: PathBuf,
+}
+
+impl Description {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((service, file)) if !service.is_empty() && !file.is_empty() => Ok(Self {
+                service: service.to_owned(),
+                file: file.into(),
+            }),
+            _ => Err("is not of the form SERVICE=FILE".to_owned()),
+        }
+    }
+}
+
+pub fn service_address(text: &str) -> Result<Address, String> {
+    text.split_once(':')
+        .filter(|(name, _)| !name.is_empty())
+        .and_then(|(name, port)| {
+            Some(Address::Service {
+                name: name.to_owned(),
+                port: port.parse().ok().filter(|port| *port > 0)?,
+            })
+        })
+        .ok_or_else(|| "is not of the form NAME:PORT".to_owned())
+}
+
+pub fn url_address(text: &str) -> Result<Address, String> {
+    match url::Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Address::Url(url)),
+        Ok(_) => Err("must begin with http:// or https://".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// `--at`: an address on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub of: PlaceOf,
+    pub url: url::Url,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlaceOf {
+    /// By the name that the agent knows it by.
+    Surface(String),
+    Provider(String),
+}
+
+impl Place {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (name, url) = text
+            .split_once('=')
+            .ok_or("is not of the form SURFACE=URL")?;
+        let of = match name.strip_prefix("provider:") {
+            Some(provider) => PlaceOf::Provider(provider.to_string()),
+            None => PlaceOf::Surface(name.to_string()),
+        };
+        let url = url::Url::parse(url)
+            .map_err(|error| format!("{url}: {error}: wanted http(s)://host:port"))?;
+        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() {
+            return Err(format!(
+                "{url}: wanted http(s)://host:port, and a path where it needs one"
+            ));
+        }
+        Ok(Self { of, url })
+    }
+}
+
+/// `--secret`: one credential and where its value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretFrom {
+    pub reference: SecretKeyRef,
+    pub value: ValueFrom,
+}
+
+/// Never the value itself: arguments can be read by every process of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueFrom {
+    Variable(String),
+    File(PathBuf),
+}
+
+impl SecretFrom {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wanted = "is not of the form NAMESPACE/NAME/KEY=env:VARIABLE or =file:PATH";
+        let (reference, value) = text.split_once('=').ok_or(wanted)?;
+        let reference = SecretKeyRef::parse(reference).ok_or(wanted)?;
+        let value = match value.split_once(':') {
+            Some(("env", name)) if !name.is_empty() => ValueFrom::Variable(name.to_string()),
+            Some(("file", path)) if !path.is_empty() => ValueFrom::File(path.into()),
+            _ => return Err(wanted.to_string()),
+        };
+        Ok(Self { reference, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_surface_or_a_provider() {
+        let place = Place::parse("provider:den=http://127.0.0.1:9/v1").unwrap();
+        assert_eq!(place.of, PlaceOf::Provider("den".into()));
+        assert_eq!(
+            Place::parse("pond=http://127.0.0.1:9").unwrap().of,
+            PlaceOf::Surface("pond".into())
+        );
+        for wrong in [
+            "pond",
+            "pond=127.0.0.1:9",
+            "pond=ftp://a",
+            "pond=http://a/?q=1",
+        ] {
+            assert!(Place::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_never_on_the_command_line() {
+        assert!(SecretFrom::parse("pond/fish/token=env:FISH").is_ok());
+        assert!(SecretFrom::parse("pond/fish/token=file:/run/fish").is_ok());
+        for wrong in [
+            "pond/fish/token=secret",
+            "pond/fish=env:FISH",
+            "pond/fish/token=env:",
+        ] {
+            assert!(SecretFrom::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

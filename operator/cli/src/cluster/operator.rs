@@ -1,0 +1,57 @@
+//! How the cluster's operator is set up: part of what it compiles, and so of what is compiled
+//! here.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use toolcrib_compile::Settings;
+
+use crate::args::OperatorArgs;
+use crate::operator;
+
+/// As its Deployment says. Where that cannot be read, as flags say, or the chart; and it is
+/// noted, unless flags did.
+pub async fn settings(
+    client: &Client,
+    given: &OperatorArgs,
+    notes: &mut BTreeSet<String>,
+) -> Settings {
+    let why = match controller(client, given).await {
+        Ok(Some(controller)) => match operator::settings_of(given, &controller) {
+            Ok(settings) => return settings,
+            Err(why) => format!("the operator's own flags do not read: {why}"),
+        },
+        Ok(None) => format!(
+            "there is no operator in namespace {}",
+            given.operator_namespace
+        ),
+        Err(kube::Error::Api(status)) if status.code == 403 => format!(
+            "you may not list deployments in namespace {}",
+            given.operator_namespace
+        ),
+        Err(error) => format!("the operator's Deployment could not be read: {error}"),
+    };
+    let is_said = OperatorArgs {
+        operator_namespace: given.operator_namespace.clone(),
+        ..OperatorArgs::default()
+    } != *given;
+    if !is_said {
+        notes.insert(format!(
+            "{why}: it is taken to be set up as the chart has it (--operator-namespace, --refused-hosts, --dns-egress and --cluster-ranges say otherwise)"
+        ));
+    }
+    operator::settings(given)
+}
+
+async fn controller(
+    client: &Client,
+    given: &OperatorArgs,
+) -> Result<Option<Deployment>, kube::Error> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), &given.operator_namespace);
+    let found = api
+        .list(&ListParams::default().labels(operator::CONTROLLER))
+        .await?;
+    Ok(found.items.into_iter().next())
+}

@@ -1,0 +1,294 @@
+//! Shell completion: of the command line as clap knows it, and of the names of agents,
+//! surfaces and tools in the files or the cluster that the line names.
+//!
+//! What asks is a script that this prints. `kubectl` asks a program `kubectl_complete-toolcrib`
+//! with what was typed, and takes lines `WORD<tab>HELP` and a last one `:DIRECTIVE`.
+//!
+//! Invariant: a completion never fails and never waits long. Where there is nothing to say, it
+//! says nothing, and the shell offers file names.
+
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::{ArgMatches, CommandFactory as _};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate, complete as candidates};
+use clap_complete::{Shell, generate};
+use toolcrib_compile::{Loaded, ObjectRef, Settings, inspect_surface};
+use toolcrib_crds::{Agent, Surface};
+
+use crate::{
+    args::{Args, COMPLETE, ClusterArgs, Completes, OperatorArgs, SourceArgs},
+    cluster::Session,
+    failure::Failure,
+    print, sources,
+};
+
+/// kubectl's: nothing else fits, so no file names.
+const NO_FILES: u8 = 4;
+const FILES: u8 = 0;
+
+pub fn script(of: Completes) -> Result<ExitCode, Failure> {
+    let shell = match of {
+        Completes::Kubectl => {
+            let text = format!("#!/bin/sh\nexec kubectl-toolcrib {COMPLETE} \"$@\"\n");
+            print::to_stdout(&text).context("cannot write to standard output")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Completes::Bash => Shell::Bash,
+        Completes::Elvish => Shell::Elvish,
+        Completes::Fish => Shell::Fish,
+        Completes::Powershell => Shell::PowerShell,
+        Completes::Zsh => Shell::Zsh,
+    };
+    let mut text = Vec::new();
+    generate(shell, &mut Args::command(), "kubectl-toolcrib", &mut text);
+    let text = String::from_utf8(text).context("the script is no text")?;
+    print::to_stdout(&text).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn complete(words: &[OsString]) -> Result<ExitCode, Failure> {
+    print::to_stdout(&answer(words)).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is printed for a line whose last word is not finished.
+fn answer(words: &[OsString]) -> String {
+    let finished = &words[..words.len().saturating_sub(1)];
+    let line = |words: &[OsString]| {
+        let program = OsString::from("kubectl-toolcrib");
+        std::iter::once(program)
+            .chain(words.iter().cloned())
+            .collect::<Vec<_>>()
+    };
+    let place = Place::of(&line(finished));
+    let mut words = line(words);
+    if words.len() == 1 {
+        words.push(OsString::new());
+    }
+    let last = words.len() - 1;
+    // As kubectl has it: flags are offered to who has begun one.
+    let is_flag = |word: &str| word.starts_with('-');
+    let wants_flag = words[last].to_str().is_some_and(is_flag);
+    let here = std::env::current_dir().ok();
+    let found = candidates(&mut with_names(&place), words, last, here.as_deref());
+    let mut text = String::new();
+    let mut directive = FILES;
+    for candidate in found.unwrap_or_default() {
+        let Some(value) = candidate
+            .get_value()
+            .to_str()
+            .filter(|value| is_word(value) && is_flag(value) == wants_flag)
+        else {
+            continue;
+        };
+        let help = candidate
+            .get_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let help = help.lines().next().unwrap_or_default();
+        directive = NO_FILES;
+        text += &format!("{value}\t{help}\n");
+    }
+    text + &format!(":{directive}\n")
+}
+
+/// Names in files may be anything; a line of the answer is one word.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && !text.contains(|c: char| c.is_control() || c.is_whitespace())
+}
+
+/// The command line with the names that the place has.
+fn with_names(place: &Place) -> clap::Command {
+    let given = |names: fn(&Place) -> BTreeSet<String>| {
+        let place = place.clone();
+        ArgValueCandidates::new(move || {
+            names(&place)
+                .into_iter()
+                .map(CompletionCandidate::new)
+                .collect()
+        })
+    };
+    let mut command = Args::command();
+    for (verb, argument, names) in [
+        ("compile", "agent", agents as fn(&Place) -> BTreeSet<String>),
+        ("explain", "agent", agents),
+        ("explain", "tool", tools),
+        ("inspect", "surface", surfaces),
+        ("plan", "agent", agents),
+        ("run", "agent", agents),
+    ] {
+        let values = given(names);
+        command = command.mut_subcommand(verb, |verb| {
+            verb.mut_arg(argument, |argument| argument.add(values))
+        });
+    }
+    command
+}
+
+/// Where names are looked up: what the line says so far.
+#[derive(Clone, Default)]
+struct Place {
+    source: SourceArgs,
+    /// The agent that `explain` is about.
+    agent: Option<String>,
+}
+
+impl Place {
+    fn of(line: &[OsString]) -> Self {
+        let parsed = Args::command()
+            .ignore_errors(true)
+            .try_get_matches_from(line);
+        let Some((_, verb)) = parsed
+            .ok()
+            .and_then(|mut parsed| parsed.remove_subcommand())
+        else {
+            return Self::default();
+        };
+        Self {
+            source: source(&verb),
+            agent: verb.try_get_one::<String>("agent").ok().flatten().cloned(),
+        }
+    }
+
+    fn loaded(&self) -> Option<Loaded> {
+        let namespace = self.source.cluster.namespace.as_deref();
+        sources::loaded_into(&self.source.paths, namespace, Settings::default()).ok()
+    }
+}
+
+/// Each verb has some of them.
+fn source(verb: &ArgMatches) -> SourceArgs {
+    let text = |name: &str| verb.try_get_one::<String>(name).ok().flatten().cloned();
+    let flag = |name: &str| verb.try_get_one::<bool>(name).ok().flatten() == Some(&true);
+    let paths = verb.try_get_many::<PathBuf>("paths").ok().flatten();
+    let kubeconfig = verb.try_get_one::<PathBuf>("kubeconfig").ok().flatten();
+    SourceArgs {
+        paths: paths.into_iter().flatten().cloned().collect(),
+        cluster: ClusterArgs {
+            namespace: text("namespace"),
+            all_namespaces: flag("all_namespaces"),
+            context: text("context"),
+            kubeconfig: kubeconfig.cloned(),
+            impersonate: text("impersonate"),
+        },
+        // Names are the same, however it is set up.
+        operator: OperatorArgs::default(),
+    }
+}
+
+fn agents(place: &Place) -> BTreeSet<String> {
+    if place.source.paths.is_empty() {
+        return Session::open(&place.source.cluster, &place.source.operator)
+            .map(|session| session.names::<Agent>())
+            .unwrap_or_default();
+    }
+    let loaded = place.loaded();
+    let names = loaded.iter().flat_map(|loaded| loaded.inputs.agents());
+    names.map(|(key, _)| key.name.clone()).collect()
+}
+
+fn surfaces(place: &Place) -> BTreeSet<String> {
+    if place.source.paths.is_empty() {
+        return Session::open(&place.source.cluster, &place.source.operator)
+            .map(|session| session.names::<Surface>())
+            .unwrap_or_default();
+    }
+    let loaded = place.loaded();
+    let names = loaded.iter().flat_map(|loaded| loaded.inputs.surfaces());
+    names.map(|(key, _)| key.name.clone()).collect()
+}
+
+/// Of the agent that stands before, by the names that it knows its surfaces by. From files
+/// only: a cluster would have to be read whole, while somebody waits.
+fn tools(place: &Place) -> BTreeSet<String> {
+    let Some(loaded) = place.loaded().filter(|_| !place.source.paths.is_empty()) else {
+        return BTreeSet::new();
+    };
+    let agents = loaded
+        .inputs
+        .agents()
+        .filter(|(key, _)| place.agent.as_ref().is_none_or(|agent| *agent == *key.name));
+    let mut names = BTreeSet::new();
+    for (key, agent) in agents {
+        for entry in &agent.spec.surfaces {
+            let namespace = entry.namespace.as_deref().unwrap_or(&key.namespace);
+            let surface = ObjectRef::new(namespace, entry.name.as_str());
+            let shown = entry.alias.as_deref().unwrap_or(&entry.name);
+            for tool in inspect_surface(&loaded.inputs, &surface)
+                .into_iter()
+                .flat_map(|view| view.tools)
+            {
+                names.insert(format!("{shown}.{}", tool.name));
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const FILES: &str = "
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: reed, namespace: pond}
+spec:
+  url: https://reed.test
+  descriptor:
+    version: 2
+    tools: [{name: look, inputSchema: {type: object}, http: {method: GET, path: /look}}]
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: otter, namespace: pond}
+spec: {surfaces: [{name: reed, as: den}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: heron, namespace: pond}
+spec: {}
+";
+
+    /// The words that are offered, `:` and the directive last.
+    #[track_caller]
+    fn check(line: &str, expected: &[&str]) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pond.yaml");
+        fs::write(&file, FILES).unwrap();
+        let line = line.replace("FILE", file.to_str().unwrap());
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let answer = answer(&words);
+        let offered: Vec<&str> = answer
+            .lines()
+            .map(|line| line.split('\t').next().unwrap())
+            .collect();
+        assert_eq!(offered, expected, "{line}");
+    }
+
+    #[test]
+    fn words_that_fit() {
+        check("insp", &["inspect", ":4"]);
+        check("surface from", &["from-openapi", ":4"]);
+        check("plan -f x --fail-on-l", &["--fail-on-loss", ":4"]);
+        check("tree -o ", &["table", "json", "yaml", ":4"]);
+    }
+
+    #[test]
+    fn names_of_the_files() {
+        check("explain -f FILE ", &["heron", "otter", ":4"]);
+        check("explain -f FILE o", &["otter", ":4"]);
+        check("explain -f FILE otter ", &["den.look", ":4"]);
+        check("inspect -f FILE ", &["reed", ":4"]);
+        check("run -f FILE --agent h", &["heron", ":4"]);
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_left_to_the_shell() {
+        check("explain -f /no/such/file ", &[":0"]);
+        check("inspect --kubeconfig /no/such/file ", &[":0"]);
+    }
+}

@@ -1,0 +1,120 @@
+//! Agents, what they are granted, and what all of them are by default.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Translation;
+use super::providers::refs;
+use super::wishes::Wish;
+use crate::import::pod::{Allow, Models, ToolPolicy};
+use crate::print::Document;
+
+impl Translation<'_> {
+    pub(super) fn tool_defaults(&self, defaults: &[(String, Allow, usize)]) -> Document {
+        let tools: Vec<Value> = defaults
+            .iter()
+            .map(|(surface, allow, _)| rule(surface, allow))
+            .collect();
+        Document::new(self.object("ToolDefaults", "default", json!({"tools": tools})))
+            .said("tools-defaults: for every agent here that does not exclude them.")
+    }
+
+    pub(super) fn agent(&self, wish: &Wish<'_>) -> Document {
+        let surfaces: Vec<Value> = wish
+            .reach
+            .iter()
+            .map(|name| json!({"name": name}))
+            .collect();
+        let mut spec = json!({});
+        if !surfaces.is_empty() {
+            spec["surfaces"] = surfaces.into();
+        }
+        if !wish.takes_defaults && self.pod.defaults.tools.is_some() {
+            spec["toolDefaults"] = "Exclude".into();
+        }
+        if let Some(models) = &wish.models {
+            spec["models"] = models_of(models);
+        }
+        if let Some(policy) = &wish.policy {
+            spec["policy"] = policy_of(policy);
+        }
+        Document::new(self.object("Agent", &wish.name, spec))
+    }
+
+    pub(super) fn grant(&self, wish: &Wish<'_>) -> Option<Document> {
+        if wish.tools.is_empty() && wish.feeds.is_empty() {
+            return None;
+        }
+        let tools: Vec<Value> = wish
+            .tools
+            .iter()
+            .map(|(surface, allow)| rule(surface, allow))
+            .collect();
+        let mut feeds: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
+        for (surface, feed) in &wish.feeds {
+            let names = feeds.entry(surface).or_default();
+            if !names.contains(&feed) {
+                names.push(feed);
+            }
+        }
+        let feeds: Vec<Value> = feeds
+            .into_iter()
+            .map(|(surface, allow)| json!({"surface": {"name": surface}, "allow": allow}))
+            .collect();
+        let mut spec = json!({"agents": [wish.name]});
+        for (field, rules) in [("tools", tools), ("feeds", feeds)] {
+            if !rules.is_empty() {
+                spec[field] = rules.into();
+            }
+        }
+        Some(Document::new(self.object("ToolGrant", &wish.name, spec)))
+    }
+}
+
+fn rule(surface: &str, allow: &Allow) -> Value {
+    let allow = match allow {
+        Allow::All => json!(["*"]),
+        Allow::Named(names) => json!(names),
+    };
+    json!({"surface": {"name": surface}, "allow": allow})
+}
+
+/// Every slot may be asked for: that is what naming one means there.
+fn models_of(models: &Models) -> Value {
+    let mut allowed: Vec<&String> = Vec::new();
+    for reference in refs(models) {
+        if !allowed.contains(&reference) {
+            allowed.push(reference);
+        }
+    }
+    let mut spec = json!({"allowed": allowed});
+    if let Some(primary) = &models.primary {
+        spec["default"] = primary.as_str().into();
+    }
+    if !models.fallbacks.is_empty() {
+        spec["fallbacks"] = json!(models.fallbacks);
+    }
+    spec
+}
+
+fn policy_of(policy: &ToolPolicy) -> Value {
+    let mut spec = json!({});
+    let milliseconds = |number: u64| match number % 1000 {
+        0 => format!("{}s", number / 1000),
+        _ => format!("{number}ms"),
+    };
+    if let Some(rounds) = policy.max_rounds {
+        spec["maxRounds"] = rounds.into();
+    }
+    if let Some(timeout) = policy.tool_timeout_ms {
+        spec["toolTimeout"] = milliseconds(timeout).into();
+    }
+    if let Some(timeout) = policy.total_timeout_ms {
+        spec["totalTimeout"] = milliseconds(timeout).into();
+    }
+    if let Some(bytes) = policy.max_tool_result_bytes {
+        spec["maxToolResultBytes"] = bytes.into();
+    }
+    spec
+}

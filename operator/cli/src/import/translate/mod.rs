@@ -1,0 +1,231 @@
+//! A pod file into Toolcrib's objects. Pure.
+//!
+//! What becomes what:
+//!
+//! | in the pod file | here |
+//! |---|---|
+//! | a service that agents use (`surfaces`, `tools`, `feeds`) | Surface |
+//! | a service with `x-claw` of an agent | Agent, and one ToolGrant of what it adds |
+//! | `tools-defaults` | ToolDefaults; an agent whose `tools` has no `...` excludes them |
+//! | `cllama-env`, the providers of `models` | ModelProvider |
+//! | a variable in `environment` | a key of a Secret, without its value |
+//! | a service's `image`, `expose` | Deployment, Service |
+//!
+//! In reading order: [`wishes`] (what each agent asks for), [`surfaces`], [`providers`],
+//! [`agents`] (with their grants). Not here: reading files, and whether the objects compile.
+//!
+//! Invariants: no value of a variable leaves but in a Secret that was asked for with its
+//! values; an agent's container gets no key that its mediator holds; nothing is dropped
+//! without a finding.
+
+mod wishes;
+
+mod agents;
+mod providers;
+mod surfaces;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::print::Document;
+
+use super::file::File;
+use super::finding::Findings;
+use super::pod::{PodFile, Service};
+use super::secrets::Secrets;
+use super::variables::Values;
+use super::{Given, workloads};
+pub(super) use wishes::Wish;
+
+pub fn translate(pod: &PodFile, given: &Given, found: &mut Findings) -> Vec<File> {
+    if given.namespace.is_none() && pod.name.is_none() {
+        found.note(
+            0,
+            "the file names no pod: the namespace is default; choose another with --namespace",
+        );
+    }
+    let namespace = namespace(pod, given.namespace.as_deref());
+    let mut translation = Translation {
+        pod,
+        given,
+        found,
+        namespace,
+        names: BTreeMap::new(),
+        descriptors: given.descriptors.clone(),
+        secrets: Secrets::default(),
+    };
+    translation.names();
+    let defaults = translation.default_tools();
+    let wishes = translation.wishes(&defaults);
+    let surfaces = translation.surfaces_in_use(&wishes, &defaults);
+
+    let surface_documents: Vec<Document> = surfaces
+        .iter()
+        .filter_map(|(name, line)| translation.surface(name, *line))
+        .collect();
+    let providers = translation.providers(&wishes);
+    let mut grants = Vec::new();
+    if !defaults.is_empty() {
+        grants.push(translation.tool_defaults(&defaults));
+    }
+    grants.extend(wishes.iter().filter_map(|wish| translation.grant(wish)));
+    let agents: Vec<Document> = wishes.iter().map(|wish| translation.agent(wish)).collect();
+    let services = workloads::services(&mut translation, &surfaces);
+    let pods = workloads::agents(&mut translation, &wishes);
+    let secrets = translation.secrets.documents(
+        &translation.namespace,
+        &given.values,
+        given.secret_values,
+        translation.found,
+    );
+    let namespace = Document::new(json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": translation.namespace},
+    }))
+    .said("Whoever may create pods here may be any of its agents.");
+    let secrets_about = match given.secret_values {
+        super::SecretValues::Placeholders => {
+            "Credentials, without their values: export the variables, then `envsubst < 10-secrets.yaml | kubectl apply -f -`; or make these Secrets in your own way, with the same labels and annotations."
+        }
+        super::SecretValues::Written => "Credentials with their values: do not commit this file.",
+    };
+    [
+        ("00-namespace.yaml", "Imported from a pod file.", vec![namespace]),
+        ("10-secrets.yaml", secrets_about, secrets),
+        (
+            "20-services.yaml",
+            "The services, as Compose ran them.",
+            services,
+        ),
+        (
+            "30-models.yaml",
+            "The model providers; agents never hold their keys.",
+            providers,
+        ),
+        (
+            "40-surfaces.yaml",
+            "What the services offer, and how the mediator reaches them.",
+            surface_documents,
+        ),
+        (
+            "50-agents.yaml",
+            "Identities, and what each may reach at all. That is not yet being allowed to call anything there.",
+            agents,
+        ),
+        (
+            "60-grants.yaml",
+            "Who may call what. Grants only add, and taking one away takes its tools away.",
+            grants,
+        ),
+        (
+            "70-pods.yaml",
+            "The agents' programs. The label makes a pod its agent; neither key nor address is in it.",
+            pods,
+        ),
+    ]
+    .into_iter()
+    .filter(|(_, _, documents)| !documents.is_empty())
+    .map(|(name, about, documents)| File {
+        name,
+        about,
+        documents,
+    })
+    .collect()
+}
+
+/// The one that was asked for, else the pod's name.
+pub fn namespace(pod: &PodFile, asked: Option<&str>) -> String {
+    match (asked, &pod.name) {
+        (Some(namespace), _) => namespace.to_owned(),
+        (None, Some(name)) => dns_label(&name.value),
+        (None, None) => "default".to_owned(),
+    }
+}
+
+pub(super) struct Translation<'a> {
+    pub pod: &'a PodFile,
+    pub given: &'a Given,
+    pub found: &'a mut Findings,
+    pub namespace: String,
+    /// Name in the pod file → name in Kubernetes.
+    names: BTreeMap<String, String>,
+    /// By the name in the pod file.
+    descriptors: BTreeMap<String, Value>,
+    pub secrets: Secrets,
+}
+
+impl<'a> Translation<'a> {
+    fn names(&mut self) {
+        let mut taken: BTreeMap<String, &str> = BTreeMap::new();
+        for service in &self.pod.services {
+            let written = &service.name.value;
+            let name = dns_label(written);
+            if name != *written {
+                self.found.note(
+                    service.name.line,
+                    format!("{written} is called {name}: Kubernetes allows a-z, 0-9 and -"),
+                );
+            }
+            if let Some(other) = taken.insert(name.clone(), written) {
+                self.found.error(
+                    service.name.line,
+                    format!("{written} and {other} would both be called {name}: rename one"),
+                );
+            }
+            self.names.insert(written.clone(), name);
+        }
+    }
+
+    pub fn name(&self, written: &str) -> String {
+        self.names
+            .get(written)
+            .cloned()
+            .unwrap_or_else(|| dns_label(written))
+    }
+
+    pub fn service(&self, name: &str) -> Option<&'a Service> {
+        self.pod
+            .services
+            .iter()
+            .find(|service| self.name(&service.name.value) == name)
+    }
+
+    fn object(&self, kind: &str, name: &str, spec: Value) -> Value {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": spec,
+        })
+    }
+
+    /// Variables that some mediator's credential stands in.
+    pub fn credential_variables(&self) -> BTreeSet<String> {
+        self.descriptors
+            .values()
+            .filter_map(|descriptor| descriptor["auth"]["env"].as_str().map(String::from))
+            .collect()
+    }
+
+    pub fn values(&self) -> &'a Values {
+        &self.given.values
+    }
+}
+
+/// A DNS label made of `written`: what Kubernetes takes as a name.
+pub fn dns_label(written: &str) -> String {
+    let mut name: String = written
+        .to_ascii_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(63)
+        .collect();
+    name = name.trim_matches('-').to_owned();
+    if name.is_empty() {
+        "unnamed".to_owned()
+    } else {
+        name
+    }
+}

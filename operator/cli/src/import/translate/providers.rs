@@ -1,0 +1,105 @@
+//! ModelProviders: of `cllama-env`, of the models that agents name, or as asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+
+use super::Translation;
+use super::wishes::Wish;
+use crate::import::pod::{At, Models};
+use crate::import::providers::KnownProvider;
+use crate::import::variables::Template;
+use crate::print::Document;
+
+impl Translation<'_> {
+    pub(super) fn providers(&mut self, wishes: &[Wish<'_>]) -> Vec<Document> {
+        let mut wanted: BTreeMap<KnownProvider, Option<At<Template>>> = BTreeMap::new();
+        let pod = self.pod;
+        let env = wishes
+            .iter()
+            .filter_map(|wish| wish.service.agent.as_ref())
+            .flat_map(|agent| &agent.wishes.cllama_env)
+            .chain(&pod.defaults.cllama_env);
+        for (variable, value) in env {
+            match KnownProvider::by_variable(variable) {
+                Some(provider) => {
+                    wanted
+                        .entry(provider)
+                        .or_default()
+                        .get_or_insert_with(|| value.clone());
+                }
+                None => self.found.warning(
+                    value.line,
+                    format!("cllama-env: {variable} is not translated: it is no known provider's key; write a ModelProvider by hand if it is one"),
+                ),
+            }
+        }
+        let mut unknown = BTreeSet::new();
+        for wish in wishes {
+            for reference in wish.models.iter().flat_map(refs) {
+                let name = reference.split('/').next().unwrap_or_default();
+                match KnownProvider::by_name(name) {
+                    _ if self.given.existing.providers.contains(name) => {}
+                    Some(provider) => {
+                        wanted.entry(provider).or_default();
+                    }
+                    None if unknown.insert(name.to_owned()) => self.found.error(
+                        wish.line,
+                        format!("the provider {name} of model {reference} is not known: write a ModelProvider of that name and give it with -f"),
+                    ),
+                    None => {}
+                }
+            }
+        }
+        for provider in &self.given.providers {
+            wanted.entry(*provider).or_default();
+        }
+        if wanted.is_empty() && self.given.existing.providers.is_empty() {
+            for provider in KnownProvider::ALL {
+                if self.given.values.contains_key(provider.variable()) {
+                    self.found.note(
+                        0,
+                        format!(
+                            "the model provider is {}, since the .env file has {}",
+                            provider.name(),
+                            provider.variable()
+                        ),
+                    );
+                    wanted.insert(provider, None);
+                }
+            }
+        }
+        if wanted.is_empty() && self.given.existing.providers.is_empty() && !wishes.is_empty() {
+            self.found.note(
+                0,
+                "no model provider is named: give --provider, or cllama-env in the file, or an .env file with its key",
+            );
+        }
+        wanted
+            .into_iter()
+            .filter(|(provider, _)| !self.given.existing.providers.contains(provider.name()))
+            .map(|(provider, value)| {
+                let secret = format!("{}-key", provider.name());
+                self.secrets.credential(
+                    &secret,
+                    provider.host(),
+                    provider.variable(),
+                    value.as_ref(),
+                );
+                let spec = json!({
+                    "endpoints": provider.endpoints(),
+                    "apiKeys": [{"secretKeyRef": {"name": secret, "key": provider.variable()}}],
+                });
+                Document::new(self.object("ModelProvider", provider.name(), spec))
+            })
+            .collect()
+    }
+}
+
+pub(super) fn refs(models: &Models) -> impl Iterator<Item = &String> {
+    models
+        .primary
+        .iter()
+        .chain(&models.fallbacks)
+        .chain(&models.others)
+}

@@ -1,0 +1,148 @@
+//! Services that agents use, as Surfaces: where they are, what their descriptors say, and the
+//! credential that the descriptor asks for.
+
+use serde_json::{Value, json};
+
+use super::Translation;
+use super::wishes::Wish;
+use crate::import::pod::{Allow, Service};
+use crate::print::Document;
+
+impl Translation<'_> {
+    /// Every service that somebody may reach or that describes itself; with the line that
+    /// says so.
+    pub(super) fn surfaces_in_use(
+        &self,
+        wishes: &[Wish<'_>],
+        defaults: &[(String, Allow, usize)],
+    ) -> Vec<(String, usize)> {
+        let mut used: Vec<(String, usize)> = Vec::new();
+        let asked = wishes
+            .iter()
+            .flat_map(|wish| {
+                wish.reach
+                    .iter()
+                    .map(|surface| (surface.clone(), wish.line))
+            })
+            .chain(
+                defaults
+                    .iter()
+                    .map(|(surface, _, line)| (surface.clone(), *line)),
+            );
+        let described = self
+            .descriptors
+            .keys()
+            .map(|service| (self.name(service), 0));
+        for (surface, line) in asked.chain(described) {
+            if !used.iter().any(|(known, _)| *known == surface) {
+                used.push((surface, line));
+            }
+        }
+        // The service's own line is the better one, and its order in the file.
+        let mut ordered: Vec<(String, usize)> = Vec::new();
+        for service in &self.pod.services {
+            let name = self.name(&service.name.value);
+            if used.iter().any(|(known, _)| *known == name) {
+                ordered.push((name, service.name.line));
+            }
+        }
+        for (name, line) in used {
+            if !ordered.iter().any(|(known, _)| *known == name) {
+                ordered.push((name, line));
+            }
+        }
+        ordered
+    }
+
+    pub(super) fn surface(&mut self, name: &str, line: usize) -> Option<Document> {
+        if self.given.existing.surfaces.contains(name) {
+            return None;
+        }
+        let service = self.service(name);
+        let existing = self.given.existing.services.get(name);
+        let port = match (service.and_then(|service| service.ports.first()), existing) {
+            (_, Some(port)) => *port,
+            (Some(port), None) => Some(port.value),
+            (None, None) => None,
+        };
+        if service.is_none() && existing.is_none() {
+            self.found.error(
+                line,
+                format!("{name} is none of the file's services: give its Service with -f, so that its port is known"),
+            );
+            return None;
+        }
+        let Some(port) = port else {
+            self.found.error(
+                line,
+                format!("no port of {name} is known: write expose: [\"PORT\"] on the service"),
+            );
+            return None;
+        };
+        let mut spec = json!({"service": {"name": name, "port": port}});
+        let written = service.map_or(name, |service| service.name.value.as_str());
+        let descriptor = self.descriptors.get(written).cloned();
+        let mut document_comments = Vec::new();
+        if let Some(auth) = descriptor
+            .as_ref()
+            .and_then(|descriptor| descriptor.get("auth"))
+        {
+            spec["auth"] = self.auth(name, auth, service);
+            document_comments.push(format!(
+                "Every agent calls {name} with this one credential; agents get one of their own in spec.auth.perAgent."
+            ));
+        }
+        match descriptor {
+            Some(descriptor) => {
+                let wants_mcp = service.is_some_and(|service| service.mcp_stdio.is_some())
+                    && descriptor.get("mcp").is_none();
+                if wants_mcp {
+                    spec["mcp"] = json!({"path": "/mcp"});
+                }
+                spec["descriptor"] = descriptor;
+            }
+            None => self.found.error(
+                line,
+                format!("{name} has no descriptor here (claw up takes it from the image): write it to a file and give --describe {written}=FILE"),
+            ),
+        }
+        let mut document = Document::new(self.object("Surface", name, spec));
+        document.comments = document_comments;
+        Some(document)
+    }
+
+    /// `spec.auth` by what the descriptor says, and the Secret that it names.
+    fn auth(&mut self, name: &str, auth: &Value, service: Option<&Service>) -> Value {
+        let kind = auth["type"].as_str().unwrap_or("bearer");
+        let keys: Vec<String> = match kind {
+            "basic" => vec!["username".to_owned(), "password".to_owned()],
+            _ => vec![auth["env"].as_str().unwrap_or("token").to_owned()],
+        };
+        let secret = format!("{name}-credential");
+        let host = format!("{name}.{}.svc", self.namespace);
+        for key in &keys {
+            let from = service.and_then(|service| {
+                service
+                    .environment
+                    .iter()
+                    .find(|(variable, _)| variable == key)
+                    .map(|(_, value)| value)
+            });
+            self.secrets.credential(&secret, &host, key, from);
+        }
+        match kind {
+            "basic" => json!({"type": "Basic", "secretKeyRef": {"name": secret}}),
+            "header" => {
+                let mut spec =
+                    json!({"type": "Header", "secretKeyRef": {"name": secret, "key": keys[0]}});
+                if let Some(header) = auth["header"].as_str() {
+                    spec["headerName"] = header.into();
+                }
+                spec
+            }
+            "bearer" => json!({"type": "Bearer", "secretKeyRef": {"name": secret, "key": keys[0]}}),
+            // compile says what is wrong with it.
+            _ => json!({"secretKeyRef": {"name": secret, "key": keys[0]}}),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What each agent asks for: its own lists and the pod's defaults, `...` spliced in, and the
+//! surfaces that its tools and feeds imply.
+
+use serde_json::{Value, json};
+
+use super::{Translation, dns_label};
+use crate::import::finding::Findings;
+use crate::import::pod::{
+    Allow, At, Entry, FeedWish, Models, Reach, Service, ToolPolicy, ToolWish, spread,
+};
+
+/// What one agent asks for, defaults applied, names as Kubernetes has them.
+pub(in crate::import) struct Wish<'a> {
+    pub name: String,
+    pub service: &'a Service,
+    pub line: usize,
+    pub contract: Option<&'a At<String>>,
+    pub skills: Vec<At<String>>,
+    pub replicas: u16,
+    pub(super) reach: Vec<String>,
+    /// What it is granted besides the defaults, by surface in the order of first mention.
+    pub(super) tools: Vec<(String, Allow)>,
+    pub(super) feeds: Vec<(String, String)>,
+    pub(super) takes_defaults: bool,
+    pub(super) models: Option<Models>,
+    pub(super) policy: Option<ToolPolicy>,
+}
+
+impl<'a> Translation<'a> {
+    pub(super) fn default_tools(&mut self) -> Vec<(String, Allow, usize)> {
+        let wanted = spread(None, self.pod.defaults.tools.as_ref());
+        let line = |surface: &str| {
+            wanted
+                .iter()
+                .find(|wish| self.name(&wish.value.service) == surface)
+                .map_or(0, |wish| wish.line)
+        };
+        union(
+            wanted
+                .iter()
+                .map(|wish| (self.name(&wish.value.service), wish.value.allow.clone())),
+        )
+        .into_iter()
+        .map(|(surface, allow)| {
+            let line = line(&surface);
+            (surface, allow, line)
+        })
+        .collect()
+    }
+
+    pub(super) fn wishes(&mut self, defaults: &[(String, Allow, usize)]) -> Vec<Wish<'a>> {
+        let pod = self.pod;
+        pod.services
+            .iter()
+            .filter(|service| service.agent.is_some())
+            .filter_map(|service| self.wish(service, defaults))
+            .collect()
+    }
+
+    fn wish(
+        &mut self,
+        service: &'a Service,
+        defaults: &[(String, Allow, usize)],
+    ) -> Option<Wish<'a>> {
+        let agent = service.agent.as_ref()?;
+        let shared = &self.pod.defaults;
+        let own = &agent.wishes;
+        let name = self.name(&service.name.value);
+        let is_default = |entry: &Entry<At<ToolWish>>| matches!(entry, Entry::Defaults);
+        let takes_defaults = own
+            .tools
+            .as_ref()
+            .is_none_or(|entries| entries.iter().any(is_default));
+        let added = spread(own.tools.as_ref(), None);
+
+        let mut reach: Vec<String> = Vec::new();
+        for surface in spread(own.surfaces.as_ref(), shared.surfaces.as_ref()) {
+            match surface.value {
+                Reach::Service(service) => {
+                    let surface = self.name(&service);
+                    if !reach.contains(&surface) {
+                        reach.push(surface);
+                    }
+                }
+                Reach::Other(address) => self.found.warning(
+                    surface.line,
+                    format!("{address} is not translated: only services are surfaces here"),
+                ),
+            }
+        }
+        let mut imply = |surface: &str, line: usize, found: &mut Findings| {
+            if !reach.iter().any(|known| known == surface) {
+                found.note(
+                    line,
+                    format!(
+                        "{name} gets the surface {surface}, since its tools or feeds are there"
+                    ),
+                );
+                reach.push(surface.to_owned());
+            }
+        };
+        if takes_defaults {
+            for (surface, _, line) in defaults {
+                imply(surface, *line, self.found);
+            }
+        }
+        let names: Vec<(String, usize)> = added
+            .iter()
+            .map(|wish| (self.name(&wish.value.service), wish.line))
+            .collect();
+        for (surface, line) in &names {
+            imply(surface, *line, self.found);
+        }
+        let mut feeds = Vec::new();
+        for feed in spread(own.feeds.as_ref(), shared.feeds.as_ref()) {
+            if let Some((surface, feed_name)) = self.feed(&feed) {
+                if !reach.contains(&surface) {
+                    self.found.note(
+                        feed.line,
+                        format!(
+                            "{name} gets the surface {surface}, since its tools or feeds are there"
+                        ),
+                    );
+                    reach.push(surface.clone());
+                }
+                feeds.push((surface, feed_name));
+            }
+        }
+
+        let has_tools = !added.is_empty() || (takes_defaults && !defaults.is_empty());
+        let cllama = own.cllama.as_ref().or(shared.cllama.as_ref());
+        match cllama {
+            None if has_tools => self.found.note(
+                agent.line,
+                format!("{name} has tools and no cllama, which claw up refuses: here each agent has a mediator"),
+            ),
+            None => {}
+            Some(kinds) => {
+                for kind in kinds.value.iter().filter(|kind| *kind != "passthrough") {
+                    self.found.warning(
+                        kinds.line,
+                        format!("cllama: {kind} is not translated: the mediator is what passthrough is"),
+                    );
+                }
+            }
+        }
+        Some(Wish {
+            tools: union(
+                names
+                    .into_iter()
+                    .zip(&added)
+                    .map(|((surface, _), wish)| (surface, wish.value.allow.clone())),
+            ),
+            skills: spread(own.skills.as_ref(), shared.skills.as_ref()),
+            replicas: agent.replicas.as_ref().map_or(1, |count| count.value),
+            contract: agent.contract.as_ref(),
+            models: own
+                .models
+                .as_ref()
+                .or(shared.models.as_ref())
+                .map(|at| at.value.clone()),
+            policy: own.policy.clone().or_else(|| shared.policy.clone()),
+            line: agent.line,
+            name,
+            service,
+            reach,
+            feeds,
+            takes_defaults,
+        })
+    }
+
+    /// The surface and name of a feed; one that only the pod file describes is added to its
+    /// service's descriptor.
+    fn feed(&mut self, wish: &At<FeedWish>) -> Option<(String, String)> {
+        match &wish.value {
+            FeedWish::Named(name) => {
+                let has = |descriptor: &Value| {
+                    feeds_of(descriptor).any(|feed| feed["name"] == name.as_str())
+                };
+                let from: Vec<&String> = self
+                    .descriptors
+                    .iter()
+                    .filter(|(_, descriptor)| has(descriptor))
+                    .map(|(service, _)| service)
+                    .collect();
+                match from.as_slice() {
+                    [service] => Some((self.name(service), name.clone())),
+                    [] => {
+                        self.found.error(
+                            wish.line,
+                            format!("no descriptor has the feed {name}: give the service's with --describe"),
+                        );
+                        None
+                    }
+                    [_, _, ..] => {
+                        self.found.error(
+                            wish.line,
+                            format!("several services have the feed {name}: write source: SERVICE with it"),
+                        );
+                        None
+                    }
+                }
+            }
+            FeedWish::Of {
+                service,
+                name,
+                path,
+                ttl,
+            } => {
+                let surface = self.name(service);
+                let descriptor = self.descriptors.get_mut(service);
+                let known = descriptor.as_ref().and_then(|descriptor| {
+                    feeds_of(descriptor)
+                        .find(|feed| {
+                            name.as_ref()
+                                .is_some_and(|name| feed["name"] == name.as_str())
+                                || path
+                                    .as_ref()
+                                    .is_some_and(|path| feed["path"] == path.as_str())
+                        })
+                        .and_then(|feed| feed["name"].as_str().map(String::from))
+                });
+                if let Some(known) = known {
+                    return Some((surface, known));
+                }
+                let (Some(Value::Object(descriptor)), Some(path)) = (descriptor, path) else {
+                    self.found.error(
+                        wish.line,
+                        format!("the feed of {service} is not in its descriptor, or has no path: give the descriptor with --describe {service}=FILE"),
+                    );
+                    return None;
+                };
+                let name = name
+                    .clone()
+                    .unwrap_or_else(|| dns_label(path.rsplit('/').next().unwrap_or(path)));
+                let feed = json!({"name": name, "path": path, "ttl": ttl.unwrap_or(60)});
+                if let Some(feeds) = descriptor
+                    .entry("feeds")
+                    .or_insert_with(|| json!([]))
+                    .as_array_mut()
+                {
+                    feeds.push(feed);
+                }
+                self.found.note(
+                    wish.line,
+                    format!("the feed {name} is added to the descriptor of {service}"),
+                );
+                Some((surface, name))
+            }
+        }
+    }
+}
+
+/// `all` wins, else names are united; nothing named is nothing.
+fn union(wishes: impl IntoIterator<Item = (String, Allow)>) -> Vec<(String, Allow)> {
+    let mut united: Vec<(String, Allow)> = Vec::new();
+    for (surface, allow) in wishes {
+        match united.iter_mut().find(|(known, _)| *known == surface) {
+            None => united.push((surface, allow)),
+            Some((_, known)) => match (&mut *known, allow) {
+                (Allow::All, _) => {}
+                (known, Allow::All) => *known = Allow::All,
+                (Allow::Named(known), Allow::Named(more)) => {
+                    for name in more {
+                        if !known.contains(&name) {
+                            known.push(name);
+                        }
+                    }
+                }
+            },
+        }
+    }
+    united.retain(|(_, allow)| *allow != Allow::Named(Vec::new()));
+    united
+}
+
+fn feeds_of(descriptor: &Value) -> impl Iterator<Item = &Value> {
+    descriptor["feeds"].as_array().into_iter().flatten()
+}

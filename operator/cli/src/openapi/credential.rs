@@ -1,0 +1,314 @@
+//! How the service is authenticated to: the security scheme that most of the tools take, and
+//! the Secret that holds its values.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use toolcrib_compile::names;
+
+use super::document::{Document, Operation, Version};
+use super::surface::{Address, Wanted};
+use super::{Remarks, schema::cleaned};
+
+/// The bounds of `spec.auth`.
+const MAX_SCOPES: usize = 32;
+const MAX_SCOPE_LENGTH: usize = 256;
+
+/// What a Surface's `auth` and its Secret hold.
+#[derive(Debug)]
+pub struct Credential {
+    /// The name of its scheme.
+    scheme: String,
+    auth: Value,
+    keys: Vec<&'static str>,
+    /// Beside the service's own.
+    token_host: Option<String>,
+    /// What a reviewer must look at, if this is the credential that is taken.
+    look: Option<String>,
+}
+
+/// One scheme, in the requirements of the operations that are tools.
+#[derive(Default)]
+struct Use {
+    count: usize,
+    scopes: BTreeSet<String>,
+}
+
+/// The scheme that most of the tools take.
+pub fn credential(
+    document: &Document,
+    made: &[&Operation<'_>],
+    wanted: &Wanted,
+    address: &Address,
+    remarks: &mut Remarks,
+) -> Option<Credential> {
+    let schemes = match document.version {
+        Version::Swagger2 => document.root.get("securityDefinitions"),
+        Version::OpenApi30 | Version::OpenApi31 => {
+            document.root.pointer("/components/securitySchemes")
+        }
+    };
+    let (uses, without) = uses(document, made);
+    let mut found: Option<(usize, Credential)> = None;
+    for (name, used) in &uses {
+        let scheme = schemes
+            .and_then(|schemes| schemes.get(name))
+            .and_then(|scheme| document.followed(scheme));
+        let Some(scheme) = scheme else {
+            remarks.look("", format!("the security scheme {name} is not declared"));
+            continue;
+        };
+        match of_scheme(scheme, name, &used.scopes, &base(wanted, address)) {
+            Ok(credential) => {
+                if found.as_ref().is_none_or(|(most, _)| used.count > *most) {
+                    found = Some((used.count, credential));
+                }
+            }
+            Err(kind) => remarks.left_out(
+                "",
+                format!("the security scheme {name} ({kind}): it cannot be sent"),
+            ),
+        }
+    }
+    let (count, credential) = found?;
+    let name = &credential.scheme;
+    if without > 0 {
+        remarks.look(
+            "",
+            format!("tools that need no credential: {without}; they are sent that of {name} all the same"),
+        );
+    }
+    let others = made.len() - without - count;
+    if others > 0 {
+        remarks.look(
+            "",
+            format!("tools that need another credential than {name}: {others}; make a surface of their own of them with --include"),
+        );
+    }
+    Some(credential)
+}
+
+/// How often each scheme is enough by itself, and how many operations need none.
+fn uses(document: &Document, made: &[&Operation<'_>]) -> (BTreeMap<String, Use>, usize) {
+    let shared = document.root.get("security");
+    let mut uses: BTreeMap<String, Use> = BTreeMap::new();
+    let mut without = 0;
+    for operation in made {
+        let security = operation.value.get("security").or(shared);
+        let alternatives = security.and_then(Value::as_array);
+        let alternatives: Vec<&serde_json::Map<String, Value>> = alternatives
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object)
+            .collect();
+        if alternatives.is_empty() {
+            without += 1;
+        }
+        // A requirement of two schemes at once is none that one credential meets.
+        for alternative in alternatives.into_iter().filter(|all| all.len() == 1) {
+            for (name, scopes) in alternative {
+                let used = uses.entry(name.clone()).or_default();
+                used.count += 1;
+                let scopes = scopes.as_array().into_iter().flatten();
+                used.scopes
+                    .extend(scopes.filter_map(Value::as_str).map(str::to_owned));
+            }
+        }
+    }
+    (uses, without)
+}
+
+/// `Err`: a kind that cannot be sent.
+fn of_scheme(
+    scheme: &Value,
+    name: &str,
+    scopes: &BTreeSet<String>,
+    base: &str,
+) -> Result<Credential, String> {
+    let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
+    let plain = |auth: Value, keys: Vec<&'static str>| Credential {
+        scheme: name.to_owned(),
+        auth,
+        keys,
+        token_host: None,
+        look: None,
+    };
+    match (text("type"), text("scheme").to_ascii_lowercase().as_str()) {
+        ("http", "bearer") => Ok(bearer(name, None)),
+        ("http", "basic") | ("basic", _) => Ok(plain(
+            json!({"type": "Basic"}),
+            vec!["username", "password"],
+        )),
+        ("apiKey", _) if text("in") == "header" => {
+            let header = text("name");
+            if header.eq_ignore_ascii_case("authorization") {
+                return Ok(bearer(
+                    name,
+                    Some(format!(
+                        "the scheme {name} puts a key into Authorization: it is sent as `Bearer KEY`; check that the service takes that"
+                    )),
+                ));
+            }
+            Ok(plain(
+                json!({"type": "Header", "headerName": header}),
+                vec!["token"],
+            ))
+        }
+        ("oauth2", _) => Ok(oauth(scheme, name, scopes, base)),
+        ("openIdConnect", _) => Ok(bearer(
+            name,
+            Some(format!(
+                "the scheme {name} is OpenID Connect, whose token endpoint is not in the document: make it spec.auth type OAuth with its tokenUrl, or put a token that lasts into the Secret"
+            )),
+        )),
+        (kind, scheme) => Err(format!("{kind} {scheme}{}", text("in"))),
+    }
+}
+
+fn bearer(name: &str, look: Option<String>) -> Credential {
+    Credential {
+        scheme: name.to_owned(),
+        auth: json!({"type": "Bearer"}),
+        keys: vec!["token"],
+        token_host: None,
+        look,
+    }
+}
+
+/// Client credentials, where the scheme has that flow. Every other one needs a person.
+fn oauth(scheme: &Value, name: &str, scopes: &BTreeSet<String>, base: &str) -> Credential {
+    let flow = match scheme.get("flow").and_then(Value::as_str) {
+        // Swagger 2.0 has one flow per scheme.
+        Some("application") => Some(scheme),
+        Some(_) => None,
+        None => scheme.pointer("/flows/clientCredentials"),
+    };
+    let Some(flow) = flow else {
+        return bearer(
+            name,
+            Some(format!(
+                "the scheme {name} is OAuth without client credentials, so a person logs in: put a token that lasts into the Secret"
+            )),
+        );
+    };
+    let declared = flow.get("tokenUrl").and_then(Value::as_str);
+    let Some(url) = declared.and_then(|declared| token_url(declared, base)) else {
+        return bearer(
+            name,
+            Some(format!(
+                "the scheme {name} names no token endpoint that can be asked: make it spec.auth type OAuth with its tokenUrl, or put a token that lasts into the Secret"
+            )),
+        );
+    };
+    let mut look = Vec::new();
+    if url.scheme() == "http" {
+        look.push(format!("client_secret goes to {url} in plain text"));
+    }
+    let mut auth = json!({"type": "OAuth", "tokenUrl": url.as_str()});
+    let fit = scopes.len() <= MAX_SCOPES
+        && scopes
+            .iter()
+            .all(|scope| (1..=MAX_SCOPE_LENGTH).contains(&scope.chars().count()));
+    if !fit {
+        look.push(format!(
+            "the scopes of {name} are more or longer than spec.auth.scopes takes ({MAX_SCOPES} of {MAX_SCOPE_LENGTH} characters): none is asked for"
+        ));
+    } else if !scopes.is_empty() {
+        auth["scopes"] = json!(scopes);
+    }
+    Credential {
+        scheme: name.to_owned(),
+        auth,
+        keys: vec!["client_id", "client_secret"],
+        token_host: url.host_str().map(str::to_owned),
+        look: (!look.is_empty()).then(|| look.join("; ")),
+    }
+}
+
+/// Relative ones are the service's own.
+fn token_url(declared: &str, base: &str) -> Option<url::Url> {
+    let url = url::Url::parse(base).ok()?.join(declared).ok()?;
+    let is_whole = matches!(url.scheme(), "http" | "https")
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.as_str().len() <= 2048;
+    is_whole.then_some(url)
+}
+
+fn base(wanted: &Wanted, address: &Address) -> String {
+    match address {
+        Address::Service { name, port } => format!("http://{name}.{}.svc:{port}", wanted.namespace),
+        Address::Url(url) => url.to_string(),
+    }
+}
+
+impl Credential {
+    /// What a reviewer must look at.
+    pub fn look(&self) -> Option<&str> {
+        self.look.as_deref()
+    }
+
+    /// The Surface's `spec.auth`.
+    pub fn auth(&self, wanted: &Wanted) -> Value {
+        let mut auth = self.auth.clone();
+        auth["secretKeyRef"] = match self.keys.as_slice() {
+            [key] => json!({"name": secret_name(wanted), "key": key}),
+            _ => json!({"name": secret_name(wanted)}),
+        };
+        auth
+    }
+
+    /// The same service with a token that somebody makes: its token endpoint was refused.
+    pub fn without_endpoint(self, why: &str, remarks: &mut Remarks) -> Self {
+        let why = cleaned(why, "", remarks);
+        remarks.look(
+            "",
+            format!(
+                "the token endpoint of {} is none that can be asked ({why}): put a token that lasts into the Secret",
+                self.scheme
+            ),
+        );
+        bearer(&self.scheme, None)
+    }
+
+    /// The Secret, with variables in place of its values.
+    pub fn secret(&self, wanted: &Wanted, address: &Address) -> Value {
+        let service = match address {
+            Address::Service { name, .. } => format!("{name}.{}.svc", wanted.namespace),
+            Address::Url(url) => url.host_str().unwrap_or_default().to_owned(),
+        };
+        let mut hosts = vec![service];
+        hosts.extend(
+            self.token_host
+                .iter()
+                .filter(|host| **host != hosts[0])
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
+        let data: BTreeMap<&str, String> = self
+            .keys
+            .iter()
+            .map(|key| {
+                let variable = format!("{}_{key}", wanted.name)
+                    .to_ascii_uppercase()
+                    .replace('-', "_");
+                (*key, format!("${{{variable}}}"))
+            })
+            .collect();
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": secret_name(wanted),
+                "namespace": wanted.namespace,
+                "labels": {names::CREDENTIAL_LABEL: names::TRUE},
+                "annotations": {names::HOSTS_ANNOTATION: hosts.join(", ")},
+            },
+            "stringData": data,
+        })
+    }
+}
+
+fn secret_name(wanted: &Wanted) -> String {
+    format!("{}-credential", wanted.name)
+}
