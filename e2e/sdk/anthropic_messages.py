@@ -9,7 +9,7 @@ import os
 
 import anthropic
 
-from cases import CLOCK_ARGUMENTS, ODD_TEXT, is_market, is_wrong_order, raised, run
+from cases import CLOCK_ARGUMENTS, LIVE, ODD_TEXT, is_market, is_wrong_order, raised, run
 
 CLOCK = {
     "name": "local_clock",
@@ -111,13 +111,34 @@ def managed_prefix_own_suffix():
     managed_then_own("prefix")
 
 
+def words_before_a_hidden_call():
+    """They are the beginning of what is streamed, or not said; the next turn goes on either way."""
+    text, first = stream("aloud", tools=[CLOCK])
+    assert text == ("Let me look." if LIVE else "") + "And the time.", first
+    *said, call = first.content
+    assert [block.type for block in said] == ["text"] * (2 if LIVE else 1), first
+    assert call.name == "local_clock" and first.stop_reason == "tool_use", first
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "half past nine"}
+    messages = [
+        {"role": "user", "content": "aloud"},
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": [result]},
+    ]
+    last = stream("aloud", messages=messages, tools=[CLOCK])[0]
+    market, clock = last.split("\n")
+    assert is_market(market) and clock == "half past nine", last
+
+
 def wrong_order():
     is_wrong_order(text_of(ask("wrong order", tools=[CLOCK])))
 
 
 def thinking_survives():
-    for message in [ask("think"), stream("think")[1]]:
-        thinking, text = message.content
+    for ask_for in [ask, lambda prompt: stream(prompt)[1]]:
+        message = ask_for("think")
+        *hidden, thinking, text = message.content
+        heard = [block.thinking for block in hidden]
+        assert heard == (["Which market?"] if LIVE and ask_for is not ask else []), message
         assert (thinking.type, thinking.thinking) == ("thinking", "Deep and green."), message
         assert thinking.signature and is_market(text.text), message
 
@@ -201,6 +222,7 @@ CASES = [
     own_calls_streamed,
     managed_then_own,
     managed_prefix_own_suffix,
+    words_before_a_hidden_call,
     wrong_order,
     thinking_survives,
     text_survives,
@@ -215,5 +237,17 @@ CASES = [
     a_limit_passes_and_cools_the_key_down,
 ]
 
+STREAMED = [
+    managed_call_streamed,
+    managed_call_as_raw_events,
+    own_calls_streamed,
+    words_before_a_hidden_call,
+    thinking_survives,
+    text_survives,
+    stop_reason_survives,
+    an_error_in_a_stream_is_an_error,
+]
+
 if __name__ == "__main__":
-    run(CASES, f"anthropic {anthropic.__version__} at {os.environ['ANTHROPIC_BASE_URL']}")
+    where = os.environ["ANTHROPIC_BASE_URL"]
+    run(CASES, f"anthropic {anthropic.__version__} at {where}", STREAMED)

@@ -10,7 +10,7 @@ import os
 
 import openai
 
-from cases import CLOCK_ARGUMENTS, ODD_TEXT, is_market, is_wrong_order, raised, run
+from cases import CLOCK_ARGUMENTS, LIVE, ODD_TEXT, is_market, is_wrong_order, raised, run
 
 CLOCK = {
     "type": "function",
@@ -138,6 +138,24 @@ def managed_prefix_own_suffix():
     managed_then_own("prefix")
 
 
+def words_before_a_hidden_call():
+    """They are the beginning of what is streamed, or not said; the next turn goes on either way."""
+    got = collect(ask("aloud", tools=[CLOCK], stream=True))
+    assert got["text"] == ("Let me look.\n\n" if LIVE else "") + "And the time.", got
+    (call,) = got["calls"].values()
+    assert call["name"] == "local_clock" and got["finish"] == "tool_calls", got
+    function = {"name": call["name"], "arguments": call["arguments"]}
+    stored = {"id": call["id"], "type": "function", "function": function}
+    messages = [
+        {"role": "user", "content": "aloud"},
+        {"role": "assistant", "content": got["text"], "tool_calls": [stored]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "half past nine"},
+    ]
+    last = collect(ask("aloud", messages=messages, tools=[CLOCK], stream=True))
+    market, clock = last["text"].split("\n")
+    assert is_market(market) and clock == "half past nine", last
+
+
 def wrong_order():
     choice = ask("wrong order", tools=[CLOCK]).choices[0]
     assert choice.message.tool_calls is None, choice
@@ -221,6 +239,7 @@ CASES = [
     own_calls_streamed,
     managed_then_own,
     managed_prefix_own_suffix,
+    words_before_a_hidden_call,
     wrong_order,
     text_survives,
     finish_reason_survives,
@@ -233,6 +252,16 @@ CASES = [
     a_limit_passes_and_cools_the_key_down,
 ]
 
+STREAMED = [
+    managed_call_streamed,
+    managed_call_streamed_without_usage,
+    managed_call_async,
+    own_calls_streamed,
+    words_before_a_hidden_call,
+    text_survives,
+    finish_reason_survives,
+    an_error_in_a_stream_is_an_error,
+]
 
 if __name__ == "__main__":
-    run(CASES, f"openai {openai.__version__} at {os.environ['OPENAI_BASE_URL']}")
+    run(CASES, f"openai {openai.__version__} at {os.environ['OPENAI_BASE_URL']}", STREAMED)

@@ -10,7 +10,7 @@ import os
 
 import openai
 
-from cases import CLOCK_ARGUMENTS, ODD_TEXT, is_market, is_wrong_order, raised, run
+from cases import CLOCK_ARGUMENTS, LIVE, ODD_TEXT, is_market, is_wrong_order, raised, run
 
 CLOCK = {
     "type": "function",
@@ -105,13 +105,30 @@ def managed_prefix_own_suffix():
     managed_then_own("prefix")
 
 
+def words_before_a_hidden_call():
+    """They are the beginning of what is streamed, or not said; the next turn goes on either way."""
+    text, first = stream("aloud", tools=[CLOCK])
+    assert text == ("Let me look." if LIVE else "") + "And the time.", first
+    *messages, call = first.output
+    assert [item.type for item in messages] == ["message"] * (2 if LIVE else 1), first
+    assert call.name == "local_clock", first
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "half past nine"}
+    history = [{"role": "user", "content": "aloud"}, *first.output, output]
+    last = stream(history, tools=[CLOCK])[0]
+    market, clock = last.split("\n")
+    assert is_market(market) and clock == "half past nine", last
+
+
 def wrong_order():
     is_wrong_order(ask("wrong order", tools=[CLOCK]).output_text)
 
 
 def reasoning_survives():
-    for response in [ask("think"), stream("think")[1]]:
-        reasoning, message = response.output
+    for ask_for in [ask, lambda prompt: stream(prompt)[1]]:
+        response = ask_for("think")
+        *hidden, reasoning, message = response.output
+        heard = [item.summary[0].text for item in hidden]
+        assert heard == (["Which market?"] if LIVE and ask_for is not ask else []), response
         assert reasoning.summary[0].text == "Deep and green.", response
         assert message.type == "message" and is_market(response.output_text), response
 
@@ -150,9 +167,13 @@ def a_model_that_does_not_answer_is_a_502():
 
 
 def an_error_in_a_stream_is_an_error():
-    """Before the stream began; later it is an event, as the provider sends it."""
-    for prompt in ["reset", "hangs up later"]:
-        raised(openai.APIError, lambda: stream(prompt))
+    """Before the stream began; later it is an event, as the provider sends it, and what the
+    SDK says to that is that there is no response."""
+    for prompt, later in [("reset", False), ("hangs up later", LIVE)]:
+        raised(RuntimeError if later else openai.APIError, lambda: stream(prompt))
+    if LIVE:
+        events = list(ask("hangs up later", stream=True))
+        assert (events[-1].type, events[-1].code) == ("error", "upstream_unreachable"), events
 
 
 def refused_requests():
@@ -188,6 +209,7 @@ CASES = [
     own_calls_streamed,
     managed_then_own,
     managed_prefix_own_suffix,
+    words_before_a_hidden_call,
     wrong_order,
     reasoning_survives,
     text_survives,
@@ -200,5 +222,16 @@ CASES = [
     a_limit_passes_and_cools_the_key_down,
 ]
 
+STREAMED = [
+    managed_call_streamed,
+    managed_call_as_raw_events,
+    own_calls_streamed,
+    words_before_a_hidden_call,
+    reasoning_survives,
+    text_survives,
+    incomplete_survives,
+    an_error_in_a_stream_is_an_error,
+]
+
 if __name__ == "__main__":
-    run(CASES, f"openai {openai.__version__} at {os.environ['OPENAI_BASE_URL']}")
+    run(CASES, f"openai {openai.__version__} at {os.environ['OPENAI_BASE_URL']}", STREAMED)

@@ -36,7 +36,13 @@ async function raised(kind, ask) {
   assert.fail(`no ${kind.name}`);
 }
 
-async function run(cases, what) {
+// What streams reach the agent: what the model writes while it writes it, hidden rounds
+// included, or the last reply once it is whole.
+const LIVE = process.env.STREAMING === "Live";
+
+/** All cases, or with Live streaming those that it makes a difference to. */
+async function run(all, what, streamed) {
+  const cases = LIVE ? streamed : all;
   const failed = [];
   for (const test of cases) {
     try {
@@ -54,4 +60,4 @@ async function run(cases, what) {
   }
 }
 
-module.exports = { CLOCK_INTEGER, ODD_TEXT, assertMarket, assertWrongOrder, raised, run };
+module.exports = { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, raised, run };

@@ -8,7 +8,7 @@
 const assert = require("node:assert/strict");
 const OpenAI = require("openai").default;
 
-const { CLOCK_INTEGER, ODD_TEXT, assertMarket, assertWrongOrder, raised, run } = require("./cases");
+const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, raised, run } = require("./cases");
 
 const CLOCK = {
   type: "function",
@@ -110,6 +110,19 @@ async function managedPrefixOwnSuffixInTheSdksLoop() {
   await toolRunner("prefix");
 }
 
+/** They are the beginning of what is streamed, or not said; the next turn goes on either way. */
+async function wordsBeforeAHiddenCall() {
+  const [{ message }] = (await stream("aloud", { tools: [CLOCK] })).choices;
+  assert.equal(message.content, (LIVE ? "Let me look.\n\n" : "") + "And the time.");
+  assert.deepEqual(message.tool_calls.map((call) => call.function.name), ["local_clock"]);
+  const result = { role: "tool", tool_call_id: message.tool_calls[0].id, content: "half past nine" };
+  const messages = [{ role: "user", content: "aloud" }, message, result];
+  const last = await stream("aloud", { messages, tools: [CLOCK] });
+  const [market, clock] = last.choices[0].message.content.split("\n");
+  assertMarket(market);
+  assert.equal(clock, "half past nine");
+}
+
 async function wrongOrder() {
   const completion = await ask("wrong order", { tools: [CLOCK] });
   assertWrongOrder(completion.choices[0].message.content);
@@ -169,6 +182,7 @@ run(
     ownCallsStreamed,
     managedThenOwnInTheSdksLoop,
     managedPrefixOwnSuffixInTheSdksLoop,
+    wordsBeforeAHiddenCall,
     wrongOrder,
     textAndFinishReasonSurvive,
     wrongKey,
@@ -178,4 +192,13 @@ run(
     aLimitPasses,
   ],
   `openai for Node at ${client.baseURL}`,
+  [
+    managedCallStreamed,
+    ownCallsStreamed,
+    wordsBeforeAHiddenCall,
+    managedThenOwnInTheSdksLoop,
+    managedPrefixOwnSuffixInTheSdksLoop,
+    textAndFinishReasonSurvive,
+    anErrorInAStreamIsAnError,
+  ],
 );

@@ -8,7 +8,7 @@
 const assert = require("node:assert/strict");
 const OpenAI = require("openai").default;
 
-const { CLOCK_INTEGER, ODD_TEXT, assertMarket, assertWrongOrder, raised, run } = require("./cases");
+const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, raised, run } = require("./cases");
 
 const CLOCK = {
   type: "function",
@@ -76,18 +76,47 @@ async function managedBeforeOwn() {
   await managedThenOwn("prefix");
 }
 
+/** They are the beginning of what is streamed, or not said; the next turn goes on either way. */
+async function wordsBeforeAHiddenCall() {
+  const first = await stream("aloud", { tools: [CLOCK] });
+  const said = first.output.filter((item) => item.type === "message");
+  const words = said.map((item) => item.content[0].text);
+  assert.deepEqual(words, LIVE ? ["Let me look.", "And the time."] : ["And the time."]);
+  const { call_id } = first.output.at(-1);
+  const result = { type: "function_call_output", call_id, output: "half past nine" };
+  const last = await stream([{ role: "user", content: "aloud" }, ...first.output, result], { tools: [CLOCK] });
+  const [market, clock] = last.output.at(-1).content[0].text.split("\n");
+  assertMarket(market);
+  assert.equal(clock, "half past nine");
+}
+
 async function wrongOrder() {
   assertWrongOrder((await ask("wrong order", { tools: [CLOCK] })).output_text);
 }
 
 async function reasoningAndTextSurvive() {
   for (const way of [ask, stream]) {
-    const [reasoning] = (await way("think")).output;
-    assert.equal(reasoning.summary[0].text, "Deep and green.");
+    const items = (await way("think")).output.filter((item) => item.type === "reasoning");
+    const thoughts = items.map((item) => item.summary[0].text);
+    const hidden = LIVE && way === stream ? ["Which market?"] : [];
+    assert.deepEqual(thoughts, [...hidden, "Deep and green."]);
     assert.equal((await way("odd text")).output[0].content[0].text, ODD_TEXT);
     const cut = await way("cut by ibis");
     assert.equal(cut.incomplete_details.reason, "max_output_tokens");
   }
+}
+
+async function errorsInAStream() {
+  await raised(OpenAI.OpenAIError, () => stream("reset"));
+  if (!LIVE) {
+    await raised(OpenAI.OpenAIError, () => stream("hangs up later"));
+    return;
+  }
+  // The stream had begun: an event, as the provider sends it.
+  const events = [];
+  for await (const event of await ask("hangs up later", { stream: true })) events.push(event);
+  const last = events.at(-1);
+  assert.deepEqual([last.type, last.code], ["error", "upstream_unreachable"]);
 }
 
 async function errorsAreTheSdksOwn() {
@@ -97,8 +126,8 @@ async function errorsAreTheSdksOwn() {
   assert.match((await raised(OpenAI.InternalServerError, () => ask("broken"))).message, /it broke/);
   for (const prompt of ["reset", "hangs up later"]) {
     assert.equal((await raised(OpenAI.InternalServerError, () => ask(prompt))).status, 502);
-    await raised(OpenAI.OpenAIError, () => stream(prompt));
   }
+  await errorsInAStream();
   await raised(OpenAI.BadRequestError, () => ask("market", { previous_response_id: "resp_1" }));
 }
 
@@ -107,9 +136,11 @@ run(
     managedCall,
     ownCalls,
     managedBeforeOwn,
+    wordsBeforeAHiddenCall,
     wrongOrder,
     reasoningAndTextSurvive,
     errorsAreTheSdksOwn,
   ],
   `openai for Node at ${client.baseURL}`,
+  [managedCall, ownCalls, wordsBeforeAHiddenCall, reasoningAndTextSurvive, errorsInAStream],
 );

@@ -23,6 +23,8 @@ use toolcrib_e2e::{
 
 /// Every wait of a test ends with a failure at this bound; builds may take the machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
+/// Between two looks at what is polled.
+pub const POLL: Duration = Duration::from_millis(5);
 
 /// What the example's Secrets hold, by what they are for.
 pub struct Credentials {

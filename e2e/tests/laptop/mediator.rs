@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::machine::{DEADLINE, Laptop, built};
+use crate::machine::{DEADLINE, Laptop, POLL, built};
 
 const RUNNER: &str = "analyst:laptop-0c7a51e2";
 
@@ -160,7 +160,7 @@ impl Mediator {
             }
             let late = Instant::now() >= deadline;
             assert!(!late, "not in force: {ready:?}\n{}", self.log());
-            std::thread::yield_now();
+            std::thread::sleep(POLL);
         }
     }
 

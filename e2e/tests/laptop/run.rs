@@ -10,8 +10,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::machine::{
-    DEADLINE, Laptop, demo, document, example, example_files, headers, market, offered, runner,
-    stderr, stdout,
+    DEADLINE, Laptop, POLL, demo, document, example, example_files, headers, market, offered,
+    runner, stderr, stdout,
 };
 
 /// Runs the standard-library agent with this prompt.
@@ -231,7 +231,7 @@ fn killed_it_leaves_no_mediator_behind() {
     let deadline = Instant::now() + DEADLINE;
     while TcpStream::connect(address).is_ok() {
         assert!(Instant::now() < deadline, "{address} still answers");
-        std::thread::yield_now();
+        std::thread::sleep(POLL);
     }
 }
 

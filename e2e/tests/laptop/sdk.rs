@@ -15,6 +15,13 @@ use sha2::{Digest as _, Sha256};
 use crate::machine::{Laptop, demo, document, example, market, repository, runner, stderr, stdout};
 use toolcrib_e2e::model::Script;
 
+/// The mediator's side of it; cases read the name from their environment.
+#[derive(Clone, Copy, Debug)]
+enum Streaming {
+    Buffered,
+    Live,
+}
+
 /// What interprets a file of cases.
 enum Interpreter {
     Python,
@@ -35,8 +42,20 @@ impl Interpreter {
     }
 }
 
-/// Runs one file of cases; `providers` are those of providers.yaml that it uses.
+/// Runs one file of cases: all of them with Buffered streaming, and those that stream with
+/// Live. `providers` are those of providers.yaml that it uses.
 fn check(interpreter: &Interpreter, cases: &str, providers: &[&str]) {
+    for streaming in [Streaming::Buffered, Streaming::Live] {
+        check_streaming(interpreter, cases, providers, streaming);
+    }
+}
+
+fn check_streaming(
+    interpreter: &Interpreter,
+    cases: &str,
+    providers: &[&str],
+    streaming: Streaming,
+) {
     let folder = repository().join("e2e/sdk");
     let script = fs::read_to_string(folder.join("script.yaml")).unwrap();
     let laptop = Laptop::start(Script::parse(&script).unwrap());
@@ -44,12 +63,17 @@ fn check(interpreter: &Interpreter, cases: &str, providers: &[&str]) {
     if !providers.is_empty() {
         flags.extend(["-f".to_string(), text(&folder.join("providers.yaml"))]);
     }
+    match streaming {
+        Streaming::Buffered => {}
+        Streaming::Live => flags.extend(["-f".to_string(), text(&folder.join("live.yaml"))]),
+    }
     for name in providers {
         let place = format!("provider:{name}=http://{}", laptop.model_address());
         flags.extend(["--at".to_string(), place]);
     }
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let (mut command, variables) = interpreter.command();
+    let (mut command, mut variables) = interpreter.command();
+    variables.push(("STREAMING", format!("{streaming:?}")));
     command.push(text(&folder.join(cases)));
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
     let variables: Vec<_> = variables

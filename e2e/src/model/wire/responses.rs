@@ -84,6 +84,10 @@ impl Item {
         match self.content {
             Content::Reasoning(text) => {
                 let at = |kind: &str| json!({"type": kind, "item_id": id, "output_index": index, "summary_index": 0});
+                let part = |text: &str| json!({"type": "summary_text", "text": text});
+                let mut event = at("response.reasoning_summary_part.added");
+                event["part"] = part("");
+                events.push(event);
                 for piece in pieces(&text) {
                     let mut event = at("response.reasoning_summary_text.delta");
                     event["delta"] = json!(piece);
@@ -91,6 +95,9 @@ impl Item {
                 }
                 let mut event = at("response.reasoning_summary_text.done");
                 event["text"] = json!(text);
+                events.push(event);
+                let mut event = at("response.reasoning_summary_part.done");
+                event["part"] = part(&text);
                 events.push(event);
             }
             Content::Text(text) => {
