@@ -7,18 +7,25 @@
 //! recursion.
 //!
 //! Managed fields are dropped: nobody here reads them, they are half of a stored object's
-//! size, and they mirror the object's depth.
+//! size, and they mirror the object's depth. Statuses are kept as text: they are most of
+//! what is left, and each is read only when its own object's turn comes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use toolcrib_crds::{
+    Agent, AgentStatus, ModelProvider, ModelProviderStatus, Surface, SurfaceStatus, ToolDefaults,
+    ToolDefaultsStatus, ToolGrant, ToolGrantStatus,
+};
 
 /// Why an object of the store could not be read as its kind; never the object's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,23 +34,76 @@ pub struct Undecodable {
     pub reason: String,
 }
 
+/// A kind that is decoded whole.
+pub trait Whole: Resource + Clone + Debug + DeserializeOwned {
+    type Status: Serialize + DeserializeOwned;
+
+    fn take_status(&mut self) -> Option<Self::Status>;
+}
+
+macro_rules! whole {
+    ($($kind:ty => $status:ty),+ $(,)?) => {$(
+        impl Whole for $kind {
+            type Status = $status;
+
+            fn take_status(&mut self) -> Option<$status> {
+                self.status.take()
+            }
+        }
+    )+};
+}
+
+whole! {
+    Agent => AgentStatus,
+    Surface => SurfaceStatus,
+    ToolGrant => ToolGrantStatus,
+    ToolDefaults => ToolDefaultsStatus,
+    ModelProvider => ModelProviderStatus,
+    Service => ServiceStatus,
+}
+
 /// An object as watched: its metadata, and the object itself if it can be decoded.
 #[derive(Clone, Debug)]
 pub struct Decoded<K> {
     meta: ObjectMeta,
+    /// Without its status.
     pub object: Result<Arc<K>, Undecodable>,
+    status: Option<Box<str>>,
 }
 
-impl<K: Resource> Decoded<K> {
-    pub fn of(object: K) -> Self {
+impl<K: Whole> Decoded<K> {
+    pub fn of(mut object: K) -> Self {
+        object.meta_mut().managed_fields = None;
+        let status = object.take_status().map(|status| text(&status).into());
         Self {
             meta: ObjectMeta::default(),
             object: Ok(Arc::new(object)),
+            status,
         }
+    }
+
+    pub fn status(&self) -> Option<K::Status> {
+        let text = self.status.as_deref()?;
+        Some(serde_json::from_str(text).expect("it was written from this type"))
+    }
+
+    /// For whoever never reads it.
+    pub fn forget_status(&mut self) {
+        self.status = None;
+    }
+
+    /// As JSON; what [`text`] says of an equal status.
+    pub fn status_text(&self) -> &str {
+        self.status.as_deref().unwrap_or("null")
     }
 }
 
-impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Decoded<K> {
+/// A status as JSON.
+pub fn text(status: &impl Serialize) -> String {
+    serde_json::to_string(status).expect("status types are JSON")
+}
+
+impl<'de, K: Whole> Deserialize<'de> for Decoded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         decode(raw.get()).map_err(D::Error::custom)
@@ -51,12 +111,9 @@ impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Decoded<K> {
 }
 
 /// Errs only when not even name and namespace can be read.
-fn decode<K: Resource + DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
+fn decode<K: Whole>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
     let first = match serde_json::from_str::<K>(text) {
-        Ok(mut object) => {
-            object.meta_mut().managed_fields = None;
-            return Ok(Decoded::of(object));
-        }
+        Ok(object) => return Ok(Decoded::of(object)),
         Err(error) => error,
     };
     // Managed fields can be the part that is too deep.
@@ -68,7 +125,11 @@ fn decode<K: Resource + DeserializeOwned>(text: &str) -> Result<Decoded<K>, serd
             }),
         };
     let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
-    Ok(Decoded { meta, object })
+    Ok(Decoded {
+        meta,
+        object,
+        status: None,
+    })
 }
 
 /// serde_json quotes scalar values in its messages ("invalid type: string \"…\""); a user
@@ -115,7 +176,11 @@ struct Meta {
 }
 
 impl From<Meta> for ObjectMeta {
-    fn from(meta: Meta) -> Self {
+    fn from(mut meta: Meta) -> Self {
+        // There is one; the reader made room for four.
+        if let Some(owners) = &mut meta.owner_references {
+            owners.shrink_to_fit();
+        }
         Self {
             name: meta.name,
             namespace: meta.namespace,
@@ -210,7 +275,7 @@ impl<K: Resource> Resource for MetaOf<K> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{Secret, Service};
+    use k8s_openapi::api::core::v1::Secret;
     use kube::core::ObjectList;
     use kube::core::WatchEvent;
 

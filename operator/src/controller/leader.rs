@@ -17,7 +17,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 
-use super::decode::Decoded;
 use super::queue::Done;
 use super::reconcile::reconcile;
 use super::related::everything;
@@ -75,15 +74,10 @@ pub async fn lead(
         tokio::time::sleep(CERTIFICATES_RETRY).await;
     }
     for agent in world.tables.agents.all() {
-        if let Decoded {
-            object: Ok(agent), ..
-        } = &*agent
-        {
+        if agent.object.is_ok() {
             let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
-            let usage = agent
-                .status
-                .as_ref()
-                .and_then(|status| status.usage.as_ref());
+            let status = agent.status();
+            let usage = status.as_ref().and_then(|status| status.usage.as_ref());
             world.reports().begin(&key, &counted(usage));
         }
     }

@@ -4,17 +4,14 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
-use kube::core::object::HasStatus;
 use kube::{Api, Resource};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use toolcrib_compile::{Code, Diagnostic, names};
-use toolcrib_crds::Agent;
+use toolcrib_crds::{Agent, AgentStatus};
 
-use super::decode::Decoded;
+use super::decode::{Decoded, Whole, text};
 use super::events::Warning;
 use super::related;
 use super::status::{self, AgentFacts, Reported, Written, sentence};
@@ -40,11 +37,12 @@ pub async fn agent(
     world: &World,
     work: &Work,
     agent: &Agent,
+    before: Option<&AgentStatus>,
     facts: &AgentFacts<'_>,
 ) -> Result<(), ReportError> {
     let now = jiff::Timestamp::now();
-    let after = status::agent(agent.status.as_ref(), facts, now);
-    write_status::<Agent>(world, work, agent, &agent.status, &after).await?;
+    let after = status::agent(before, facts, now);
+    write_status::<Agent>(world, work, agent, &before, &after).await?;
     let mut warnings = findings(facts.diagnostics);
     if let Written::Conflict(what) = &facts.written {
         let reason = toolcrib_crds::StateReason::Conflict.as_str().to_owned();
@@ -71,11 +69,7 @@ pub async fn other<K, R>(
     report: Option<R>,
 ) -> Result<(), ReportError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + HasStatus<Status = R::Status>
-        + Clone
-        + Debug
-        + DeserializeOwned,
+    K: Whole<Status = R::Status> + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     R: Reported,
 {
     let Some(stored) = table.get(&work.key.namespace, &work.key.name) else {
@@ -90,9 +84,9 @@ where
         Err(why) => return unreadable::<K>(world, work, &stored, &why.reason).await,
     };
     let Some(report) = report else { return Ok(()) };
-    let before = HasStatus::status(&**object);
+    let before = stored.status();
     let generation = object.meta().generation;
-    let after = report.status(before, &work.subject(), generation, jiff::Timestamp::now());
+    let after = report.status(before.as_ref(), &work.subject(), generation, jiff::Timestamp::now());
     write_status::<K>(world, work, &**object, &before, &after).await?;
     say(world, work, &**object, findings(report.diagnostics())).await;
     Ok(())
@@ -106,10 +100,7 @@ pub async fn unreadable<K>(
     why: &str,
 ) -> Result<(), ReportError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned,
+    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let warning = Warning {
         reason: Code::Undecodable.name().to_owned(),
@@ -140,15 +131,12 @@ async fn write_status<K>(
     after: &impl Serialize,
 ) -> Result<(), ReportError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned,
+    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     world
         .memory()
         .statuses
-        .insert(work.clone(), related::digest(after));
+        .insert(work.clone(), related::digest(&text(after)));
     let tree = |value: Result<Value, serde_json::Error>| value.expect("status types are JSON");
     let before = tree(serde_json::to_value(before));
     let after = tree(serde_json::to_value(after));
@@ -165,10 +153,7 @@ async fn patch_status<K>(
     change: Value,
 ) -> Result<(), ReportError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned,
+    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     if !world.leading() {
         return Ok(());

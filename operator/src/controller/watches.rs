@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 
-use super::decode::{Decoded, MetaOf};
+use super::decode::{Decoded, MetaOf, Whole};
 use super::related::{Concerns, everything};
 use super::tables::{Filler, Table};
 use super::world::World;
@@ -71,7 +71,7 @@ pub fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
 
 fn decoded<K>(world: &Arc<World>, tasks: &mut JoinSet<()>, table: &Table<Decoded<K>>)
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Whole + Resource<DynamicType = ()> + Send + Sync + 'static,
     Decoded<K>: Concerns,
 {
     task(

@@ -132,7 +132,7 @@ impl Filler {
         match &mut event {
             watcher::Event::Apply(agent)
             | watcher::Event::InitApply(agent)
-            | watcher::Event::Delete(agent) => forget_status(agent),
+            | watcher::Event::Delete(agent) => agent.forget_status(),
             watcher::Event::Init | watcher::Event::InitDone => {}
         }
         self.writer.apply_watcher_event(&event);
@@ -146,13 +146,6 @@ impl Filler {
         if whole {
             self.changed.send_replace(true);
         }
-    }
-}
-
-/// Nobody here reads it, and with twenty tools it is most of an Agent.
-fn forget_status(agent: &mut Decoded<Agent>) {
-    if let Ok(agent) = &mut agent.object {
-        Arc::make_mut(agent).status = None;
     }
 }
 

@@ -10,7 +10,6 @@
 //! ConfigMaps are not read at all, there is no right to; what they hold is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
@@ -18,13 +17,12 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 use toolcrib_compile::{Inputs, Kind, ObjectRef, ServiceFacts, Settings, Synced, names};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::agents::Agents;
 use super::object::Object;
-use crate::controller::decode::Decoded;
+use crate::controller::decode::{Decoded, Whole};
 use crate::controller::names_in;
 
 /// Agents whose answer is compared. A surface that a whole cluster uses is `kubectl
@@ -293,10 +291,7 @@ async fn list<K>(
     what: &'static str,
 ) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned,
+    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let api: Api<Decoded<K>> = Api::namespaced(client.clone(), namespace);
     let page = api.list(&ListParams::default().limit(MOST_LISTED)).await?;
@@ -321,10 +316,7 @@ async fn get_all<K>(
     keys: BTreeSet<ObjectRef>,
 ) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned,
+    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let found: Vec<Option<(ObjectRef, Decoded<K>)>> = futures::stream::iter(keys)
         .map(|key| async move {

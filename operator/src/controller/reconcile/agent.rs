@@ -46,10 +46,9 @@ pub(super) async fn agent(
             return Ok(Done::Settled);
         }
     };
-    world.reports().begin(
-        key,
-        &counted(agent.status.as_ref().and_then(|s| s.usage.as_ref())),
-    );
+    let before = stored.status();
+    let usage = before.as_ref().and_then(|status| status.usage.as_ref());
+    world.reports().begin(key, &counted(usage));
 
     let gathered = Gathered::of(world, work, synced).await;
     let Some(first) = computed(|| compile(&gathered.inputs(world, &Unread::new()), key)) else {
@@ -72,7 +71,7 @@ pub(super) async fn agent(
         // Nothing that a user should read about.
         return Err(ReconcileError::NotSynced);
     }
-    outcome::report(world, work, agent, &compiled, wrote).await
+    outcome::report(world, work, agent, before.as_ref(), &compiled, wrote).await
 }
 
 /// What is left of what the agent's mediators have loaded; `None`: nothing, it is deleted.

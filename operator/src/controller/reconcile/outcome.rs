@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolcrib_compile::Compilation;
-use toolcrib_crds::{Agent, Mode};
+use toolcrib_crds::{Agent, AgentStatus, Mode};
 use toolcrib_manifest::Want;
 
 use super::ReconcileError;
@@ -27,6 +27,7 @@ pub(super) async fn report(
     world: &World,
     work: &Work,
     agent: &Agent,
+    before: Option<&AgentStatus>,
     compiled: &Compilation,
     wrote: Wrote,
 ) -> Result<Done, ReconcileError> {
@@ -59,12 +60,7 @@ pub(super) async fn report(
     let memory = world.memory().agents.get(key).cloned();
     let (pods, pods_wait) = pods(world, key, memory.as_ref());
     let usage = world.reports().usage(key);
-    let shown = counted(
-        agent
-            .status
-            .as_ref()
-            .and_then(|status| status.usage.as_ref()),
-    );
+    let shown = counted(before.and_then(|status| status.usage.as_ref()));
     let usage_wait = if usage == shown {
         Duration::ZERO
     } else {
@@ -103,7 +99,7 @@ pub(super) async fn report(
         pods,
         usage: write_usage.then(|| usage.clone()),
     };
-    report::agent(world, work, agent, &facts).await?;
+    report::agent(world, work, agent, before, &facts).await?;
     if write_usage && let Some(memory) = world.memory().agents.get_mut(key) {
         memory.usage_written = Some(Instant::now());
         memory.usage_slot = None;

@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kube::Resource;
-use serde::Serialize;
 use toolcrib_compile::ObjectRef;
 
 use super::decode::Decoded;
@@ -37,9 +36,8 @@ pub trait Concerns: Sized {
     }
 }
 
-/// Equal for equal statuses.
-pub fn digest(status: &impl Serialize) -> u64 {
-    let text = serde_json::to_string(status).expect("status types are JSON");
+/// Of a status's text.
+pub fn digest(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()

@@ -20,8 +20,8 @@ use crate::controller::work::WorkKind;
 
 impl Concerns for Decoded<Agent> {
     fn status(&self) -> Option<(WorkKind, u64)> {
-        let object = self.object.as_ref().ok()?;
-        Some((WorkKind::Agent, digest(&object.status)))
+        self.object.as_ref().ok()?;
+        Some((WorkKind::Agent, digest(self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
@@ -68,8 +68,8 @@ impl Concerns for Decoded<Agent> {
 
 impl Concerns for Decoded<Surface> {
     fn status(&self) -> Option<(WorkKind, u64)> {
-        let object = self.object.as_ref().ok()?;
-        Some((WorkKind::Surface, digest(&object.status)))
+        self.object.as_ref().ok()?;
+        Some((WorkKind::Surface, digest(self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
@@ -84,8 +84,8 @@ impl Concerns for Decoded<Surface> {
 
 impl Concerns for Decoded<ToolGrant> {
     fn status(&self) -> Option<(WorkKind, u64)> {
-        let object = self.object.as_ref().ok()?;
-        Some((WorkKind::ToolGrant, digest(&object.status)))
+        self.object.as_ref().ok()?;
+        Some((WorkKind::ToolGrant, digest(self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
@@ -108,8 +108,8 @@ impl Concerns for Decoded<ToolGrant> {
 
 impl Concerns for Decoded<ToolDefaults> {
     fn status(&self) -> Option<(WorkKind, u64)> {
-        let object = self.object.as_ref().ok()?;
-        Some((WorkKind::ToolDefaults, digest(&object.status)))
+        self.object.as_ref().ok()?;
+        Some((WorkKind::ToolDefaults, digest(self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
@@ -128,8 +128,8 @@ impl Concerns for Decoded<ToolDefaults> {
 
 impl Concerns for Decoded<ModelProvider> {
     fn status(&self) -> Option<(WorkKind, u64)> {
-        let object = self.object.as_ref().ok()?;
-        Some((WorkKind::ModelProvider, digest(&object.status)))
+        self.object.as_ref().ok()?;
+        Some((WorkKind::ModelProvider, digest(self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
