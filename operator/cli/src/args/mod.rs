@@ -91,27 +91,28 @@ pub enum Completes {
 /// How the operator of the cluster is set up, where that is not as the chart has it: it is
 /// part of what is compiled.
 #[derive(Clone, Debug, Default, PartialEq, ClapArgs)]
-#[command(next_help_heading = "As the operator is set up")]
 pub struct OperatorArgs {
     /// The operator's namespace
-    #[arg(long, env = "TOOLCRIB_NAMESPACE", value_name = "NAME", default_value = DEFAULT_OPERATOR)]
+    #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_NAMESPACE", value_name = "NAME", default_value = DEFAULT_OPERATOR)]
     pub operator_namespace: String,
     /// Hosts that no surface or provider may have, separated by commas. Without -f, they are
     /// read from the cluster where you may
     #[arg(
         long,
+        help_heading = OPERATOR,
         env = "TOOLCRIB_REFUSED_HOSTS",
         value_name = "HOSTS",
         value_delimiter = ','
     )]
     pub refused_hosts: Vec<String>,
     /// Where names are resolved, which `egress: Declared` opens: egress rules as JSON
-    #[arg(long, env = "TOOLCRIB_DNS_EGRESS", value_name = "RULES", value_parser = DnsEgress::parse)]
+    #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_DNS_EGRESS", value_name = "RULES", value_parser = DnsEgress::parse)]
     pub dns_egress: Option<DnsEgress>,
     /// Ranges of addresses inside the cluster, separated by commas, to which a url by name
     /// opens nothing with `egress: Declared`
     #[arg(
         long,
+        help_heading = OPERATOR,
         env = "TOOLCRIB_CLUSTER_RANGES",
         value_name = "RANGES",
         value_delimiter = ','
@@ -119,6 +120,8 @@ pub struct OperatorArgs {
     pub cluster_ranges: Vec<String>,
 }
 
+/// Each of them says so, since a heading for the next ones would hold for all that follow.
+const OPERATOR: &str = "As the operator is set up";
 /// Where the chart's documentation puts it.
 const DEFAULT_OPERATOR: &str = "toolcrib-system";
 
@@ -444,6 +447,28 @@ mod tests {
             }
         }
         assert_eq!(silent, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_verbs_own_arguments_stand_under_no_heading_of_others() {
+        for verb in verbs(&Args::command()) {
+            for argument in verb.get_arguments() {
+                let is_operators = [
+                    "operator_namespace",
+                    "refused_hosts",
+                    "dns_egress",
+                    "cluster_ranges",
+                ]
+                .contains(&argument.get_id().as_str());
+                assert_eq!(
+                    argument.get_help_heading().is_some(),
+                    is_operators,
+                    "{} {}",
+                    verb.get_name(),
+                    argument.get_id()
+                );
+            }
+        }
     }
 
     #[test]
