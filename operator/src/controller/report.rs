@@ -86,7 +86,12 @@ where
     let Some(report) = report else { return Ok(()) };
     let before = stored.status();
     let generation = object.meta().generation;
-    let after = report.status(before.as_ref(), &work.subject(), generation, jiff::Timestamp::now());
+    let after = report.status(
+        before.as_ref(),
+        &work.subject(),
+        generation,
+        jiff::Timestamp::now(),
+    );
     write_status::<K>(world, work, &**object, &before, &after).await?;
     say(world, work, &**object, findings(report.diagnostics())).await;
     Ok(())
