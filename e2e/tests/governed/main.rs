@@ -10,6 +10,7 @@ mod admission;
 mod mistakes;
 mod offline;
 mod pod_files;
+mod sniffing;
 mod starvation;
 mod support;
 mod trading_desk;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::pods::{self, Kind, Place};
 use crate::policies::Guard;
@@ -127,5 +128,57 @@ async fn what_is_nobodys_harm_passes() -> Result<()> {
         "{:?}",
         guard.type_warnings().await?
     );
+    guard.close().await
+}
+
+/// Expressions have a budget, and a policy that runs out of it denies: a pod as large as etcd
+/// stores (1.5 MiB) is within it, in every list that is walked.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_pods_are_within_the_expressions_budget() -> Result<()> {
+    let guard = Guard::open("large", &[]).await?;
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    for kind in [Kind::Plain, Kind::Injected] {
+        let mut pod = serde_json::to_value(pods::base(kind)?)?;
+        let variables: Vec<Value> = (0..500)
+            .map(|number| json!({"name": format!("V{number}"), "value": "x".repeat(48)}))
+            .collect();
+        let mounts: Vec<Value> = (0..50)
+            .map(|number| json!({"name": format!("volume-{number}"), "mountPath": format!("/{number}")}))
+            .collect();
+        let containers: Vec<Value> = (0..40)
+            .map(|number| {
+                json!({
+                    "name": format!("runner-{number}"),
+                    "image": "example.test/runner:1",
+                    "env": variables,
+                    "volumeMounts": mounts,
+                    "securityContext": {"capabilities": {"drop": ["ALL"]}},
+                })
+            })
+            .collect();
+        pod["spec"]["containers"] = json!(containers);
+        let volumes = pod["spec"]["volumes"].as_array().cloned();
+        let more = (0..200).map(|number| {
+            let sources: Vec<Value> = (0..10)
+                .map(|source| json!({"secret": {"name": format!("secret-{number}-{source}")}}))
+                .collect();
+            json!({"name": format!("volume-{number}"), "projected": {"sources": sources}})
+        });
+        let all: Vec<Value> = volumes.into_iter().flatten().chain(more).collect();
+        pod["spec"]["volumes"] = json!(all);
+        ensure!(
+            pod.to_string().len() > 1_500_000,
+            "{}",
+            pod.to_string().len()
+        );
+        let pods = guard.pods(&guard.namespace(Place::Pond));
+        let pod: Pod = serde_json::from_value(pod)?;
+        pods.create(&dry, &pod)
+            .await
+            .with_context(|| format!("{kind:?}"))?;
+    }
     guard.close().await
 }

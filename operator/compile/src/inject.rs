@@ -38,6 +38,8 @@ pub struct InjectConfig {
     pub image: String,
     /// `None`: the API server's default for the image's tag.
     pub image_pull_policy: Option<PullPolicy>,
+    /// Secrets of the agents' namespaces with which the mediator's image is pulled.
+    pub image_pull_secrets: Vec<String>,
     pub resources: ResourceRequirements,
     /// Size limit of the record's volume, in bytes; the mediator keeps to half of it.
     pub history_bytes: u64,
@@ -113,5 +115,6 @@ fn edits(pod: &Pod, agent: &Agent, config: &InjectConfig) -> Result<Edits, Refus
     runner::edit_containers(pod, spec, name, &mut edits)?;
     mediator::add_volumes(spec, name, config, &mut edits)?;
     mediator::add_container(spec, config, &mut edits)?;
+    mediator::add_pull_secrets(spec, config, &mut edits);
     Ok(edits)
 }

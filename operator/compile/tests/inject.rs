@@ -36,6 +36,7 @@ fn config() -> InjectConfig {
     InjectConfig {
         image: "example.test/toolcrib/sidecar:7".to_string(),
         image_pull_policy: Some(PullPolicy::IfNotPresent),
+        image_pull_secrets: Vec::new(),
         resources: ResourceRequirements {
             requests: Some(amount("16Mi")),
             limits: Some(amount("128Mi")),
@@ -225,6 +226,38 @@ fn a_mesh_that_comes_later_goes_before_the_mediator() {
         inject(&again, &agent(), &config()),
         Injection::AlreadyInjected
     );
+}
+
+/// A private registry: the pod's own Secrets stay, and one that is there is not added again.
+#[test]
+fn pull_secrets_are_added_once() {
+    let private = InjectConfig {
+        image_pull_secrets: vec!["theirs".to_string(), "mediators".to_string()],
+        ..config()
+    };
+    let text = include_str!("inject/bare-pod/pod.yaml");
+    for (before, after) in [
+        (serde_json::json!(null), ["theirs", "mediators"].as_slice()),
+        (
+            serde_json::json!([{"name": "own"}, {"name": "theirs"}]),
+            &["own", "theirs", "mediators"],
+        ),
+    ] {
+        let mut pod: Value = serde_yaml::from_str(text).expect("a pod");
+        pod["spec"]["imagePullSecrets"] = before;
+        let pod = typed(pod);
+        let Injection::Injected(patch) = inject(&pod, &agent(), &private) else {
+            panic!("injected");
+        };
+        let injected = typed(applied(&pod, &patch));
+        let secrets = injected.spec.as_ref().unwrap().image_pull_secrets.iter();
+        let names: Vec<&str> = secrets.flatten().map(|secret| &*secret.name).collect();
+        assert_eq!(names, after);
+        assert_eq!(
+            inject(&injected, &agent(), &private),
+            Injection::AlreadyInjected
+        );
+    }
 }
 
 /// What other webhooks are known to do to our container is let pass.

@@ -37,6 +37,14 @@ pub struct Args {
     /// The mediator's imagePullPolicy; left out: the API server's default.
     #[arg(long, env = "TOOLCRIB_MEDIATOR_PULL_POLICY")]
     pub mediator_pull_policy: Option<PullPolicyArg>,
+    /// A Secret of the agents' namespaces with which the mediator's image is pulled; may be
+    /// given several times.
+    #[arg(
+        long = "mediator-pull-secret",
+        env = "TOOLCRIB_MEDIATOR_PULL_SECRETS",
+        value_delimiter = ','
+    )]
+    pub mediator_pull_secrets: Vec<String>,
     /// The mediator's resources, as JSON: {"requests": {…}, "limits": {…}}.
     #[arg(long, env = "TOOLCRIB_MEDIATOR_RESOURCES", default_value = "{}", value_parser = resources)]
     pub mediator_resources: ResourceRequirements,
@@ -80,6 +88,7 @@ impl Args {
                 PullPolicyArg::IfNotPresent => PullPolicy::IfNotPresent,
                 PullPolicyArg::Never => PullPolicy::Never,
             }),
+            image_pull_secrets: self.mediator_pull_secrets.clone(),
             resources: self.mediator_resources.clone(),
             history_bytes: self.mediator_history_bytes,
             keepalive: self.mediator_keepalive_ms.map(Duration::from_millis),

@@ -296,6 +296,7 @@ mod tests {
         let config = InjectConfig {
             image: "example.test/sidecar:7".to_owned(),
             image_pull_policy: None,
+            image_pull_secrets: Vec::new(),
             resources: Default::default(),
             history_bytes: DEFAULT_HISTORY_BYTES,
             keepalive: None,

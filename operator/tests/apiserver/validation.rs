@@ -57,6 +57,7 @@ impl Validating {
             drain_seconds: 0,
             mediator_image: "example.test/mediator:1".into(),
             mediator_pull_policy: None,
+            mediator_pull_secrets: Vec::new(),
             mediator_resources: Default::default(),
             mediator_history_bytes: 1 << 27,
             mediator_keepalive_ms: None,

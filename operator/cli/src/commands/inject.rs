@@ -33,6 +33,7 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
     let config = InjectConfig {
         image: args.image.clone(),
         image_pull_policy: None,
+        image_pull_secrets: Vec::new(),
         resources: ResourceRequirements::default(),
         history_bytes: DEFAULT_HISTORY_BYTES,
         keepalive: None,

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
-    EnvVarSource, ExecAction, ObjectFieldSelector, PodSpec, Probe, ProjectedVolumeSource,
-    SeccompProfile, SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Volume,
-    VolumeMount, VolumeProjection,
+    EnvVarSource, ExecAction, LocalObjectReference, ObjectFieldSelector, PodSpec, Probe,
+    ProjectedVolumeSource, SeccompProfile, SecretVolumeSource, SecurityContext,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -74,6 +74,20 @@ pub(super) fn add_container(
         }
     }
     Ok(())
+}
+
+/// Those of the pod stay: its own images are pulled with them.
+pub(super) fn add_pull_secrets(spec: &PodSpec, config: &InjectConfig, edits: &mut Edits) {
+    let existing = spec.image_pull_secrets.as_deref().unwrap_or_default();
+    for name in &config.image_pull_secrets {
+        if !existing.iter().any(|secret| secret.name == *name) {
+            edits.append(
+                at!["spec", "imagePullSecrets"],
+                spec.image_pull_secrets.is_some(),
+                LocalObjectReference { name: name.clone() },
+            );
+        }
+    }
 }
 
 fn volumes(agent: &str, config: &InjectConfig) -> [Volume; 5] {

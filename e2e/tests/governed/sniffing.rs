@@ -1,0 +1,88 @@
+//! The containers of a pod share its network: a runner as root must not listen in on what the
+//! mediator sends.
+
+use anyhow::{Result, ensure};
+
+use crate::support::Desk;
+
+/// Opens what a sniffer needs, in both ways there are.
+const SNIFF: &str = r#"
+import socket
+ways = {
+    "packet": (socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)),
+    "raw": (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP),
+}
+for name, way in ways.items():
+    try:
+        socket.socket(*way)
+        print(name, "open")
+    except PermissionError:
+        print(name, "refused")
+"#;
+
+#[test]
+fn a_runner_that_is_root_cannot_listen_in_on_its_mediator() -> Result<()> {
+    let desk = Desk::open("sniffed")?;
+    // Whoever lets a runner be root does not enforce Pod Security.
+    desk.platform.kubectl(&[
+        "label",
+        "namespace",
+        "sniffed",
+        "--overwrite",
+        "pod-security.kubernetes.io/enforce=privileged",
+    ])?;
+    desk.platform
+        .apply(&pod("root", "  labels: {toolcrib.dev/agent: executor}\n"))?;
+    desk.platform.apply(&pod("bystander", ""))?;
+    desk.platform
+        .wait_ready("sniffed", &["root", "bystander"])?;
+    let sniff = |name: &str| {
+        desk.platform
+            .exec("sniffed", name, &["python3", "-c", SNIFF])
+    };
+
+    // The same without an agent: it is the dropped capability, not the image or the node.
+    let said = sniff("bystander")?;
+    ensure!(said.contains("packet open"), "{said}");
+    ensure!(said.contains("raw open"), "{said}");
+
+    let said = sniff("root")?;
+    ensure!(said.contains("packet refused"), "{said}");
+    ensure!(said.contains("raw refused"), "{said}");
+
+    // Nor is it given back: no container that could have it is let in beside.
+    let debug = desk.platform.kubectl(&[
+        "debug",
+        "--namespace",
+        "sniffed",
+        "root",
+        "--image=docker.io/toolcrib/runner-python:dev",
+        "--profile=netadmin",
+        "--",
+        "sleep",
+        "1",
+    ]);
+    let refusal = debug.err().map(|error| format!("{error:#}"));
+    let refusal = refusal.unwrap_or_default();
+    ensure!(refusal.contains("NET_RAW"), "{refusal}");
+    Ok(())
+}
+
+fn pod(name: &str, labels: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  namespace: sniffed
+{labels}spec:
+  automountServiceAccountToken: false
+  containers:
+  - name: runner
+    image: docker.io/toolcrib/runner-python:dev
+    imagePullPolicy: IfNotPresent
+    command: [sleep, infinity]
+    securityContext: {{runAsUser: 0}}
+"
+    )
+}
