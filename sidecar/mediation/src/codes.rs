@@ -153,7 +153,34 @@ impl RunnerCode {
     }
 }
 
-/// An error towards the runner. `message` is for people and names no host or secret.
+impl RunnerCode {
+    /// What to do about it, for whoever reads the error in the program's log. Empty where
+    /// the message says it, since it depends on what was asked.
+    fn advice(self) -> &'static str {
+        match self {
+            RunnerCode::Unauthorized => "use the address and key that the environment holds",
+            RunnerCode::ManifestBroken => "`kubectl describe agent` says what is wrong",
+            RunnerCode::AccessWithdrawn => "ask whoever manages the Agent object to restore it",
+            RunnerCode::NNotSupported => "leave `n` out, or ask several times",
+            RunnerCode::FieldRefused => "leave it out",
+            RunnerCode::TotalTimeout => "ask for less at once, or have policy.totalTimeout raised",
+            RunnerCode::BudgetExhausted => "ask for less at once, or have policy.maxRounds raised",
+            RunnerCode::NoUsableKey => "try again later, or have a key added to the provider",
+            RunnerCode::UpstreamUnreachable => "try again; the mediator's log has the cause",
+            RunnerCode::UnknownToolChoice => "name a tool of the request, or one that is granted",
+            RunnerCode::DialectUnsupported => "call the API that it speaks, or name another model",
+            RunnerCode::InvalidRequest => "correct the request and send it whole",
+            RunnerCode::ModelNotAllowed
+            | RunnerCode::ModelMissing
+            | RunnerCode::Overloaded
+            | RunnerCode::RecordUnavailable
+            | RunnerCode::NotFound => "",
+        }
+    }
+}
+
+/// An error towards the runner. `message` says what happened and what to do, is for people
+/// and names no host or secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RunnerError {
@@ -162,11 +189,14 @@ pub struct RunnerError {
 }
 
 impl RunnerError {
-    pub fn new(code: RunnerCode, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
+    /// `what` happened; what to do about it is the code's, where `what` does not say it.
+    pub fn new(code: RunnerCode, what: impl Into<String>) -> Self {
+        let mut message = what.into();
+        if !code.advice().is_empty() {
+            message.push_str("; ");
+            message.push_str(code.advice());
         }
+        Self { code, message }
     }
 
     pub fn status(&self) -> u16 {

@@ -100,7 +100,7 @@ impl Effective {
 pub enum Unavailable {
     #[error("access of this agent is withdrawn")]
     AccessWithdrawn,
-    #[error("the agent's manifest cannot be used; an operator must look at it")]
+    #[error("the agent's manifest cannot be used")]
     ManifestBroken,
 }
 

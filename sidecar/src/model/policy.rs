@@ -26,7 +26,9 @@ impl Candidate {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyError {
-    #[error("no model is named, and the agent has no default")]
+    #[error(
+        "no model is named, and the agent has no default; name one, or have models.default set"
+    )]
     Missing,
     #[error("model `{asked}` is not allowed; allowed: {}", .allowed.join(", "))]
     NotAllowed { asked: String, allowed: Vec<String> },
