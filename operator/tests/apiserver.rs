@@ -4,6 +4,8 @@
 //! apiserver`; `e2e/run test` does it with a cluster of its own. No Toolcrib may be
 //! installed there: two operators would report on the same Agents.
 
+#[path = "apiserver/alerts.rs"]
+mod alerts;
 #[path = "apiserver/faults.rs"]
 mod faults;
 #[path = "apiserver/harness.rs"]

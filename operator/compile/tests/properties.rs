@@ -10,7 +10,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use toolcrib_compile::{
     Compilation, Effect, Inputs, LastGood, Loaded, ObjectRef, Presence, SecretKeyRef, Settings,
-    comparable, compile, compile_all, load, materialize, plan,
+    comparable, compile, compile_all, floor, load, materialize, plan,
 };
 use toolcrib_manifest::SecretText;
 
@@ -245,6 +245,30 @@ proptest! {
             let had = before.get(&agent).map(tools).unwrap_or_default();
             let has = tools(&after);
             prop_assert!(has.is_subset(&had), "without {removed}, {agent} gains {:?}", has.difference(&had));
+        }
+    }
+
+    /// The link takes nothing from a mediator that has loaded what is compiled, and leaves
+    /// nothing standing that is not.
+    #[test]
+    fn a_floor_is_all_that_the_files_give(world in world()) {
+        for compiled in compile_world(&world).values() {
+            let floor = floor(compiled);
+            prop_assert_eq!(floor.tools.into_iter().collect::<BTreeSet<_>>(), tools(compiled));
+            let files = &compiled.files;
+            let feeds: Vec<String> =
+                files.feeds.0.iter().map(|it| format!("{}/{}", it.source, it.name)).collect();
+            prop_assert_eq!(floor.feeds, feeds);
+            prop_assert_eq!(
+                floor.providers.iter().collect::<Vec<_>>(),
+                files.providers.providers.keys().collect::<Vec<_>>()
+            );
+            prop_assert_eq!(floor.models.is_some(), files.agent.models.is_some());
+            if let Some(models) = &files.agent.models {
+                let left = floor.models.iter().flatten().collect::<BTreeSet<_>>();
+                let given = models.allowed.iter().chain(&models.default).chain(&models.fallbacks);
+                prop_assert_eq!(left, given.collect::<BTreeSet<_>>());
+            }
         }
     }
 

@@ -139,6 +139,11 @@ impl World {
     pub fn set_leading(&self, leading: bool) {
         self.leading.store(leading, Ordering::Release);
         self.metrics.leader.set(i64::from(leading));
+        if !leading {
+            // Another replica says these now.
+            self.metrics.link_pods.set(0);
+            self.metrics.revocations_open.set(0);
+        }
     }
 
     /// Forgets what only a leader may rely on: another one may have written meanwhile.

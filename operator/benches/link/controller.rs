@@ -1,0 +1,206 @@
+//! The controller as a process, and what it and the API server say of themselves.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::Client;
+use tokio::time::Instant;
+use toolcrib_compile::NetworkSettings;
+use toolcrib_operator::controller::{self, SecretScope, Settings};
+use toolcrib_operator::lease::Timing;
+
+use crate::DEADLINE;
+use crate::objects::SYSTEM;
+
+/// Set for the child process: health and link addresses.
+const CHILD: &str = "TOOLCRIB_LINK_CONTROLLER";
+
+#[derive(Clone, Copy)]
+pub struct Ports {
+    pub health: SocketAddr,
+    pub link: SocketAddr,
+}
+
+impl Ports {
+    pub fn free() -> Result<Self> {
+        let port = || -> Result<SocketAddr> {
+            Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+        };
+        Ok(Self {
+            health: port()?,
+            link: port()?,
+        })
+    }
+}
+
+/// What this process is told to be, if it is to be the controller.
+pub fn told() -> Result<Option<Ports>> {
+    let Ok(text) = std::env::var(CHILD) else {
+        return Ok(None);
+    };
+    let (health, link) = text.split_once(' ').context("two addresses")?;
+    Ok(Some(Ports {
+        health: health.parse()?,
+        link: link.parse()?,
+    }))
+}
+
+/// As the chart runs it, with rights everywhere.
+pub async fn run(client: Client, ports: Ports) -> Result<()> {
+    // What goes wrong in it would be a strange figure otherwise.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .init();
+    let settings = Settings {
+        namespace: SYSTEM.into(),
+        pod_name: format!("link-{}", std::process::id()),
+        lease: "controller".into(),
+        lease_timing: Timing::default(),
+        webhook_config_name: None,
+        webhook_service: "webhook".into(),
+        link_service: "link".into(),
+        link_service_port: ports.link.port(),
+        certificate_secret: "certificates".into(),
+        secrets: SecretScope::Cluster,
+        listen: ports.health,
+        link_listen: ports.link,
+        refused_hosts: Default::default(),
+        dns_egress: NetworkSettings::default().dns,
+        cluster_ranges: NetworkSettings::default().cluster_ranges,
+        workers: 8,
+        usage_interval: Duration::from_secs(300),
+        stale_after: Duration::from_secs(3_600),
+        resync: Duration::from_secs(1_800),
+    };
+    controller::run(client, settings, std::future::pending()).await
+}
+
+pub struct Controller {
+    child: Child,
+    pub ports: Ports,
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if self.child.kill().is_ok() && self.child.wait().is_err() {
+            eprintln!("the controller's end was not seen");
+        }
+    }
+}
+
+impl Controller {
+    pub fn start(ports: Ports) -> Result<Self> {
+        let child = Command::new(std::env::current_exe()?)
+            .env(CHILD, format!("{} {}", ports.health, ports.link))
+            .stdout(Stdio::null())
+            .spawn()
+            .context("start the controller")?;
+        Ok(Self { child, ports })
+    }
+
+    async fn text(&self) -> Result<String> {
+        let url = format!("http://{}/metrics", self.ports.health);
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            match reqwest::get(&url).await {
+                Ok(answer) => return Ok(answer.text().await?),
+                Err(error) => ensure!(Instant::now() < deadline, "no metrics: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The sum of a metric's series.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        Ok(sum(&self.text().await?, name))
+    }
+
+    /// How many there are of a histogram, and how many up to each bound.
+    pub async fn histogram(&self, name: &str) -> Result<String> {
+        let text = self.text().await?;
+        let count = sum(&text, &format!("{name}_count"));
+        let mut words = vec![format!(
+            "{count} in all, {:.3} s on average",
+            sum(&text, &format!("{name}_sum")) / count
+        )];
+        for bound in ["0.05", "0.1", "0.25", "0.5", "1.0", "2.0"] {
+            let within = sum(&text, &format!("{name}_bucket{{le=\"{bound}\"}}"));
+            words.push(format!("{within} ≤ {bound} s"));
+        }
+        Ok(words.join(", "))
+    }
+
+    /// Resident, in MiB.
+    pub fn memory(&self) -> Result<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = text.lines().find(|line| line.starts_with("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+        Ok(kib.context("no memory in /proc")? / 1024.0)
+    }
+
+    /// Seconds, of user and system.
+    pub fn cpu(&self) -> Result<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let after = text.rsplit_once(')').context("a stat line")?.1;
+        let fields = after.split_whitespace().skip(11).take(2);
+        let ticks: f64 = fields.filter_map(|field| field.parse::<f64>().ok()).sum();
+        Ok(ticks / 100.0)
+    }
+}
+
+fn sum(text: &str, start: &str) -> f64 {
+    text.lines()
+        .filter(|line| line.starts_with(start))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .fold(0.0, |sum, value| sum + value)
+}
+
+/// What the API server was asked, by verb and resource; this program's own among it.
+pub struct Requests(BTreeMap<String, f64>);
+
+impl Requests {
+    pub fn read(text: &str) -> Self {
+        let mut counts = BTreeMap::new();
+        for line in text.lines() {
+            let Some(labels) = line.strip_prefix("apiserver_request_total{") else {
+                continue;
+            };
+            let label = |name: &str| {
+                let from = labels.split_once(&format!("{name}=\""))?.1;
+                Some(from.split_once('"')?.0.to_owned())
+            };
+            let value = line
+                .rsplit(' ')
+                .next()
+                .and_then(|it| it.parse::<f64>().ok());
+            if let (Some(verb), Some(resource), Some(value)) =
+                (label("verb"), label("resource"), value)
+                && !resource.is_empty()
+            {
+                *counts.entry(format!("{verb} {resource}")).or_insert(0.0) += value;
+            }
+        }
+        Self(counts)
+    }
+
+    /// The five that grew most.
+    pub fn since(&self, before: &Self) -> String {
+        let mut grown: Vec<(f64, &String)> = self
+            .0
+            .iter()
+            .map(|(name, count)| (count - before.0.get(name).copied().unwrap_or(0.0), name))
+            .filter(|(more, _)| *more > 0.0)
+            .collect();
+        grown.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let words: Vec<String> = grown
+            .iter()
+            .take(5)
+            .map(|(more, name)| format!("{more} {name}"))
+            .collect();
+        words.join(", ")
+    }
+}

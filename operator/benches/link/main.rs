@@ -1,0 +1,279 @@
+//! The link, measured against a real API server: how long what is taken away can still be
+//! used, and what many pods cost.
+//!
+//! `./e2e/run bench-link [--pods N] [--revocations N]` brings a control plane and runs this;
+//! figures go into docs/performance.md. The controller is a process of its own (this program
+//! again); the mediators' end is their own code, one client and connection each, with tokens
+//! that the API server bound to pods. Pods are objects that nobody schedules, and files are
+//! loaded once: whatever is lost, is lost by the link. Not covered: the kubelet, a node's
+//! network, and the way by the volume alone. Nothing is asserted of time; that nothing is
+//! written in steady state, and that nobody loses anything by a change of the leader, is.
+
+mod controller;
+mod objects;
+mod pods;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use futures::future::try_join_all;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::time::Instant;
+
+use controller::Controller;
+use objects::{Objects, Way};
+use pods::Mediator;
+
+const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
+/// No figure is worth waiting longer for.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+#[derive(Parser)]
+struct Arguments {
+    /// Pods on the link at once.
+    #[arg(long, default_value_t = 1_000)]
+    pods: usize,
+    /// Revocations of each kind.
+    #[arg(long, default_value_t = 200)]
+    revocations: usize,
+    /// Agents whose revocations run side by side, each with two pods.
+    #[arg(long, default_value_t = 4)]
+    side_by_side: usize,
+    /// Everything once and small: that it runs; its figures mean nothing.
+    #[arg(long)]
+    short: bool,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("another TLS provider is installed"))?;
+    let client = client().await?;
+    if let Some(ports) = controller::told()? {
+        return controller::run(client, ports).await;
+    }
+    let mut arguments = Arguments::parse();
+    if arguments.short {
+        arguments.pods = 20;
+        arguments.revocations = 2;
+        arguments.side_by_side = 2;
+    }
+    let objects = Objects::new(client);
+    objects.define().await?;
+    let result = measure(&objects, &arguments).await;
+    objects.clear().await?;
+    result
+}
+
+async fn client() -> Result<Client> {
+    let path = std::env::var(KUBECONFIG)
+        .with_context(|| format!("{KUBECONFIG} names no kubeconfig: ./e2e/run bench-link"))?;
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+async fn measure(objects: &Objects, arguments: &Arguments) -> Result<()> {
+    let controller = Controller::start(controller::Ports::free()?)?;
+    revoke(objects, &controller, arguments).await?;
+    many(objects, controller, arguments.pods).await
+}
+
+/// The distribution of each kind: from the request to the API server until the last of the
+/// agent's pods denies.
+async fn revoke(objects: &Objects, controller: &Controller, arguments: &Arguments) -> Result<()> {
+    let rounds = arguments.revocations.div_ceil(arguments.side_by_side);
+    let ways = Way::all();
+    let places = (0..arguments.side_by_side).map(|place| async move {
+        let place = objects.place(place).await?;
+        let mediators = try_join_all((0..2).map(|number| {
+            Mediator::start(
+                objects,
+                controller,
+                &place.pond,
+                "otter",
+                format!("otter-{number}"),
+            )
+        }))
+        .await?;
+        for mediator in &mediators {
+            mediator.whole().await?;
+        }
+        let mut took: Vec<Vec<Duration>> = Vec::new();
+        for way in Way::all() {
+            let mut of_way = Vec::new();
+            for _ in 0..rounds {
+                let begun = Instant::now();
+                objects.take(&place, way).await?;
+                for mediator in &mediators {
+                    mediator
+                        .until(|now| way.is_gone(now))
+                        .await
+                        .with_context(|| way.name())?;
+                }
+                of_way.push(begun.elapsed());
+                objects.give(&place, way).await?;
+                for mediator in &mediators {
+                    mediator.whole().await.with_context(|| way.name())?;
+                }
+            }
+            took.push(of_way);
+        }
+        Ok::<_, anyhow::Error>(took)
+    });
+    let took = try_join_all(places).await?;
+    println!("from the request that takes it away to the last pod that denies, by the link alone:");
+    println!("| kind | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|");
+    for (at, way) in ways.into_iter().enumerate() {
+        let all: Vec<Duration> = took.iter().flat_map(|place| place[at].clone()).collect();
+        println!("| {} {}", way.name(), Distribution::of(all));
+    }
+    let seconds = controller.histogram("toolcrib_revocation_seconds").await?;
+    println!("toolcrib_revocation_seconds (event to the last acknowledgement): {seconds}");
+    Ok(())
+}
+
+/// Many pods: memory, a lost leader, one change that concerns all, and silence.
+async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<()> {
+    let (agents, of_each) = ((pods / 20).max(1), 20.min(pods));
+    let place = objects.crowd(agents).await?;
+    let before = controller.memory()?;
+    let begun = Instant::now();
+    let mut mediators = Vec::new();
+    for agent in 0..agents {
+        let agent = format!("agent-{agent}");
+        let started = (0..of_each).map(|number| {
+            Mediator::start(
+                objects,
+                &controller,
+                &place.pond,
+                &agent,
+                format!("{agent}-{number}"),
+            )
+        });
+        mediators.extend(try_join_all(started).await?);
+    }
+    let pods = mediators.len();
+    for mediator in &mediators {
+        mediator.whole().await?;
+    }
+    println!(
+        "{pods} pods of {agents} agents made and linked in {:.1?}",
+        begun.elapsed()
+    );
+    held(&controller, pods).await?;
+    let after = controller.memory()?;
+    println!(
+        "controller's memory: {before:.1} MiB before, {after:.1} MiB with them held: {:.0} KiB for each pod",
+        (after - before) * 1024.0 / pods as f64
+    );
+
+    let asked = objects.requests().await?;
+    let (writes, cpu) = (
+        controller.metric("toolcrib_operator_writes").await?,
+        controller.cpu()?,
+    );
+    let quiet = Duration::from_secs(if pods < 100 { 5 } else { 60 });
+    tokio::time::sleep(quiet).await;
+    let wrote = controller.metric("toolcrib_operator_writes").await? - writes;
+    println!(
+        "{quiet:?} of silence: {wrote} writes, {:.2} s of CPU; requests to the API server: {}",
+        controller.cpu()? - cpu,
+        objects.requests().await?.since(&asked)
+    );
+    ensure!(wrote == 0.0, "nothing is written where nothing changes");
+
+    let seen: Vec<u64> = mediators.iter().map(Mediator::seen).collect();
+    let ports = controller.ports;
+    let asked = objects.requests().await?;
+    drop(controller);
+    objects.vacate().await?;
+    let begun = Instant::now();
+    let controller = Controller::start(ports)?;
+    let back = mediators
+        .iter()
+        .zip(&seen)
+        .map(|(mediator, seen)| async move {
+            mediator.until(|now| now.seen > *seen).await?;
+            ensure!(
+                pods::stands(&mediator.current.now()),
+                "nobody loses anything"
+            );
+            Ok(begun.elapsed())
+        });
+    let back = try_join_all(back).await?;
+    println!(
+        "the leader is killed, the next one starts at once; from its start to each pod's first answer:"
+    );
+    println!(
+        "| | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|\n| {pods} pods {}",
+        Distribution::of(back)
+    );
+    held(&controller, pods).await?;
+    println!(
+        "memory of the new leader: {:.1} MiB; requests to the API server until then: {}",
+        controller.memory()?,
+        objects.requests().await?.since(&asked)
+    );
+
+    let begun = Instant::now();
+    objects.delete_crowds_surface(&place).await?;
+    let denied = mediators.iter().map(|mediator| async move {
+        mediator
+            .until(|now| {
+                now.floor
+                    .as_ref()
+                    .is_some_and(|floor| floor.tools.is_empty())
+            })
+            .await?;
+        Ok::<_, anyhow::Error>(begun.elapsed())
+    });
+    let denied = try_join_all(denied).await?;
+    println!("one surface of all of them is deleted; from the request to each pod that denies:");
+    println!(
+        "| | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|\n| {pods} pods {}",
+        Distribution::of(denied)
+    );
+    Ok(())
+}
+
+/// Until each of them waits for an answer.
+async fn held(controller: &Controller, pods: usize) -> Result<()> {
+    let deadline = Instant::now() + DEADLINE;
+    while controller.metric("toolcrib_operator_link_held").await? < pods as f64 {
+        ensure!(Instant::now() < deadline, "not all of {pods} pods are held");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// The rest of a table's row.
+struct Distribution(Vec<Duration>);
+
+impl Distribution {
+    fn of(mut all: Vec<Duration>) -> Self {
+        all.sort();
+        Self(all)
+    }
+}
+
+impl std::fmt::Display for Distribution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some(last) = self.0.len().checked_sub(1) else {
+            return write!(f, "| 0 | | | | |");
+        };
+        write!(f, "| {}", self.0.len())?;
+        for share in [0.5, 0.9, 0.99, 1.0] {
+            let at = (share * last as f64).round() as usize;
+            write!(f, " | {} ms", self.0[at].as_millis())?;
+        }
+        write!(f, " |")
+    }
+}

@@ -1,0 +1,116 @@
+//! Pods without a node, and the mediators' end of the link in them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::ByteString;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use toolcrib_sidecar::config::version::{Files, parse};
+use toolcrib_sidecar::config::{Current, Effective, Observation};
+use toolcrib_sidecar::link::{Link, LinkStatus};
+use toolcrib_sidecar::metrics::Metrics;
+use toolcrib_sidecar::outbound::{LocalNames, Outbound};
+
+use crate::DEADLINE;
+use crate::controller::Controller;
+use crate::objects::{Objects, SYSTEM};
+
+pub struct Mediator {
+    pub current: Arc<Current>,
+    link: JoinHandle<()>,
+    _token: tempfile::NamedTempFile,
+}
+
+impl Drop for Mediator {
+    fn drop(&mut self) {
+        self.link.abort();
+    }
+}
+
+impl Mediator {
+    /// A pod of its own, with what is compiled for the agent now.
+    pub async fn start(
+        objects: &Objects,
+        controller: &Controller,
+        namespace: &str,
+        agent: &str,
+        pod: String,
+    ) -> Result<Self> {
+        let token = objects.pod(namespace, agent, &pod).await?;
+        let token_file = tempfile::NamedTempFile::new()?;
+        std::fs::write(token_file.path(), token)?;
+        let mut data: BTreeMap<String, ByteString> = objects.compiled(namespace, agent).await?;
+        let mut take = |name: &str| data.remove(name).map(|it| it.0).context("four files");
+        let files = Files {
+            agent: take("agent.json")?,
+            tools: take("tools.json")?,
+            providers: take("providers.json")?,
+            feeds: take("feeds.json")?,
+        };
+        let current = Arc::new(Current::default());
+        let version = parse(&files, &|_| None)?;
+        current.observe(Observation::Loaded(Box::new(version)), "now".into());
+        let outbound = Outbound::new(LocalNames::Allowed)
+            .with_address(&format!("link.{SYSTEM}.svc"), controller.ports.link);
+        let link = Link {
+            current: current.clone(),
+            metrics: Arc::new(Metrics::default()),
+            status: LinkStatus::default(),
+            outbound: Arc::new(outbound),
+            token_file: token_file.path().to_owned(),
+            epoch: pod,
+        };
+        Ok(Self {
+            current,
+            link: tokio::spawn(link.run()),
+            _token: token_file,
+        })
+    }
+
+    pub fn seen(&self) -> u64 {
+        self.current.now().seen
+    }
+
+    pub async fn until(&self, seen: impl Fn(&Effective) -> bool) -> Result<()> {
+        let deadline = Instant::now() + DEADLINE;
+        let mut changes = self.current.subscribe();
+        while !seen(&self.current.now()) {
+            tokio::time::timeout_at(deadline, changes.changed())
+                .await
+                .with_context(|| format!("not in {DEADLINE:?}"))??;
+        }
+        Ok(())
+    }
+
+    /// Linked, and all that is loaded may be used.
+    pub async fn whole(&self) -> Result<()> {
+        self.until(|now| now.seen > 0 && stands(now)).await
+    }
+}
+
+/// Whether everything that is loaded may be used.
+pub fn stands(now: &Effective) -> bool {
+    let Ok(version) = now.version() else {
+        return false;
+    };
+    version
+        .catalog
+        .tools()
+        .iter()
+        .all(|tool| has(now, tool.name()))
+        && version
+            .providers
+            .keys()
+            .all(|name| now.provider_stands(name))
+}
+
+pub fn has(now: &Effective, tool: &str) -> bool {
+    let floor = now.floor.as_ref();
+    now.version().is_ok() && floor.is_none_or(|floor| floor.tools.contains_key(tool))
+}
+
+/// Between two looks at what no event tells.
+pub const LOOK: Duration = Duration::from_millis(50);
