@@ -20,6 +20,8 @@ mod neighbours;
 mod outcome;
 #[path = "apiserver/sieve.rs"]
 mod sieve;
+#[path = "apiserver/status.rs"]
+mod status;
 #[path = "apiserver/validation.rs"]
 mod validation;
 
@@ -628,11 +630,14 @@ async fn mediators_say_what_is_in_force() {
 
     // It loads something else; it cannot load; it is gone.
     let behind = json!({"manifest": "m0", "credentials": "c0"});
-    assert_eq!(send(&token, up(&behind, 3)).await.0, 200);
+    assert_eq!(send(&token, up(&behind, 8)).await.0, 200);
     harness
         .condition::<Agent>("analyst", "InForce", "False/Pending")
         .await;
-    let mut broken = up(digest, 3);
+    // The status is written at once, its counters not before their five minutes are over.
+    let status = agents.get("analyst").await.unwrap().status.unwrap();
+    assert_eq!(status.usage.unwrap().calls, 3);
+    let mut broken = up(digest, 8);
     broken["error"] = json!("tools.json: hash mismatch");
     assert_eq!(send(&token, broken).await.0, 200);
     let message = harness

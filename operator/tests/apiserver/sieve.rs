@@ -93,23 +93,26 @@ impl World {
         }
     }
 
-    /// What a controller that sees everything and finds nothing to write leaves behind.
+    /// What a controller that sees everything and finds nothing to write leaves behind: it
+    /// says that nothing waits or is to be tried again, and wrote nothing between two looks.
     async fn settled(&self, process: &Process, what: &str) -> Outcome {
         let begun = Instant::now();
         let mut before = None;
         loop {
             let writes = process.faults.writes();
-            let now = outcome(&self.harness).await;
-            if let Some(now) = now.filter(|now| before.as_ref() == Some(now)) {
-                return now;
+            let controller = &process.controller;
+            // One that a fault has struck says nothing any more.
+            let is_idle = process.faults.struck()
+                || controller.metric("leader").await == 1.0
+                    && controller.metric("unsettled_objects").await == 0.0;
+            let now = outcome(&self.harness).await.filter(|_| is_idle);
+            let stands = now == before && writes == process.faults.writes();
+            if let Some(found) = now.clone().filter(|_| stands) {
+                return found;
             }
             assert!(begun.elapsed() < DEADLINE, "it never settles: {what}");
-            before = outcome(&self.harness).await;
-            // Longer than anything waits that is to be tried again soon.
-            tokio::time::sleep(Duration::from_millis(700)).await;
-            if writes != process.faults.writes() {
-                before = None;
-            }
+            before = now;
+            tokio::time::sleep(LOOK).await;
         }
     }
 
@@ -231,7 +234,6 @@ async fn met(world: &World, process: &Process, expected: &Outcome) -> bool {
             return true;
         }
         if outcome(&world.harness).await.as_ref() == Some(expected) {
-            // What is still to come comes within the time of a second attempt.
             let last = world.settled(process, "without a fault").await;
             if last == *expected {
                 return process.faults.struck();

@@ -313,6 +313,16 @@ mod tests {
     }
 
     #[test]
+    fn of_many_stale_pods_ten_are_named() {
+        let many: Vec<PodState> = (10..22)
+            .map(|number| pod(&format!("p{number}"), PodNews::Behind, true))
+            .collect();
+        let (_, _, pods) = check(many);
+        let names: Vec<String> = (10..20).map(|number| format!("p{number}")).collect();
+        assert_eq!(pods, format!("12 0 {names:?}"));
+    }
+
+    #[test]
     fn the_same_facts_later_are_the_same_status() {
         let facts = AgentFacts {
             generation: Some(3),

@@ -1,0 +1,112 @@
+//! What the status of every kind says: which grant gave each tool and with whose credential,
+//! what was asked for and is withheld and why, counts, and lists that end where they say.
+//!
+//! The objects are `status/objects.yaml`, what is said of them `status/expected.yaml`. To write
+//! it anew after a change, and read the difference in review: `UPDATE_EXPECT=1` and this test.
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use kube::api::{Api, ListParams};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+
+use crate::harness::Harness;
+
+/// More than a list of status holds.
+const TOOLS: usize = 70;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_what_each_agent_has_and_why() {
+    let mut harness = Harness::new().await;
+    harness.resync = std::time::Duration::from_millis(500);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver/status");
+    let objects = std::fs::read_to_string(folder.join("objects.yaml")).expect("objects");
+    harness.apply_yaml(&objects).await;
+    harness.apply(shoal()).await;
+    harness.start("heron");
+    harness
+        .condition::<Agent>("otter", "Compiled", "True/Compiled")
+        .await;
+    harness.settled().await;
+
+    let mut said = Map::new();
+    add::<Surface>(&harness, &mut said).await;
+    add::<Agent>(&harness, &mut said).await;
+    add::<ToolGrant>(&harness, &mut said).await;
+    add::<ToolDefaults>(&harness, &mut said).await;
+    add::<ModelProvider>(&harness, &mut said).await;
+    let said = serde_yaml::to_string(&said)
+        .expect("plain data")
+        .replace(&harness.pond, "pond");
+    assert!(!said.contains("secret-"), "{said}");
+
+    let file = folder.join("expected.yaml");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&file, &said).expect("writable");
+    }
+    let expected = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        said == expected,
+        "{} is not what came:\n{said}",
+        file.display()
+    );
+    harness.end().await;
+}
+
+fn shoal() -> Value {
+    let tools: Vec<Value> = (1..=TOOLS)
+        .map(|number| {
+            json!({
+                "name": format!("fish_{number:02}"),
+                "inputSchema": {"type": "object"},
+                "http": {"method": "GET", "path": format!("/{number}")},
+                "annotations": {"readOnly": true},
+            })
+        })
+        .collect();
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+        "metadata": {"name": "shoal"},
+        "spec": {"url": "https://shoal.test", "descriptor": {"version": 2, "tools": tools}},
+    })
+}
+
+/// The status of all of a kind, without what differs each time.
+async fn add<K>(harness: &Harness, said: &mut Map<String, Value>)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let api: Api<K> = harness.api(&harness.pond);
+    for object in api.list(&ListParams::default()).await.expect("list") {
+        let mut value = serde_json::to_value(&object).expect("JSON");
+        let generation = value["metadata"]["generation"].clone();
+        let mut status = value["status"].take();
+        assert_eq!(status["observedGeneration"], generation);
+        for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+            let condition = condition.as_object_mut().expect("a condition");
+            assert_eq!(
+                condition.remove("observedGeneration"),
+                Some(generation.clone())
+            );
+            assert!(condition.remove("lastTransitionTime").is_some());
+        }
+        for digest in ["manifestDigest", "credentialsRevision", "descriptorDigest"] {
+            if let Some(Value::String(text)) = status.get_mut(digest) {
+                let hex = text.strip_prefix("sha256:").unwrap_or(text);
+                assert!(hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+                "a digest".clone_into(text);
+            }
+        }
+        let name = object.meta().name.clone().unwrap_or_default();
+        said.insert(format!("{} {name}", K::kind(&())), status);
+    }
+}
