@@ -106,6 +106,8 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--kubelet-client-key={}", pki("apiserver-kubelet.key")),
                 format!("--audit-policy-file={}", config("audit.json")),
                 format!("--audit-log-path={}", layout.audit_log().display()),
+                // MiB: one file, so that whoever reads it reads all of it.
+                "--audit-log-maxsize=4096".into(),
             ],
         ),
         kube(
