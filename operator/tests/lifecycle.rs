@@ -26,6 +26,8 @@ mod plane;
 mod program;
 #[path = "lifecycle/proxy.rs"]
 mod proxy;
+#[path = "lifecycle/removing.rs"]
+mod removing;
 #[path = "lifecycle/replacing.rs"]
 mod replacing;
 #[path = "lifecycle/rights.rs"]
@@ -41,7 +43,7 @@ use anyhow::{Context, Result, ensure};
 use world::{Row, World};
 
 /// In this order: each leaves the world as it found it.
-const ROWS: [&str; 10] = [
+const ROWS: [&str; 11] = [
     "webhook-rollout",
     "controller-rollout",
     "certificates",
@@ -51,6 +53,7 @@ const ROWS: [&str; 10] = [
     "slow-caches",
     "api-server",
     "compaction",
+    "recreated",
     "rights",
 ];
 
@@ -65,6 +68,8 @@ async fn run(row: &str, world: &mut World) -> Result<Vec<Row>> {
         "compaction" => outside::compaction(world).await,
         "leader-unaware" => leaders::unaware(world).await,
         "slow-caches" => outside::slow_caches(world).await,
+        "recreated" => removing::recreated(world).await,
+        "namespace" => removing::namespace(world).await,
         "rights" => rights::least(world).await,
         row => anyhow::bail!("no row {row:?}; there are {}", ROWS.join(", ")),
     }
@@ -97,7 +102,7 @@ async fn all(chosen: &[String]) -> Result<()> {
         chosen => chosen.iter().map(String::as_str).collect(),
     };
     let (mut world, first) = World::start().await?;
-    let mut table = vec![first];
+    let mut table = first;
     for row in rows {
         eprintln!("lifecycle: {row}");
         let done = run(row, &mut world).await;

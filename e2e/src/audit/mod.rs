@@ -289,7 +289,7 @@ pub fn rights(objects: &[Value]) -> Result<BTreeSet<Right>, RightsError> {
 /// What is wrong with an account's rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Tried and refused.
+    /// Tried and refused, for want of a right.
     pub forbidden: BTreeSet<Use>,
     /// Allowed, and by none of these rights.
     pub elsewhere: BTreeSet<Use>,
@@ -337,6 +337,8 @@ pub fn check(uses: &[Use], rights: &BTreeSet<Right>) -> Findings {
         .filter(|used| users.contains(used.user.as_str()))
     {
         match used.outcome {
+            // An API server that has just started refuses before it has read the rights.
+            Outcome::Forbidden if rights.iter().any(|right| right.covers(used)) => {}
             Outcome::Forbidden => {
                 findings.forbidden.insert(used.clone());
             }
@@ -436,6 +438,25 @@ mod tests {
             "refused: system:serviceaccount:lodge:heron: get secrets reef/reed\n\
              by no right of these: system:serviceaccount:lodge:heron: get leases.coordination.k8s.io lodge/other\n\
              never used: heron, Role lodge/own: get leases.coordination.k8s.io leader\n"
+        );
+    }
+
+    #[test]
+    fn a_refusal_of_what_is_given_is_neither_a_use_nor_a_fault() {
+        let found = check_log(&[
+            event("get", "", "secrets", ("pond", "reed"), "forbid"),
+            event("patch", "", "secrets", ("pond", "reed"), "allow"),
+            event(
+                "get",
+                "coordination.k8s.io",
+                "leases",
+                ("lodge", "leader"),
+                "allow",
+            ),
+        ]);
+        assert_eq!(
+            found,
+            "never used: heron, ClusterRole materials: get secrets\n"
         );
     }
 

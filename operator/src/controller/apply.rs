@@ -39,6 +39,9 @@ pub enum ApplyError {
         key: ObjectRef,
         why: String,
     },
+    /// Found out between reading and writing: another may lead by now.
+    #[error("{kind} {key}: this replica leads no longer")]
+    NotLeading { kind: &'static str, key: ObjectRef },
     #[error("{kind} {key} not {operation}")]
     Api {
         kind: &'static str,
@@ -158,15 +161,24 @@ pub fn standing(found: &ObjectMeta, owner: &OwnerReference) -> Standing {
     }
 }
 
-/// Brings one object to where it should be.
+/// Brings one object to where it should be, if `leads` still says so right before each write:
+/// reading takes time, and a fence cannot tell a grant that was revoked from one that nobody
+/// has written yet.
 pub async fn apply<K: Carrier>(
     client: &Client,
     table: &Scoped<K>,
     owner: &OwnerReference,
     desired: &Desired,
     last: Option<&Applied>,
+    leads: impl Fn() -> bool,
 ) -> Result<(Verb, Applied), ApplyError> {
     let key = &desired.key;
+    let still_leading = || {
+        leads().then_some(()).ok_or_else(|| ApplyError::NotLeading {
+            kind: K::KIND,
+            key: key.clone(),
+        })
+    };
     let fingerprint = fingerprint(desired, owner);
     let failed = |operation| {
         move |source| ApplyError::Api {
@@ -194,13 +206,12 @@ pub async fn apply<K: Carrier>(
         Presence::Absent => {
             if last.is_some_and(|last| last.fingerprint == fingerprint) {
                 // Made a moment ago, or removed by somebody: the watch will tell which.
-                return match api.get_opt(&key.name).await.map_err(failed("read"))? {
-                    Some(_) => Err(stale()),
-                    None => create(&api, owner, desired)
-                        .await
-                        .map(|made| (Verb::Created, applied(&made))),
-                };
+                let found = api.get_opt(&key.name).await.map_err(failed("read"))?;
+                if found.is_some() {
+                    return Err(stale());
+                }
             }
+            still_leading()?;
             return create(&api, owner, desired)
                 .await
                 .map(|made| (Verb::Created, applied(&made)));
@@ -249,6 +260,7 @@ pub async fn apply<K: Carrier>(
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
+    still_leading()?;
     match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
         Ok(patched) => Ok((Verb::Patched, applied(&patched))),
         Err(kube::Error::Api(status)) if status.is_conflict() => Err(stale()),

@@ -28,6 +28,8 @@ pub const SYSTEM: &str = "toolcrib-system";
 pub const RELEASE: &str = "toolcrib";
 /// Where agents live.
 pub const POND: &str = "pond";
+/// So may they here, for a while.
+pub const LAKE: &str = "lake";
 pub const CERTIFICATES: &str = "toolcrib-certificates";
 pub const CONTROLLER: &str = "toolcrib-controller";
 pub const WEBHOOK: &str = "toolcrib-webhook";
@@ -87,10 +89,11 @@ impl Replica {
 }
 
 impl Installation {
-    /// Applies the chart in that folder and gets ready to start its processes.
-    pub async fn new(plane: &Plane, chart: &Path) -> Result<Self> {
+    /// Applies the objects of an earlier chart, but for the rights, which are this one's: the
+    /// processes are this one's too. [`Installation::upgrade`] does the rest.
+    pub async fn new(plane: &Plane, chart: &Path, earlier: &Path) -> Result<Self> {
         let balancer = Balancer::start().await?;
-        for namespace in [SYSTEM, POND] {
+        for namespace in [SYSTEM, POND, LAKE] {
             plane.apply(&[
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
             ])?;
@@ -105,7 +108,15 @@ impl Installation {
             tokens: BTreeMap::new(),
             programs: plane.folder().to_owned(),
         };
-        this.upgrade(plane, chart).await?;
+        let port = this.balancer.address.port();
+        let rights = |object: &Value| object["apiVersion"] == "rbac.authorization.k8s.io/v1";
+        let mut objects = rendered(plane, earlier, port)?;
+        objects.retain(|object| object["kind"] != "Deployment" && !rights(object));
+        let mut current = rendered(plane, chart, port)?;
+        this.remember(&current)?;
+        current.retain(rights);
+        objects.extend(current);
+        plane.apply(&objects)?;
         for account in [CONTROLLER, WEBHOOK] {
             let token = token(plane, account).await?;
             this.tokens.insert(account, token);
@@ -116,13 +127,18 @@ impl Installation {
     /// `helm upgrade --install` of the chart in that folder.
     pub async fn upgrade(&mut self, plane: &Plane, chart: &Path) -> Result<()> {
         let mut objects = rendered(plane, chart, self.balancer.address.port())?;
-        for (component, deployment) in [("controller", CONTROLLER), ("webhook", WEBHOOK)] {
-            self.arguments
-                .insert(component, arguments(&objects, deployment)?);
-        }
+        self.remember(&objects)?;
         // Nobody here would run them; of Deployments only the arguments are of use.
         objects.retain(|object| object["kind"] != "Deployment");
         plane.apply(&objects)
+    }
+
+    fn remember(&mut self, objects: &[Value]) -> Result<()> {
+        for (component, deployment) in [("controller", CONTROLLER), ("webhook", WEBHOOK)] {
+            let arguments = arguments(objects, deployment)?;
+            self.arguments.insert(component, arguments);
+        }
+        Ok(())
     }
 
     /// Starts a controller, with a pod that bears its name.
@@ -227,7 +243,7 @@ fn rendered(plane: &Plane, chart: &Path, port: u16) -> Result<Vec<Value>> {
         .args(["template", RELEASE])
         .arg(chart)
         .args(["--namespace", SYSTEM, "--set"])
-        .arg(format!("secretNamespaces={{{POND}}}"))
+        .arg(format!("secretNamespaces={{{POND},{LAKE}}}"))
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "helm template: {said}");

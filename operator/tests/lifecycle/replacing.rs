@@ -20,11 +20,53 @@ const ENDPOINTS_LAG: Duration = Duration::from_secs(1);
 /// Pods that must pass after a change before it counts as survived.
 const MORE: usize = 60;
 
+/// The definitions, the webhooks' configurations, the guard and the rest of the chart are
+/// replaced, then every process.
+pub async fn chart(world: &mut World, previous: &str) -> Result<Row> {
+    world.quiet().await?;
+    let load = Load::start(&world.plane.client);
+    more(&load).await?;
+    let mark = world.mark()?;
+    let begun = Instant::now();
+    world
+        .installation
+        .upgrade(&world.plane, &crate::world::chart())
+        .await?;
+    more(&load).await?;
+    for _ in 0..world.controllers.len() {
+        hand_over(world).await?;
+    }
+    replace_webhooks(world).await?;
+    let took = begun.elapsed();
+    more(&load).await?;
+    world.quiet().await?;
+    let writes = world.writes_since(mark)?;
+    ensure!(writes.is_empty(), "needless writes: {writes:?}");
+    let tally = load.none_rejected().await?;
+    world.works().await?;
+    let fault =
+        format!("upgrade from the previous chart ({previous}) under load, definitions included");
+    let seen = format!("{}, 0 needless writes", passed(&tally));
+    Ok(Row::new(fault, seen, took))
+}
+
 /// Each replica is replaced, as the Deployment does it: one comes, one goes.
 pub async fn webhook(world: &mut World) -> Result<Vec<Row>> {
     let load = Load::start(&world.plane.client);
     more(&load).await?;
     let begun = Instant::now();
+    replace_webhooks(world).await?;
+    let took = begun.elapsed();
+    more(&load).await?;
+    let tally = load.none_rejected().await?;
+    Ok(vec![Row::new(
+        "rollout of both webhooks under load",
+        passed(&tally),
+        took,
+    )])
+}
+
+async fn replace_webhooks(world: &mut World) -> Result<()> {
     for _ in 0..world.webhooks.len() {
         let name = world.name("webhook");
         let new = world.installation.webhook(&world.plane, &name).await?;
@@ -42,14 +84,7 @@ pub async fn webhook(world: &mut World) -> Result<Vec<Row>> {
             old.program.said()
         );
     }
-    let took = begun.elapsed();
-    more(&load).await?;
-    let tally = load.none_rejected().await?;
-    Ok(vec![Row::new(
-        "rollout of both webhooks under load",
-        passed(&tally),
-        took,
-    )])
+    Ok(())
 }
 
 /// The leader goes in order, another one comes.

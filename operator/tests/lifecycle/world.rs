@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -21,6 +22,7 @@ use toolcrib_e2e::audit::{self, Use};
 use crate::install::{CONTROLLER, Installation, POND, Replica, SYSTEM};
 use crate::plane::Plane;
 use crate::proxy::Proxy;
+use crate::replacing;
 use crate::wait::{DEADLINE, eventually};
 
 /// Longer than anything waits that is to be tried again soon.
@@ -60,20 +62,25 @@ pub struct World {
     pub installation: Installation,
     pub plane: Plane,
     number: usize,
+    /// What was used before this is no matter of this chart's rights.
+    pub upgraded: usize,
 }
 
 impl World {
-    pub async fn start() -> Result<(Self, Row)> {
+    /// An installation of the previous chart, upgraded to this one.
+    pub async fn start() -> Result<(Self, Vec<Row>)> {
         let plane = Plane::start().await?;
-        let installation = Installation::new(&plane, &chart()).await?;
+        let previous = previous_chart(plane.folder())?;
+        let installation = Installation::new(&plane, &chart(), &previous.folder).await?;
         let mut world = Self {
             controllers: Vec::new(),
             webhooks: Vec::new(),
             installation,
             plane,
             number: 0,
+            upgraded: 0,
         };
-        world.plane.apply(&objects())?;
+        world.plane.apply(&objects(POND))?;
         let begun = Instant::now();
         world.add_controller().await?;
         world.compiled(&[LOOK]).await?;
@@ -87,7 +94,10 @@ impl World {
         world.add_controller().await?;
         world.all_ready().await?;
         let seen = "certificates made, the agent compiled";
-        Ok((world, Row::new("first start of a controller", seen, took)))
+        let first = Row::new("first start of a controller", seen, took);
+        let upgrade = replacing::chart(&mut world, &previous.of).await?;
+        world.upgraded = world.mark()?;
+        Ok((world, vec![first, upgrade]))
     }
 
     /// A name that no replica had before, like a pod's.
@@ -157,7 +167,7 @@ impl World {
     }
 
     pub async fn give(&self) -> Result<()> {
-        self.plane.apply(&[grant("otter-dives", "dive")])
+        self.plane.apply(&[grant(POND, "otter-dives", "dive")])
     }
 
     pub async fn revoke(&self) -> Result<()> {
@@ -174,8 +184,12 @@ impl World {
 
     /// Waits until the agent's files hold just these tools.
     pub async fn compiled(&self, tools: &[&str]) -> Result<()> {
+        self.compiled_in(POND, tools).await
+    }
+
+    pub async fn compiled_in(&self, namespace: &str, tools: &[&str]) -> Result<()> {
         let expected: BTreeSet<String> = tools.iter().map(|tool| (*tool).to_owned()).collect();
-        let secrets = self.secrets();
+        let secrets: Api<Secret> = Api::namespaced(self.plane.client.clone(), namespace);
         eventually(&format!("the tools {tools:?}"), DEADLINE, async || {
             let found = secrets.get_opt(FILES).await?;
             Ok((found.as_ref().map(given) == Some(expected.clone())).then_some(()))
@@ -322,7 +336,63 @@ pub fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/toolcrib")
 }
 
-fn objects() -> [Value; 3] {
+/// The chart before its last change.
+struct Previous {
+    folder: PathBuf,
+    /// Which it is, for the table.
+    of: String,
+}
+
+/// Names one, where there is no history to take it from.
+const PREVIOUS_CHART: &str = "TOOLCRIB_PREVIOUS_CHART";
+
+fn previous_chart(scratch: &Path) -> Result<Previous> {
+    if let Some(folder) = std::env::var_os(PREVIOUS_CHART) {
+        return Ok(Previous {
+            of: folder.to_string_lossy().into_owned(),
+            folder: folder.into(),
+        });
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let git = |arguments: &[&str]| -> Option<String> {
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(&root)
+            .args(arguments)
+            .output()
+            .ok()?;
+        let said = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| said.trim().to_owned())
+    };
+    let commits = git(&[
+        "log",
+        "--max-count=2",
+        "--format=%h",
+        "--",
+        "charts/toolcrib",
+    ]);
+    let Some(commit) = commits.as_deref().and_then(|all| all.lines().nth(1)) else {
+        // Sources without their history, or a shallow copy of it.
+        return Ok(Previous {
+            folder: chart(),
+            of: "itself, there is no history here".to_owned(),
+        });
+    };
+    let tar = scratch.join("previous.tar").display().to_string();
+    git(&["archive", "--output", &tar, commit, "charts/toolcrib"]).context("git archive")?;
+    let status = Command::new("tar")
+        .args(["-xf", &tar, "-C"])
+        .arg(scratch)
+        .status()?;
+    ensure!(status.success(), "tar: {status}");
+    Ok(Previous {
+        folder: scratch.join("charts/toolcrib"),
+        of: format!("that of commit {commit}"),
+    })
+}
+
+/// A surface, an agent, a grant.
+pub fn objects(namespace: &str) -> [Value; 3] {
     let tool = |name: &str| {
         json!({
             "name": name, "description": "Looks at the reed", "annotations": {"readOnly": true},
@@ -332,27 +402,31 @@ fn objects() -> [Value; 3] {
     };
     let surface = json!({
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
-        "metadata": {"name": "reed", "namespace": POND},
+        "metadata": {"name": "reed", "namespace": namespace},
         "spec": {
             "url": "https://reed.example",
             "descriptor": {"version": 2, "tools": [tool("look"), tool("dive")]},
         },
     });
-    [surface, agent(), grant("otter-looks", "look")]
+    [
+        surface,
+        agent(namespace),
+        grant(namespace, "otter-looks", "look"),
+    ]
 }
 
-pub fn agent() -> Value {
+pub fn agent(namespace: &str) -> Value {
     json!({
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
-        "metadata": {"name": "otter", "namespace": POND},
+        "metadata": {"name": "otter", "namespace": namespace},
         "spec": {"surfaces": [{"name": "reed"}]},
     })
 }
 
-pub fn grant(name: &str, tool: &str) -> Value {
+pub fn grant(namespace: &str, name: &str, tool: &str) -> Value {
     json!({
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
-        "metadata": {"name": name, "namespace": POND},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"agents": ["otter"], "tools": [{"surface": {"name": "reed"}, "allow": [tool]}]},
     })
 }

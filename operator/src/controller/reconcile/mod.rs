@@ -53,6 +53,7 @@ impl ReconcileError {
             ReconcileError::NotSynced
                 | ReconcileError::NotLeading
                 | ReconcileError::Apply(ApplyError::Stale { .. })
+                | ReconcileError::Apply(ApplyError::NotLeading { .. })
                 | ReconcileError::Report(ReportError::Stale(_))
         )
     }

@@ -151,8 +151,9 @@ pub(super) async fn put<K: Carrier>(
     if !world.leading() {
         return Err(ReconcileError::NotLeading);
     }
+    let leads = || world.leading();
     let (verb, applied) =
-        apply::apply(&world.client, table, &owner, desired, last.as_ref()).await?;
+        apply::apply(&world.client, table, &owner, desired, last.as_ref(), leads).await?;
     world.memory().applied.insert(memory_key, applied);
     match verb {
         Verb::Unchanged => {}
