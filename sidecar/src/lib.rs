@@ -20,6 +20,7 @@ pub mod flight;
 pub mod history;
 pub mod identity;
 pub mod link;
+pub mod log;
 pub mod metrics;
 pub mod model;
 pub mod outbound;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use toolcrib_sidecar::app::Limits;
 use toolcrib_sidecar::args::{Cli, Command, ServeArgs};
+use toolcrib_sidecar::log::Log;
 use toolcrib_sidecar::server::Server;
 use toolcrib_sidecar::{probe, process};
 
@@ -25,7 +26,13 @@ fn main() -> ExitCode {
 
 fn serve(args: ServeArgs) -> anyhow::Result<()> {
     process::make_undumpable()?;
-    process::log_to_stderr();
+    let log = Log::to_stderr()?;
+    let result = run(args);
+    log.close();
+    result
+}
+
+fn run(args: ServeArgs) -> anyhow::Result<()> {
     // One worker: it does what a request needs without waking another thread, which would
     // cost as much as the request's own work. The largest body keeps it for some tens of
     // milliseconds, and nothing here is that urgent.

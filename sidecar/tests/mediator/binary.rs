@@ -331,17 +331,16 @@ async fn each_request_is_one_line_of_the_log() {
         within("an answer", mediator.request(&request).send())
             .await
             .unwrap();
+        // Lines are written some at a time, and whole.
+        let [served, refused] = until("both lines", || {
+            let lines = mediator.log().into_iter();
+            let requests = lines.filter(|line| line["message"] == "request");
+            requests.collect::<Vec<_>>().try_into().ok()
+        })
+        .await;
         let text = std::fs::read_to_string(&mediator.stderr).unwrap();
         let acts = |it: char| it.is_control() && it != '\n';
         assert!(!text.contains(acts), "{text:?}");
-        let log = mediator.log();
-        let lines: Vec<_> = log
-            .iter()
-            .filter(|line| line["message"] == "request")
-            .collect();
-        let [served, refused] = &lines[..] else {
-            panic!("{log:?}");
-        };
         for (key, value) in [
             ("manifest_present", json!(true)),
             ("tools_count", json!(2)),

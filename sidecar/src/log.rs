@@ -1,0 +1,201 @@
+//! The log: JSON lines on stderr (stdout belongs to the record), written some at a time.
+//!
+//! A line waits some milliseconds for others, in a queue of bounded bytes as those on
+//! stdout do: a write for each would cost a request as much as its record. Invariant: who
+//! logs never waits for whoever reads stderr. Lines that find no room are counted, and a
+//! line says so once there is room again.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::history::line::escaped;
+use crate::history::stdout::{self, Queue};
+
+const STACK: usize = 256 * 1024;
+/// For a stderr that nobody reads any more.
+const FLUSH: Duration = Duration::from_secs(3);
+
+/// Where lines go until it is closed; after that nobody hears them.
+#[derive(Debug)]
+pub struct Log {
+    lines: Lines,
+    /// Hears of the end of the thread that writes.
+    ended: Receiver<()>,
+}
+
+impl Log {
+    /// All that is logged in this process from now on.
+    pub fn to_stderr() -> io::Result<Self> {
+        let log = Self::to(io::stderr())?;
+        let lines = log.lines.clone();
+        let filter =
+            EnvFilter::try_from_env("TOOLCRIB_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+        tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_env_filter(filter)
+            .with_writer(move || lines.clone())
+            .init();
+        Ok(log)
+    }
+
+    fn to(end: impl Write + Send + 'static) -> io::Result<Self> {
+        let (queue, drain) = stdout::queue();
+        let (ending, ended) = sync_channel::<()>(0);
+        std::thread::Builder::new()
+            .name("log".to_string())
+            .stack_size(STACK)
+            .spawn(move || {
+                drain.run(end);
+                drop(ending);
+            })?;
+        let open = Open { queue, missing: 0 };
+        Ok(Self {
+            lines: Lines(Arc::new(Mutex::new(Some(open)))),
+            ended,
+        })
+    }
+
+    /// Writes what was logged and ends: at once, where stderr is read.
+    pub fn close(self) {
+        drop(self.lines.open().take());
+        // Err either way: the thread is done, or stderr is not read and nobody hears more.
+        drop(self.ended.recv_timeout(FLUSH));
+    }
+}
+
+#[derive(Debug)]
+struct Open {
+    queue: Queue,
+    /// Lines that found no room.
+    missing: u64,
+}
+
+impl Open {
+    fn offer(&mut self, line: &[u8]) {
+        if self.missing > 0 && self.queue.offer(&missed(self.missing)) {
+            self.missing = 0;
+        }
+        self.missing += u64::from(!self.queue.offer(line));
+    }
+}
+
+fn missed(lines: u64) -> Vec<u8> {
+    let timestamp = jiff::Timestamp::now();
+    format!(
+        r#"{{"timestamp":"{timestamp}","level":"WARN","message":"stderr was not read; lines are missing here","lines":{lines}}}"#
+    )
+    .into_bytes()
+}
+
+/// Takes whole lines of JSON, as the formatter writes them.
+#[derive(Clone, Debug)]
+struct Lines(Arc<Mutex<Option<Open>>>);
+
+impl Lines {
+    fn open(&self) -> MutexGuard<'_, Option<Open>> {
+        // A panic under it leaves at worst a line uncounted.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Lines {
+    /// Controls are escaped, so that a logged value can neither forge a line nor speak to
+    /// a terminal.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = escaped(Cow::Borrowed(bytes.trim_ascii_end()));
+        if let Some(open) = &mut *self.open() {
+            open.offer(&line);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::SyncSender;
+
+    use super::*;
+
+    /// A stderr that takes nothing until its gate is gone.
+    struct Gated(Receiver<()>, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Gated {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Err: the gate is open.
+            self.0.recv().ok();
+            self.1.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn gated() -> (SyncSender<()>, Log, Arc<Mutex<Vec<u8>>>) {
+        let (gate, closed) = sync_channel(1);
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let log = Log::to(Gated(closed, written.clone())).unwrap();
+        (gate, log, written)
+    }
+
+    fn text(written: &Mutex<Vec<u8>>) -> String {
+        String::from_utf8(written.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_logged_value_forges_no_line() {
+        let (gate, log, written) = gated();
+        drop(gate);
+        let line = "{\"model\":\"a\u{9b}2J\u{7f}\u{2028}b\"}\n";
+        log.lines.clone().write_all(line.as_bytes()).unwrap();
+        log.close();
+        let expected = "{\"model\":\"a\\u009b2J\\u007f\\u2028b\"}\n";
+        assert_eq!(text(&written), expected);
+    }
+
+    #[test]
+    fn all_lines_are_written_in_order_by_the_time_it_is_closed() {
+        let (gate, log, written) = gated();
+        drop(gate);
+        let expected: String = (0..100).map(|at| format!("{{\"at\":{at}}}\n")).collect();
+        for line in expected.split_inclusive('\n') {
+            log.lines.clone().write_all(line.as_bytes()).unwrap();
+        }
+        log.close();
+        assert_eq!(text(&written), expected);
+    }
+
+    #[test]
+    fn an_unread_stderr_holds_nobody_up_and_hears_how_much_it_missed() {
+        let (gate, log, written) = gated();
+        let mut lines = log.lines.clone();
+        for _ in 0..1000 {
+            lines.write_all(b"{\"early\":true}\n").unwrap();
+        }
+        let missing = log.lines.open().as_ref().unwrap().missing;
+        assert!(missing > 0);
+        drop(gate);
+        // Until there is room again, each further line is missing as well.
+        let mut later = 0;
+        while log.lines.open().as_ref().unwrap().missing > 0 {
+            lines.write_all(b"{\"early\":false}\n").unwrap();
+            later += 1;
+            std::thread::yield_now();
+        }
+        log.close();
+        let text = text(&written);
+        let says = format!("\"lines\":{}}}\n{{\"early\":false}}\n", missing + later - 1);
+        assert!(text.ends_with(&says), "{says} {text}");
+    }
+}
