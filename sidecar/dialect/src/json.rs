@@ -2,19 +2,21 @@
 //!
 //! An object or array is a list of *slots* (the text between its commas, white space
 //! included); an edit replaces, drops or adds slots, and every other byte stays. Values
-//! are scanned by `serde_json` (which checks the grammar) but never built into a tree.
+//! are scanned (the grammar is checked) but never built into a tree.
 
-use std::borrow::Cow;
+mod scan;
+
 use std::fmt;
 use std::ops::Range;
 
 use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use smol_str::SmolStr;
 
 /// Where one member of an object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    pub key: String,
+    pub key: SmolStr,
     /// Between the commas.
     pub slot: Range<usize>,
     pub value: Range<usize>,
@@ -54,19 +56,7 @@ pub enum Change {
 impl Object {
     /// Errors: `serde_json`'s, also when `text` is not an object.
     pub fn scan(text: &str) -> Result<Self, serde_json::Error> {
-        let found = whole(text, |d| d.deserialize_map(Members { text }))?;
-        let (open, close) = brackets(text);
-        let values: Vec<_> = found.iter().map(|(_, value)| value.clone()).collect();
-        let members = found
-            .into_iter()
-            .zip(slots(text, &values, open, close))
-            .map(|((key, value), slot)| Member { key, slot, value })
-            .collect();
-        Ok(Self {
-            members,
-            close,
-            open,
-        })
+        scan::object(text).map_or_else(|| object_by_serde(text), Ok)
     }
 
     /// The value's text; of a repeated key, the last.
@@ -146,14 +136,7 @@ impl Object {
 impl Array {
     /// Errors: `serde_json`'s, also when `text` is not an array.
     pub fn scan(text: &str) -> Result<Self, serde_json::Error> {
-        let values = whole(text, |d| d.deserialize_seq(Elements { text }))?;
-        let (open, close) = brackets(text);
-        let items = slots(text, &values, open, close)
-            .into_iter()
-            .zip(values)
-            .map(|(slot, value)| Item { slot, value })
-            .collect();
-        Ok(Self { items, close, open })
+        scan::array(text).map_or_else(|| array_by_serde(text), Ok)
     }
 
     pub fn texts<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
@@ -194,13 +177,18 @@ impl Array {
 
 /// A JSON string's text, or `None` when `raw` is not a string.
 pub fn string(raw: &str) -> Option<String> {
-    serde_json::from_str::<Cow<'_, str>>(raw)
-        .ok()
-        .map(Cow::into_owned)
+    // Of anything else the first byte says that it is none.
+    if !raw.trim_ascii_start().starts_with('"') {
+        return None;
+    }
+    scan::unescaped(raw).or_else(|| serde_json::from_str(raw).ok())
 }
 
 /// `text` as a JSON string.
 pub fn quote(text: &str) -> String {
+    if scan::is_plain(text) {
+        return ["\"", text, "\""].concat();
+    }
     serde_json::Value::from(text).to_string()
 }
 
@@ -302,6 +290,33 @@ fn canonical_number(raw: &str) -> Option<String> {
     })
 }
 
+fn object_by_serde(text: &str) -> Result<Object, serde_json::Error> {
+    let found = whole(text, |d| d.deserialize_map(Members { text }))?;
+    let (open, close) = brackets(text);
+    let values: Vec<_> = found.iter().map(|(_, value)| value.clone()).collect();
+    let members = found
+        .into_iter()
+        .zip(slots(text, &values, open, close))
+        .map(|((key, value), slot)| Member { key, slot, value })
+        .collect();
+    Ok(Object {
+        members,
+        close,
+        open,
+    })
+}
+
+fn array_by_serde(text: &str) -> Result<Array, serde_json::Error> {
+    let values = whole(text, |d| d.deserialize_seq(Elements { text }))?;
+    let (open, close) = brackets(text);
+    let items = slots(text, &values, open, close)
+        .into_iter()
+        .zip(values)
+        .map(|(slot, value)| Item { slot, value })
+        .collect();
+    Ok(Array { items, close, open })
+}
+
 struct Joined {
     out: String,
     first: bool,
@@ -386,7 +401,7 @@ struct Members<'t> {
 }
 
 impl<'t> Visitor<'t> for Members<'t> {
-    type Value = Vec<(String, Range<usize>)>;
+    type Value = Vec<(SmolStr, Range<usize>)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
@@ -396,7 +411,7 @@ impl<'t> Visitor<'t> for Members<'t> {
         let mut found = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             let value: &'t RawValue = map.next_value()?;
-            found.push((key, range_in(self.text, value.get())));
+            found.push((key.into(), range_in(self.text, value.get())));
         }
         Ok(found)
     }

@@ -214,7 +214,7 @@ impl Request {
             .iter()
             .find(|member| REFUSED.contains(&member.key.as_str()))
         {
-            return Err(DialectError::FieldRefused(member.key.clone()));
+            return Err(DialectError::FieldRefused(member.key.to_string()));
         }
         let history = history(dialect, &text, &fields)?;
         let view = match dialect {

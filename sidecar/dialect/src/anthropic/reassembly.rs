@@ -44,7 +44,7 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
             Some("message_delta") => {
                 if let Some(delta) = part("delta") {
                     for member in scan_object(delta, "delta")?.members {
-                        ending.push((member.key, delta[member.value].to_string()));
+                        ending.push((member.key.to_string(), delta[member.value].to_string()));
                     }
                 }
                 if let Some(more) = part("usage") {

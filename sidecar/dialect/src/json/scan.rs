@@ -1,0 +1,456 @@
+//! Where the parts of an object or an array are, in one pass over its text.
+//!
+//! A body is looked through at every hop, and most of it is the text of strings: that is
+//! passed in blocks. Nothing is allocated but the list of what was found.
+//!
+//! Invariant: what is found here is what `serde_json` finds. A text that is not certainly
+//! right (or nested deeper than a word has bits) is `None`, and then `serde_json` reads
+//! it: the error is its own.
+
+use std::ops::Range;
+
+use smol_str::SmolStr;
+
+use super::{Array, Item, Member, Object};
+
+/// Of plain bytes, passed at once.
+const BLOCK: usize = 32;
+const WORD: usize = size_of::<u64>();
+/// Open brackets of one value.
+const DEPTH: u32 = u64::BITS;
+
+pub(super) fn object(text: &str) -> Option<Object> {
+    let mut scan = Scan::new(text);
+    let mut members = Vec::new();
+    scan.expect(b'{')?;
+    let open = scan.at - 1;
+    if !scan.take(b'}') {
+        let mut start = open + 1;
+        loop {
+            let key = scan.key_text()?;
+            let value = scan.value()?;
+            let comma = scan.separator(b'}')?;
+            let slot = start..scan.at - 1;
+            members.push(Member { key, slot, value });
+            if !comma {
+                break;
+            }
+            start = scan.at;
+        }
+    }
+    let close = scan.at - 1;
+    scan.end()?;
+    Some(Object {
+        members,
+        close,
+        open,
+    })
+}
+
+pub(super) fn array(text: &str) -> Option<Array> {
+    let mut scan = Scan::new(text);
+    let mut items = Vec::new();
+    scan.expect(b'[')?;
+    let open = scan.at - 1;
+    if !scan.take(b']') {
+        let mut start = open + 1;
+        loop {
+            let value = scan.value()?;
+            let comma = scan.separator(b']')?;
+            let slot = start..scan.at - 1;
+            items.push(Item { slot, value });
+            if !comma {
+                break;
+            }
+            start = scan.at;
+        }
+    }
+    let close = scan.at - 1;
+    scan.end()?;
+    Some(Array { items, close, open })
+}
+
+/// The text of a string; `None` also where it is written with `\u`.
+pub(super) fn unescaped(raw: &str) -> Option<String> {
+    let bytes = raw.as_bytes();
+    if bytes.first() != Some(&b'"') {
+        return None;
+    }
+    let mut text = String::with_capacity(raw.len());
+    let mut at = 1;
+    loop {
+        let end = special(bytes, at)?;
+        text.push_str(&raw[at..end]);
+        match bytes[end] {
+            b'"' => return (end + 1 == bytes.len()).then_some(text),
+            b'\\' => text.push(match bytes.get(end + 1)? {
+                b'n' => '\n',
+                b'r' => '\r',
+                b't' => '\t',
+                b'b' => '\u{8}',
+                b'f' => '\u{c}',
+                same @ (b'"' | b'\\' | b'/') => char::from(*same),
+                _ => return None,
+            }),
+            _ => return None,
+        }
+        at = end + 2;
+    }
+}
+
+/// Whether the text is a string's as it stands, but for the quotes around it.
+pub(super) fn is_plain(text: &str) -> bool {
+    special(text.as_bytes(), 0).is_none()
+}
+
+struct Scan<'t> {
+    text: &'t str,
+    bytes: &'t [u8],
+    at: usize,
+}
+
+impl<'t> Scan<'t> {
+    fn new(text: &'t str) -> Self {
+        Self {
+            text,
+            bytes: text.as_bytes(),
+            at: 0,
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn skip_blank(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// The next byte that is not blank.
+    fn next(&mut self) -> Option<u8> {
+        self.skip_blank();
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn take(&mut self, wanted: u8) -> bool {
+        self.skip_blank();
+        let found = self.peek() == Some(wanted);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, wanted: u8) -> Option<()> {
+        self.take(wanted).then_some(())
+    }
+
+    /// `true`: a comma, and there is more; `false`: the end.
+    fn separator(&mut self, close: u8) -> Option<bool> {
+        match self.next()? {
+            b',' => Some(true),
+            byte if byte == close => Some(false),
+            _ => None,
+        }
+    }
+
+    fn end(&mut self) -> Option<()> {
+        self.skip_blank();
+        (self.at == self.bytes.len()).then_some(())
+    }
+
+    fn key_text(&mut self) -> Option<SmolStr> {
+        self.expect(b'"')?;
+        let start = self.at;
+        self.string()?;
+        let key = &self.text[start..self.at - 1];
+        let key = match key.contains('\\') {
+            false => SmolStr::new(key),
+            true => serde_json::from_str::<String>(&self.text[start - 1..self.at])
+                .ok()?
+                .into(),
+        };
+        self.expect(b':')?;
+        Some(key)
+    }
+
+    fn key(&mut self) -> Option<()> {
+        self.expect(b'"')?;
+        self.string()?;
+        self.expect(b':')
+    }
+
+    /// Any value, however its parts are nested.
+    fn value(&mut self) -> Option<Range<usize>> {
+        self.skip_blank();
+        let start = self.at;
+        // The open brackets, the innermost last: one is an object.
+        let (mut objects, mut depth) = (0_u64, 0_u32);
+        loop {
+            let opened = match self.next()? {
+                b'"' => {
+                    self.string()?;
+                    false
+                }
+                b'{' => {
+                    !self.take(b'}') && {
+                        self.key()?;
+                        objects = objects << 1 | 1;
+                        true
+                    }
+                }
+                b'[' => {
+                    !self.take(b']') && {
+                        objects <<= 1;
+                        true
+                    }
+                }
+                first => {
+                    self.scalar(first)?;
+                    false
+                }
+            };
+            if opened {
+                depth += 1;
+                if depth > DEPTH {
+                    return None;
+                }
+                continue;
+            }
+            // A value has ended, and with it maybe those around it.
+            loop {
+                if depth == 0 {
+                    return Some(start..self.at);
+                }
+                match (self.next()?, objects & 1) {
+                    (b',', 1) => {
+                        self.key()?;
+                        break;
+                    }
+                    (b',', _) => break,
+                    (b'}', 1) | (b']', 0) => {
+                        objects >>= 1;
+                        depth -= 1;
+                    }
+                    _ => return None,
+                }
+            }
+        }
+    }
+
+    fn scalar(&mut self, first: u8) -> Option<()> {
+        match first {
+            b't' => self.word(b"rue"),
+            b'f' => self.word(b"alse"),
+            b'n' => self.word(b"ull"),
+            b'-' => {
+                let first = self.peek()?;
+                self.at += 1;
+                self.number(first)
+            }
+            _ => self.number(first),
+        }
+    }
+
+    fn word(&mut self, rest: &[u8]) -> Option<()> {
+        self.bytes.get(self.at..)?.strip_prefix(rest)?;
+        self.at += rest.len();
+        Some(())
+    }
+
+    /// After its first digit.
+    fn number(&mut self, first: u8) -> Option<()> {
+        match first {
+            // No other digit may follow.
+            b'0' if !self.peek().is_some_and(|it| it.is_ascii_digit()) => {}
+            b'1'..=b'9' => self.skip_digits(),
+            _ => return None,
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Some(())
+    }
+
+    /// At least one.
+    fn digits(&mut self) -> Option<()> {
+        self.peek().filter(u8::is_ascii_digit)?;
+        self.skip_digits();
+        Some(())
+    }
+
+    fn skip_digits(&mut self) {
+        while self.peek().is_some_and(|it| it.is_ascii_digit()) {
+            self.at += 1;
+        }
+    }
+
+    /// From after its first quote to after its last.
+    fn string(&mut self) -> Option<()> {
+        loop {
+            let end = special(self.bytes, self.at)?;
+            self.at = end + 1;
+            match self.bytes[end] {
+                b'"' => return Some(()),
+                b'\\' => self.escape()?,
+                _ => return None,
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Option<()> {
+        let kind = self.peek()?;
+        self.at += 1;
+        match kind {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
+            b'u' => {
+                let digits = self.bytes.get(self.at..self.at + 4)?;
+                self.at += 4;
+                digits.iter().all(u8::is_ascii_hexdigit).then_some(())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The first byte, from there, that ends a run of a string's plain ones: a quote, a
+/// backslash or a control, which must not be there.
+fn special(bytes: &[u8], from: usize) -> Option<usize> {
+    let rest = bytes.get(from..)?;
+    // Without an early end inside, which the compiler turns into wide instructions.
+    let plain = |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | ends(*byte));
+    // Most runs are short, so they are tried word by word first.
+    let near = &rest[..rest.len().min(BLOCK)];
+    if let Some(at) = in_words(near) {
+        return Some(from + at);
+    }
+    let blocks = rest.as_chunks::<BLOCK>().0;
+    let passed = BLOCK * blocks.iter().take_while(plain).count();
+    in_words(&rest[passed..]).map(|at| from + passed + at)
+}
+
+fn in_words(bytes: &[u8]) -> Option<usize> {
+    let (words, tail) = bytes.as_chunks::<WORD>();
+    for (at, word) in words.iter().enumerate() {
+        let marked = marked(u64::from_le_bytes(*word));
+        if marked != 0 {
+            return Some(at * WORD + marked.trailing_zeros() as usize / 8);
+        }
+    }
+    let at = tail.iter().position(|byte| ends(*byte))?;
+    Some(words.len() * WORD + at)
+}
+
+fn ends(byte: u8) -> bool {
+    (byte == b'"') | (byte == b'\\') | (byte < 0x20)
+}
+
+/// The highest bit of each byte that ends a run. Above the first such byte others may be
+/// marked as well: subtracting borrows from them.
+fn marked(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 0xff;
+    let below = |word: u64, bound: u64| word.wrapping_sub(ONES * bound) & !word;
+    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    (below(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::super::{array_by_serde, object_by_serde};
+    use super::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let text = "[ -~\\n\\t\\\\\"üé\u{2028}\u{1f9a6}]{0,70}";
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            text.prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 40, 5, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::hash_map(text, inner, 0..5)
+                    .prop_map(|it| Value::Object(it.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Of the two, this one may be less sure but never find anything else.
+    fn check(text: &str) {
+        if let Some(found) = object(text) {
+            assert_eq!(Some(found), object_by_serde(text).ok(), "{text}");
+        }
+        if let Some(found) = array(text) {
+            assert_eq!(Some(found), array_by_serde(text).ok(), "{text}");
+        }
+        if let Some(found) = unescaped(text) {
+            assert_eq!(Some(found), serde_json::from_str(text).ok(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_that_is_json_is_found_here(value in value(), pretty: bool) {
+            let text = match pretty {
+                true => serde_json::to_string_pretty(&value).unwrap(),
+                false => value.to_string(),
+            };
+            let text = format!(" {text}\r\n");
+            assert_eq!(object(&text), object_by_serde(&text).ok());
+            assert_eq!(array(&text), array_by_serde(&text).ok());
+        }
+
+        #[test]
+        fn one_byte_changed_is_read_as_serde_json_reads_it(
+            value in value(), at: prop::sample::Index, byte in "[\\x00-\\x7f]"
+        ) {
+            let mut text = value.to_string();
+            let changed = at.index(text.len());
+            prop_assume!(text.is_char_boundary(changed) && text.is_char_boundary(changed + 1));
+            text.replace_range(changed..=changed, &byte);
+            check(&text);
+        }
+
+        #[test]
+        fn what_only_resembles_json_is_read_as_serde_json_reads_it(
+            text in "[\\[{\"]([\\[\\]{}:,\"\\\\0-9eE.+u \\-\n\u{1}]|true|null|\"a\"|\\\\u00e9){0,24}"
+        ) {
+            check(&text);
+        }
+
+        #[test]
+        fn a_string_s_text(text in any::<String>()) {
+            let raw = serde_json::to_string(&text).unwrap();
+            if !raw.contains("\\u") {
+                assert_eq!(unescaped(&raw).as_ref(), Some(&text));
+            }
+            assert_eq!(is_plain(&text), raw.len() == text.len() + 2);
+            check(&raw);
+        }
+    }
+
+    #[test]
+    fn nesting_beyond_a_word_is_left_to_serde_json() {
+        let nested = |depth: usize| format!("[{}{}]", "[".repeat(depth), "]".repeat(depth));
+        assert!(array(&nested(64)).is_some());
+        for depth in [64, 65, 1000] {
+            check(&nested(depth));
+            assert!(Array::scan(&nested(depth)).is_ok());
+        }
+    }
+}
