@@ -20,13 +20,15 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use toolcrib_manifest::ServiceSettings;
+use url::{ParseError, Url};
 
 /// Long enough for a lost SYN to be sent twice.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Shorter than the idle timeouts of usual servers, so that few reuses meet a closed end.
 const IDLE: Duration = Duration::from_secs(30);
 const IDLE_PER_HOST: usize = 16;
-/// Distinct (CA, proxy) pairs; a manifest that has more drops the cache and goes on.
+/// Distinct (CA, proxy) pairs, and addresses of models; a manifest that has more drops what
+/// is kept and goes on.
 const CLIENTS: usize = 64;
 
 /// Whether names may resolve to this machine.
@@ -55,6 +57,7 @@ pub struct Outbound {
     /// Names that are not looked up.
     addresses: Vec<(String, SocketAddr)>,
     clients: Mutex<HashMap<Route, Client>>,
+    urls: Mutex<HashMap<String, Url>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -69,6 +72,7 @@ impl Outbound {
             local,
             addresses: Vec::new(),
             clients: Mutex::default(),
+            urls: Mutex::default(),
         }
     }
 
@@ -77,6 +81,20 @@ impl Outbound {
     pub fn with_address(mut self, name: &str, address: SocketAddr) -> Self {
         self.addresses.push((name.to_owned(), address));
         self
+    }
+
+    /// A URL of the manifest, parsed when it is first asked for.
+    pub fn url(&self, text: &str) -> Result<Url, ParseError> {
+        let mut urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(url) = urls.get(text) {
+            return Ok(url.clone());
+        }
+        let url = Url::parse(text)?;
+        if urls.len() >= CLIENTS {
+            urls.clear();
+        }
+        urls.insert(text.to_string(), url.clone());
+        Ok(url)
     }
 
     /// `ca`: trusted instead of the public roots.

@@ -1,6 +1,7 @@
 //! What the runner may ask, and everything that is checked before a model is.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -28,6 +29,9 @@ use crate::turn::Drive;
 
 /// The runner's history speaks of managed calls, which no runner is ever shown.
 const FABRICATED: &str = "fabricated_history";
+
+/// A body's declared length is believed so far, before any of it has come.
+const EXPECTED: usize = 512 * 1024;
 
 pub fn router(app: Arc<App>) -> Router {
     let model = |dialect| {
@@ -236,6 +240,7 @@ async fn read_body(
     if declared.is_some_and(|length| length > limits.body) {
         return Err(too_large());
     }
+    body.reserve_exact(declared.unwrap_or(0).min(EXPECTED));
     let read = read_frames(app, request.into_body(), body, permits, too_large);
     match tokio::time::timeout(limits.body_timeout, read).await {
         Ok(result) => result,
@@ -308,13 +313,20 @@ fn overloaded() -> RunnerError {
     )
 }
 
-/// Ties intents, turns and log lines together; it authenticates nothing.
+/// Ties intents, turns and log lines together; it authenticates nothing. A number after
+/// what is this process's alone: no request asks the system for randomness.
 fn request_id() -> String {
-    let mut bytes = [0u8; 12];
-    if getrandom::fill(&mut bytes).is_err() {
-        // The clock is unique enough for a name.
-        let now = jiff::Timestamp::now().as_nanosecond().to_be_bytes();
-        bytes.copy_from_slice(&now[4..]);
-    }
-    hex::encode(bytes)
+    static PROCESS: OnceLock<[u8; 8]> = OnceLock::new();
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let process = PROCESS.get_or_init(|| {
+        let mut bytes = [0; 8];
+        if getrandom::fill(&mut bytes).is_err() {
+            // The clock is unique enough for a name.
+            let now = jiff::Timestamp::now().as_nanosecond().to_be_bytes();
+            bytes.copy_from_slice(&now[8..]);
+        }
+        bytes
+    });
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    hex::encode([process.as_slice(), &number.to_be_bytes()].concat())
 }

@@ -178,7 +178,7 @@ impl Bench {
             "otter-0".into(),
         ];
         let begun = Instant::now();
-        let mut program = Program::start(&plan.programs.join("toolcrib-sidecar"), &arguments)?;
+        let mut program = Program::start(&plan.mediator, &arguments)?;
         program.ready(admin, "/readyz").await?;
         Ok(Mediator {
             program,
@@ -326,9 +326,14 @@ impl Bench {
             straight
                 .timings
                 .extend(direct.at_rate(&hops, items, rate).await?);
+            let (before, began) = (mediator.program.cpu()?, Instant::now());
             ours.timings
                 .extend(to_mediator.at_rate(&turn, items, rate).await?);
+            ours.busy += began.elapsed();
+            ours.cpu += mediator.program.cpu()? - before;
         }
+        // Near 1 it has no more to give, and what is added is time spent in its queue.
+        let busy = ours.cpu as f64 / ours.busy.as_nanos() as f64;
         let whole = |timing: &Timing| timing.whole;
         let per_round = |p| {
             let added = ours.percentile(whole, p) - straight.percentile(whole, p);
@@ -336,6 +341,7 @@ impl Bench {
         };
         Ok(vec![
             Row::alone(case.name, "turns per second", "/s", rate),
+            Row::alone(case.name, "cores the mediator used", "", busy),
             Row::alone(
                 case.name,
                 "added per hidden round, p50",

@@ -29,8 +29,9 @@ use std::path::PathBuf;
 /// How much is measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where the programs under measurement are.
+    /// Where the reference and the far side are.
     pub programs: PathBuf,
+    pub mediator: PathBuf,
     /// Alternations of reference and mediator per case.
     pub pairs: usize,
     /// Work of one slice, in requests of the cheapest case.
@@ -41,9 +42,10 @@ pub struct Plan {
 
 impl Plan {
     /// For figures: minutes.
-    pub fn full(programs: PathBuf) -> Self {
+    pub fn full(programs: PathBuf, mediator: PathBuf) -> Self {
         Self {
             programs,
+            mediator,
             pairs: 12,
             requests: 1200,
             only: None,
@@ -51,9 +53,10 @@ impl Plan {
     }
 
     /// Shows that everything runs; its figures mean nothing.
-    pub fn short(programs: PathBuf) -> Self {
+    pub fn short(programs: PathBuf, mediator: PathBuf) -> Self {
         Self {
             programs,
+            mediator,
             pairs: 1,
             requests: 34,
             only: None,

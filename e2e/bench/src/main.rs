@@ -20,9 +20,12 @@ struct Args {
     /// Only cases whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Directory of toolcrib-sidecar, bare-proxy and bench-servers; missing: this program's.
+    /// Directory of bare-proxy and bench-servers; missing: this program's.
     #[arg(long)]
     programs: Option<PathBuf>,
+    /// The mediator's program; missing: toolcrib-sidecar beside them.
+    #[arg(long)]
+    mediator: Option<PathBuf>,
     /// Alternations of reference and mediator per case.
     #[arg(long)]
     pairs: Option<usize>,
@@ -44,10 +47,12 @@ fn main() -> anyhow::Result<()> {
             own.parent().context("a program is in a folder")?.to_owned()
         }
     };
+    let beside = || programs.join("toolcrib-sidecar");
+    let mediator = args.mediator.unwrap_or_else(beside);
     let mut plan = if args.short {
-        Plan::short(programs)
+        Plan::short(programs, mediator)
     } else {
-        Plan::full(programs)
+        Plan::full(programs, mediator)
     };
     plan.only = args.only;
     plan.pairs = args.pairs.unwrap_or(plan.pairs).max(1);

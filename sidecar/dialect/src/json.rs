@@ -13,6 +13,9 @@ use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
+/// For the small things that are written beside what is counted: keys, brackets, commas.
+const ROOM: usize = 256;
+
 /// Where one member of an object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -111,7 +114,9 @@ impl Object {
         if self.members.is_empty() && added.is_empty() {
             return text.to_string();
         }
-        let mut out = Joined::open(text, &text[..=self.open]);
+        let added_length: usize = added.iter().map(|(_, value)| value.len()).sum();
+        let length = text.len() + added_length + ROOM;
+        let mut out = Joined::open(&text[..=self.open], length);
         for member in &self.members {
             let (slot, value) = (&member.slot, &member.value);
             match change(member) {
@@ -154,7 +159,10 @@ impl Array {
         if self.items.is_empty() && inserted.is_empty() {
             return text.to_string();
         }
-        let mut out = Joined::open(text, &text[..=self.open]);
+        let items = inserted.iter().flat_map(|(_, items)| *items);
+        let inserted_length: usize = items.map(|item| item.len() + 1).sum();
+        let length = text.len() + inserted_length + ROOM;
+        let mut out = Joined::open(&text[..=self.open], length);
         for (index, item) in self.items.iter().enumerate() {
             out.inserted(inserted, |at| at == index);
             let (slot, value) = (&item.slot, &item.value);
@@ -194,7 +202,8 @@ pub fn quote(text: &str) -> String {
 
 /// `{"key": value, …}` from texts that are JSON already.
 pub fn object(members: &[(&str, String)]) -> String {
-    let mut out = Joined::open("", "{");
+    let values: usize = members.iter().map(|(_, value)| value.len()).sum();
+    let mut out = Joined::open("{", values + ROOM);
     for (key, value) in members {
         out.slot(&[&quote(key), ":", value]);
     }
@@ -203,7 +212,8 @@ pub fn object(members: &[(&str, String)]) -> String {
 
 /// `[value, …]` from texts that are JSON already.
 pub fn array(items: &[String]) -> String {
-    let mut out = Joined::open("", "[");
+    let values: usize = items.iter().map(|item| item.len() + 1).sum();
+    let mut out = Joined::open("[", values + ROOM);
     for item in items {
         out.slot(&[item]);
     }
@@ -323,8 +333,9 @@ struct Joined {
 }
 
 impl Joined {
-    fn open(source: &str, head: &str) -> Self {
-        let mut out = String::with_capacity(source.len() + 256);
+    /// `length`: what it comes to, as far as that is known.
+    fn open(head: &str, length: usize) -> Self {
+        let mut out = String::with_capacity(length);
         out.push_str(head);
         Self { out, first: true }
     }

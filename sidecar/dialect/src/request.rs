@@ -307,6 +307,16 @@ impl Request {
     }
 }
 
+/// Whether an item of the history may be (part of) a reply of the model's. Reads nothing:
+/// errs towards yes, as far as a role is spelled in plain letters.
+pub fn may_be_reply(dialect: Dialect, item: &str) -> bool {
+    match dialect {
+        Dialect::OpenaiChat | Dialect::AnthropicMessages => item.contains("assistant"),
+        // Calls are items of their own there, and have no role.
+        Dialect::OpenaiResponses => true,
+    }
+}
+
 /// What an item of the history says.
 pub fn history_item(dialect: Dialect, item: &str) -> Result<HistoryItem, DialectError> {
     match dialect {

@@ -407,7 +407,7 @@ fn exact(raw: &str) -> serde_json::Value {
         return object
             .members
             .iter()
-            .map(|found| (found.key.clone(), member(&found.key)))
+            .map(|found| (found.key.to_string(), member(&found.key)))
             .collect::<serde_json::Map<_, _>>()
             .into();
     }

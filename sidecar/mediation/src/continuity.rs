@@ -10,7 +10,8 @@ use std::collections::{HashMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use toolcrib_dialect::{
-    Dialect, DialectError, HistoryItem, HistoryPart, Insertion, Request, history_item, respell,
+    Dialect, DialectError, HistoryItem, HistoryPart, Insertion, Request, history_item,
+    may_be_reply, respell,
 };
 
 use crate::presented::Presented;
@@ -94,15 +95,15 @@ impl Continuity {
         if self.entries.is_empty() {
             return Ok(Vec::new());
         }
+        let mut found = Vec::new();
+        if !self.knows_a_reply(request)? {
+            return Ok(found);
+        }
         let dialect = request.dialect();
         let items: Vec<HistoryItem> = request
             .history()
             .map(|item| history_item(dialect, item))
             .collect::<Result<_, _>>()?;
-        let mut found = Vec::new();
-        if !self.knows_a_reply(dialect, &items) {
-            return Ok(found);
-        }
         let mut chain = Chain::default();
         let mut at = 0;
         while at < items.len() {
@@ -131,19 +132,29 @@ impl Continuity {
         Ok(found)
     }
 
-    fn knows_a_reply(&self, dialect: Dialect, items: &[HistoryItem]) -> bool {
+    /// Reads the replies alone: most of a conversation is what was asked and looked up.
+    fn knows_a_reply(&self, request: &Request) -> Result<bool, DialectError> {
         if self.replies.contains_key("") {
-            return true;
+            return Ok(true);
         }
+        let dialect = request.dialect();
+        let items: Vec<HistoryItem> = request
+            .history()
+            .map(|item| match may_be_reply(dialect, item) {
+                true => history_item(dialect, item),
+                // Nobody's, which no reply goes on behind.
+                false => Ok(HistoryItem::default()),
+            })
+            .collect::<Result<_, _>>()?;
         let mut at = 0;
         while at < items.len() {
             let own = reply_length(dialect, &items[at..]);
             if own > 0 && self.replies.contains_key(&key(&[], &items[at..at + own])) {
-                return true;
+                return Ok(true);
             }
             at += own.max(1);
         }
-        false
+        Ok(false)
     }
 
     fn forget(&mut self, key: &str) {

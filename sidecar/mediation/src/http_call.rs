@@ -67,7 +67,7 @@ pub fn http_call(tool: &Tool, arguments: &RawJson, claw_id: &str) -> Result<Http
     let left_over = fields.edit(
         text,
         |member| {
-            if used.contains(&member.key) {
+            if used.iter().any(|it| member.key == *it) {
                 Change::Drop
             } else {
                 Change::Keep

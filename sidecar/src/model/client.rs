@@ -278,7 +278,11 @@ impl ModelClient {
             // A key that cannot be sent is as good as rejected; the next one may be sound.
             Err(_) => return (Attempt::Failed(ModelError::Unreachable), Outcome::Rejected),
         }
-        let url = format!("{}{}", candidate.base_url, request.dialect.resource());
+        let address = format!("{}{}", candidate.base_url, request.dialect.resource());
+        let Ok(url) = outbound.url(&address) else {
+            tracing::error!(provider = candidate.provider, "its address is no URL");
+            return failed(ModelError::Unreachable);
+        };
         let sent = client
             .post(url)
             .headers(headers)

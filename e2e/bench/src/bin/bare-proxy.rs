@@ -26,7 +26,7 @@ type Upstream = Client<HttpConnector, Incoming>;
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    // As many workers as the mediator has.
+    // One per core of the machine that is measured on, as a proxy of its own would have.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -7,7 +7,10 @@ use crate::{DialectError, HistoryItem, HistoryPart};
 
 pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
     let fields = scan_object(item, "messages")?;
-    let role = text_of(item, "role").ok_or(DialectError::Missing("messages[].role"))?;
+    let role = fields
+        .get(item, "role")
+        .and_then(json::string)
+        .ok_or(DialectError::Missing("messages[].role"))?;
     let content = fields.get(item, "content").unwrap_or("\"\"");
     let mut parts: Vec<HistoryPart> = Vec::new();
     if let Some(text) = json::string(content) {

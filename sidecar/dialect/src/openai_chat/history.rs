@@ -30,7 +30,7 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
         }
         _ => {
             parts.extend(content_parts(content)?);
-            for call in reply::calls(item)? {
+            for call in reply::calls_of(item, &fields)? {
                 parts.push(HistoryPart::Call {
                     arguments: json::canonical(&call.arguments).unwrap_or(call.arguments),
                     id: call.id,

@@ -70,7 +70,11 @@ pub(super) fn first_choice(text: &str) -> Result<&str, DialectError> {
 
 /// The message's calls, with empty ids where they have none. A server that still answers with `function_call` made one call.
 pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
-    let fields = scan_object(message, "message")?;
+    calls_of(message, &scan_object(message, "message")?)
+}
+
+/// The same of a message that is scanned already.
+pub(super) fn calls_of(message: &str, fields: &Object) -> Result<Vec<RawCall>, DialectError> {
     let tool_calls = fields
         .get(message, "tool_calls")
         .filter(|raw| !json::is_null(raw));
