@@ -173,11 +173,9 @@ pub async fn apply<K: Carrier>(
     leads: impl Fn() -> bool,
 ) -> Result<(Verb, Applied), ApplyError> {
     let key = &desired.key;
-    let still_leading = || {
-        leads().then_some(()).ok_or_else(|| ApplyError::NotLeading {
-            kind: K::KIND,
-            key: key.clone(),
-        })
+    let not_leading = || ApplyError::NotLeading {
+        kind: K::KIND,
+        key: key.clone(),
     };
     let fingerprint = fingerprint(desired, owner);
     let failed = |operation| {
@@ -211,7 +209,9 @@ pub async fn apply<K: Carrier>(
                     return Err(stale());
                 }
             }
-            still_leading()?;
+            if !leads() {
+                return Err(not_leading());
+            }
             return create(&api, owner, desired)
                 .await
                 .map(|made| (Verb::Created, applied(&made)));
@@ -260,7 +260,9 @@ pub async fn apply<K: Carrier>(
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    still_leading()?;
+    if !leads() {
+        return Err(not_leading());
+    }
     match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
         Ok(patched) => Ok((Verb::Patched, applied(&patched))),
         Err(kube::Error::Api(status)) if status.is_conflict() => Err(stale()),
