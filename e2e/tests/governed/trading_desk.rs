@@ -59,17 +59,12 @@ fn the_table(desk: &Desk) -> Result<()> {
     let table = desk
         .platform
         .kubectl(&["get", "agents", "--namespace", &desk.namespace])?;
-    let rows: Vec<Vec<&str>> = table
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    let head = &rows[0];
+    // By place and not by word: usage stands empty until it is first written.
+    let lines: Vec<&str> = table.lines().collect();
+    let head: Vec<&str> = lines[0].split_whitespace().collect();
     let cell = |row: usize, name: &str| {
-        let column = head
-            .iter()
-            .position(|title| *title == name)
-            .expect("a column of that name");
-        rows[row][column]
+        let place = lines[0].find(name).expect("a column of that name");
+        lines[row][place..].split("  ").next().unwrap_or_default()
     };
     for column in [
         "NAME",
