@@ -51,9 +51,11 @@ const ROWS: [&str; 11] = [
     "leader-paused",
     "leader-unaware",
     "slow-caches",
+    // Before the API server is taken away: Kubernetes' garbage collector has a part in it, and
+    // takes its time to find its watches again.
+    "recreated",
     "api-server",
     "compaction",
-    "recreated",
     "rights",
 ];
 
