@@ -100,9 +100,9 @@ impl Answers {
         let sender = agents.entry(agent.clone()).or_default();
         let mut published = None;
         sender.send_if_modified(|heard| {
-            let text = |floor: &Option<Arc<RawValue>>| floor.as_ref().map(|it| it.get().to_owned());
             if let Some(before) = heard
-                && text(&before.floor) == text(&floor_text)
+                && before.floor.as_deref().map(RawValue::get)
+                    == floor_text.as_deref().map(RawValue::get)
             {
                 return false;
             }
