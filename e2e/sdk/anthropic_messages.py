@@ -9,7 +9,16 @@ import os
 
 import anthropic
 
-from cases import CLOCK_ARGUMENTS, LIVE, ODD_TEXT, is_market, is_wrong_order, raised, run
+from cases import (
+    CLOCK_ARGUMENTS,
+    LIVE,
+    ODD_TEXT,
+    is_market,
+    is_resent_only_before_a_call,
+    is_wrong_order,
+    raised,
+    run,
+)
 
 CLOCK = {
     "name": "local_clock",
@@ -182,6 +191,17 @@ def a_model_that_does_not_answer_is_a_502():
         assert error.status_code == 502, (prompt, error)
 
 
+def an_error_after_a_call_is_not_resent():
+    def connect(hooks):
+        http_client = anthropic.DefaultHttpxClient(event_hooks=hooks)
+        return anthropic.Anthropic(max_retries=2, timeout=60, http_client=http_client)
+
+    def ask_of(client, prompt):
+        return client.messages.create(**request(prompt))
+
+    is_resent_only_before_a_call(anthropic.InternalServerError, connect, ask_of)
+
+
 def an_error_in_a_stream_is_an_error():
     for prompt in ["reset", "hangs up later"]:
         raised(anthropic.APIError, lambda: stream(prompt))
@@ -231,6 +251,7 @@ CASES = [
     a_token_as_bearer_is_let_in,
     an_error_of_the_model_passes,
     a_model_that_does_not_answer_is_a_502,
+    an_error_after_a_call_is_not_resent,
     an_error_in_a_stream_is_an_error,
     refused_requests,
     models_are_listed,

@@ -38,6 +38,19 @@ def raised(kind, ask):
     raise AssertionError(f"no {kind.__name__}")
 
 
+def is_resent_only_before_a_call(kind, connect, ask):
+    """An SDK that sends a request again after a 5xx does not run a tool again that way.
+
+    `connect` gives a client with these hooks for its requests and two retries.
+    """
+    for prompt, sent in [("broken", 3), ("hangs up later", 1)]:
+        requests = []
+        client = connect({"request": [requests.append]})
+        error = raised(kind, lambda: ask(client, prompt))
+        assert len(requests) == sent, (prompt, len(requests))
+    assert "would call them again" in str(error.body), error.body
+
+
 def run(cases, what, streamed):
     """All cases, or with Live streaming those that it makes a difference to."""
     cases = streamed if LIVE else cases

@@ -10,7 +10,16 @@ import os
 
 import openai
 
-from cases import CLOCK_ARGUMENTS, LIVE, ODD_TEXT, is_market, is_wrong_order, raised, run
+from cases import (
+    CLOCK_ARGUMENTS,
+    LIVE,
+    ODD_TEXT,
+    is_market,
+    is_resent_only_before_a_call,
+    is_wrong_order,
+    raised,
+    run,
+)
 
 CLOCK = {
     "type": "function",
@@ -166,6 +175,17 @@ def a_model_that_does_not_answer_is_a_502():
         assert error.status_code == 502, (prompt, error)
 
 
+def an_error_after_a_call_is_not_resent():
+    def connect(hooks):
+        http_client = openai.DefaultHttpxClient(event_hooks=hooks)
+        return openai.OpenAI(max_retries=2, timeout=60, http_client=http_client)
+
+    def ask_of(client, prompt):
+        return client.responses.create(model=MODEL, input=prompt)
+
+    is_resent_only_before_a_call(openai.InternalServerError, connect, ask_of)
+
+
 def an_error_in_a_stream_is_an_error():
     """Before the stream began; later it is an event, as the provider sends it, and what the
     SDK says to that is that there is no response."""
@@ -217,6 +237,7 @@ CASES = [
     wrong_key,
     an_error_of_the_model_passes,
     a_model_that_does_not_answer_is_a_502,
+    an_error_after_a_call_is_not_resent,
     an_error_in_a_stream_is_an_error,
     refused_requests,
     a_limit_passes_and_cools_the_key_down,

@@ -63,8 +63,11 @@ pub struct Limits {
     pub connections: Bounds,
     /// Those of the admin listener, so that no flood of the other one reaches it.
     pub admin: Bounds,
-    /// For running requests to end after SIGTERM. Kubernetes grants 30 s by default.
+    /// For running requests to end by themselves after SIGTERM. Kubernetes grants 30 s by
+    /// default for this …
     pub drain: Duration,
+    /// … and for all that follows: cut requests, last bytes, spans, the record on stdout.
+    pub closing: Duration,
 }
 
 impl Default for Limits {
@@ -87,6 +90,7 @@ impl Default for Limits {
                 head_bytes: 16 * 1024,
             },
             drain: Duration::from_secs(20),
+            closing: Duration::from_secs(8),
         }
     }
 }

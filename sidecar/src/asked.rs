@@ -126,6 +126,7 @@ impl From<Unavailable> for RunnerError {
         let code = match unavailable {
             Unavailable::AccessWithdrawn => RunnerCode::AccessWithdrawn,
             Unavailable::ManifestBroken => RunnerCode::ManifestBroken,
+            Unavailable::Ending => RunnerCode::Overloaded,
         };
         RunnerError::new(code, unavailable.to_string())
     }

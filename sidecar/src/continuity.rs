@@ -1,7 +1,8 @@
 //! The hidden rounds of past turns, in memory and in a file that a restart replays.
 //!
 //! The file is a convenience: a line that cannot be written or read loses the context of
-//! one turn, never an answer. It holds what the record holds, so it has the same mode.
+//! one turn, never an answer. It holds what the record holds, so it has the same mode. The
+//! file, and the one that takes its place, stay within their share of the volume together.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,8 +15,11 @@ use toolcrib_mediation::{Continuity, Hidden, Presented};
 
 const FILE_NAME: &str = "continuity.jsonl";
 const REWRITTEN_NAME: &str = "continuity.jsonl.new";
-/// In memory; the file may have twice as much before it is rewritten.
-pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// In memory, however large the volume is.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// What the files may have of what is in memory: a file that is rewritten when it has twice
+/// as much, the one that takes its place, and as much again for what JSON adds.
+const ON_DISK: u64 = 4;
 
 #[derive(Debug)]
 pub struct ContinuityStore {
@@ -28,11 +32,19 @@ struct Kept {
     continuity: Continuity,
     file: Option<File>,
     written: u64,
+    /// Of the file, before it is rewritten.
+    limit: u64,
+    /// The last line is half a one: the next must not become part of it.
+    torn: bool,
 }
 
 impl ContinuityStore {
-    pub fn open(dir: &Path) -> ContinuityStore {
-        let mut continuity = Continuity::new(MAX_BYTES);
+    /// `disk_bytes`: all that the files may have.
+    pub fn open(dir: &Path, disk_bytes: u64) -> ContinuityStore {
+        let share = disk_bytes / ON_DISK;
+        let in_memory = usize::try_from(share).map_or(MAX_BYTES, |share| share.min(MAX_BYTES));
+        let limit = 2 * in_memory as u64;
+        let mut continuity = Continuity::new(in_memory);
         if let Ok(file) = File::open(dir.join(FILE_NAME)) {
             let lines = BufReader::new(file.take(4 * MAX_BYTES as u64)).split(b'\n');
             for line in lines.map_while(Result::ok) {
@@ -46,6 +58,8 @@ impl ContinuityStore {
             continuity,
             file: None,
             written: 0,
+            limit,
+            torn: false,
         };
         rewrite(dir, &mut kept);
         ContinuityStore {
@@ -70,15 +84,21 @@ impl ContinuityStore {
         let Ok(mut line) = line else {
             return;
         };
+        if kept.torn {
+            line.insert(0, b'\n');
+        }
         line.push(b'\n');
-        if kept.written + line.len() as u64 > 2 * MAX_BYTES as u64 {
+        if kept.written + line.len() as u64 > kept.limit {
             rewrite(&self.dir, &mut kept);
             return;
         }
         kept.written += line.len() as u64;
-        if let Some(file) = &mut kept.file
-            && let Err(error) = file.write_all(&line)
-        {
+        let Some(file) = &mut kept.file else {
+            return;
+        };
+        let written = file.write_all(&line);
+        kept.torn = written.is_err();
+        if let Err(error) = written {
             tracing::warn!(
                 error = error.to_string(),
                 "hidden rounds are kept in memory only"
@@ -92,7 +112,7 @@ impl ContinuityStore {
     }
 }
 
-/// The file with exactly what is remembered, swapped in whole.
+/// The file with exactly what is remembered and fits, swapped in whole.
 fn rewrite(dir: &Path, kept: &mut Kept) {
     let written = || -> std::io::Result<(File, u64)> {
         let path = dir.join(REWRITTEN_NAME);
@@ -106,12 +126,17 @@ fn rewrite(dir: &Path, kept: &mut Kept) {
         for hidden in kept.continuity.entries() {
             let mut line = serde_json::to_vec(&hidden)?;
             line.push(b'\n');
+            // What JSON adds to it may be too much; no more than one turn is lost for it.
+            if size + line.len() as u64 > kept.limit {
+                continue;
+            }
             file.write_all(&line)?;
             size += line.len() as u64;
         }
         std::fs::rename(&path, dir.join(FILE_NAME))?;
         Ok((file, size))
     };
+    kept.torn = false;
     match written() {
         Ok((file, size)) => (kept.file, kept.written) = (Some(file), size),
         Err(error) => {
@@ -120,6 +145,90 @@ fn rewrite(dir: &Path, kept: &mut Kept) {
                 "hidden rounds are kept in memory only"
             );
             (kept.file, kept.written) = (None, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ROOM: u64 = 64 * 1024;
+
+    fn hidden(number: usize, length: usize) -> Hidden {
+        let items = ["x".repeat(length)];
+        let value = json!({"key": format!("k{number}"), "reply": "r", "items": items});
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn kept(store: &ContinuityStore) -> Vec<Hidden> {
+        store.kept().continuity.entries().collect()
+    }
+
+    fn on_disk(dir: &Path) -> u64 {
+        let files = std::fs::read_dir(dir).unwrap();
+        files.map(|it| it.unwrap().metadata().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn half_a_line_of_a_killed_process_loses_that_line_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ContinuityStore::open(dir.path(), ROOM);
+        let all: Vec<_> = (0..3).map(|number| hidden(number, 10)).collect();
+        for hidden in &all {
+            store.remember(hidden.clone());
+        }
+        drop(store);
+        let path = dir.path().join(FILE_NAME);
+        let text = std::fs::read(&path).unwrap();
+        for cut in 1..40 {
+            std::fs::write(&path, &text[..text.len() - cut]).unwrap();
+            let store = ContinuityStore::open(dir.path(), ROOM);
+            // Without its end alone the last line is still whole.
+            let whole = if cut == 1 { 3 } else { 2 };
+            assert_eq!(kept(&store), all[..whole]);
+            store.remember(hidden(7, 10));
+            drop(store);
+            let again = kept(&ContinuityStore::open(dir.path(), ROOM));
+            assert_eq!(again, [&all[..whole], &[hidden(7, 10)]].concat());
+        }
+    }
+
+    /// A disk that was full in the middle of a line.
+    #[test]
+    fn half_a_line_of_a_full_disk_spoils_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ContinuityStore::open(dir.path(), ROOM);
+        store.remember(hidden(1, 10));
+        {
+            let mut kept = store.kept();
+            let file = kept.file.as_mut().unwrap();
+            file.write_all(b"{\"key\":\"torn").unwrap();
+            kept.torn = true;
+        }
+        store.remember(hidden(2, 10));
+        store.remember(hidden(3, 10));
+        drop(store);
+        let again = kept(&ContinuityStore::open(dir.path(), ROOM));
+        assert_eq!(again, [1, 2, 3].map(|number| hidden(number, 10)));
+    }
+
+    #[test]
+    fn the_files_stay_within_their_share_of_a_small_volume() {
+        for room in [4 * 1024, ROOM] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = ContinuityStore::open(dir.path(), room);
+            for number in 0..200 {
+                store.remember(hidden(number, number * 7));
+                // Half: the file that takes its place may be beside it for a moment.
+                assert!(on_disk(dir.path()) <= room / 2, "{number}");
+            }
+            let left = kept(&store);
+            drop(store);
+            let again = ContinuityStore::open(dir.path(), room);
+            assert_eq!(kept(&again), left);
         }
     }
 }

@@ -103,7 +103,7 @@ impl Link {
             changes.mark_unchanged();
             let now = self.current.now();
             let asked = Instant::now();
-            let next = match self.config(&now) {
+            let next = match now.standing.link() {
                 None => {
                     self.status.is(LinkState::Off);
                     asked + HOLD
@@ -127,11 +127,6 @@ impl Link {
             }
             tokio::time::sleep_until(asked + AT_MOST_EVERY).await;
         }
-    }
-
-    /// Where to ask; the last good version's when there is none in force.
-    fn config<'a>(&self, now: &'a Effective) -> Option<&'a LinkConfig> {
-        now.standing.version()?.agent.link.as_ref()
     }
 
     /// Takes what came of a request that began at `asked`; when the next one is due.

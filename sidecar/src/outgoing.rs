@@ -12,6 +12,10 @@ use tokio::sync::mpsc;
 use toolcrib_dialect::Dialect;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
+/// With `false` the official SDKs do not send the request again by themselves, as they do
+/// after a 5xx.
+pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
 /// Chunks that wait for the connection; beyond that the model waits.
 const QUEUE: usize = 16;
 
@@ -70,14 +74,15 @@ pub async fn response(mut from: mpsc::Receiver<Outgoing>, dialect: Dialect) -> R
             });
             built(head, Body::from_stream(chunks))
         }
-        // Only a task that panicked says nothing.
-        Some(Outgoing::Chunk(_) | Outgoing::Abort) | None => error(
-            dialect,
-            &RunnerError::new(
+        // Only a task that panicked says nothing, and nobody knows what it had called.
+        Some(Outgoing::Chunk(_) | Outgoing::Abort) | None => {
+            let lost = RunnerError::new(
                 RunnerCode::UpstreamUnreachable,
-                "the request could not be served",
-            ),
-        ),
+                "the request could not be served, and services may have been called for it",
+            );
+            let head = Head::new(lost.status(), "application/json").with(SHOULD_RETRY, "false");
+            built(head, Body::from(lost.body(dialect)))
+        }
     }
 }
 

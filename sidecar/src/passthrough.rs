@@ -37,6 +37,13 @@ struct Passed {
     waited: Duration,
 }
 
+/// When the whole request must be over.
+#[derive(Clone, Copy)]
+struct Bounds {
+    deadline: Instant,
+    total_ms: u64,
+}
+
 /// Why there is nothing (more) to pass.
 enum Stopped {
     RunnerGone,
@@ -52,7 +59,11 @@ pub async fn pass(
 ) {
     let mut changes = app.current.subscribe();
     changes.mark_changed();
-    let total = Duration::from_millis(prepared.version.catalog.policy().total_timeout_ms);
+    let total_ms = prepared.version.catalog.policy().total_timeout_ms;
+    let bounds = Bounds {
+        deadline: asked.started + Duration::from_millis(total_ms),
+        total_ms,
+    };
     let model_request = ModelRequest {
         dialect: asked.dialect,
         candidates: &prepared.candidates,
@@ -60,14 +71,14 @@ pub async fn pass(
         headers: &asked.headers,
         timeouts: ModelTimeouts {
             first_byte: app.settings.limits.first_byte,
-            deadline: asked.started + total,
+            deadline: bounds.deadline,
         },
     };
     let waiting = Instant::now();
     let span = asked.trace.chat(prepared.first());
     let answered = tokio::select! {
         biased;
-        stopped = stopped(&app, &asked, &mut changes, &to_runner) => Err(stopped),
+        stopped = stopped(&app, &asked, bounds, &mut changes, &to_runner) => Err(stopped),
         answered = app.models.stream(&app.outbound, model_request) => Ok(answered),
     };
     let waited = waiting.elapsed();
@@ -80,6 +91,7 @@ pub async fn pass(
             let mut passing = Passing {
                 app: &app,
                 asked: &asked,
+                bounds,
                 to_runner: &to_runner,
                 waited,
             };
@@ -140,6 +152,7 @@ pub async fn pass(
 async fn stopped(
     app: &App,
     asked: &Asked,
+    bounds: Bounds,
     changes: &mut watch::Receiver<u64>,
     to_runner: &mpsc::Sender<Outgoing>,
 ) -> Stopped {
@@ -151,6 +164,9 @@ async fn stopped(
                     return Stopped::Ended(error);
                 }
             }
+            () = tokio::time::sleep_until(bounds.deadline.into()) => {
+                return Stopped::Ended(RunnerError::total_timeout(bounds.total_ms));
+            }
         }
     }
 }
@@ -158,6 +174,7 @@ async fn stopped(
 struct Passing<'a> {
     app: &'a App,
     asked: &'a Asked,
+    bounds: Bounds,
     to_runner: &'a mpsc::Sender<Outgoing>,
     waited: Duration,
 }
@@ -227,7 +244,9 @@ impl Passing<'_> {
         let silence = self.app.settings.limits.silence;
         let chunk = tokio::select! {
             biased;
-            stopped = stopped(self.app, self.asked, changes, self.to_runner) => Err(stopped),
+            stopped = stopped(self.app, self.asked, self.bounds, changes, self.to_runner) => {
+                Err(stopped)
+            }
             chunk = tokio::time::timeout(silence, stream.rest.chunk()) => match chunk {
                 Ok(Ok(chunk)) => Ok(chunk),
                 Ok(Err(_)) => Err(broken("the model's answer broke off")),

@@ -111,7 +111,7 @@ fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> Tur
     let text = serde_json::to_vec(&line).expect("texts, numbers and raw JSON always serialize");
     // Put together from parts that are looked through once each.
     let scrubber = app.current.scrubber();
-    let clean = |text| scrubber.scrubbed(escaped(text));
+    let clean = |text| scrubber.scrubbed_json(escaped(text));
     let mut without = clean(Cow::Borrowed(&text[..text.len() - 1])).into_owned();
     let mut with_bodies = Vec::new();
     let bodies = [

@@ -9,6 +9,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::app::{App, Limits, Settings};
 use crate::args::ServeArgs;
@@ -29,10 +30,11 @@ use crate::{admin, connections, routes};
 /// How long a start waits for its first file: the kubelet may still be syncing, and the
 /// restart after this makes it sync.
 pub const FIRST_FILE: Duration = Duration::from_secs(3);
-/// For a runner that takes its last answer slowly.
+/// Of [`Limits::closing`], for requests that were cut to go on record, and for runners that
+/// take their last answer slowly.
 const LAST_BYTES: Duration = Duration::from_secs(2);
-/// For a stdout that nobody reads any more.
-const FLUSH: Duration = Duration::from_secs(3);
+/// Of the same, for the receiver of spans. The rest is stdout's.
+const LAST_SPANS: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -90,7 +92,8 @@ impl Server {
             LocalNames::Refused
         };
         // A quarter for the hidden rounds, the rest for the record.
-        let history_bytes = args.history_max_bytes / 4 * 3;
+        let continuity_bytes = args.history_max_bytes / 4;
+        let history_bytes = continuity_bytes * 3;
         let on_stdout = if args.record_bodies {
             OnStdout::WithBodies
         } else {
@@ -123,7 +126,7 @@ impl Server {
                 stdout,
                 metrics.clone(),
             )?,
-            continuity: ContinuityStore::open(&args.history_dir),
+            continuity: ContinuityStore::open(&args.history_dir, continuity_bytes),
             metrics,
             link: LinkStatus::default(),
             requests: Arc::new(Semaphore::new(limits.requests)),
@@ -194,7 +197,8 @@ impl Server {
         })
     }
 
-    /// No new requests; running ones end or are cut off at the bound; the record is flushed.
+    /// No new requests; running ones end or are cut off, each with its line in the record;
+    /// the record is flushed. All that follows the wait for requests has one bound.
     pub async fn drain(self) {
         let Server {
             app,
@@ -210,14 +214,23 @@ impl Server {
             link.abort();
         }
         stop.send_replace(true);
-        let drain = app.settings.limits.drain;
-        let all = u32::try_from(app.settings.limits.requests).unwrap_or(u32::MAX);
-        match tokio::time::timeout(drain, app.requests.acquire_many(all)).await {
-            Ok(Ok(permits)) => permits.forget(),
-            Ok(Err(_)) | Err(_) => tracing::warn!("requests were still running at the end"),
+        let limits = app.settings.limits;
+        let all = u32::try_from(limits.requests).unwrap_or(u32::MAX);
+        let idle = app.requests.acquire_many(all);
+        let outlasted = tokio::time::timeout(limits.drain, idle).await.is_err();
+        let end = Instant::now() + limits.closing;
+        let within = |most: Duration| end.min(Instant::now() + most);
+        let last_bytes = within(LAST_BYTES);
+        if outlasted {
+            tracing::warn!("requests were still running at the end; they are cut");
+            app.current.end();
+            let idle = app.requests.acquire_many(all);
+            if tokio::time::timeout_at(last_bytes, idle).await.is_err() {
+                tracing::warn!("a runner does not take its last answer");
+            }
         }
         // The tasks are done; their last bytes may still be on the way.
-        if tokio::time::timeout(LAST_BYTES, &mut serving)
+        if tokio::time::timeout_at(last_bytes, &mut serving)
             .await
             .is_err()
         {
@@ -228,7 +241,9 @@ impl Server {
             scraped.abort();
         }
         if let Some(exporter) = &app.telemetry.exporter
-            && tokio::time::timeout(FLUSH, exporter.close()).await.is_err()
+            && tokio::time::timeout_at(within(LAST_SPANS), exporter.close())
+                .await
+                .is_err()
         {
             tracing::warn!("the receiver of spans is slow; the last ones are lost");
         }
@@ -236,7 +251,7 @@ impl Server {
             app.history.close();
             drop(watch);
         });
-        if tokio::time::timeout(FLUSH, flush).await.is_err() {
+        if tokio::time::timeout_at(end, flush).await.is_err() {
             tracing::error!("nobody reads stdout; lines of the record are on disk only");
         }
     }

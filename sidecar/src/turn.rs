@@ -22,6 +22,7 @@ use toolcrib_mediation::{
 
 use crate::app::App;
 use crate::asked::{Asked, prepare};
+use crate::config::Effective;
 use crate::history::line::escaped;
 use crate::history::{Bodies, Body, IntentLine};
 use crate::metrics::CallKind;
@@ -29,7 +30,7 @@ use crate::model::{
     Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest, ModelStream,
     ModelTimeouts, Opened,
 };
-use crate::outgoing::{Head, Outgoing};
+use crate::outgoing::{Head, Outgoing, SHOULD_RETRY};
 use crate::record::{self, Ended, HUNG_UP};
 use crate::tools::http::{Client, HttpTool, wire};
 use crate::tools::{Tool, ToolContext, ToolOutput};
@@ -83,6 +84,8 @@ pub struct Drive {
     /// Of a stream that has begun, for the record.
     sent: Vec<u8>,
     served_by: Option<(String, String)>,
+    /// Calls that were dispatched and have no outcome.
+    calling: usize,
     retry_after: Option<Duration>,
     waited: Duration,
 }
@@ -99,6 +102,7 @@ impl Drive {
             stream: None,
             sent: Vec::new(),
             served_by: None,
+            calling: 0,
             retry_after: None,
             waited: Duration::ZERO,
         }
@@ -118,6 +122,7 @@ impl Drive {
                 match effect {
                     Effect::CallModel(call) => running.push(self.call_model(call)),
                     Effect::CallTools(calls) => {
+                        self.calling += calls.len();
                         running.extend(calls.into_iter().map(|call| self.call_tool(call)));
                     }
                     Effect::Emit(bytes) => {
@@ -226,13 +231,18 @@ impl Drive {
         async move {
             let began = Instant::now();
             let span = asked.trace.tool(&call);
-            let outcome = dispatch(&app, &asked, &call, timeout).await;
+            let now = app.current.now();
+            let max_result_bytes = now
+                .version()
+                .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
+            let outcome = dispatch(&app, &asked, &now, &call, timeout).await;
             span.finished(&outcome);
             count(&app, &outcome);
             Happened::Tool(Event::ToolFinished {
                 call: call.id(),
                 outcome,
                 latency: began.elapsed(),
+                max_result_bytes,
             })
         }
         .boxed()
@@ -241,7 +251,10 @@ impl Drive {
     /// `None`: the turn has no part in it.
     fn event(&mut self, happened: Happened) -> Option<Event> {
         Some(match happened {
-            Happened::Tool(event) => event,
+            Happened::Tool(event) => {
+                self.calling -= 1;
+                event
+            }
             Happened::Refused(error) => Event::ModelFailed(ModelFailure::Refused(error)),
             Happened::Model(result) => match *result {
                 Ok(reply) => {
@@ -310,6 +323,10 @@ impl Drive {
     }
 
     async fn finish(mut self, answer: Answer) {
+        // What the end of the turn cut off.
+        for _ in 0..self.calling {
+            called(&self.app, CallKind::Failed);
+        }
         if let Some(hidden) = answer.hidden {
             self.app.continuity.remember(hidden);
         }
@@ -355,7 +372,9 @@ impl Drive {
             let seconds = self
                 .retry_after
                 .map(|wait| wait.as_secs().max(1).to_string());
-            if let Some(wait) = response.retry_after.or(seconds) {
+            if response.after_calls {
+                head = head.with(SHOULD_RETRY, "false");
+            } else if let Some(wait) = response.retry_after.or(seconds) {
                 head = head.with(RETRY_AFTER, &wait);
             }
             Outgoing::Whole(head, response.body.into())
@@ -402,8 +421,13 @@ pub fn stream_head() -> Head {
 }
 
 /// One call: leave, the line before it, the call.
-async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duration) -> ToolOutcome {
-    let now = app.current.now();
+async fn dispatch(
+    app: &App,
+    asked: &Asked,
+    now: &Effective,
+    call: &ManagedCall,
+    timeout: Duration,
+) -> ToolOutcome {
     let live = match now.authority.permits(call) {
         Ok(live) => live,
         Err(denied) => return denied.into(),
@@ -414,7 +438,10 @@ async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duratio
     let scrubber = app.current.scrubber();
     let line = IntentLine::new(asked.who(), jiff::Timestamp::now().to_string(), call);
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
-    if let Err(error) = app.history.intent(&scrubber.scrubbed(escaped(line.into()))) {
+    if let Err(error) = app
+        .history
+        .intent(&scrubber.scrubbed_json(escaped(line.into())))
+    {
         tracing::error!(
             tool = call.name(),
             error = error.to_string(),
@@ -440,7 +467,8 @@ async fn dispatch(app: &App, asked: &Asked, call: &ManagedCall, timeout: Duratio
         claw_id: call.claw_id(),
         timeout,
         max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
-        wire: wire(client, version.agent.max_tier),
+        // By the tool's own tier: what may only read gets nothing to write with.
+        wire: wire(client, live.catalog_tool().tier.min(version.agent.max_tier)),
     };
     let tool: Box<dyn Tool> = Box::new(HttpTool::new(live, version.clone()));
     match tool.execute(context).await {
@@ -471,6 +499,10 @@ fn count(app: &App, outcome: &ToolOutcome) {
             CallKind::Failed
         }
     };
+    called(app, kind);
+}
+
+fn called(app: &App, kind: CallKind) {
     let at = jiff::Timestamp::now().to_string();
     app.metrics.usage.call(kind, at);
 }

@@ -11,6 +11,10 @@ The mediator answers in the model API's own error shape, so that SDKs raise what
 a provider: `error.code` (OpenAI) or `error.type` (Anthropic) has the code. A provider's own
 errors are passed on as they came.
 
+An error of a turn that had called services says so, and has the header `x-should-retry: false`:
+the official SDKs send a request again after a 5xx, which would call the services again, and
+leave that be where they read this. A program that retries by itself should heed it too.
+
 | status | code | means | what to do |
 |---|---|---|---|
 ";

@@ -8,7 +8,7 @@
 const assert = require("node:assert/strict");
 const Anthropic = require("@anthropic-ai/sdk").default;
 
-const { LIVE, ODD_TEXT, assertMarket, assertWrongOrder, raised, run } = require("./cases");
+const { LIVE, ODD_TEXT, assertMarket, assertWrongOrder, isResentOnlyBeforeACall, raised, run } = require("./cases");
 
 const CLOCK = {
   name: "local_clock",
@@ -117,6 +117,14 @@ async function errorsInAStream() {
   }
 }
 
+async function anErrorAfterACallIsNotResent() {
+  await isResentOnlyBeforeACall(
+    Anthropic.InternalServerError,
+    (options) => new Anthropic(options),
+    (other, prompt) => other.messages.create(request(prompt)),
+  );
+}
+
 async function errorsAreTheSdksOwn() {
   const other = new Anthropic({ apiKey: "analyst:0000", maxRetries: 0 });
   const wrong = await raised(Anthropic.AuthenticationError, () => other.messages.create(request("market")));
@@ -141,6 +149,7 @@ run(
     wrongOrder,
     thinkingAndTextSurvive,
     errorsAreTheSdksOwn,
+    anErrorAfterACallIsNotResent,
   ],
   `@anthropic-ai/sdk at ${client.baseURL}`,
   [managedCall, ownCalls, wordsBeforeAHiddenCall, thinkingAndTextSurvive, errorsInAStream],

@@ -36,6 +36,23 @@ async function raised(kind, ask) {
   assert.fail(`no ${kind.name}`);
 }
 
+/**
+ * An SDK that sends a request again after a 5xx does not run a tool again that way.
+ * `connect` makes a client of its options, `ask` gives it a prompt.
+ */
+async function isResentOnlyBeforeACall(kind, connect, ask) {
+  for (const [prompt, expected] of [["broken", 3], ["hangs up later", 1]]) {
+    let sent = 0;
+    const counting = (...request) => {
+      sent += 1;
+      return fetch(...request);
+    };
+    const client = connect({ maxRetries: 2, timeout: 60_000, fetch: counting });
+    await raised(kind, () => ask(client, prompt));
+    assert.equal(sent, expected, prompt);
+  }
+}
+
 // What streams reach the agent: what the model writes while it writes it, hidden rounds
 // included, or the last reply once it is whole.
 const LIVE = process.env.STREAMING === "Live";
@@ -60,4 +77,13 @@ async function run(all, what, streamed) {
   }
 }
 
-module.exports = { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, raised, run };
+module.exports = {
+  CLOCK_INTEGER,
+  LIVE,
+  ODD_TEXT,
+  assertMarket,
+  assertWrongOrder,
+  isResentOnlyBeforeACall,
+  raised,
+  run,
+};

@@ -8,7 +8,7 @@
 const assert = require("node:assert/strict");
 const OpenAI = require("openai").default;
 
-const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, raised, run } = require("./cases");
+const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, isResentOnlyBeforeACall, raised, run } = require("./cases");
 
 const CLOCK = {
   type: "function",
@@ -154,6 +154,14 @@ async function errorsOfTheModelPass() {
   }
 }
 
+async function anErrorAfterACallIsNotResent() {
+  await isResentOnlyBeforeACall(
+    OpenAI.InternalServerError,
+    (options) => new OpenAI(options),
+    (other, prompt) => other.chat.completions.create(request(prompt)),
+  );
+}
+
 async function anErrorInAStreamIsAnError() {
   for (const prompt of ["reset", "hangs up later"]) {
     await raised(OpenAI.APIError, () => stream(prompt));
@@ -187,6 +195,7 @@ run(
     textAndFinishReasonSurvive,
     wrongKey,
     errorsOfTheModelPass,
+    anErrorAfterACallIsNotResent,
     anErrorInAStreamIsAnError,
     refusedRequests,
     aLimitPasses,

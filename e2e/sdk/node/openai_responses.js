@@ -8,7 +8,7 @@
 const assert = require("node:assert/strict");
 const OpenAI = require("openai").default;
 
-const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, raised, run } = require("./cases");
+const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, isResentOnlyBeforeACall, raised, run } = require("./cases");
 
 const CLOCK = {
   type: "function",
@@ -119,6 +119,14 @@ async function errorsInAStream() {
   assert.deepEqual([last.type, last.code], ["error", "upstream_unreachable"]);
 }
 
+async function anErrorAfterACallIsNotResent() {
+  await isResentOnlyBeforeACall(
+    OpenAI.InternalServerError,
+    (options) => new OpenAI(options),
+    (other, prompt) => other.responses.create(request(prompt)),
+  );
+}
+
 async function errorsAreTheSdksOwn() {
   const other = new OpenAI({ apiKey: "analyst:0000", maxRetries: 0 });
   const wrong = await raised(OpenAI.AuthenticationError, () => other.responses.create(request("market")));
@@ -140,6 +148,7 @@ run(
     wrongOrder,
     reasoningAndTextSurvive,
     errorsAreTheSdksOwn,
+    anErrorAfterACallIsNotResent,
   ],
   `openai for Node at ${client.baseURL}`,
   [managedCall, ownCalls, wordsBeforeAHiddenCall, reasoningAndTextSurvive, errorsInAStream],

@@ -184,20 +184,36 @@ pub enum HistoryPart {
     Other(String),
 }
 
-/// Fields by which a body would steer a proxying provider past policy.
-const REFUSED: [&str; 12] = [
+/// Fields by which a body would steer a provider that is itself a proxy past policy: to
+/// another address, credential, model or route. No dialect has any of them.
+const REFUSED: [&str; 27] = [
     "api_base",
     "api_key",
     "api_type",
     "api_version",
+    "azure_ad_token",
     "base_url",
+    "context_window_fallbacks",
+    "content_policy_fallbacks",
     "custom_llm_provider",
     "default_headers",
+    "deployment_id",
+    "endpoint",
     "extra_body",
     "extra_headers",
+    "extra_query",
     "fallbacks",
     "headers",
+    "litellm_params",
+    "model_list",
+    "models",
     "organization_id",
+    "provider",
+    "proxy",
+    "route",
+    "router_settings",
+    "routing",
+    "user_config",
 ];
 
 impl Request {

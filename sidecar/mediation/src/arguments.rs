@@ -50,8 +50,9 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
         return Err(Refusal::invalid("arguments are not a JSON object"));
     }
     strict(text, MAX_DEPTH)?;
-    let mut executed = identified(text, claw_id)?;
-    executed = top_level(&executed, tool, claw_id)?;
+    let identified = identified(text, claw_id)?;
+    let declared = tool.schema.declares_claw_id();
+    let executed = top_level(&identified, declared, claw_id)?;
     let value = serde_json::from_str(&executed)
         .map_err(|_| Refusal::invalid("arguments hold a number that is out of range"))?;
     tool.schema
@@ -73,6 +74,10 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
                 place: Some((path, rule)),
             },
         })?;
+    // A path that has it needs no schema's leave, which a closed one would not give.
+    if !declared && tool.claw_id_in_path() {
+        return top_level(&executed, true, claw_id);
+    }
     Ok(executed)
 }
 
@@ -143,9 +148,8 @@ fn identified(raw: &str, claw_id: &str) -> Result<String, Refusal> {
     }
 }
 
-/// The top level's `claw_id`: there if the schema declares it or the path needs it.
-fn top_level(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<String, Refusal> {
-    let wanted = tool.schema.declares_claw_id() || tool.claw_id_in_path();
+/// The top level's `claw_id`: there if it is wanted, else not.
+fn top_level(text: &str, wanted: bool, claw_id: &str) -> Result<String, Refusal> {
     let object = Object::scan(text).map_err(|_| Refusal::invalid("arguments are not JSON"))?;
     let added = if wanted && object.member(CLAW_ID).is_none() {
         vec![(CLAW_ID, json::quote(claw_id))]

@@ -179,24 +179,60 @@ impl RunnerCode {
     }
 }
 
-/// An error towards the runner. `message` says what happened and what to do, is for people
+/// What a turn's error says that called services before it.
+const CALLED: &str = "services were called before it, and the same request would call them \
+    again: see what they did before it is sent again";
+
+/// An error towards the runner. Its text says what happened and what to do, is for people
 /// and names no host or secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
 pub struct RunnerError {
     pub code: RunnerCode,
-    pub message: String,
+    what: String,
+    after_calls: bool,
+}
+
+impl fmt::Display for RunnerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        let (advice, called) = match (self.after_calls, self.code) {
+            (false, code) => (code.advice(), ""),
+            // Not to try again.
+            (true, RunnerCode::UpstreamUnreachable) => ("the mediator's log has the cause", CALLED),
+            (true, RunnerCode::NoUsableKey) => ("have a key added to the provider", CALLED),
+            (true, code) => (code.advice(), CALLED),
+        };
+        for said in [advice, called] {
+            if !said.is_empty() {
+                write!(f, "; {said}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl RunnerError {
     /// `what` happened; what to do about it is the code's, where `what` does not say it.
     pub fn new(code: RunnerCode, what: impl Into<String>) -> Self {
-        let mut message = what.into();
-        if !code.advice().is_empty() {
-            message.push_str("; ");
-            message.push_str(code.advice());
+        Self {
+            code,
+            what: what.into(),
+            after_calls: false,
         }
-        Self { code, message }
+    }
+
+    /// The whole request took too long.
+    pub fn total_timeout(limit_ms: u64) -> Self {
+        let what = format!("the turn took longer than {limit_ms} ms");
+        Self::new(RunnerCode::TotalTimeout, what)
+    }
+
+    /// The same error of a turn that called services before it.
+    pub(crate) fn after_calls(self) -> Self {
+        Self {
+            after_calls: true,
+            ..self
+        }
     }
 
     pub fn status(&self) -> u16 {
@@ -205,20 +241,20 @@ impl RunnerError {
 
     /// The JSON body of an HTTP error in this dialect.
     pub fn body(&self, dialect: Dialect) -> Vec<u8> {
-        error_body(dialect, self.shape())
+        self.shaped(|shape| error_body(dialect, shape))
     }
 
     /// The same on a stream that has begun, with its terminator.
     pub fn events(&self, dialect: Dialect) -> Vec<u8> {
-        error_events(dialect, self.shape())
+        self.shaped(|shape| error_events(dialect, shape))
     }
 
-    pub(crate) fn shape(&self) -> ErrorShape<'_> {
-        ErrorShape {
+    pub(crate) fn shaped<T>(&self, write: impl FnOnce(ErrorShape<'_>) -> T) -> T {
+        write(ErrorShape {
             status: self.status(),
             code: self.code.name(),
-            message: &self.message,
-        }
+            message: &self.to_string(),
+        })
     }
 }
 

@@ -59,7 +59,9 @@
 //!                     Ok(tool) => execute(tool, &call),
 //!                     Err(denied) => denied.into(),
 //!                 };
-//!                 events.push(Event::ToolFinished { call: call.id(), outcome, latency: now() });
+//!                 let max_result_bytes = Policy::default().max_tool_result_bytes;
+//!                 let (call, latency) = (call.id(), now());
+//!                 events.push(Event::ToolFinished { call, outcome, latency, max_result_bytes });
 //!             },
 //!             Effect::Emit(_bytes) => {}
 //!             Effect::Answer(answer) => break 'turn answer,

@@ -1,5 +1,10 @@
 //! A tool's JSON Schema: what the model is shown of it, and the check of arguments
 //! against the whole of it.
+//!
+//! The schema is a stranger's and the arguments are a model's, so one check is bounded by
+//! what is counted before it: 256 KiB of schema, 20,000 nodes with what they list, five
+//! million evaluations (a tenth of a second or so), 100,000 steps of one backtracking
+//! pattern. A schema beyond it makes its tool unsupported; arguments beyond it are refused.
 
 use std::sync::OnceLock;
 

@@ -7,10 +7,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+mod json;
 
 /// Shorter ones would black out ordinary text, and are no secrets.
 const SHORTEST: usize = 6;
@@ -74,20 +77,44 @@ impl Scrubber {
 
     /// Copies nothing where there is nothing to replace.
     pub fn scrubbed<'b>(&self, bytes: Cow<'b, [u8]>) -> Cow<'b, [u8]> {
-        if self.needles.is_empty() {
+        let found = self.found(&bytes);
+        if found.is_empty() {
             return bytes;
         }
-        match &self.plain {
-            Some(plain) if !self.bytes.escaped_in(&bytes) => redacted(bytes, |text, from| {
-                let found = plain.find(aho_corasick::Input::new(text).range(from..))?;
-                Some((found.start(), found.end()))
-            }),
-            Some(_) | None => redacted(bytes, |text, from| {
-                (from..text.len())
-                    .filter(|at| self.bytes.first[usize::from(text[*at])])
-                    .find_map(|at| Some((at, at + self.longest_at(&text[at..])?)))
-            }),
+        let mut out = Vec::with_capacity(bytes.len() + MARK.len());
+        let mut kept = 0;
+        for it in found {
+            out.extend_from_slice(&bytes[kept..it.start]);
+            out.extend_from_slice(MARK);
+            kept = it.end;
         }
+        out.extend_from_slice(&bytes[kept..]);
+        Cow::Owned(out)
+    }
+
+    /// Where secrets stand, in order and apart; of those that begin at one place the longest.
+    fn found(&self, text: &[u8]) -> Vec<Range<usize>> {
+        if self.needles.is_empty() {
+            return Vec::new();
+        }
+        if let Some(plain) = &self.plain
+            && !self.bytes.escaped_in(text)
+        {
+            return plain.find_iter(text).map(|it| it.range()).collect();
+        }
+        let mut found = Vec::new();
+        let mut at = 0;
+        while at < text.len() {
+            let begins = self.bytes.first[usize::from(text[at])];
+            match begins.then(|| self.longest_at(&text[at..])).flatten() {
+                Some(length) => {
+                    found.push(at..at + length);
+                    at += length;
+                }
+                None => at += 1,
+            }
+        }
+        found
     }
 
     pub fn scrub_text(&self, text: &str) -> String {
@@ -162,30 +189,6 @@ impl Bytes {
 
 fn hex(digits: Option<&[u8]>) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(digits?).ok()?, 16).ok()
-}
-
-/// The bytes with everything that `find` finds replaced. `find` gives the first match, and
-/// of those the longest, at or after a position.
-fn redacted<'b>(
-    bytes: Cow<'b, [u8]>,
-    find: impl Fn(&[u8], usize) -> Option<(usize, usize)>,
-) -> Cow<'b, [u8]> {
-    let Some((mut start, mut end)) = find(&bytes, 0) else {
-        return bytes;
-    };
-    let mut out = Vec::with_capacity(bytes.len() + MARK.len());
-    let mut kept = 0;
-    loop {
-        out.extend_from_slice(&bytes[kept..start]);
-        out.extend_from_slice(MARK);
-        kept = end;
-        match find(&bytes, kept) {
-            Some(next) => (start, end) = next,
-            None => break,
-        }
-    }
-    out.extend_from_slice(&bytes[kept..]);
-    Cow::Owned(out)
 }
 
 fn forms(secret: &str) -> Vec<Vec<u8>> {

@@ -64,6 +64,8 @@ pub enum Event {
         call: CallId,
         outcome: ToolOutcome,
         latency: Duration,
+        /// The limit of results that was in force at its dispatch.
+        max_result_bytes: u64,
     },
     /// Nothing was written to the runner for the keepalive interval.
     KeepaliveDue,
@@ -147,6 +149,9 @@ pub struct Response {
     pub body: Vec<u8>,
     /// The runner's code, when this is our own error.
     pub error: Option<RunnerCode>,
+    /// An error of a turn that called services: whoever sends the request again calls them
+    /// again, so nobody may do that unasked.
+    pub after_calls: bool,
 }
 
 /// A running turn.
@@ -161,6 +166,8 @@ pub struct Turn {
     rounds: u32,
     model_calls: u32,
     usage: Usage,
+    /// Whether that has the reply that is heard in it already.
+    usage_is_counted: bool,
     past: Past,
     /// Failed validations, by canonical name.
     failures: HashMap<String, u32>,
@@ -169,8 +176,8 @@ pub struct Turn {
     trace: Vec<TraceRound>,
     interventions: Vec<String>,
     stream_began: bool,
-    /// The deadline had passed by the event that is being answered: nothing begins.
-    late: bool,
+    /// When the event came that is being answered.
+    now: Duration,
     /// The runner's stream, where it is not made of the last reply alone.
     live: Option<Live>,
 }
@@ -227,13 +234,14 @@ impl Turn {
             rounds: 0,
             model_calls: 0,
             usage: Usage::default(),
+            usage_is_counted: false,
             past: Past::default(),
             failures: HashMap::new(),
             hidden: Vec::new(),
             trace: Vec::new(),
             interventions: Vec::new(),
             stream_began: false,
-            late: false,
+            now: Duration::ZERO,
             live,
         };
         // Whatever is wrong with the body shows before anybody is asked.
@@ -280,7 +288,7 @@ impl Turn {
         if matches!(self.state, State::Done) {
             return Vec::new();
         }
-        self.late = now >= self.deadline();
+        self.now = now;
         let effects = match event {
             Event::Replied(reply) => self.replied_whole(reply),
             Event::Streamed(events) => return self.streamed(events),
@@ -290,17 +298,23 @@ impl Turn {
                 call,
                 outcome,
                 latency,
-            } => self.tool_finished(call, &outcome, latency),
+                max_result_bytes,
+            } => self.tool_finished(call, &outcome, latency, max_result_bytes),
             Event::KeepaliveDue => return self.keepalive(),
-            Event::Deadline => self.fail(&self.timed_out()),
+            Event::Deadline => self.fail(self.timed_out()),
             Event::RunnerGone => self.abandon(),
-            Event::Ended(error) => self.fail(&error),
+            Event::Ended(error) => self.fail(error),
         };
         let asks = |effect: &Effect| matches!(effect, Effect::CallModel(_));
-        if self.late && effects.iter().any(asks) {
-            return self.fail(&self.timed_out());
+        if self.is_late() && effects.iter().any(asks) {
+            return self.fail(self.timed_out());
         }
         effects
+    }
+
+    /// The deadline has passed: nothing begins.
+    fn is_late(&self) -> bool {
+        self.now >= self.deadline()
     }
 
     fn replied_whole(&mut self, reply: Reply) -> Vec<Effect> {
@@ -342,7 +356,7 @@ impl Turn {
                 self.stream_began = true;
                 effects.push(Effect::Emit(frames.into_bytes()));
             }
-            Err(error) => return self.fail(&finish::broken(&error)),
+            Err(error) => return self.fail(finish::broken(&error)),
         }
         effects.extend(then(self));
         effects
@@ -353,11 +367,12 @@ impl Turn {
             return Vec::new();
         };
         self.usage += reply.usage();
+        self.usage_is_counted = true;
         let reply = reply.identified(|| self.call_seed());
         let owned = round::owners(&reply, &self.presented);
         match (partition(owned), purpose) {
             (Partition::NoCalls, _) => self.answer(&reply),
-            (_, Purpose::Finalize) => self.fail(&RunnerError::new(
+            (_, Purpose::Finalize) => self.fail(RunnerError::new(
                 RunnerCode::BudgetExhausted,
                 "the tool budget is exhausted and the model did not come to an answer",
             )),
@@ -389,11 +404,14 @@ impl Turn {
         call: CallId,
         outcome: &ToolOutcome,
         latency: Duration,
+        max_result_bytes: u64,
     ) -> Vec<Effect> {
         let State::Executing(round) = &mut self.state else {
             return Vec::new();
         };
-        let max_bytes = usize::try_from(self.policy.max_tool_result_bytes).unwrap_or(usize::MAX);
+        // A limit that was raised meanwhile is the next turn's.
+        let max_bytes = self.policy.max_tool_result_bytes.min(max_result_bytes);
+        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         if !round.finished(call, outcome, latency, max_bytes.max(1), &mut self.past)
             || round.running()
         {
@@ -404,14 +422,15 @@ impl Turn {
 
     /// The next group of the round, or what follows it.
     fn advance(&mut self) -> Vec<Effect> {
+        let is_late = self.is_late();
         let State::Executing(round) = &mut self.state else {
             return Vec::new();
         };
         // Before a call counts as dispatched: the record must not say that it may have run.
-        if self.late && round.waits() {
-            return self.fail(&self.timed_out());
+        if is_late && round.waits() {
+            return self.fail(self.timed_out());
         }
-        let group = round.next_group(&mut self.past);
+        let group = round.next_group(&mut self.past, self.now);
         if !group.is_empty() {
             return vec![Effect::CallTools(group)];
         }
@@ -432,7 +451,7 @@ impl Turn {
         self.trace.push(round.trace());
         self.interventions.extend(round.intervention());
         let (Ok(spelled), Ok(canonical)) = (spelled, canonical) else {
-            return self.fail(&RunnerError::new(
+            return self.fail(RunnerError::new(
                 RunnerCode::UpstreamUnreachable,
                 "the model's answer could not be continued",
             ));
@@ -480,6 +499,7 @@ impl Turn {
 
     fn call_model(&mut self, purpose: Purpose) -> Effect {
         self.state = State::AwaitingModel(purpose);
+        self.usage_is_counted = false;
         self.model_calls += 1;
         Effect::CallModel(ModelCall {
             number: self.model_calls,

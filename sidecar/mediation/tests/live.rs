@@ -97,6 +97,7 @@ fn drive(way: Way, wire: Wire, replies: &[Reply], piece: usize) -> Seen {
                             call: call.id(),
                             outcome: responded(200, "1"),
                             latency: std::time::Duration::ZERO,
+                            max_result_bytes: u64::MAX,
                         });
                     }
                 }
@@ -233,5 +234,60 @@ proptest! {
             let wanted = Seen { text: said.join(between), ..buffered };
             prop_assert_eq!(live, wanted);
         }
+    }
+}
+
+/// Whatever ends it: what a reply said that it costs is counted once.
+#[test]
+fn a_reply_that_breaks_off_has_cost_what_it_said() {
+    let events: [fn() -> Event; 4] = [
+        || Event::StreamEnded,
+        || Event::Deadline,
+        || Event::RunnerGone,
+        || {
+            let message = "the model fell silent".to_string();
+            Event::ModelFailed(ModelFailure::Unreachable { message })
+        },
+    ];
+    let wire = Wire::all()
+        .find(|wire| wire.0 == Dialect::AnthropicMessages)
+        .unwrap();
+    for event in events {
+        let mut config = config(asked(wire, Way::Live), policy());
+        config.streaming = Streaming::Live;
+        let request = config.request.clone();
+        let (mut turn, _) = Turn::start(config).unwrap();
+        // A hidden round first: its usage is the sum's already.
+        for (number, owners) in ["m", ""].into_iter().enumerate() {
+            let reply = written(wire, number, "words", &calls(owners));
+            let body = answer(&request, &reply, None).unwrap().body;
+            let mut said = SseParser::new(MAX_REPLY).push(&body).unwrap();
+            if owners.is_empty() {
+                // All but the end: the first event tells the prompt.
+                said.truncate(3);
+                turn.step(std::time::Duration::ZERO, Event::Streamed(said));
+                continue;
+            }
+            turn.step(std::time::Duration::ZERO, Event::Streamed(said));
+            let effects = turn.step(std::time::Duration::ZERO, Event::StreamEnded);
+            let calls = effects.into_iter().find_map(|effect| match effect {
+                Effect::CallTools(calls) => Some(calls),
+                _ => None,
+            });
+            turn.step(
+                std::time::Duration::ZERO,
+                Event::ToolFinished {
+                    call: calls.unwrap()[0].id(),
+                    outcome: responded(200, "1"),
+                    latency: std::time::Duration::ZERO,
+                    max_result_bytes: u64::MAX,
+                },
+            );
+        }
+        let mut effects = turn.step(std::time::Duration::ZERO, event());
+        let Some(Effect::Answer(answer)) = effects.pop() else {
+            panic!("no answer")
+        };
+        assert_eq!(answer.record.usage.prompt_tokens, 20);
     }
 }

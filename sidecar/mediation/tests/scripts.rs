@@ -390,6 +390,7 @@ impl Playing<'_> {
                 call: call.id(),
                 outcome,
                 latency: Duration::from_millis(7),
+                max_result_bytes: u64::MAX,
             });
         }
         events
@@ -435,6 +436,11 @@ impl Transcript {
                 let began = if sent.is_empty() { "" } else { ", begun above" };
                 let after = response.retry_after.as_ref();
                 let after = after.map_or(String::new(), |it| format!(", Retry-After {it}"));
+                let again = if response.after_calls {
+                    ", not to be asked again"
+                } else {
+                    ""
+                };
                 let Response {
                     status,
                     content_type,
@@ -442,7 +448,7 @@ impl Transcript {
                 } = response;
                 writeln!(
                     self.text,
-                    "runner gets {status} {content_type}{after}{began}"
+                    "runner gets {status} {content_type}{after}{again}{began}"
                 )
                 .unwrap();
                 self.frames(&response.body);
@@ -473,6 +479,7 @@ fn refused(wire: Wire, error: &RunnerError) -> Answer {
             retry_after: None,
             body: error.body(wire.0),
             error: Some(error.code),
+            after_calls: false,
         }),
         record: TurnRecord {
             status: RecordStatus::Error,

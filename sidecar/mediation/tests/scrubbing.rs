@@ -100,3 +100,52 @@ fn piece() -> impl Strategy<Value = String> {
         "[token7/-]{1,6}",
     ]
 }
+
+/// A line of the record is JSON whatever a secret looks like and wherever it stands.
+#[test]
+fn json_stays_json() {
+    let check = |secret: &str, text: &str, wanted: &str| {
+        let scrubber = Scrubber::new([secret]);
+        let scrubbed = scrubber.scrubbed_json(text.as_bytes().into()).into_owned();
+        let scrubbed = String::from_utf8(scrubbed).unwrap();
+        assert_eq!(scrubbed, wanted);
+        serde_json::from_str::<serde_json::Value>(&scrubbed).unwrap();
+    };
+    let number = "31415926";
+    check(
+        number,
+        r#"{"n":31415926,"m":1}"#,
+        r#"{"n":"[redacted]","m":1}"#,
+    );
+    check(number, r#"[-931415926.5e3, 2]"#, r#"["[redacted]", 2]"#);
+    check(
+        number,
+        r#"{"31415926":"a31415926b"}"#,
+        r#"{"[redacted]":"a[redacted]b"}"#,
+    );
+    check("false-secret", r#"{"a":false}"#, r#"{"a":false}"#);
+    // Half an escape would stay.
+    check("n-secret", r#"{"a":"x\n-secret"}"#, r#"{"a":"[redacted]"}"#);
+    // Over several values.
+    check(
+        r#"1","b":22"#,
+        r#"{"a":"1","b":22,"c":3}"#,
+        r#"{"a":"[redacted]","[redacted]":"[redacted]","c":3}"#,
+    );
+    check(number, r#"{"a":[]}"#, r#"{"a":[]}"#);
+}
+
+proptest! {
+    #[test]
+    fn json_stays_json_and_keeps_no_secret(
+        secret in "[0-9]{6,9}|[a-z\\\"]{6,9}", before in "[a-z0-9\"\\\\]{0,4}", numbers in vec(any::<u64>(), 0..3),
+    ) {
+        let number = secret.trim_start_matches('0').parse::<u64>().unwrap_or(7);
+        let value = serde_json::json!({"text": format!("{before}{secret}{before}"), "n": [number, numbers]});
+        let scrubber = Scrubber::new([secret.as_str()]);
+        let text = value.to_string();
+        let scrubbed = scrubber.scrubbed_json(text.as_bytes().into());
+        let scrubbed: serde_json::Value = serde_json::from_slice(&scrubbed).unwrap();
+        prop_assert!(!scrubbed["text"].as_str().unwrap().contains(&secret));
+    }
+}

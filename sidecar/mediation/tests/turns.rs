@@ -108,6 +108,37 @@ fn the_identity_is_ours_whatever_the_model_says() {
     assert_eq!(shown["function"]["parameters"], schema);
 }
 
+/// The path needs it, and a closed schema has no place for it.
+#[test]
+fn the_identity_is_in_a_path_whatever_the_schema_declares() {
+    let at = |additional: bool| {
+        json!({"type": "object", "properties": {"at": {"type": "integer"}},
+            "additionalProperties": additional})
+    };
+    for schema in [at(false), at(true)] {
+        for said in [r#"{"at":1}"#, r#"{"at":1,"claw_id":"heron"}"#] {
+            let mut file = tools();
+            file.tools.truncate(1);
+            file.tools[0].input_schema = RawJson::from_text(schema.to_string()).unwrap();
+            file.tools[0].execution.path = Some("/of/{claw_id}".into());
+            let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
+            let authority = Authority::new(std::sync::Arc::new(catalog), None);
+            let mut config = config(request(json!({})), policy());
+            config.presented = Presented::new(&authority, &config.request);
+            let replies = vec![reply(&[("pond__depth", said)], ""), reply(&[], "end")];
+            let run = run(config, replies, |call| {
+                let call = http_call(&file.tools[0], call.arguments(), call.claw_id());
+                assert_eq!(call.unwrap().path_and_query, "/of/otter?at=1");
+                responded(200, "1")
+            });
+            assert_eq!(run.results(), ["ok"]);
+            let traced = &run.answer.record.tool_trace[0].tool_calls[0].arguments;
+            let traced: Value = serde_json::from_str(traced.get()).unwrap();
+            assert_eq!(traced, json!({"at": 1, "claw_id": "otter"}));
+        }
+    }
+}
+
 #[test]
 fn numbers_keep_their_digits_to_the_service_and_back() {
     let raw = r#"{"at": 900719925474099312}"#;
@@ -217,6 +248,20 @@ fn what_may_have_run_is_not_run_again() {
         twice("pond__feed", |_| responded(422, "")),
         ["http_422", "duplicate_tool_call"]
     );
+    // Sent to the round whose result counts: the one after the failures.
+    let feed = [FEED];
+    let replies = [&feed[..], &feed, &feed, &[]].map(|calls| reply(calls, ""));
+    let mut outcomes = [503, 200].into_iter();
+    let run = run(config(request(json!({})), policy()), replies.into(), |_| {
+        responded(outcomes.next().unwrap(), "1")
+    });
+    assert_eq!(run.results(), ["http_503", "ok", "duplicate_tool_call"]);
+    let last = run.bodies.last().unwrap()["messages"].as_array().unwrap();
+    let result: Value =
+        serde_json::from_str(last.last().unwrap()["content"].as_str().unwrap()).unwrap();
+    assert_eq!(result["error"]["details"], json!({"round": 2, "count": 1}));
+    let traced = &run.answer.record.tool_trace[2].tool_calls[0];
+    assert_eq!(traced.duplicate, Some(DuplicateOf { round: 2, count: 1 }));
 }
 
 #[test]
@@ -413,23 +458,114 @@ fn a_turn_that_is_cut_short_records_what_ran() {
     for (event, status) in [(Event::Deadline, Some(502)), (Event::RunnerGone, None)] {
         let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
         let calls = [("pond__feed", "{}"), ("pond__set", "{}")];
-        turn.step(Duration::ZERO, Event::Replied(reply(&calls, "")));
+        turn.step(
+            Duration::from_millis(300),
+            Event::Replied(reply(&calls, "")),
+        );
         let mut effects = turn.step(Duration::from_secs(1), event);
         let Some(Effect::Answer(answer)) = effects.pop() else {
             panic!("no answer")
         };
-        assert_eq!(answer.response.map(|response| response.status), status);
-        let calls = &answer.record.tool_trace[0].tool_calls;
+        // Whoever sends it again calls the service again.
+        let response = answer.response.as_ref();
         assert_eq!(
-            calls.iter().map(|call| call.executed).collect::<Vec<_>>(),
-            [true, false]
+            response.map(|it| (it.status, it.after_calls)),
+            status.map(|status| (status, true))
         );
+        let calls = &answer.record.tool_trace[0].tool_calls;
+        let seen: Vec<_> = calls
+            .iter()
+            .map(|call| (call.executed, call.latency_ms))
+            .collect();
+        assert_eq!(seen, [(true, 700), (false, 0)]);
     }
     // Work that would begin after the deadline does not begin.
     let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
     let effects = turn.step(turn.deadline(), Event::Replied(reply(&[FEED], "")));
     assert!(matches!(&effects[..], [Effect::Answer(answer)]
         if answer.response.as_ref().unwrap().error == Some(RunnerCode::TotalTimeout)));
+}
+
+/// Lowered meanwhile it holds for the next call; raised, for the next turn.
+#[test]
+fn a_result_is_cut_at_the_lower_limit() {
+    for (at_dispatch, shown) in [(5, "01234"), (2_000, "0123456789")] {
+        let limited = Policy {
+            max_tool_result_bytes: 10,
+            ..policy()
+        };
+        let (mut turn, _) = Turn::start(config(request(json!({})), limited)).unwrap();
+        let mut effects = turn.step(Duration::ZERO, Event::Replied(reply(&[FEED], "")));
+        let Some(Effect::CallTools(calls)) = effects.pop() else {
+            panic!("no call")
+        };
+        turn.step(
+            Duration::ZERO,
+            Event::ToolFinished {
+                call: calls[0].id(),
+                outcome: responded(200, "0123456789abcdef"),
+                latency: Duration::ZERO,
+                max_result_bytes: at_dispatch,
+            },
+        );
+        let body: Value = serde_json::from_slice(&turn.request_body("m").unwrap()).unwrap();
+        let last = body["messages"].as_array().unwrap().last().unwrap().clone();
+        let result: Value = serde_json::from_str(last["content"].as_str().unwrap()).unwrap();
+        assert_eq!(
+            result,
+            json!({"ok": true, "status_code": 200, "data": shown, "truncated": true,
+                "original_bytes": 16})
+        );
+    }
+}
+
+/// Who is told to try again when something has been done already would do it twice.
+#[test]
+fn an_error_after_a_call_does_not_ask_for_the_request_again() {
+    let failed = |replies: &[&[(&str, &str)]]| {
+        let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
+        let mut effects = Vec::new();
+        for calls in replies {
+            effects = turn.step(Duration::ZERO, Event::Replied(reply(calls, "")));
+            if let Some(Effect::CallTools(calls)) = effects.pop() {
+                for call in calls {
+                    effects = turn.step(
+                        Duration::ZERO,
+                        Event::ToolFinished {
+                            call: call.id(),
+                            outcome: responded(200, "1"),
+                            latency: Duration::ZERO,
+                            max_result_bytes: u64::MAX,
+                        },
+                    );
+                }
+            }
+        }
+        let message = "no provider answered".to_string();
+        effects.extend(turn.step(
+            Duration::ZERO,
+            Event::ModelFailed(ModelFailure::Unreachable { message }),
+        ));
+        let Some(Effect::Answer(answer)) = effects.pop() else {
+            panic!("no answer")
+        };
+        let response = answer.response.unwrap();
+        let body: Value = serde_json::from_slice(&response.body).unwrap();
+        let text = body["error"]["message"].as_str().unwrap().to_string();
+        (response.status, response.after_calls, text)
+    };
+    let (status, after_calls, text) = failed(&[]);
+    assert_eq!((status, after_calls), (502, false));
+    assert!(text.contains("try again"), "{text}");
+    // Rejected: a round, but no call.
+    let (_, after_calls, _) = failed(&[&[("pond__nothing", "{}")]]);
+    assert!(!after_calls);
+    let (status, after_calls, text) = failed(&[&[FEED]]);
+    assert_eq!((status, after_calls), (502, true));
+    assert!(
+        text.contains("call them again") && !text.contains("try again"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -642,6 +778,19 @@ fn schemas_that_explode_are_not_evaluated() {
         result(json!({"$ref": "http://pond.test/s"}), "{}"),
         "unsupported_tool"
     );
+    // What a schema lists costs each evaluation as much as it is long.
+    let list = |length: usize| (0..length).map(|at| json!({"n": at})).collect::<Vec<_>>();
+    let listing = |length: usize| json!({"properties": {"at": {"enum": list(length)}}});
+    assert_eq!(result(listing(1_000), r#"{"at":{"n":7}}"#), "ok");
+    assert_eq!(result(listing(20_000), "{}"), "unsupported_tool");
+    let many = format!(r#"{{"at":[{}]}}"#, vec!["1"; 2_000].join(","));
+    let each = json!({"properties": {"at": {"items": {"not": {"enum": list(3_000)}}}}});
+    assert_eq!(result(each.clone(), r#"{"at":[1,2]}"#), "ok");
+    assert_eq!(result(each, &many), "invalid_arguments");
+    let names: Vec<_> = (0..20_000).map(|at| format!("n{at}")).collect();
+    assert_eq!(result(json!({"required": names}), "{}"), "unsupported_tool");
+    let nodes = vec![json!({"type": "object"}); 20_000];
+    assert_eq!(result(json!({"allOf": nodes}), "{}"), "unsupported_tool");
     // A tree that goes down with the value is fine.
     let tree = json!({"type": "object", "properties": {"next": {"$ref": "#"}}});
     assert_eq!(result(tree, r#"{"next":{"next":{}}}"#), "ok");

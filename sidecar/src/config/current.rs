@@ -35,11 +35,16 @@ pub struct Effective {
     pub presence: AgentPresence,
     /// The `seq` of the link's answer that is in force.
     pub seen: u64,
+    /// The process ends: what still runs ends with an answer and its line in the record.
+    pub ending: bool,
 }
 
 impl Effective {
     /// The version that requests are served from, or why there is none.
     pub fn version(&self) -> Result<&Arc<Version>, Unavailable> {
+        if self.ending {
+            return Err(Unavailable::Ending);
+        }
         match (self.presence, &self.standing) {
             (AgentPresence::Deleted, _) | (_, Standing::Withdrawn { .. }) => {
                 Err(Unavailable::AccessWithdrawn)
@@ -102,6 +107,8 @@ pub enum Unavailable {
     AccessWithdrawn,
     #[error("the agent's manifest cannot be used")]
     ManifestBroken,
+    #[error("the mediator is ending")]
+    Ending,
 }
 
 /// The link's answer is of an earlier leader than the one that is in force.
@@ -160,6 +167,7 @@ impl Default for Current {
                 floor: None,
                 presence: AgentPresence::Present,
                 seen: 0,
+                ending: false,
             }),
             scrubber: ArcSwap::default(),
             changes: watch::Sender::new(0),
@@ -191,7 +199,7 @@ impl Current {
         let before = self.now();
         let loaded = match &seen {
             Observation::Loaded(version) => Some(version.secrets.clone()),
-            Observation::Broken(_) | Observation::Absent => None,
+            Observation::Broken { .. } | Observation::Absent => None,
         };
         let loads = loaded.is_some();
         if let Some(loaded) = loaded
@@ -249,6 +257,16 @@ impl Current {
             });
         }
         Ok(())
+    }
+
+    /// From now on nothing is served, and what runs ends.
+    pub fn end(&self) {
+        // Held: nobody's swap takes this back.
+        let _writers = self.write();
+        self.swap(Effective {
+            ending: true,
+            ..(*self.now()).clone()
+        });
     }
 
     fn write(&self) -> MutexGuard<'_, Writers> {

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 use toolcrib_manifest::{SecretText, names};
 
 use super::standing::Observation;
-use super::version::{ConfigError, Files, parse};
+use super::version::{ConfigError, Files, link, parse};
 
 /// A Secret holds at most 1 MiB; the rest is room for hand-written directories.
 const MAX_FILE: usize = 4 * 1024 * 1024;
@@ -34,14 +34,14 @@ pub fn observe(dir: &Path) -> Observation {
             return seen;
         }
     }
-    Observation::Broken(ConfigError::Unsettled)
+    broken(ConfigError::Unsettled)
 }
 
 fn read(dir: &Path) -> Observation {
     let data = match open_data(dir) {
         Ok(data) => data,
         Err(error) if gone(&error) => return Observation::Absent,
-        Err(error) => return Observation::Broken(unreadable(dir.display().to_string(), &error)),
+        Err(error) => return broken(unreadable(dir.display().to_string(), &error)),
     };
     let mut found = Vec::with_capacity(names::FILES.len());
     let mut missing = Vec::new();
@@ -49,20 +49,20 @@ fn read(dir: &Path) -> Observation {
         match read_at(&data, Path::new(file), MAX_FILE, OFlags::empty()) {
             Ok(Some(bytes)) => found.push(bytes),
             Ok(None) => {
-                return Observation::Broken(ConfigError::TooLarge {
+                return broken(ConfigError::TooLarge {
                     file,
                     limit: MAX_FILE,
                 });
             }
             Err(error) if gone(&error) => missing.push(file),
-            Err(error) => return Observation::Broken(unreadable(file.to_string(), &error)),
+            Err(error) => return broken(unreadable(file.to_string(), &error)),
         }
     }
     if missing.len() == names::FILES.len() {
         return Observation::Absent;
     }
     if !missing.is_empty() {
-        return Observation::Broken(ConfigError::Missing(missing));
+        return broken(ConfigError::Missing(missing));
     }
     let [agent, tools, providers, feeds]: [Vec<u8>; 4] =
         found.try_into().expect("one of each of the four files");
@@ -74,8 +74,16 @@ fn read(dir: &Path) -> Observation {
     };
     match parse(&files, &|path| secret_at(&data, path)) {
         Ok(version) => Observation::Loaded(Box::new(version)),
-        Err(error) => Observation::Broken(error),
+        Err(error) => Observation::Broken {
+            error,
+            link: link(&files),
+        },
     }
+}
+
+/// Nothing that was read says where the operator is.
+fn broken(error: ConfigError) -> Observation {
+    Observation::Broken { error, link: None }
 }
 
 /// What tells one version from the next without reading it: where `..data` points. A

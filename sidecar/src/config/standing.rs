@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use toolcrib_manifest::AgentFile;
+use toolcrib_manifest::{AgentFile, LinkConfig};
 
 use super::version::{ConfigError, Version};
 
@@ -11,7 +11,11 @@ use super::version::{ConfigError, Version};
 #[derive(Debug)]
 pub enum Observation {
     Loaded(Box<Version>),
-    Broken(ConfigError),
+    Broken {
+        error: ConfigError,
+        /// Where what is there says that the operator is.
+        link: Option<LinkConfig>,
+    },
     /// None of the four files is there.
     Absent,
 }
@@ -27,7 +31,11 @@ pub enum Standing {
         error: Option<ConfigError>,
     },
     /// Nothing can be served: 503 `manifest_broken`.
-    Broken { error: ConfigError },
+    Broken {
+        error: ConfigError,
+        /// How the operator hears of it all the same.
+        link: Option<LinkConfig>,
+    },
     /// All files vanished after a load: everything is denied, 403 `access_withdrawn`.
     Withdrawn {
         /// Whose access it was: a wrong token still hears 401 and nothing more.
@@ -43,11 +51,20 @@ impl Standing {
         }
     }
 
+    /// Where the operator is; of a version that is not served, only this counts.
+    pub fn link(&self) -> Option<&LinkConfig> {
+        match self {
+            Standing::InForce { version, .. } => version.agent.link.as_ref(),
+            Standing::Broken { link, .. } => link.as_ref(),
+            Standing::Waiting | Standing::Withdrawn { .. } => None,
+        }
+    }
+
     pub fn error(&self) -> Option<String> {
         match self {
             Standing::Waiting => Some("no files yet".to_string()),
             Standing::InForce { error, .. } => error.as_ref().map(ToString::to_string),
-            Standing::Broken { error } => Some(error.to_string()),
+            Standing::Broken { error, .. } => Some(error.to_string()),
             Standing::Withdrawn { .. } => {
                 Some("all files are gone; access is withdrawn".to_string())
             }
@@ -61,17 +78,29 @@ impl Standing {
                 error: None,
             },
             // May be the restriction that matters: the last good does not stand beside it.
-            (Observation::Broken(error @ ConfigError::Requires(_)), _) => {
-                Standing::Broken { error }
-            }
-            (Observation::Broken(error), Standing::InForce { version, .. }) => Standing::InForce {
-                version: version.clone(),
-                error: Some(error),
-            },
             (
-                Observation::Broken(error),
+                Observation::Broken {
+                    error: error @ ConfigError::Requires(_),
+                    link,
+                },
+                _,
+            ) => Standing::Broken {
+                error,
+                link: link.or_else(|| self.link().cloned()),
+            },
+            (Observation::Broken { error, .. }, Standing::InForce { version, .. }) => {
+                Standing::InForce {
+                    version: version.clone(),
+                    error: Some(error),
+                }
+            }
+            (
+                Observation::Broken { error, link },
                 Standing::Waiting | Standing::Broken { .. } | Standing::Withdrawn { .. },
-            ) => Standing::Broken { error },
+            ) => Standing::Broken {
+                error,
+                link: link.or_else(|| self.link().cloned()),
+            },
             (Observation::Absent, Standing::Waiting) => Standing::Waiting,
             (Observation::Absent, Standing::InForce { version, .. }) => Standing::Withdrawn {
                 agent: Some(version.agent.clone()),
@@ -102,11 +131,17 @@ mod tests {
     }
 
     fn broken() -> Observation {
-        Observation::Broken(ConfigError::Missing(vec!["feeds.json"]))
+        Observation::Broken {
+            error: ConfigError::Missing(vec!["feeds.json"]),
+            link: None,
+        }
     }
 
     fn refused() -> Observation {
-        Observation::Broken(ConfigError::Requires("quarantine".into()))
+        Observation::Broken {
+            error: ConfigError::Requires("quarantine".into()),
+            link: None,
+        }
     }
 
     /// One word for what stands, with `!` where an error is reported beside it.
@@ -144,6 +179,33 @@ mod tests {
         check(vec![loaded(), absent(), broken()], "broken");
         check(vec![loaded(), absent(), loaded()], "in force");
         check(vec![broken(), absent()], "withdrawn, nobody's");
+    }
+
+    /// A restriction that this release does not know is what the operator must hear of.
+    #[test]
+    fn a_version_that_is_refused_leaves_the_link() {
+        let link = |port: u16| LinkConfig {
+            url: format!("https://operator.test:{port}"),
+            ca: "pem".into(),
+            audience: "toolcrib.dev/link".into(),
+        };
+        let refused = |link: Option<LinkConfig>| Observation::Broken {
+            error: ConfigError::Requires("quarantine".into()),
+            link,
+        };
+        let mut linked = version();
+        Arc::make_mut(&mut linked.agent).link = Some(link(1));
+        let standing = Standing::Waiting.after(Observation::Loaded(linked));
+        assert_eq!(standing.link(), Some(&link(1)));
+        // What it says itself, else what was known before.
+        let told = standing.after(refused(Some(link(2))));
+        assert!(matches!(told, Standing::Broken { .. }));
+        assert_eq!(told.link(), Some(&link(2)));
+        assert_eq!(standing.after(refused(None)).link(), Some(&link(1)));
+        assert_eq!(told.after(broken()).link(), Some(&link(2)));
+        let at_start = Standing::Waiting.after(refused(Some(link(3))));
+        assert_eq!(at_start.link(), Some(&link(3)));
+        assert_eq!(told.after(Observation::Absent).link(), None);
     }
 
     #[test]

@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use toolcrib_manifest::{
-    AgentFile, Auth, Execution, Feed, FeedAuth, FeedsFile, Policy, Provider, ProvidersFile,
-    SecretText, ServiceSettings, ToolsFile, Transport, VERSION, Withheld, names,
+    AgentFile, Auth, Execution, Feed, FeedAuth, FeedsFile, LinkConfig, Policy, Provider,
+    ProvidersFile, SecretText, ServiceSettings, ToolsFile, Transport, VERSION, Withheld, names,
 };
 use toolcrib_mediation::{Catalog, feed_name};
 
@@ -200,6 +201,17 @@ pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, Conf
         feeds: feeds.0,
         secrets,
     })
+}
+
+/// Where agent.json says that the operator is, whatever else is wrong with the version.
+pub fn link(files: &Files) -> Option<LinkConfig> {
+    #[derive(Deserialize)]
+    struct Agent {
+        link: Option<LinkConfig>,
+    }
+    // Err: it does not say.
+    let agent: Agent = serde_json::from_slice(&files.agent).ok()?;
+    agent.link
 }
 
 fn understood(name: &str) -> bool {

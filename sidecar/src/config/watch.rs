@@ -136,8 +136,14 @@ impl Looker {
                 },
             ) => new.fingerprint == version.fingerprint,
             (Observation::Absent, Standing::Withdrawn { .. } | Standing::Waiting) => true,
-            (Observation::Broken(new), Standing::Broken { error }) => new == error,
-            (Observation::Broken(new), Standing::InForce { error, .. }) => {
+            (
+                Observation::Broken {
+                    error: new,
+                    link: says,
+                },
+                Standing::Broken { error, link },
+            ) => new == error && (says.is_none() || says == link),
+            (Observation::Broken { error: new, .. }, Standing::InForce { error, .. }) => {
                 Some(new) == error.as_ref()
             }
             _ => false,

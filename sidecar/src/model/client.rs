@@ -13,6 +13,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue}
 use reqwest::Response;
 use serde::Deserialize;
 use thiserror::Error;
+use tokio::time::timeout_at;
 use toolcrib_dialect::{Dialect, MAX_REPLY};
 use toolcrib_manifest::{Provider, ProviderAuth};
 
@@ -31,6 +32,13 @@ pub struct ModelTimeouts {
     pub first_byte: Duration,
     /// When the call must be over.
     pub deadline: Instant,
+}
+
+/// An answer of which the first byte is there.
+#[derive(Debug)]
+struct Begun {
+    first: Bytes,
+    rest: Response,
 }
 
 /// A whole reply with a status of 2xx.
@@ -133,9 +141,9 @@ impl ModelClient {
         outbound: &Outbound,
         request: ModelRequest<'_>,
     ) -> Result<ModelReply, ModelError> {
-        self.first(outbound, request, async |candidate, lease, response| {
-            let headers = response.headers().clone();
-            match read_capped(response, MAX_REPLY).await {
+        self.first(outbound, request, async |candidate, lease, begun| {
+            let headers = begun.rest.headers().clone();
+            match read_capped(begun, MAX_REPLY).await {
                 Ok(Some(body)) => Attempt::Served(ModelReply {
                     candidate: candidate.clone(),
                     key: lease.id().to_string(),
@@ -155,21 +163,16 @@ impl ModelClient {
         outbound: &Outbound,
         request: ModelRequest<'_>,
     ) -> Result<ModelStream, ModelError> {
-        self.first(
-            outbound,
-            request,
-            async |candidate, lease, mut response| match response.chunk().await {
-                Ok(first) => Attempt::Served(ModelStream {
-                    candidate: candidate.clone(),
-                    key: lease.id().to_string(),
-                    status: response.status().as_u16(),
-                    headers: response.headers().clone(),
-                    first: first.unwrap_or_default(),
-                    rest: response,
-                }),
-                Err(_) => Attempt::Failed(ModelError::Unreachable),
-            },
-        )
+        self.first(outbound, request, async |candidate, lease, begun| {
+            Attempt::Served(ModelStream {
+                candidate: candidate.clone(),
+                key: lease.id().to_string(),
+                status: begun.rest.status().as_u16(),
+                headers: begun.rest.headers().clone(),
+                first: begun.first,
+                rest: begun.rest,
+            })
+        })
         .await
     }
 
@@ -177,7 +180,7 @@ impl ModelClient {
         &self,
         outbound: &Outbound,
         request: ModelRequest<'_>,
-        read: impl AsyncFn(&Candidate, &Lease, Response) -> Attempt<T>,
+        read: impl AsyncFn(&Candidate, &Lease, Begun) -> Attempt<T>,
     ) -> Result<T, ModelError> {
         let mut last = None;
         let mut exhausted: Vec<Exhausted> = Vec::new();
@@ -202,18 +205,24 @@ impl ModelClient {
                     }
                 };
                 let began = Instant::now();
-                let left = request
-                    .timeouts
-                    .deadline
-                    .saturating_duration_since(Instant::now());
+                let deadline = request.timeouts.deadline;
+                // An answer that has begun is not given up for somebody else's.
                 let patience = if index == last_index {
-                    left
+                    deadline
                 } else {
-                    left.min(request.timeouts.first_byte)
+                    deadline.min(began + request.timeouts.first_byte)
                 };
-                let attempt = self.attempt(outbound, &request, prepared, provider, &lease, &read);
-                let (attempt, outcome) = match tokio::time::timeout(patience, attempt).await {
-                    Ok(done) => done,
+                let begun = self.begin(outbound, &request, prepared, provider, &lease);
+                let (attempt, outcome) = match timeout_at(patience.into(), begun).await {
+                    Ok((Attempt::Served(begun), outcome)) => {
+                        let read = read(candidate, &lease, begun);
+                        match timeout_at(deadline.into(), read).await {
+                            Ok(attempt) => (attempt, outcome),
+                            Err(_) => (Attempt::Failed(ModelError::Timeout), outcome),
+                        }
+                    }
+                    Ok((Attempt::Failed(error), outcome)) => (Attempt::Failed(error), outcome),
+                    Ok((Attempt::Final(error), outcome)) => (Attempt::Final(error), outcome),
                     Err(_) => (Attempt::Failed(ModelError::Timeout), Outcome::Fine),
                 };
                 self.pool()
@@ -246,15 +255,15 @@ impl ModelClient {
         }))
     }
 
-    async fn attempt<T>(
+    /// As far as the first byte of a good answer, or the whole of another.
+    async fn begin(
         &self,
         outbound: &Outbound,
         request: &ModelRequest<'_>,
         prepared: &Prepared,
         provider: &Provider,
         lease: &Lease,
-        read: &impl AsyncFn(&Candidate, &Lease, Response) -> Attempt<T>,
-    ) -> (Attempt<T>, Outcome) {
+    ) -> (Attempt<Begun>, Outcome) {
         let failed = |error| (Attempt::Failed(error), Outcome::Fine);
         let candidate = &prepared.candidate;
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
@@ -289,7 +298,7 @@ impl ModelClient {
             .body(prepared.body.clone())
             .send()
             .await;
-        let response = match sent {
+        let mut response = match sent {
             Ok(response) => response,
             Err(error) => {
                 tracing::debug!(error = error.without_url().to_string(), "transport error");
@@ -298,7 +307,17 @@ impl ModelClient {
         };
         let status = response.status();
         if status.is_success() {
-            return (read(candidate, lease, response).await, Outcome::Fine);
+            return match response.chunk().await {
+                Ok(first) => {
+                    let first = first.unwrap_or_default();
+                    let begun = Begun {
+                        first,
+                        rest: response,
+                    };
+                    (Attempt::Served(begun), Outcome::Fine)
+                }
+                Err(_) => failed(ModelError::Unreachable),
+            };
         }
         let failure = match http_failure(response).await {
             Ok(failure) => failure,
@@ -382,16 +401,15 @@ async fn http_failure(response: Response) -> Result<HttpFailure, reqwest::Error>
 }
 
 /// `None`: longer than `limit`.
-async fn read_capped(
-    mut response: Response,
-    limit: usize,
-) -> Result<Option<Vec<u8>>, reqwest::Error> {
+async fn read_capped(mut begun: Begun, limit: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
+    let mut next = Some(begun.first);
+    while let Some(chunk) = next {
         if body.len() + chunk.len() > limit {
             return Ok(None);
         }
         body.extend_from_slice(&chunk);
+        next = begun.rest.chunk().await?;
     }
     Ok(Some(body))
 }

@@ -84,18 +84,16 @@ fn standing<'a>(
     (now.provider_stands(name) && now.model_stands(reference)).then_some((name, model, provider))
 }
 
-/// What `GET /v1/models` lists.
+/// What `GET /v1/models` lists: what may be asked for by name, the default too.
 pub fn allowed(now: &Effective, version: &Version) -> Vec<String> {
-    let models = version.agent.models.as_ref();
-    let stands = |reference: &&String| {
-        let provider = reference.split('/').next().unwrap_or_default();
-        version.providers.contains_key(provider)
-            && now.provider_stands(provider)
-            && now.model_stands(reference)
+    let Some(models) = &version.agent.models else {
+        return Vec::new();
     };
-    models
-        .map(|models| models.allowed.iter().filter(stands).cloned().collect())
-        .unwrap_or_default()
+    let default = models.default.iter();
+    let default = default.filter(|default| !models.allowed.contains(default));
+    let stands = |reference: &&String| standing(now, version, reference).is_some();
+    let named = models.allowed.iter().chain(default);
+    named.filter(stands).cloned().collect()
 }
 
 /// The one ref that is meant.

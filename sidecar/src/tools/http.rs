@@ -43,9 +43,9 @@ pub struct Client<'a> {
     pub current: &'a Current,
 }
 
-/// The clients of an agent whose tools end at `max_tier`.
-pub fn wire<'a>(client: Client<'a>, max_tier: Tier) -> Wire<'a> {
-    match max_tier {
+/// The clients of a context that may do what this tier may.
+pub fn wire<'a>(client: Client<'a>, tier: Tier) -> Wire<'a> {
+    match tier {
         Tier::ReadOnly => Wire::ReadOnly(ReadClient(client)),
         Tier::Workspace | Tier::System | Tier::Elevated => Wire::Full(FullClient(client)),
     }

@@ -51,8 +51,8 @@ pub struct ToolContext<'a> {
     pub wire: Wire<'a>,
 }
 
-/// The clients of a context. A read-only one cannot send a method that writes, since it
-/// holds nothing to send it with.
+/// The clients of a context. A read-only one sends nothing for a tool that may write: it
+/// holds no client that takes such a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Wire<'a> {
     ReadOnly(http::ReadClient<'a>),

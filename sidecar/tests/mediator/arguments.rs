@@ -229,3 +229,49 @@ async fn a_credential_may_stand_in_a_file_in_each_form() {
         assert_eq!(world.desk.requests()[0].header(header), Some(&*sent));
     }
 }
+
+/// A secret in a file of its own is read below the directory and nowhere else.
+#[tokio::test]
+async fn a_credential_s_file_that_leads_outside_withholds_the_tool() {
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(outside.path(), "outside-secret").unwrap();
+    let path = outside.path().to_str().unwrap();
+    let climbs = format!("../../../../../../{}", path.trim_start_matches('/'));
+    for file in [
+        path,
+        &climbs,
+        "..",
+        ".",
+        "",
+        "./desk-secret",
+        "link",
+        "dir/link",
+        "missing",
+    ] {
+        let world = World::start_with(
+            |files| {
+                files.secrets = vec![("desk-secret".into(), "inside".into())];
+                files.links = vec![("link".into(), path.into())];
+                let execution = &mut files.tools["tools"][0]["execution"];
+                execution["auth"] = json!({"type": "bearer", "file": file});
+            },
+            |_| {},
+            &[],
+        )
+        .await;
+        let now = world.server.app.current.now();
+        let withheld = now.version().unwrap().withheld();
+        let withheld: Vec<_> = withheld
+            .iter()
+            .map(|it| (it.tool.as_str(), it.reason.as_str()))
+            .collect();
+        assert_eq!(withheld, [("desk.quote", "credential_missing")], "{file:?}");
+        world
+            .model
+            .will(Wire::CHAT.will_call(&[("c1", "desk__quote", r#"{"symbol":"A"}"#)]));
+        world.model.will(Wire::CHAT.will_say("no"));
+        world.chat().await;
+        assert_eq!(world.result()["error"]["code"], "unsupported_requirement");
+        assert_eq!(world.desk.connections(), 0);
+    }
+}

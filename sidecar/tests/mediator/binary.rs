@@ -359,3 +359,29 @@ async fn each_request_is_one_line_of_the_log() {
         );
     }
 }
+
+/// Nothing that another webhook or an image puts into the environment moves a request.
+#[tokio::test]
+async fn a_proxy_of_the_environment_is_not_asked() {
+    let wire = Wire::CHAT;
+    let proxy = Fake::start().await;
+    let url = proxy.url();
+    let set = |command: &mut Command| {
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+            command.env(name, &url).env(name.to_lowercase(), &url);
+        }
+        command.env_remove("NO_PROXY").env_remove("no_proxy");
+        // With it programs take HTTP_PROXY for a header of CGI and leave it alone.
+        command.env_remove("REQUEST_METHOD");
+    };
+    let mediator = Mediator::start_with(wire, |_| {}, set).await;
+    mediator
+        .model
+        .will(wire.will_call(&[("c1", "desk__order", ORDER)]));
+    mediator.desk.will(Answer::json(json!({"bought": 3})));
+    mediator.model.will(wire.will_say("done"));
+    let (status, body) = mediator.ask().await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(mediator.desk.requests().len(), 1);
+    assert_eq!(proxy.connections(), 0);
+}

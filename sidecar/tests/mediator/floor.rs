@@ -204,6 +204,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
                         }
                         .into(),
                         latency: Duration::ZERO,
+                        max_result_bytes: u64::MAX,
                     },
                 );
                 found.push(call);

@@ -120,20 +120,34 @@ async fn a_removed_token_ends_its_running_turn_and_its_next_request() {
 
 #[tokio::test]
 async fn the_list_of_models_is_what_policy_allows() {
-    let world = World::start().await;
-    let request = world
-        .runner
-        .get(world.url("/v1/models"))
-        .header("x-api-key", RUNNER);
-    let text = within("an answer", request.send())
-        .await
-        .unwrap()
-        .text()
-        .await
-        .unwrap();
-    let listed: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(listed["data"][0]["id"], "house/otter-1");
-    assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+    // The default may be asked for by its name too, and is listed once.
+    for (models, expected) in [
+        (
+            json!({"default": "house/otter-1", "allowed": ["house/otter-1"]}),
+            vec!["house/otter-1"],
+        ),
+        (
+            json!({"default": "house/otter-1", "allowed": ["house/heron-9", "barn/owl-2"]}),
+            vec!["house/heron-9", "house/otter-1"],
+        ),
+        (
+            json!({"default": "house/otter-1", "allowed": []}),
+            vec!["house/otter-1"],
+        ),
+        (Value::Null, vec![]),
+    ] {
+        let world = World::start_with(|files| files.agent["models"] = models, |_| {}, &[]).await;
+        let request = world
+            .runner
+            .get(world.url("/v1/models"))
+            .header("x-api-key", RUNNER);
+        let response = within("an answer", request.send()).await.unwrap();
+        let text = within("its body", response.text()).await.unwrap();
+        let listed: Value = serde_json::from_str(&text).unwrap();
+        let listed = listed["data"].as_array().unwrap().iter();
+        let ids: Vec<&str> = listed.map(|it| it["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, expected);
+    }
 }
 
 #[tokio::test]
@@ -186,12 +200,22 @@ async fn a_model_that_is_not_allowed_names_those_that_are() {
         );
     }
     request["model"] = json!("house/otter-1");
-    request["api_base"] = json!("http://elsewhere");
-    let (status, body) = world.ask(request).await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (400, &json!("field_refused"))
-    );
+    for (field, value) in [
+        ("api_base", json!("http://elsewhere")),
+        ("base_url", json!("http://elsewhere")),
+        ("models", json!(["barn/owl-2"])),
+        ("user_config", json!({"model_list": []})),
+        ("fallbacks", json!(["barn/owl-2"])),
+    ] {
+        let mut request = request.clone();
+        request[field] = value;
+        let (status, body) = world.ask(request).await;
+        assert_eq!(
+            (status, &body["error"]["code"]),
+            (400, &json!("field_refused")),
+            "{field}"
+        );
+    }
     assert_eq!(world.model.connections(), 0);
 
     world.model.will(Answer::json(says("hello")));

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::binary::Mediator;
-use crate::support::{Answer, POLL, RUNNER, Wire, World, until, within};
+use toolcrib_sidecar::app::Limits;
+
+use crate::support::{Answer, Files, POLL, RUNNER, Wire, World, until, within};
 
 async fn connect(world: &World) -> TcpStream {
     within("a connection", TcpStream::connect(world.server.address))
@@ -248,25 +250,57 @@ async fn draining_answers_what_runs_closes_what_is_kept_and_flushes_the_record()
 }
 
 #[tokio::test]
-async fn a_request_that_outlasts_the_drain_is_cut_and_what_ran_is_recorded() {
-    let world = World::start_with(
-        |_| {},
-        |limits| limits.drain = Duration::from_millis(50),
-        &[],
-    )
-    .await;
-    let wire = Wire::CHAT;
-    world
-        .model
-        .will(wire.will_call(&[("c1", "desk__order", "{}")]));
-    world.desk.will(Answer::chunks(200, &["{"]).never_ends());
-    let running = tokio::spawn(world.request(&wire.chat()).send());
-    world.desk.asked(1).await;
-    let history = world.history.path().to_path_buf();
-    within("the end", world.server.drain()).await;
-    within("an end of the request", running).await.unwrap().ok();
-    let record = std::fs::read_to_string(history.join("history.jsonl")).unwrap();
-    assert!(record.contains("\"kind\":\"intent\""), "{record}");
+async fn a_request_that_outlasts_the_drain_is_cut_and_has_its_line_in_the_record() {
+    // In the middle of a call, and of an answer that passes.
+    for managed in [true, false] {
+        let edit = |files: &mut Files| {
+            if !managed {
+                files.no_tools();
+            }
+        };
+        let short = |limits: &mut Limits| limits.drain = Duration::from_millis(50);
+        let world = World::start_with(edit, short, &[]).await;
+        let wire = Wire::CHAT;
+        let endless = || Answer::chunks(200, &["{"]).never_ends();
+        if managed {
+            world
+                .model
+                .will(wire.will_call(&[("c1", "desk__order", "{}")]));
+            world.desk.will(endless());
+        } else {
+            world.model.will(endless());
+        }
+        let asked = if managed { &world.desk } else { &world.model };
+        let running = tokio::spawn(world.request(&wire.chat()).send());
+        asked.asked(1).await;
+        let history = world.history.path().to_path_buf();
+        within("the end", world.server.drain()).await;
+        let answer = within("an end of the request", running).await.unwrap();
+        let record = std::fs::read_to_string(history.join("history.jsonl")).unwrap();
+        let lines: Vec<Value> = record
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let turn = lines.last().unwrap();
+        assert_eq!(
+            (&turn["kind"], &turn["error"]),
+            (&json!("turn"), &json!("overloaded")),
+            "{record}"
+        );
+        assert!(world.stdout.text().contains("\"kind\":\"turn\""));
+        if managed {
+            assert_eq!(lines[0]["kind"], "intent");
+            let call = &turn["tool_trace"][0]["tool_calls"][0];
+            assert_eq!(
+                (&call["executed"], &turn["http_status"]),
+                (&json!(true), &json!(503))
+            );
+            // Its runner is told, and does not do it all again by itself.
+            let answer = answer.unwrap();
+            assert_eq!(answer.status(), 503);
+            assert_eq!(answer.headers()["x-should-retry"], "false");
+        }
+    }
 }
 
 /// A gauge of the program.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::{Answer, Fake, World, calls, chat, says, within};
+use crate::support::{Answer, Fake, World, calls, chat, says, until, within};
 
 const TOKEN: &str = "link-token-1";
 
@@ -64,6 +64,34 @@ async fn the_report_says_what_is_loaded_and_follows_a_change() {
         .map(|it| it["loaded"]["manifest"].clone())
         .collect();
     assert!(manifests.contains(&json!("manifest-2")), "{manifests:?}");
+}
+
+#[tokio::test]
+async fn the_operator_hears_of_a_version_that_is_refused() {
+    let operator = Fake::start().await;
+    let present = |seq: u64| json!({"seq": seq, "agent": "Present"});
+    let (mut world, _token) = linked(&operator, vec![present(1)]).await;
+    world.until(|now| now.seen == 1).await;
+    operator.will(Answer::json(present(2)));
+    operator.will(Answer::json(present(3)));
+    world.files.agent["requires"] = json!(["quarantine"]);
+    world.files.publish();
+    world.until(|now| now.version().is_err()).await;
+    // Of two reports that were under way one may still be of the version before.
+    let last = || operator.requests().last().map(|it| it.json());
+    until("its report", || {
+        last().filter(|report| report["error"].is_string())
+    })
+    .await;
+    let report = last().unwrap();
+    let error = report["error"].as_str().unwrap();
+    assert!(error.contains("quarantine"), "{error}");
+    assert_eq!(report["loaded"], Value::Null);
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (503, &json!("manifest_broken"))
+    );
 }
 
 #[tokio::test]

@@ -245,6 +245,13 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
         }
         let line = world.lines().pop().unwrap();
         assert_eq!(line["error"], "upstream_unreachable");
+        // What it said by then that it costs is not lost with it.
+        let prompt = match wire.0 {
+            Dialect::AnthropicMessages => 10 * 2,
+            // They say it at the end.
+            Dialect::OpenaiChat | Dialect::OpenaiResponses => 0,
+        };
+        assert_eq!(line["usage"]["prompt_tokens"], prompt);
         // An error after a hidden round, whose stream had begun.
         let calls = [("c1", "desk__quote", QUOTE)];
         world

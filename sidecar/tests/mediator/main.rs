@@ -10,6 +10,7 @@ mod support;
 mod arguments;
 mod binary;
 mod feeds;
+mod fidelity;
 mod floor;
 mod hostile;
 mod identity;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
 
-use crate::support::{Answer, RUNNER, Wire, World, chat, says, within};
+use crate::support::{Answer, Files, RUNNER, Wire, World, chat, says, within};
 
 #[tokio::test]
 async fn bytes_pass_as_they_are_in_both_directions() {
@@ -51,6 +51,46 @@ async fn a_stream_that_breaks_off_ends_with_a_valid_error() {
         assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
         assert_eq!(world.lines()[0]["error"], "upstream_unreachable");
     }
+}
+
+/// Before the first byte it is a 502, later the stream's own error.
+#[tokio::test]
+async fn the_total_timeout_holds_for_what_passes() {
+    let within_ms = |limit: u64| {
+        move |files: &mut Files| {
+            files.no_tools();
+            files.tools["policy"]["total_timeout_ms"] = json!(limit);
+        }
+    };
+    World::each(within_ms(50), &[], async |world| {
+        let wire = world.wire;
+        let never = std::sync::Arc::new(tokio::sync::Notify::new());
+        world.model.will(wire.will_say("never").gated(&never));
+        let (status, body) = world.ask(wire.chat()).await;
+        assert_eq!((status, &*wire.error_code(&body)), (502, "total_timeout"));
+        assert_eq!(world.last_line()["error"], "total_timeout");
+    })
+    .await;
+    // Long enough for the first byte on a machine that is busy.
+    World::each(within_ms(1500), &[], async |world| {
+        let wire = world.wire;
+        world.model.will(
+            Answer::chunks(200, &[": hi\n\n"])
+                .header("content-type", "text/event-stream")
+                .never_ends(),
+        );
+        let mut request = wire.chat();
+        request["stream"] = json!(true);
+        let response = within("an answer", world.request(&request).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 200);
+        let text = within("the stream", response.text()).await.unwrap();
+        assert_eq!(wire.stream_error_code(&text), "total_timeout");
+        assert_eq!(world.last_line()["error"], "total_timeout");
+        world.model.hung_up(1).await;
+    })
+    .await;
 }
 
 #[tokio::test]

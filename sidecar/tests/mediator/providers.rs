@@ -348,3 +348,67 @@ async fn a_stall_before_the_first_byte_fails_over_and_one_after_it_ends_the_stre
         assert_eq!(world.desk.requests().len(), 1);
     }
 }
+
+/// An answer that has begun is not given up for another candidate's, however long it is.
+#[tokio::test]
+async fn patience_is_for_the_first_byte_and_not_for_the_whole_answer() {
+    // Long enough for the first byte on a machine that is busy.
+    let patience = Duration::from_secs(2);
+    let wire = Wire::CHAT;
+    let limit = |limits: &mut toolcrib_sidecar::app::Limits| limits.first_byte = patience;
+    let mut world = World::start_with(|_| {}, limit, &[]).await;
+    let mut barn = world.files.providers["providers"]["house"].clone();
+    barn["endpoints"][0]["base_url"] = json!(format!("{}/v1", world.desk.url()));
+    world.files.providers["providers"]["barn"] = barn;
+    world.files.agent["models"]["fallbacks"] = json!(["barn/owl-2"]);
+    world.publish().await;
+
+    let gate = Arc::new(Notify::new());
+    let body = wire.says("slow and whole").to_string();
+    let (begun, rest) = body.split_at(10);
+    let answer = Answer::chunks(200, &[begun, rest]).paused(1, &gate);
+    world
+        .model
+        .will(answer.header("content-type", "application/json"));
+    let running = tokio::spawn(world.request(&wire.chat()).send());
+    world.model.asked(1).await;
+    // Who gives it up asks the barn.
+    let impatient = tokio::time::timeout(patience * 3 / 2, world.desk.asked(1));
+    assert!(impatient.await.is_err(), "the barn was asked");
+    gate.notify_one();
+    let response = within("an answer", running).await.unwrap().unwrap();
+    let text = within("its body", response.text()).await.unwrap();
+    let body: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(wire.text(&body), "slow and whole");
+}
+
+/// `models.unknown`: of an unprefixed name alone, and only where there is a default.
+#[tokio::test]
+async fn an_unknown_name_means_the_default_where_policy_says_so() {
+    for wire in Wire::all() {
+        let lenient = |files: &mut Files| {
+            files.agent["models"] =
+                json!({"default": "house/otter-1", "allowed": [], "unknown": "Default"});
+        };
+        let mut world = World::speaking_with(wire, lenient, &[]).await;
+        let ask = async |world: &World, model: Value, expected: u16| {
+            let mut request = wire.chat();
+            request["model"] = model.clone();
+            if expected == 200 {
+                world.model.will(wire.will_say("here"));
+            }
+            assert_eq!(world.ask(request).await.0, expected, "{model}");
+        };
+        ask(&world, json!("gpt-of-some-framework"), 200).await;
+        assert_eq!(world.model.requests()[0].json()["model"], "otter-1");
+        // Whoever names a provider means it.
+        ask(&world, json!("house/heron-9"), 403).await;
+        ask(&world, json!("barn/otter-1"), 403).await;
+        world.files.agent["models"]["unknown"] = json!("Refuse");
+        world.publish().await;
+        ask(&world, json!("gpt-of-some-framework"), 403).await;
+        world.files.agent["models"] = json!({"allowed": ["house/otter-1"], "unknown": "Default"});
+        world.publish().await;
+        ask(&world, json!("gpt-of-some-framework"), 403).await;
+    }
+}

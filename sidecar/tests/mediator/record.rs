@@ -208,3 +208,41 @@ async fn a_denied_call_counts_as_denied_once() {
         }
     }
 }
+
+/// A secret that is a bare number stands unquoted where a service or a runner says it.
+#[tokio::test]
+async fn a_secret_that_is_a_number_leaves_the_lines_json() {
+    const PIN: &str = "31415926";
+    let pin = |files: &mut crate::support::Files| {
+        files.tools["tools"][0]["execution"]["auth"]["token"] = json!(PIN);
+        files.tools["tools"][0]["inputSchema"]["properties"]["n"] = json!({});
+    };
+    for wire in Wire::all() {
+        let world = World::speaking_with(wire, pin, &["--record-bodies"]).await;
+        let arguments = r#"{"symbol":"OTR","n":31415926}"#;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", arguments)]));
+        world.desk.will(Answer::text(200, r#"{"price":31415926}"#));
+        world.model.will(wire.will_say("done"));
+        let mut request = wire.chat();
+        request["metadata"] = json!({"pin": 31415926});
+        let (status, body) = world.ask(request).await;
+        assert_eq!(status, 200, "{body}");
+        // Each line is read as JSON here.
+        let lines = world.lines();
+        let [intent, turn] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        assert_eq!(intent["arguments"]["n"], "[redacted]");
+        let call = &turn["tool_trace"][0]["tool_calls"][0];
+        assert_eq!(call["arguments"]["n"], "[redacted]");
+        assert_eq!(turn["request"]["metadata"]["pin"], "[redacted]");
+        world.stdout_has("\"kind\":\"turn\"").await;
+        let out = world.stdout.text();
+        for line in out.lines() {
+            serde_json::from_str::<serde_json::Value>(line).unwrap();
+        }
+        assert!(!out.contains(PIN), "{out}");
+    }
+}

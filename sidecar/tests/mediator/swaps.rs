@@ -107,6 +107,23 @@ async fn a_rotated_credential_is_used_by_the_next_dispatch_and_both_are_scrubbed
 }
 
 #[tokio::test]
+async fn a_lowered_limit_of_results_cuts_the_next_one() {
+    for wire in Wire::all() {
+        let lower = async |world: &mut World| {
+            world.files.tools["policy"]["max_tool_result_bytes"] = json!(8);
+            world.publish().await;
+        };
+        let long = json!("0123456789abcdef");
+        let (world, _, _) = turn_with(wire, lower, Some(long), Some("fine")).await;
+        assert_eq!(
+            world.result(),
+            json!({"ok": true, "status_code": 200, "data": "\"0123456", "truncated": true,
+                "original_bytes": 18})
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_withdrawn_model_or_provider_ends_the_turn_at_its_next_round() {
     let ways: [fn(&mut Value, &mut Value); 2] = [
         |agent, _| agent["models"] = json!({"allowed": ["house/owl-2"]}),

@@ -202,17 +202,29 @@ async fn an_error_has_the_dialect_s_shape() {
             (status, &*wire.error_code(&body)),
             (403, "model_not_allowed")
         );
-        // After a hidden round no answer of the provider passes.
+        // After a hidden round no answer of the provider passes, and no SDK sends the
+        // request again by itself, which would call the service again.
         world
             .model
             .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
         world.desk.will(Answer::json(json!(1)));
         world.model.will(Answer::text(500, "down"));
-        let (status, body) = world.ask(wire.chat()).await;
-        assert_eq!(
-            (status, &*wire.error_code(&body)),
-            (502, "upstream_unreachable")
-        );
+        let response = within("an answer", world.request(&wire.chat()).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 502);
+        assert_eq!(response.headers()["x-should-retry"], "false");
+        let text = within("its body", response.text()).await.unwrap();
+        let body: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(wire.error_code(&body), "upstream_unreachable");
+        assert!(text.contains("would call them again"), "{text}");
+        // Before any call it may.
+        world.model.will(Answer::text(500, "down"));
+        let response = within("an answer", world.request(&wire.chat()).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 500);
+        assert!(!response.headers().contains_key("x-should-retry"));
     }
 }
 
@@ -239,7 +251,8 @@ async fn rounds_end_with_a_last_answer() {
 
 #[tokio::test]
 async fn the_total_timeout_is_one_502() {
-    let short = |files: &mut Files| files.tools["policy"]["total_timeout_ms"] = json!(150);
+    // Long enough to come as far as the tool on a machine that is busy.
+    let short = |files: &mut Files| files.tools["policy"]["total_timeout_ms"] = json!(1000);
     World::each(short, &[], async |world| {
         let wire = world.wire;
         world
@@ -249,7 +262,16 @@ async fn the_total_timeout_is_one_502() {
         let (status, body) = world.ask(wire.chat()).await;
         assert_eq!((status, &*wire.error_code(&body)), (502, "total_timeout"));
         let line = world.lines().pop().unwrap();
-        assert_eq!(line["tool_trace"][0]["tool_calls"][0]["name"], "desk.quote");
+        let call = &line["tool_trace"][0]["tool_calls"][0];
+        assert_eq!(
+            (&call["name"], &call["executed"]),
+            (&json!("desk.quote"), &json!(true))
+        );
+        // It ran until then, and the sums say so.
+        assert!(call["latency_ms"].as_u64().unwrap() > 0, "{call}");
+        let usage = world.server.app.metrics.usage.read();
+        assert_eq!((usage.requests, usage.rounds), (1, 1));
+        assert_eq!((usage.calls, usage.failed, usage.denied), (1, 1, 0));
     })
     .await;
 }

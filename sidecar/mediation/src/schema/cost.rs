@@ -2,14 +2,15 @@
 //!
 //! A schema node that is reached on `n` ways is evaluated `n` times, and `$ref`s make
 //! `n` grow exponentially from few bytes. So the ways are counted, per depth of the
-//! arguments, before anything runs.
+//! arguments, before anything runs. What one evaluation costs is counted too: an `enum`
+//! compares with each of its values, `required` looks for each of its names.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Nodes of a schema that are looked at.
-const MAX_NODES: usize = 20_000;
+/// Nodes of a schema, and values and names that they list, all in all.
+const MAX_NODES: u64 = 20_000;
 
 /// A schema's nodes with what each applies to the same value and to a child of it.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Cost {
 
 #[derive(Debug, Default)]
 struct Node {
+    /// Values and names that one evaluation may look at.
+    listed: u64,
     same: Vec<usize>,
     child: Vec<usize>,
 }
@@ -38,16 +41,25 @@ const CHILD_ONE: [&str; 8] = [
 ];
 const CHILD_LISTS: [&str; 2] = ["items", "prefixItems"];
 const CHILD_MAPS: [&str; 2] = ["properties", "patternProperties"];
+/// Values that are compared with, and names that are looked for.
+const LISTED: [&str; 5] = [
+    "enum",
+    "const",
+    "required",
+    "dependentRequired",
+    "dependencies",
+];
 const REFS: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 impl Cost {
-    /// `None`: too many nodes, a `$ref` that is not local, or one that leads back to
+    /// `None`: too many nodes, or values that they list, a `$ref` that is not local, or one that leads back to
     /// itself without going down into the value.
     pub(crate) fn of(schema: &Value) -> Option<Self> {
         let mut reader = Reader {
             root: schema,
             ids: HashMap::new(),
             nodes: Vec::new(),
+            listed: 0,
         };
         reader.node(schema)?;
         let cost = Self {
@@ -78,7 +90,7 @@ impl Cost {
         if let Some(known) = here[node] {
             return known;
         }
-        let mut sum = 1u64;
+        let mut sum = self.nodes[node].listed.saturating_add(1);
         for child in &self.nodes[node].child {
             sum = sum.saturating_add(below[*child]);
         }
@@ -140,6 +152,8 @@ struct Reader<'s> {
     root: &'s Value,
     ids: HashMap<*const Value, usize>,
     nodes: Vec<Node>,
+    /// By all nodes.
+    listed: u64,
 }
 
 impl<'s> Reader<'s> {
@@ -148,7 +162,7 @@ impl<'s> Reader<'s> {
             return Some(*known);
         }
         let id = self.nodes.len();
-        if id >= MAX_NODES {
+        if id as u64 + self.listed >= MAX_NODES {
             return None;
         }
         self.ids.insert(std::ptr::from_ref(schema), id);
@@ -158,6 +172,14 @@ impl<'s> Reader<'s> {
         };
         for (key, value) in members {
             let key = key.as_str();
+            if LISTED.contains(&key) {
+                let (_, size) = measure(value);
+                self.nodes[id].listed = self.nodes[id].listed.saturating_add(size);
+                self.listed = self.listed.saturating_add(size);
+                if self.nodes.len() as u64 + self.listed > MAX_NODES {
+                    return None;
+                }
+            }
             let (mut same, mut child) = (Vec::new(), Vec::new());
             if REFS.contains(&key) {
                 same.extend(self.target(value)?);

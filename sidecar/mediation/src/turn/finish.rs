@@ -31,7 +31,7 @@ impl Turn {
             }),
         };
         let Ok(answered) = answered else {
-            return self.fail(&unreadable());
+            return self.fail(unreadable());
         };
         let hidden = self.remembered(reply, adds).unwrap_or_default();
         let response = Response {
@@ -40,6 +40,7 @@ impl Turn {
             retry_after: None,
             body: answered.body,
             error: None,
+            after_calls: false,
         };
         self.end(Some(response), RecordStatus::Ok, None, hidden)
     }
@@ -49,7 +50,7 @@ impl Turn {
     pub(super) fn answer_empty(&mut self, reply: &Reply) -> Vec<Effect> {
         self.interventions.push("terminal_on_success".into());
         let Ok(empty) = terminal_answer(reply) else {
-            return self.fail(&unreadable());
+            return self.fail(unreadable());
         };
         let heard = match &mut self.live {
             Some(live) if !live.hidden_said() => live.hear_whole(&self.request, &empty),
@@ -92,29 +93,37 @@ impl Turn {
                     retry_after,
                     body,
                     error: None,
+                    after_calls: false,
                 };
                 let code = RunnerCode::UpstreamUnreachable.name();
                 self.end(Some(response), RecordStatus::Error, Some(code), None)
             }
-            ModelFailure::Http { status, .. } => self.fail(&RunnerError::new(
+            ModelFailure::Http { status, .. } => self.fail(RunnerError::new(
                 RunnerCode::UpstreamUnreachable,
                 format!("the model's provider answered with status {status}"),
             )),
             ModelFailure::Unreachable { message } => {
-                self.fail(&RunnerError::new(RunnerCode::UpstreamUnreachable, message))
+                self.fail(RunnerError::new(RunnerCode::UpstreamUnreachable, message))
             }
-            ModelFailure::Refused(error) => self.fail(&error),
-            ModelFailure::Malformed(error) => self.fail(&broken(&error)),
+            ModelFailure::Refused(error) => self.fail(error),
+            ModelFailure::Malformed(error) => self.fail(broken(&error)),
         }
     }
 
     /// Our own error: a body, or an event of the stream that has begun.
-    pub(super) fn fail(&mut self, error: &RunnerError) -> Vec<Effect> {
+    pub(super) fn fail(&mut self, error: RunnerError) -> Vec<Effect> {
         self.cut_short();
+        let mut calls = self.trace.iter().flat_map(|round| &round.tool_calls);
+        let after_calls = calls.any(|call| call.executed);
+        let error = if after_calls {
+            error.after_calls()
+        } else {
+            error
+        };
         let dialect = self.request.dialect();
         let (content_type, body) = if self.stream_began {
             let events = match &self.live {
-                Some(live) => live.error(error.shape()),
+                Some(live) => error.shaped(|shape| live.error(shape)),
                 None => error.events(dialect),
             };
             ("text/event-stream", events)
@@ -127,6 +136,7 @@ impl Turn {
             retry_after: None,
             body,
             error: Some(error.code),
+            after_calls,
         };
         let code = error.code.name();
         self.end(Some(response), RecordStatus::Error, Some(code), None)
@@ -138,20 +148,14 @@ impl Turn {
     }
 
     pub(super) fn timed_out(&self) -> RunnerError {
-        RunnerError::new(
-            RunnerCode::TotalTimeout,
-            format!(
-                "the turn took longer than {} ms",
-                self.policy.total_timeout_ms
-            ),
-        )
+        RunnerError::total_timeout(self.policy.total_timeout_ms)
     }
 
     /// A round that was still running goes on record with what had happened by then.
     fn cut_short(&mut self) {
         if let State::Executing(round) = std::mem::replace(&mut self.state, State::Done) {
             let mut round = *round;
-            round.cut_short(ResultCode::Canceled);
+            round.cut_short(ResultCode::Canceled, self.now);
             self.trace.push(round.trace());
         }
     }
@@ -164,6 +168,10 @@ impl Turn {
         hidden: Option<Hidden>,
     ) -> Vec<Effect> {
         self.state = State::Done;
+        // A reply that never came to its end cost what it says it did.
+        if !self.usage_is_counted {
+            self.usage += self.heard_usage().unwrap_or_default();
+        }
         vec![Effect::Answer(Box::new(Answer {
             response,
             record: TurnRecord {

@@ -20,6 +20,7 @@ pub(super) struct Key(String, String);
 
 #[derive(Debug)]
 struct Executed {
+    /// Whose result counts: see [`Past::executed`].
     round: u32,
     certainty: Certainty,
     repeated: u32,
@@ -56,23 +57,25 @@ impl Past {
     }
 
     /// What is known of the call after it ran (again): an earlier certainty that it did
-    /// something is never lost to a later failure.
+    /// something is never lost to a later failure, and the later result counts otherwise.
     pub(super) fn executed(&mut self, key: Key, round: u32, certainty: Certainty) {
         let entry = self.calls.entry(key).or_insert(Executed {
             round,
             certainty,
             repeated: 0,
         });
-        entry.certainty = worse(entry.certainty, certainty);
+        if rank(certainty) >= rank(entry.certainty) {
+            entry.certainty = certainty;
+            entry.round = round;
+        }
     }
 }
 
-fn worse(a: Certainty, b: Certainty) -> Certainty {
-    let rank = |certainty| match certainty {
+fn rank(certainty: Certainty) -> u32 {
+    match certainty {
         Certainty::NeverRan => 0,
         Certainty::Transient => 1,
         Certainty::Unclear => 2,
         Certainty::Ran => 3,
-    };
-    if rank(b) >= rank(a) { b } else { a }
+    }
 }

@@ -44,7 +44,8 @@ struct Slot {
 #[derive(Debug)]
 enum SlotState {
     Waiting(ManagedCall),
-    Running(ManagedCall),
+    /// Since when.
+    Running(ManagedCall, Duration),
     Answered(Answered),
 }
 
@@ -218,7 +219,7 @@ impl Turn {
 
 impl Round {
     /// The calls to run next; empty when every call has its result.
-    pub(super) fn next_group(&mut self, past: &mut Past) -> Vec<ManagedCall> {
+    pub(super) fn next_group(&mut self, past: &mut Past, now: Duration) -> Vec<ManagedCall> {
         let mut group: Vec<ManagedCall> = Vec::new();
         let mut keys: Vec<Key> = Vec::new();
         for slot in &mut self.slots {
@@ -247,7 +248,7 @@ impl Round {
                 continue;
             }
             let call = call.clone();
-            slot.state = SlotState::Running(call.clone());
+            slot.state = SlotState::Running(call.clone(), now);
             group.push(call);
             keys.push(key);
             if !slot.parallel_safe() {
@@ -269,11 +270,11 @@ impl Round {
         let found = self
             .slots
             .iter_mut()
-            .find(|slot| matches!(&slot.state, SlotState::Running(call) if call.id == id));
+            .find(|slot| matches!(&slot.state, SlotState::Running(call, _) if call.id == id));
         let Some(slot) = found else {
             return false;
         };
-        let SlotState::Running(call) = &slot.state else {
+        let SlotState::Running(call, _) = &slot.state else {
             return false;
         };
         let certainty = outcome.certainty();
@@ -295,7 +296,7 @@ impl Round {
     pub(super) fn running(&self) -> bool {
         self.slots
             .iter()
-            .any(|slot| matches!(slot.state, SlotState::Running(_)))
+            .any(|slot| matches!(slot.state, SlotState::Running(..)))
     }
 
     /// Whether a call is still to be made.
@@ -306,16 +307,20 @@ impl Round {
     }
 
     /// Ends what has no result yet.
-    pub(super) fn cut_short(&mut self, code: ResultCode) {
+    pub(super) fn cut_short(&mut self, code: ResultCode, now: Duration) {
         for slot in &mut self.slots {
-            let (executed, message) = match &slot.state {
+            let (began, message) = match &slot.state {
                 SlotState::Answered(_) => continue,
-                SlotState::Running(_) => (true, "the turn ended while it ran; it may have run"),
-                SlotState::Waiting(_) => (false, "the turn ended before it ran"),
+                SlotState::Running(_, since) => {
+                    (Some(since), "the turn ended while it ran; it may have run")
+                }
+                SlotState::Waiting(_) => (None, "the turn ended before it ran"),
             };
-            let mut answered = Answered::rejected(error_result(code, message, None, None), false);
-            answered.executed = executed;
-            slot.state = SlotState::Answered(answered);
+            slot.state = SlotState::Answered(Answered {
+                latency: began.map_or(Duration::ZERO, |since| now.saturating_sub(*since)),
+                executed: began.is_some(),
+                ..Answered::rejected(error_result(code, message, None, None), false)
+            });
         }
     }
 
@@ -369,7 +374,7 @@ impl Slot {
     fn answered(&self) -> Option<&Answered> {
         match &self.state {
             SlotState::Answered(answered) => Some(answered),
-            SlotState::Waiting(_) | SlotState::Running(_) => None,
+            SlotState::Waiting(_) | SlotState::Running(..) => None,
         }
     }
 

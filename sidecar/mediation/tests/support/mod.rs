@@ -193,6 +193,7 @@ pub fn run(
                         call: call.id(),
                         outcome: outcome(call),
                         latency: Duration::from_millis(7),
+                        max_result_bytes: u64::MAX,
                     }));
                 }
                 Effect::Emit(bytes) => sent.extend(bytes),

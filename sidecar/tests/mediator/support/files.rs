@@ -23,6 +23,8 @@ pub struct Files {
     pub feeds: Value,
     /// Secrets in files of their own, beside the four: name and content.
     pub secrets: Vec<(String, String)>,
+    /// Links beside the four: name, and where it leads.
+    pub links: Vec<(String, String)>,
 }
 
 impl Files {
@@ -61,6 +63,7 @@ impl Files {
                 "auth": "bearer", "keys": [{"id": "k1", "secret": MODEL_KEY}]}}}),
             feeds: json!([]),
             secrets: Vec::new(),
+            links: Vec::new(),
         }
     }
 
@@ -120,6 +123,9 @@ impl Files {
         std::fs::create_dir(&version).unwrap();
         for (file, text) in files {
             std::fs::write(version.join(file), text).unwrap();
+        }
+        for (file, target) in &self.links {
+            symlink(target, version.join(file)).unwrap();
         }
         let pointer = self.dir().join("..data_tmp");
         symlink(&name, &pointer).unwrap();

@@ -1,0 +1,94 @@
+//! Known secrets out of JSON text, which stays JSON.
+//!
+//! Within a string a secret becomes the mark. A value of another kind in which one stands
+//! (a secret can be a bare number), or a string that would no longer be one, becomes a
+//! string that is the mark alone. A secret that goes over several values takes all of them
+//! along; brackets, colons and commas stay, which say nothing.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use toolcrib_dialect::json;
+
+use super::{MARK, Scrubber};
+
+impl Scrubber {
+    /// The same as [`Scrubber::scrubbed`] for text that is JSON, or the beginning of it.
+    pub fn scrubbed_json<'b>(&self, text: Cow<'b, [u8]>) -> Cow<'b, [u8]> {
+        let found = self.found(&text);
+        if found.is_empty() {
+            return text;
+        }
+        let mut out = Vec::with_capacity(text.len() + MARK.len());
+        let (mut at, mut next) = (0, 0);
+        while at < text.len() {
+            let token = token(&text, at);
+            at = token.end;
+            while found.get(next).is_some_and(|it| it.end <= token.start) {
+                next += 1;
+            }
+            let within: Vec<_> = found[next..]
+                .iter()
+                .take_while(|it| it.start < token.end)
+                .cloned()
+                .collect();
+            write(&text, token, &within, &mut out);
+        }
+        Cow::Owned(out)
+    }
+}
+
+fn write(text: &[u8], token: Range<usize>, found: &[Range<usize>], out: &mut Vec<u8>) {
+    let written = &text[token.clone()];
+    if found.is_empty() || is_structure(written[0]) {
+        out.extend_from_slice(written);
+        return;
+    }
+    let contents = token.start + 1..token.end - 1;
+    let inside = |it: &Range<usize>| contents.start <= it.start && it.end <= contents.end;
+    if written[0] == b'"' && found.iter().all(inside) {
+        let mut marked = Vec::with_capacity(written.len() + MARK.len());
+        let mut kept = token.start;
+        for it in found {
+            marked.extend_from_slice(&text[kept..it.start]);
+            marked.extend_from_slice(MARK);
+            kept = it.end;
+        }
+        marked.extend_from_slice(&text[kept..token.end]);
+        // A secret can begin within an escape, of which half would stay.
+        if std::str::from_utf8(&marked).is_ok_and(|text| json::checked(text).is_some()) {
+            out.extend_from_slice(&marked);
+            return;
+        }
+    }
+    out.push(b'"');
+    out.extend_from_slice(MARK);
+    out.push(b'"');
+}
+
+/// The string, the other scalar or the one byte between values that begins here.
+fn token(text: &[u8], start: usize) -> Range<usize> {
+    let rest = &text[start..];
+    let length = match rest[0] {
+        b'"' => {
+            let mut escaped = false;
+            let closes = |byte: &u8| {
+                let closing = *byte == b'"' && !escaped;
+                escaped = *byte == b'\\' && !escaped;
+                closing
+            };
+            let end = rest[1..].iter().position(closes);
+            end.map_or(rest.len(), |end| end + 2)
+        }
+        byte if is_structure(byte) => 1,
+        _ => {
+            let end = rest.iter().position(|it| is_structure(*it) || *it == b'"');
+            end.unwrap_or(rest.len())
+        }
+    };
+    start..start + length
+}
+
+fn is_structure(byte: u8) -> bool {
+    matches!(byte, b'{' | b'}' | b'[' | b']' | b':' | b',') || byte.is_ascii_whitespace()
+}
