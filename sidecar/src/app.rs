@@ -15,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::outbound::Outbound;
 use crate::telemetry::Telemetry;
+use crate::tools::mcp::Servers;
 use crate::tools::oauth::Tokens;
 
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct App {
     pub outbound: Arc<Outbound>,
     /// Access tokens of services.
     pub tokens: Arc<Tokens>,
+    /// How MCP servers are spoken to.
+    pub servers: Servers,
     pub feeds: Feeds,
     pub models: ModelClient,
     pub history: History,

@@ -35,8 +35,8 @@ use crate::flight::{Flight, Flights};
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
 use crate::tools::answer::{self, Unreadable};
+use crate::tools::client::CLAW_ID;
 use crate::tools::credential::{CredentialError, credential};
-use crate::tools::http::CLAW_ID;
 use crate::tools::oauth::Tokens;
 
 /// Of connect, token, headers and body together: a feed delays a request by no more.

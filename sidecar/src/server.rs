@@ -24,6 +24,7 @@ use crate::model::ModelClient;
 use crate::outbound::{LocalNames, Outbound};
 use crate::telemetry::Telemetry;
 use crate::telemetry::export::Exporter;
+use crate::tools::mcp::Servers;
 use crate::tools::oauth::Tokens;
 use crate::{admin, connections, routes};
 
@@ -107,6 +108,7 @@ impl Server {
         let exporter = endpoint.map(|endpoint| {
             Exporter::start(endpoint, &args.pod, outbound.clone(), metrics.clone())
         });
+        let bodies = Arc::new(Semaphore::new(limits.bodies_kib));
         let app = Arc::new(App {
             telemetry: Telemetry { exporter },
             feeds: Feeds::new(
@@ -118,6 +120,7 @@ impl Server {
             current,
             outbound,
             tokens,
+            servers: Servers::new(metrics.clone(), bodies.clone()),
             models: ModelClient::new(metrics.clone()),
             history: History::open(
                 &args.history_dir,
@@ -130,7 +133,7 @@ impl Server {
             metrics,
             link: LinkStatus::default(),
             requests: Arc::new(Semaphore::new(limits.requests)),
-            bodies: Arc::new(Semaphore::new(limits.bodies_kib)),
+            bodies,
             settings: Settings {
                 pod: args.pod,
                 keepalive: args.keepalive,
@@ -229,11 +232,12 @@ impl Server {
                 tracing::warn!("a runner does not take its last answer");
             }
         }
-        // The tasks are done; their last bytes may still be on the way.
-        if tokio::time::timeout_at(last_bytes, &mut serving)
-            .await
-            .is_err()
-        {
+        // The tasks are done; their last bytes may still be on the way. MCP servers are told
+        // meanwhile that their sessions are over.
+        let last = tokio::time::timeout_at(last_bytes, &mut serving);
+        let left = last_bytes.saturating_duration_since(Instant::now());
+        let (last, ()) = tokio::join!(last, app.servers.close(left));
+        if last.is_err() {
             serving.abort();
         }
         admin.abort();

@@ -32,7 +32,7 @@ use crate::model::{
 };
 use crate::outgoing::{Head, Outgoing, SHOULD_RETRY};
 use crate::record::{self, Ended, HUNG_UP};
-use crate::tools::http::{Client, HttpTool, wire};
+use crate::tools::client::{Client, GrantedTool, wire};
 use crate::tools::{Tool, ToolContext, ToolOutput};
 
 /// Of a streamed answer, for the record.
@@ -459,6 +459,7 @@ async fn dispatch(
     let client = Client {
         outbound: &app.outbound,
         tokens: &app.tokens,
+        servers: &app.servers,
         current: &app.current,
     };
     let max_result = version.catalog.policy().max_tool_result_bytes;
@@ -470,12 +471,14 @@ async fn dispatch(
         // By the tool's own tier: what may only read gets nothing to write with.
         wire: wire(client, live.catalog_tool().tier.min(version.agent.max_tier)),
     };
-    let tool: Box<dyn Tool> = Box::new(HttpTool::new(live, version.clone()));
+    let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone()));
     match tool.execute(context).await {
         Ok(result) => {
             tracing::debug!(request_id = asked.id, result = result.display, "called");
             match result.output {
                 ToolOutput::Http { status, body } => ToolOutcome::Responded { status, body },
+                ToolOutput::Mcp { is_error, body } => ToolOutcome::Mcp { is_error, body },
+                ToolOutput::McpError { code, body } => ToolOutcome::McpError { code, body },
             }
         }
         Err(failure) => ToolOutcome::Failed(failure),
@@ -495,9 +498,10 @@ fn count(app: &App, outcome: &ToolOutcome) {
             CallKind::Denied
         }
         outcome if outcome.is_success() => CallKind::Succeeded,
-        ToolOutcome::Responded { .. } | ToolOutcome::Mcp { .. } | ToolOutcome::Failed(_) => {
-            CallKind::Failed
-        }
+        ToolOutcome::Responded { .. }
+        | ToolOutcome::Mcp { .. }
+        | ToolOutcome::McpError { .. }
+        | ToolOutcome::Failed(_) => CallKind::Failed,
     };
     called(app, kind);
 }

@@ -71,9 +71,12 @@ pub struct ToolExtension {
     pub tier: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantRef>,
-    /// Covers schema, execution but `auth`, and tier, in a versioned form (`v1:<hex>`).
+    /// Covers both schemas, execution but `auth`, and tier, in a versioned form (`v1:<hex>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_digest: Option<String>,
+    /// MCP: JSON Schema that the server's structured results are checked against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<RawJson>,
     /// The surface is another namespace's: `claw_id` towards it is `name.namespace`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign: bool,
@@ -148,11 +151,25 @@ pub struct Execution {
     pub auth: Option<Auth>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
+    #[default]
     Http,
     Mcp,
+}
+
+impl Transport {
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Http => "http",
+            Transport::Mcp => "mcp",
+        }
+    }
+
+    pub fn is_http(&self) -> bool {
+        *self == Transport::Http
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -158,7 +158,9 @@ fn result(code: ResultCode) -> &'static str {
         ResultCode::Timeout => "the service did not answer within `policy.toolTimeout`",
         ResultCode::Canceled => "the turn ended before the call did",
         ResultCode::Http(_) => "the service answered with this status",
-        ResultCode::McpError => "the MCP server answered with a protocol error",
+        ResultCode::McpError => {
+            "the MCP server answered with an error, or not as the protocol or its output schema demands"
+        }
         ResultCode::ToolError => "the tool says that it failed",
         ResultCode::DuplicateToolCall => {
             "the same call with the same arguments ran already in this turn"

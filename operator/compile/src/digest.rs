@@ -69,7 +69,7 @@ pub fn manifest_digest(files: &Files) -> String {
     sha256(comparable(files).as_bytes())
 }
 
-/// Digest of what a call of this tool means: schema, execution but `auth`, and tier. A
+/// Digest of what a call of this tool means: schemas, execution but `auth`, and tier. A
 /// change of it during a turn withdraws the tool; a rotated credential does not.
 pub fn entry_digest(tool: &Tool) -> String {
     #[derive(Serialize)]
@@ -77,6 +77,9 @@ pub fn entry_digest(tool: &Tool) -> String {
         schema: &'a RawJson,
         execution: toolcrib_manifest::Execution,
         tier: &'a Option<String>,
+        /// Left out where there is none, so that digests stay what they were.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output_schema: Option<&'a RawJson>,
     }
     let mut execution = tool.execution.clone();
     execution.auth = None;
@@ -84,6 +87,7 @@ pub fn entry_digest(tool: &Tool) -> String {
         schema: &tool.input_schema,
         execution,
         tier: &tool.extension.tier,
+        output_schema: tool.extension.output_schema.as_ref(),
     });
     format!("v1:{}", sha256(entry.as_bytes()))
 }

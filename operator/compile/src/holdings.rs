@@ -185,6 +185,7 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
         grant: _,
         // It covers what stands here one by one.
         entry_digest: _,
+        output_schema,
         foreign,
     } = extension;
     let mut facts = Facts::from([
@@ -206,6 +207,10 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
     optional(
         "annotations",
         annotations.as_ref().map(|raw| raw.get().to_owned()),
+    );
+    optional(
+        "outputSchema",
+        output_schema.as_ref().map(|raw| raw.get().to_owned()),
     );
     optional("body", body.map(|_| "json".to_owned()));
     optional("bodyKey", body_key.clone());

@@ -348,6 +348,7 @@ fn lower(
                 name: grant.key.name.clone(),
             }),
             entry_digest: None,
+            output_schema: described.output_schema.clone(),
             foreign,
         },
     };

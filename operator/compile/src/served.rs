@@ -9,11 +9,10 @@ pub(crate) enum Feature {
     NativeMode,
     NativeBesideMediated,
     RunnerConfig,
-    McpTransport,
 }
 
 /// With what to do instead, in words that make a sentence.
-const NOT_YET: [(Feature, &str); 4] = [
+const NOT_YET: [(Feature, &str); 3] = [
     (
         Feature::NativeMode,
         "native mode is not served by this release, so no tool is given: use mode: Mediated",
@@ -25,10 +24,6 @@ const NOT_YET: [(Feature, &str); 4] = [
     (
         Feature::RunnerConfig,
         "no mcp.json is written by this release: use runner: Generic",
-    ),
-    (
-        Feature::McpTransport,
-        "tools without http go over MCP, which this release does not call: add http to the tool",
     ),
 ];
 

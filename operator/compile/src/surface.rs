@@ -10,7 +10,6 @@ use crate::address::{self, Address};
 use crate::descriptor::{self, DescribedTool, Descriptor, Skill};
 use crate::finding::{Finding, join};
 use crate::inputs::Material;
-use crate::served::{Feature, served};
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject};
 
 /// A surface whose parts are known, or known to be unusable.
@@ -89,16 +88,13 @@ impl ResolvedSurface<'_> {
 
     /// The path of the MCP endpoint that a tool without `http` goes to; or why it cannot.
     pub fn mcp_transport(&self, tool: &DescribedTool) -> Result<&str, Finding> {
-        let field = join(&self.descriptor_field, &tool.field);
-        let path = self.mcp_path().ok_or_else(|| {
+        self.mcp_path().ok_or_else(|| {
             Finding::new(
-                field.clone(),
+                join(&self.descriptor_field, &tool.field),
                 Code::InvalidTool,
                 "has no http, and the surface no mcp: add one of them",
             )
-        })?;
-        served(field, Feature::McpTransport)?;
-        Ok(path)
+        })
     }
 
     /// A finding of the descriptor, as one of the Surface.

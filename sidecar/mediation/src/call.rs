@@ -1,7 +1,7 @@
 //! Calls with an owner. Only [`crate::partition`]'s reader makes them, so an executor
 //! cannot be handed a runner's call.
 
-use toolcrib_manifest::{GrantRef, RawJson, Tier};
+use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 
 /// One call within its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +19,7 @@ pub struct ManagedCall {
     pub(crate) name: String,
     pub(crate) arguments: RawJson,
     pub(crate) service: String,
+    pub(crate) transport: Transport,
     pub(crate) tier: Tier,
     pub(crate) read_only: bool,
     pub(crate) grant: Option<GrantRef>,
@@ -43,6 +44,10 @@ impl ManagedCall {
 
     pub fn service(&self) -> &str {
         &self.service
+    }
+
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     pub fn tier(&self) -> Tier {

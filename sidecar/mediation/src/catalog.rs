@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use toolcrib_manifest::{Policy, Tier, Tool, ToolsFile, Withheld};
 
 use crate::codes::ResultCode;
-use crate::schema::{Schema, shown_schema};
+use crate::schema::{Rejected, Schema, shown_schema};
 
 /// The tools of one `tools.json`, by canonical name.
 #[derive(Debug)]
@@ -30,6 +30,18 @@ pub struct CatalogTool {
     /// What the model is shown: the schema without `claw_id`.
     pub(crate) shown_schema: String,
     pub(crate) schema: Schema,
+    output_schema: Option<Schema>,
+}
+
+/// A result is not what the tool's output schema says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutputMismatch {
+    #[error("it has no structured content")]
+    Missing,
+    #[error("{message}, at `{path}`")]
+    Invalid { message: String, path: String },
+    #[error("it cannot be checked")]
+    Uncheckable,
 }
 
 /// The annotations that change how a call is run. Both spellings are read.
@@ -123,6 +135,10 @@ impl CatalogTool {
         else {
             return Err(ResultCode::UnsupportedTool);
         };
+        let output_schema = match &tool.extension.output_schema {
+            None => None,
+            Some(schema) => Some(Schema::read(schema.get()).ok_or(ResultCode::UnsupportedTool)?),
+        };
         Ok(Self {
             tool: tool.clone(),
             tier,
@@ -134,12 +150,26 @@ impl CatalogTool {
                 .unwrap_or_else(|| own_digest(tool)),
             shown_schema: shown,
             schema,
+            output_schema,
         })
     }
 
     /// Canonical, `surface.tool`.
     pub fn name(&self) -> &str {
         &self.tool.name
+    }
+
+    /// Whether a result's structured content is what was reviewed.
+    pub fn check_output(&self, structured: Option<&str>) -> Result<(), OutputMismatch> {
+        let Some(schema) = &self.output_schema else {
+            return Ok(());
+        };
+        let structured = structured.ok_or(OutputMismatch::Missing)?;
+        let value = serde_json::from_str(structured).map_err(|_| OutputMismatch::Uncheckable)?;
+        schema.check(&value).map_err(|rejected| match rejected {
+            Rejected::Unusable | Rejected::TooLarge => OutputMismatch::Uncheckable,
+            Rejected::Invalid { message, path, .. } => OutputMismatch::Invalid { message, path },
+        })
     }
 
     /// Whether the path template has `{claw_id}`.
@@ -158,6 +188,7 @@ fn own_digest(tool: &Tool) -> String {
         &tool.input_schema,
         &execution,
         &tool.extension.tier,
+        &tool.extension.output_schema,
     );
     let bytes = serde_json::to_vec(&covered).expect("texts and enums always serialize");
     format!("own:{}", hex::encode(Sha256::digest(bytes)))

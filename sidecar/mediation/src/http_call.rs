@@ -81,7 +81,7 @@ pub fn http_call(tool: &Tool, arguments: &RawJson, claw_id: &str) -> Result<Http
         }
         HttpMethod::Post | HttpMethod::Put | HttpMethod::Patch => false,
     };
-    let mut path_and_query = joined(execution, &path);
+    let mut path_and_query = path_at(execution, &path);
     let body = if in_query {
         append_query(&mut path_and_query, &left_over)
             .ok_or_else(|| refuse("arguments are not a JSON object".into()))?;
@@ -182,7 +182,8 @@ fn scalar(raw: &str) -> Option<String> {
     }
 }
 
-fn joined(execution: &Execution, path: &str) -> String {
+/// A path on the service, after `base_url`'s own path.
+pub fn path_at(execution: &Execution, path: &str) -> String {
     let base = base_path(&execution.base_url).trim_end_matches('/');
     match path.strip_prefix('/') {
         Some(_) => format!("{base}{path}"),

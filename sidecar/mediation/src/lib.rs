@@ -97,13 +97,13 @@ mod turn;
 
 pub use authority::{Authority, Denied, LiveTool};
 pub use call::{CallId, ManagedCall, RunnerCall};
-pub use catalog::{Annotations, Catalog, CatalogTool};
+pub use catalog::{Annotations, Catalog, CatalogTool, OutputMismatch};
 pub use claimed::claimed_calls;
 pub use claw_id::ClawId;
 pub use codes::{ResultCode, RunnerCode, RunnerError};
 pub use continuity::{Continuity, Hidden};
 pub use feeds::{FeedShown, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
-pub use http_call::{HttpCall, fill_claw_id, http_call};
+pub use http_call::{HttpCall, fill_claw_id, http_call, path_at};
 pub use names::alias;
 pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
 pub use partition::{Owned, Partition, partition};

@@ -11,6 +11,8 @@ pub enum ToolOutcome {
     Responded { status: u16, body: ToolBody },
     /// An MCP server gave a result (`structuredContent`, or the text blocks joined).
     Mcp { is_error: bool, body: ToolBody },
+    /// An MCP server answered with a JSON-RPC error; `body` is its message.
+    McpError { code: i64, body: ToolBody },
     /// No answer, or none was asked for.
     Failed(ToolFailure),
 }
@@ -44,6 +46,31 @@ pub enum Certainty {
     Unclear,
     /// The service decided.
     Ran,
+}
+
+/// JSON-RPC error codes, of the protocol itself and of MCP.
+mod rpc {
+    const PARSE_ERROR: i64 = -32700;
+    const INVALID_REQUEST: i64 = -32600;
+    const METHOD_NOT_FOUND: i64 = -32601;
+    const INVALID_PARAMS: i64 = -32602;
+    const HEADER_MISMATCH: i64 = -32020;
+    const MISSING_CAPABILITY: i64 = -32021;
+    const UNSUPPORTED_VERSION: i64 = -32022;
+
+    /// The server looked at the call and ran nothing.
+    pub const DECIDED: [i64; 7] = [
+        PARSE_ERROR,
+        INVALID_REQUEST,
+        METHOD_NOT_FOUND,
+        INVALID_PARAMS,
+        HEADER_MISMATCH,
+        MISSING_CAPABILITY,
+        UNSUPPORTED_VERSION,
+    ];
+    /// What a server says to a tool, an argument or a mirrored argument that it does not
+    /// know. The arguments were valid by the schema that was reviewed.
+    pub const CHANGED: [i64; 3] = [METHOD_NOT_FOUND, INVALID_PARAMS, HEADER_MISMATCH];
 }
 
 impl ToolFailure {
@@ -103,6 +130,8 @@ impl ToolOutcome {
                 ..
             } => Certainty::Unclear,
             ToolOutcome::Responded { .. } | ToolOutcome::Mcp { .. } => Certainty::Ran,
+            ToolOutcome::McpError { code, .. } if rpc::DECIDED.contains(code) => Certainty::Ran,
+            ToolOutcome::McpError { .. } => Certainty::Unclear,
             ToolOutcome::Failed(failure) => failure.certainty,
         }
     }
@@ -112,7 +141,7 @@ impl ToolOutcome {
         match self {
             ToolOutcome::Responded { status, .. } => (200..300).contains(status),
             ToolOutcome::Mcp { is_error, .. } => !is_error,
-            ToolOutcome::Failed(_) => false,
+            ToolOutcome::McpError { .. } | ToolOutcome::Failed(_) => false,
         }
     }
 
@@ -145,6 +174,26 @@ impl ToolOutcome {
                 error_result(
                     ResultCode::ToolError,
                     &format!("{tool} reported an error"),
+                    Some(&json::object(&details)),
+                    None,
+                )
+            }
+            ToolOutcome::McpError { code, body } => {
+                let message = if rpc::CHANGED.contains(code) {
+                    format!(
+                        "the server of {tool} does not take this call (error {code}): the tool may have changed since review"
+                    )
+                } else {
+                    format!("the server of {tool} answered with error {code}")
+                };
+                let mut details = vec![
+                    ("retryable", "false".to_string()),
+                    ("rpc_code", code.to_string()),
+                ];
+                details.extend(data(body, "body", max_bytes));
+                error_result(
+                    ResultCode::McpError,
+                    &message,
                     Some(&json::object(&details)),
                     None,
                 )

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use toolcrib_dialect::Usage;
-use toolcrib_manifest::{GrantRef, RawJson, Tier};
+use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 
 /// The turn's share of a record line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,6 +65,9 @@ pub struct TraceCall {
     pub latency_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
+    /// Left out: HTTP.
+    #[serde(skip_serializing_if = "Transport::is_http")]
+    pub transport: Transport,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<Tier>,
     #[serde(skip_serializing_if = "Option::is_none")]

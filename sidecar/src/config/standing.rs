@@ -265,7 +265,7 @@ mod tests {
             .iter()
             .map(|tool| tool.name())
             .collect();
-        assert_eq!(offered, ["desk.fine", "desk.oauth"]);
+        assert_eq!(offered, ["desk.fine", "desk.mcp", "desk.oauth"]);
         let withheld: Vec<_> = version
             .withheld()
             .into_iter()
@@ -277,7 +277,6 @@ mod tests {
             [
                 pair("desk.later", "unsupported_requirement"),
                 pair("desk.lost", "credential_missing"),
-                pair("desk.mcp", "unsupported_transport"),
                 pair("feed desk/lost", "credential_missing"),
             ]
         );

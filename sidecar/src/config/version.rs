@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use toolcrib_manifest::{
     AgentFile, Auth, Execution, Feed, FeedAuth, FeedsFile, LinkConfig, Policy, Provider,
-    ProvidersFile, SecretText, ServiceSettings, ToolsFile, Transport, VERSION, Withheld, names,
+    ProvidersFile, SecretText, ServiceSettings, ToolsFile, VERSION, Withheld, names,
 };
 use toolcrib_mediation::{Catalog, feed_name};
 
@@ -42,8 +42,6 @@ pub struct Version {
 /// Why a tool cannot be called, whoever may call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unusable {
-    /// A transport that this release does not speak.
-    Transport,
     /// No secret, or its file is missing or leads outside.
     Credential,
 }
@@ -51,7 +49,6 @@ enum Unusable {
 impl Unusable {
     fn name(self) -> &'static str {
         match self {
-            Unusable::Transport => "unsupported_transport",
             Unusable::Credential => "credential_missing",
         }
     }
@@ -278,12 +275,9 @@ fn check_policy(policy: &Policy) -> Result<(), ConfigError> {
 
 /// Brings the credential into the entry, and says whether this release can call it.
 fn make_callable(execution: &mut Execution, secret_file: SecretFile<'_>) -> Result<(), Unusable> {
-    if let Some(auth) = &mut execution.auth {
-        inline_secret(auth, secret_file)?;
-    }
-    match execution.transport {
-        Transport::Http => Ok(()),
-        Transport::Mcp => Err(Unusable::Transport),
+    match &mut execution.auth {
+        None => Ok(()),
+        Some(auth) => inline_secret(auth, secret_file),
     }
 }
 

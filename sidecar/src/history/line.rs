@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use toolcrib_dialect::json;
-use toolcrib_manifest::{GrantRef, RawJson, Tier};
+use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 use toolcrib_mediation::{ManagedCall, TurnRecord};
 
 /// Of one body; what is longer is left out with its size.
@@ -27,6 +27,9 @@ pub struct IntentLine<'a> {
     pub name: &'a str,
     pub arguments: &'a RawJson,
     pub service: &'a str,
+    /// Left out: HTTP.
+    #[serde(skip_serializing_if = "Transport::is_http")]
+    pub transport: Transport,
     pub tier: Tier,
     pub read_only: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,6 +48,7 @@ impl<'a> IntentLine<'a> {
             name: call.name(),
             arguments: call.arguments(),
             service: call.service(),
+            transport: call.transport(),
             tier: call.tier(),
             read_only: call.read_only(),
             grant: call.grant(),

@@ -134,6 +134,7 @@ pub struct Metrics {
     tasks: Gauge,
     unauthorized: Counter,
     spans: Family<OutcomeLabels, Counter>,
+    mcp_refused: Family<KindLabels, Counter>,
     /// What the operator's link is told.
     pub usage: UsageCounters,
 }
@@ -169,6 +170,7 @@ impl Default for Metrics {
             tasks: Gauge::default(),
             unauthorized: Counter::default(),
             spans: Family::default(),
+            mcp_refused: Family::default(),
             usage: UsageCounters::default(),
         };
         metrics.registered()
@@ -205,6 +207,7 @@ impl Metrics {
         table::TASKS.register(to, self.tasks.clone());
         table::UNAUTHORIZED.register(to, self.unauthorized.clone());
         table::SPANS.register(to, self.spans.clone());
+        table::MCP_REFUSED.register(to, self.mcp_refused.clone());
         self
     }
 
@@ -318,6 +321,11 @@ impl Metrics {
         count("prompt", prompt);
         count("completion", completion);
         self.usage.tokens(prompt, completion);
+    }
+
+    /// An MCP server asked for something; `kind` is a word of a closed list.
+    pub fn mcp_refused(&self, kind: &'static str) {
+        self.mcp_refused.get_or_create(&KindLabels { kind }).inc();
     }
 
     /// `code` comes from a closed enum.
@@ -448,6 +456,7 @@ mod tests {
         metrics.connection_refused();
         metrics.link_report("ok");
         metrics.spans("exported", 5);
+        metrics.mcp_refused("sampling");
         metrics.text(&State {
             keys: vec![("house".into(), KeyCounts::default())],
             ..State::default()

@@ -117,6 +117,8 @@ rows! {
         "Requests without a valid token, whatever was wrong with it";
     SPANS = Counter "spans" ["outcome"]
         "OpenTelemetry spans: exported, or dropped since the queue was full or the receiver refused them";
+    MCP_REFUSED = Counter "mcp_requests_refused" ["kind"]
+        "Requests of MCP servers in mid-call, none of which is served: sampling, elicitation, roots, input or other";
 }
 
 /// `docs/metrics.md`.

@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use toolcrib_dialect::Usage;
+use toolcrib_manifest::Transport;
 use toolcrib_mediation::{ManagedCall, ToolOutcome};
 
 use crate::model::{Candidate, ModelError};
@@ -100,6 +101,7 @@ pub enum What {
     Tool {
         name: String,
         service: String,
+        transport: Transport,
         round: u32,
     },
 }
@@ -118,6 +120,7 @@ impl Trace {
         self.open(|| What::Tool {
             name: call.name().to_string(),
             service: call.service().to_string(),
+            transport: call.transport(),
             round: call.id().round,
         })
     }
@@ -184,6 +187,7 @@ impl Open {
                 outcome if outcome.is_success() => None,
                 ToolOutcome::Responded { status, .. } => Some(status.to_string()),
                 ToolOutcome::Mcp { .. } => Some("tool_error".to_string()),
+                ToolOutcome::McpError { .. } => Some("mcp_error".to_string()),
                 ToolOutcome::Failed(failure) => Some(failure.code.to_string()),
             };
         }

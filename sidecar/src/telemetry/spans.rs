@@ -129,6 +129,7 @@ fn execute_tool(span: Span, step: &Step) -> Span {
     let What::Tool {
         name,
         service,
+        transport,
         round,
     } = &step.what
     else {
@@ -143,6 +144,7 @@ fn execute_tool(span: Span, step: &Step) -> Span {
             // Carried out on the agent's side, not by the client.
             text("gen_ai.tool.type", "extension"),
             text("toolcrib.service", service),
+            text("toolcrib.transport", transport.name()),
             number("toolcrib.round", u64::from(*round)),
         ],
         ..span

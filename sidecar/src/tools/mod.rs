@@ -1,4 +1,4 @@
-//! Tools in the form of ADR-0004, and the executor over HTTP.
+//! Tools in the form of ADR-0004, and the executors over HTTP and MCP.
 //!
 //! A [`Tool`] is declaration and execution in one: what is presented and what runs cannot
 //! drift apart. What a context does not hold cannot be done: [`ToolContext`] has no write
@@ -6,8 +6,10 @@
 
 pub mod answer;
 pub mod auth;
+pub mod client;
 pub mod credential;
-pub mod http;
+mod http;
+pub mod mcp;
 pub mod oauth;
 
 use std::time::Duration;
@@ -55,8 +57,8 @@ pub struct ToolContext<'a> {
 /// holds no client that takes such a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Wire<'a> {
-    ReadOnly(http::ReadClient<'a>),
-    Full(http::FullClient<'a>),
+    ReadOnly(client::ReadClient<'a>),
+    Full(client::FullClient<'a>),
 }
 
 /// What a call gave: for the model and, apart from it, for people.
@@ -70,5 +72,10 @@ pub struct ToolResult {
 /// Model-facing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolOutput {
+    /// The service's status and body; of an MCP server too, where it did not answer as one.
     Http { status: u16, body: ToolBody },
+    /// An MCP server's result.
+    Mcp { is_error: bool, body: ToolBody },
+    /// An MCP server's error instead of one.
+    McpError { code: i64, body: ToolBody },
 }

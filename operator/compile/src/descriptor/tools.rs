@@ -22,6 +22,9 @@ pub(crate) struct DescribedTool {
     pub field: String,
     pub description: String,
     pub input_schema: RawJson,
+    /// What structured results look like, where the tool says so and goes over MCP: nobody
+    /// checks those of an HTTP service.
+    pub output_schema: Option<RawJson>,
     pub annotations: Option<RawJson>,
     pub tier: Tier,
     /// `None`: the tool goes over MCP.
@@ -38,6 +41,8 @@ struct ToolOnPaper {
     description: Option<String>,
     #[serde(rename = "inputSchema")]
     input_schema: Option<RawJson>,
+    #[serde(rename = "outputSchema")]
+    output_schema: Option<RawJson>,
     annotations: Option<RawJson>,
     http: Option<BTreeMap<String, serde_json::Value>>,
 }
@@ -65,6 +70,10 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
     })?;
     let schema =
         schema::check(input_schema.get()).map_err(|finding| finding.within("inputSchema"))?;
+    let output_schema = paper.output_schema.filter(|_| paper.http.is_none());
+    if let Some(output) = &output_schema {
+        schema::check(output.get()).map_err(|finding| finding.within("outputSchema"))?;
+    }
     let tier = tier(paper.annotations.as_ref())?;
     let http = paper
         .http
@@ -75,6 +84,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         field: at.to_owned(),
         description,
         input_schema,
+        output_schema,
         annotations: paper.annotations,
         tier,
         http,

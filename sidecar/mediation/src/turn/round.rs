@@ -208,6 +208,7 @@ impl Turn {
             name: tool.name().to_string(),
             arguments: executed,
             service: tool.tool.execution.service.clone(),
+            transport: tool.tool.execution.transport,
             tier: tool.tier,
             read_only: tool.annotations.read_only || tool.tier == Tier::ReadOnly,
             grant: tool.tool.extension.grant.clone(),
@@ -387,6 +388,9 @@ impl Slot {
             result: as_json(&answered.result),
             latency_ms: u64::try_from(answered.latency.as_millis()).unwrap_or(u64::MAX),
             service: tool.map(|tool| tool.tool.execution.service.clone()),
+            transport: tool
+                .map(|tool| tool.tool.execution.transport)
+                .unwrap_or_default(),
             tier: tool.map(|tool| tool.tier),
             read_only: tool.map(|tool| tool.annotations.read_only || tool.tier == Tier::ReadOnly),
             grant: tool.and_then(|tool| tool.tool.extension.grant.clone()),

@@ -77,6 +77,21 @@ impl Answer {
         self
     }
 
+    /// `"$ID"` in it is the JSON-RPC id of the request that it answers.
+    fn to(mut self, id: Option<Value>) -> Answer {
+        let Some(id) = id.filter(|id| !id.is_null()) else {
+            return self;
+        };
+        for chunk in &mut self.chunks {
+            let marked = std::str::from_utf8(chunk).is_ok_and(|text| text.contains("\"$ID\""));
+            if marked {
+                let text = std::str::from_utf8(chunk).unwrap();
+                *chunk = text.replace("\"$ID\"", &id.to_string()).into();
+            }
+        }
+        self
+    }
+
     pub fn gated(mut self, gate: &Arc<Notify>) -> Answer {
         self.gate = Some(gate.clone());
         self
@@ -200,6 +215,9 @@ async fn play(State(state): State<Arc<Played>>, request: Request) -> Response {
     let mut dropped = Dropped(Some(state.clone()));
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
+    let id = serde_json::from_slice::<Value>(&body)
+        .ok()
+        .map(|body| body["id"].clone());
     state.requests.lock().unwrap().push(Recorded {
         method: parts.method.to_string(),
         target: parts.uri.to_string(),
@@ -212,6 +230,7 @@ async fn play(State(state): State<Arc<Played>>, request: Request) -> Response {
     if let Some(gate) = &answer.gate {
         gate.notified().await;
     }
+    let answer = answer.to(id);
     let mut response = Response::builder().status(answer.status);
     for (name, value) in &answer.headers {
         response = response.header(name, value);

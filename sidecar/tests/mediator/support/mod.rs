@@ -2,6 +2,7 @@
 
 mod fake;
 mod files;
+pub mod mcp;
 mod raw;
 mod streams;
 mod wire;

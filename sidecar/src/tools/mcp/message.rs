@@ -1,0 +1,297 @@
+//! JSON-RPC messages, and the little of MCP that this client says. Pure.
+//!
+//! Invariant: an answer is one to our request only if its id is the very text that was sent.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use toolcrib_dialect::json;
+
+/// Each request says what it needs; there is no session.
+pub const STATELESS: &str = "2026-07-28";
+/// After `initialize`, perhaps in a session. The first is asked for; their `tools/call` is
+/// the same.
+pub const HANDSHAKE: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
+
+/// The server does not speak this revision (any more).
+pub const UNSUPPORTED_VERSION: i64 = -32022;
+
+/// What this client can do for a server: nothing.
+const CAPABILITIES: &str = "{}";
+
+fn client_info() -> String {
+    json::object(&[
+        ("name", json::quote("toolcrib")),
+        ("version", json::quote(env!("CARGO_PKG_VERSION"))),
+    ])
+}
+
+/// What each request of [`STATELESS`] holds under `_meta`.
+fn meta() -> String {
+    let key = |name: &str| format!("io.modelcontextprotocol/{name}");
+    json::object(&[
+        (&key("protocolVersion"), json::quote(STATELESS)),
+        (&key("clientInfo"), client_info()),
+        (&key("clientCapabilities"), CAPABILITIES.to_string()),
+    ])
+}
+
+fn request(id: u64, method: &str, params: String) -> String {
+    json::object(&[
+        ("jsonrpc", json::quote("2.0")),
+        ("id", id.to_string()),
+        ("method", json::quote(method)),
+        ("params", params),
+    ])
+}
+
+fn notification(method: &str, params: Option<String>) -> String {
+    let mut members = vec![
+        ("jsonrpc", json::quote("2.0")),
+        ("method", json::quote(method)),
+    ];
+    members.extend(params.map(|params| ("params", params)));
+    json::object(&members)
+}
+
+pub fn discover(id: u64) -> String {
+    request(id, "server/discover", json::object(&[("_meta", meta())]))
+}
+
+pub fn initialize(id: u64) -> String {
+    let params = json::object(&[
+        ("protocolVersion", json::quote(HANDSHAKE[0])),
+        ("capabilities", CAPABILITIES.to_string()),
+        ("clientInfo", client_info()),
+    ]);
+    request(id, "initialize", params)
+}
+
+pub fn initialized() -> String {
+    notification("notifications/initialized", None)
+}
+
+/// `arguments` is a JSON object.
+pub fn call(id: u64, name: &str, arguments: &str, stateless: bool) -> String {
+    let mut params = vec![
+        ("name", json::quote(name)),
+        ("arguments", arguments.to_string()),
+    ];
+    if stateless {
+        params.push(("_meta", meta()));
+    }
+    request(id, "tools/call", json::object(&params))
+}
+
+pub fn cancelled(id: u64) -> String {
+    let params = json::object(&[
+        ("requestId", id.to_string()),
+        ("reason", json::quote("nobody waits for it any more")),
+    ]);
+    notification("notifications/cancelled", Some(params))
+}
+
+/// What a server asked for in mid-call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// As it came.
+    id: String,
+    method: String,
+}
+
+impl Asked {
+    /// A word of a closed list; `None`: it only wants to know whether we are there.
+    pub fn refused_as(&self) -> Option<&'static str> {
+        match self.method.as_str() {
+            "ping" => None,
+            "sampling/createMessage" => Some("sampling"),
+            "elicitation/create" => Some("elicitation"),
+            "roots/list" => Some("roots"),
+            _ => Some("other"),
+        }
+    }
+
+    /// The answer: to a ping that we are there, to all else that it is not offered.
+    pub fn reply(&self) -> String {
+        let outcome = match self.refused_as() {
+            None => ("result", "{}".to_string()),
+            Some(_) => (
+                "error",
+                json::object(&[
+                    ("code", "-32601".to_string()),
+                    ("message", json::quote("this client offers nothing")),
+                ]),
+            ),
+        };
+        json::object(&[
+            ("jsonrpc", json::quote("2.0")),
+            ("id", self.id.clone()),
+            outcome,
+        ])
+    }
+}
+
+/// A server's error instead of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RpcError {
+    pub code: i64,
+    pub message: String,
+}
+
+/// A server's answer: the result as it came, or an error.
+pub type Answer = Result<Box<RawValue>, RpcError>;
+
+/// What a server says.
+#[derive(Debug)]
+pub enum Incoming {
+    Answer { id: String, answer: Answer },
+    Request(Asked),
+    Notification,
+}
+
+#[derive(Deserialize)]
+struct OnWire<'a> {
+    jsonrpc: String,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<ErrorOnWire>,
+}
+
+#[derive(Deserialize)]
+struct ErrorOnWire {
+    code: i64,
+    #[serde(default)]
+    message: String,
+}
+
+impl Incoming {
+    /// `None`: not one JSON-RPC message.
+    pub fn read(text: &str) -> Option<Self> {
+        let wire: OnWire = serde_json::from_str(text).ok()?;
+        if wire.jsonrpc != "2.0" {
+            return None;
+        }
+        let id = wire.id.map(|id| id.get().to_string());
+        match (wire.method, id, wire.result, wire.error) {
+            (Some(method), Some(id), None, None) => Some(Self::Request(Asked { id, method })),
+            (Some(_), None, None, None) => Some(Self::Notification),
+            (None, Some(id), Some(result), None) => Some(Self::Answer {
+                id,
+                answer: Ok(result.to_owned()),
+            }),
+            (None, id, None, Some(ErrorOnWire { code, message })) => Some(Self::Answer {
+                id: id.unwrap_or_default(),
+                answer: Err(RpcError { code, message }),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a `server/discover` result says that the stateless revision is spoken.
+pub fn speaks_stateless(result: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Discovered {
+        #[serde(rename = "supportedVersions")]
+        supported: Vec<String>,
+    }
+    serde_json::from_str::<Discovered>(result.get())
+        .is_ok_and(|discovered| discovered.supported.iter().any(|it| it == STATELESS))
+}
+
+/// The revision that an `initialize` result settles on, where it is one of ours.
+pub fn settled(result: &RawValue) -> Option<&'static str> {
+    #[derive(Deserialize)]
+    struct Initialized {
+        #[serde(rename = "protocolVersion")]
+        revision: String,
+    }
+    let settled: Initialized = serde_json::from_str(result.get()).ok()?;
+    HANDSHAKE.into_iter().find(|it| *it == settled.revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let seen = match Incoming::read(text) {
+            None => "nothing".to_string(),
+            Some(Incoming::Notification) => "notification".to_string(),
+            Some(Incoming::Request(asked)) => {
+                format!("asks {:?}: {}", asked.refused_as(), asked.reply())
+            }
+            Some(Incoming::Answer { id, answer }) => format!("{id}: {answer:?}"),
+        };
+        assert_eq!(seen, expected, "{text}");
+    }
+
+    #[test]
+    fn a_message_is_one_thing_or_nothing() {
+        check(
+            r#"{"jsonrpc":"2.0","id":7,"result":{"a":1.0}}"#,
+            r#"7: Ok(RawValue({"a":1.0}))"#,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":"7","error":{"code":-3,"message":"no","data":[]}}"#,
+            r#""7": Err(RpcError { code: -3, message: "no" })"#,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-3}}"#,
+            r#": Err(RpcError { code: -3, message: "" })"#,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#,
+            "notification",
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":"s-1","method":"roots/list"}"#,
+            r#"asks Some("roots"): {"jsonrpc":"2.0","id":"s-1","error":{"code":-32601,"message":"this client offers nothing"}}"#,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#,
+            r#"asks None: {"jsonrpc":"2.0","id":3,"result":{}}"#,
+        );
+        for nothing in [
+            "",
+            "[]",
+            "{}",
+            r#"[{"jsonrpc":"2.0","id":7,"result":{}}]"#,
+            r#"{"jsonrpc":"1.0","id":7,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7}"#,
+            r#"{"jsonrpc":"2.0","result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"id":8,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{},"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"x","result":{}}"#,
+        ] {
+            check(nothing, "nothing");
+        }
+    }
+
+    #[test]
+    fn arguments_keep_their_bytes() {
+        let text = call(3, "catch", r#"{"n":12345678901234567890.0}"#, false);
+        let expected = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"catch","arguments":{"n":12345678901234567890.0}}}"#;
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn only_revisions_that_are_spoken_are_settled_on() {
+        let raw = |text: &str| RawValue::from_string(text.to_string()).unwrap();
+        assert_eq!(
+            settled(&raw(r#"{"protocolVersion":"2025-06-18"}"#)),
+            Some("2025-06-18")
+        );
+        assert_eq!(settled(&raw(r#"{"protocolVersion":"2026-07-28"}"#)), None);
+        assert_eq!(settled(&raw("{}")), None);
+        assert!(speaks_stateless(&raw(
+            r#"{"supportedVersions":["2025-11-25","2026-07-28"]}"#
+        )));
+        assert!(!speaks_stateless(&raw(
+            r#"{"supportedVersions":["2025-11-25"]}"#
+        )));
+    }
+}

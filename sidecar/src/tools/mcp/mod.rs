@@ -1,0 +1,223 @@
+//! A call of an MCP server over Streamable HTTP, in the revisions 2026-07-28 (stateless) and
+//! 2025-11-25 (`initialize`, perhaps a session).
+//!
+//! Only `tools/call` is ever asked for, of the tools that the manifest names: the list of
+//! tools is reviewed and compiled, never fetched. [`message`], [`mirror`] and [`result`] are
+//! pure; [`exchange`] sends one message and reads what comes back; [`servers`] remembers how
+//! each server is spoken to.
+//!
+//! Invariants: a session belongs to one server, credential and identity; a call is sent again
+//! only after a 404 to its session, which cannot have run it; nothing that a server asks for
+//! is given; one deadline covers all of it, and progress does not move it.
+
+mod exchange;
+mod message;
+mod mirror;
+mod result;
+mod servers;
+
+use std::sync::Arc;
+
+use http::header::{HeaderName, HeaderValue};
+use serde_json::value::RawValue;
+use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
+
+use super::client::{Client, GrantedTool};
+use super::credential::Credential;
+use super::{Tool, ToolContext, ToolOutput, ToolResult};
+use exchange::{Endpoint, Reply, Said};
+use message::RpcError;
+use result::{CallResult, NoResult};
+pub use servers::Servers;
+use servers::{Key, NotOpened, Opened};
+
+/// A call that can be sent, but for its credential.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    client: reqwest::Client,
+    url: url::Url,
+    claw_id: HeaderValue,
+    call: Call,
+    max_result: usize,
+}
+
+/// What is asked of the server.
+#[derive(Debug)]
+struct Call {
+    /// The server's own name of the tool.
+    name: String,
+    arguments: String,
+    mirrored: Vec<(HeaderName, HeaderValue)>,
+}
+
+pub(super) fn prepare(
+    client: &Client<'_>,
+    tool: &GrantedTool,
+    context: ToolContext<'_>,
+) -> Result<Prepared, ToolFailure> {
+    let entry = tool.live.tool();
+    let execution = &entry.execution;
+    let (Some(path), Some(name)) = (&execution.path, &execution.tool_name) else {
+        return Err(tool.unusable("it has no path or no tool_name"));
+    };
+    let url = target(&execution.base_url, &path_at(execution, path))
+        .ok_or_else(|| tool.unusable("its path cannot be sent as it is written"))?;
+    let claw_id = HeaderValue::from_str(context.claw_id)
+        .map_err(|_| tool.unusable("the agent's identity cannot stand in a header"))?;
+    let arguments = context.arguments.get();
+    Ok(Prepared {
+        client: client.dial(tool)?,
+        url,
+        claw_id,
+        call: Call {
+            name: name.clone(),
+            arguments: arguments.to_string(),
+            mirrored: mirror::mirrored(entry.input_schema.get(), arguments),
+        },
+        max_result: context.max_result,
+    })
+}
+
+pub(super) async fn call(
+    client: &Client<'_>,
+    tool: &GrantedTool,
+    prepared: Prepared,
+    credential: Option<Credential>,
+) -> Result<ToolResult, ToolFailure> {
+    let name = tool.name();
+    let Prepared {
+        client: dial,
+        url,
+        claw_id,
+        call,
+        max_result,
+    } = prepared;
+    let (header, token) = match credential {
+        None => (None, None),
+        Some(it) => (Some((it.name, it.value)), it.token),
+    };
+    let endpoint = Arc::new(Endpoint {
+        client: dial,
+        url,
+        credential: header,
+        claw_id,
+    });
+    let key = Key::of(&endpoint, tool.settings());
+    // A 401 is the credential's, whichever message it answers.
+    let refused = |status: u16| {
+        let token = token.as_ref().filter(|_| status == 401)?;
+        client.refused(name, token)
+    };
+    let mut renewed = false;
+    loop {
+        let opened = client.servers.open(key, &endpoint).await;
+        let Opened { spoken, reused } = opened.map_err(|error| match error {
+            NotOpened::Http(status) => refused(status).unwrap_or_else(|| error.failure(name)),
+            NotOpened::Rpc(_) | NotOpened::Revision | NotOpened::Lost(_) => error.failure(name),
+        })?;
+        let sent = client.servers.call(&endpoint, &spoken, &call).await;
+        let Reply { status, said, .. } = sent.map_err(|lost| lost.failure(name))?;
+        let in_session = spoken.has_session();
+        if in_session && status == 404 && !renewed {
+            client.servers.forget(&key, &spoken);
+            renewed = true;
+            continue;
+        }
+        if in_session && status == 400 && reused {
+            // Some servers say so that they do not know the session. It can mean more, so
+            // the call is not sent again.
+            client.servers.forget(&key, &spoken);
+            return Err(ToolFailure::new(
+                ResultCode::Http(status),
+                Certainty::Transient,
+                format!("{name} did not take its session; the next call begins a new one"),
+            ));
+        }
+        return match said {
+            Said::Answer(Ok(result)) => output(client, tool, &result, max_result),
+            Said::Answer(Err(RpcError { code, message })) => {
+                if code == message::UNSUPPORTED_VERSION {
+                    client.servers.forget(&key, &spoken);
+                }
+                let body = body(message, max_result, &client.current.scrubber());
+                Ok(ToolResult {
+                    display: format!("{name}: error {code}"),
+                    output: ToolOutput::McpError { code, body },
+                })
+            }
+            Said::Http(text) => {
+                if let Some(failure) = refused(status) {
+                    return Err(failure);
+                }
+                if matches!(status, 400 | 404..=406) {
+                    // It speaks otherwise than it did: the next call asks again.
+                    client.servers.forget(&key, &spoken);
+                }
+                let body = body(text, max_result, &client.current.scrubber());
+                Ok(ToolResult {
+                    display: format!("{name}: status {status}, {} bytes", body.bytes.len()),
+                    output: ToolOutput::Http { status, body },
+                })
+            }
+        };
+    }
+}
+
+fn output(
+    client: &Client<'_>,
+    tool: &GrantedTool,
+    result: &RawValue,
+    max_result: usize,
+) -> Result<ToolResult, ToolFailure> {
+    let name = tool.name();
+    let scrubber = client.current.scrubber();
+    let unusable = |what: String| {
+        ToolFailure::new(
+            ResultCode::McpError,
+            Certainty::Ran,
+            format!("the server of {name} {what}"),
+        )
+    };
+    let result = CallResult::read(result).map_err(|error| {
+        unusable(match error {
+            NoResult::Malformed => "answered with what is no tool's result".into(),
+            NoResult::OtherKind => "answered with a kind of result that is not read".into(),
+            NoResult::InputRequired => {
+                client.servers.refused_input();
+                "asks for input, which no tool's server is given".into()
+            }
+        })
+    })?;
+    if !result.is_error {
+        let checked = tool
+            .live
+            .catalog_tool()
+            .check_output(result.structured.as_deref());
+        checked.map_err(|mismatch| {
+            // The mismatch can repeat names that the server chose.
+            let mismatch = scrubber.scrub(mismatch.to_string().into_bytes());
+            let mismatch = String::from_utf8_lossy(&mismatch).into_owned();
+            unusable(format!("answered with what its output schema does not allow, so it may have changed since review: {mismatch}"))
+        })?;
+    }
+    let body = body(result.text, max_result, &scrubber);
+    Ok(ToolResult {
+        display: format!("{name}: result of {} bytes", body.bytes.len()),
+        output: ToolOutput::Mcp {
+            is_error: result.is_error,
+            body,
+        },
+    })
+}
+
+/// Scrubbed while it is whole, then cut to what decides whether it is too long.
+fn body(text: impl Into<Vec<u8>>, max: usize, scrubber: &Scrubber) -> ToolBody {
+    let text = text.into();
+    let length = text.len() as u64;
+    let mut bytes = scrubber.scrub(text);
+    bytes.truncate(max.saturating_add(1));
+    ToolBody {
+        bytes,
+        original_bytes: Some(length),
+    }
+}

@@ -1,0 +1,179 @@
+//! A `tools/call` result as what the model reads. Pure.
+//!
+//! Structured content if there is any, else the blocks' text. Nothing that is named is
+//! fetched, and what is not text is only described.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Of a media type or a name that a server gives; longer ones are cut.
+const MAX_LABEL: usize = 256;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct CallResult {
+    pub is_error: bool,
+    /// As it came, for the output schema.
+    pub structured: Option<String>,
+    /// What the model reads: the structured content, else the blocks' text.
+    pub text: String,
+}
+
+/// What came instead of a result that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoResult {
+    Malformed,
+    /// The server would go on if it were given something.
+    InputRequired,
+    /// A kind of result that is not known, as tasks are.
+    OtherKind,
+}
+
+#[derive(Deserialize)]
+struct OnWire<'a> {
+    #[serde(default, borrow)]
+    content: Vec<&'a RawValue>,
+    #[serde(rename = "structuredContent", borrow)]
+    structured: Option<&'a RawValue>,
+    #[serde(rename = "isError", default)]
+    is_error: bool,
+    #[serde(rename = "resultType")]
+    kind: Option<String>,
+}
+
+impl CallResult {
+    pub fn read(result: &RawValue) -> Result<Self, NoResult> {
+        let wire: OnWire = serde_json::from_str(result.get()).map_err(|_| NoResult::Malformed)?;
+        match wire.kind.as_deref() {
+            None | Some("complete") => {}
+            Some("input_required") => return Err(NoResult::InputRequired),
+            Some(_) => return Err(NoResult::OtherKind),
+        }
+        let structured = wire.structured.map(|it| it.get().to_string());
+        let text = match &structured {
+            Some(structured) => structured.clone(),
+            None => {
+                let blocks = wire.content.iter().map(|block| shown(block.get()));
+                let blocks: Option<Vec<String>> = blocks.collect();
+                blocks.ok_or(NoResult::Malformed)?.join("\n")
+            }
+        };
+        Ok(Self {
+            is_error: wire.is_error,
+            structured,
+            text,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Block {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    data: Option<String>,
+    #[serde(rename = "mimeType")]
+    media_type: Option<String>,
+    uri: Option<String>,
+    name: Option<String>,
+    resource: Option<Resource>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    uri: String,
+    #[serde(rename = "mimeType")]
+    media_type: Option<String>,
+    text: Option<String>,
+    blob: Option<String>,
+}
+
+/// `None`: not a content block.
+fn shown(block: &str) -> Option<String> {
+    let block: Block = serde_json::from_str(block).ok()?;
+    Some(match block.kind.as_str() {
+        "text" => block.text?,
+        "resource_link" => {
+            let uri = label(&block.uri?);
+            match block.name {
+                Some(name) => format!("[{}: {uri}]", label(&name)),
+                None => format!("[{uri}]"),
+            }
+        }
+        "resource" => {
+            let resource = block.resource?;
+            match (resource.text, resource.blob) {
+                (Some(text), _) => text,
+                (None, Some(blob)) => described(resource.media_type, "resource", &blob),
+                (None, None) => format!("[{}]", label(&resource.uri)),
+            }
+        }
+        kind => described(block.media_type, kind, &block.data.unwrap_or_default()),
+    })
+}
+
+/// `[image/png, 3412 bytes]`.
+fn described(media_type: Option<String>, kind: &str, base64: &str) -> String {
+    let padding = base64.bytes().rev().take_while(|it| *it == b'=').count();
+    let bytes = (base64.len() - padding) * 3 / 4;
+    let what = media_type.unwrap_or_else(|| kind.to_string());
+    format!("[{}, {bytes} bytes]", label(&what))
+}
+
+fn label(text: &str) -> String {
+    text.chars().take(MAX_LABEL).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(result: &str, expected: Result<(&str, bool), NoResult>) {
+        let raw = RawValue::from_string(result.to_string()).unwrap();
+        let seen = CallResult::read(&raw);
+        let seen = seen.as_ref().map(|it| (it.text.as_str(), it.is_error));
+        assert_eq!(seen.map_err(|it| *it), expected, "{result}");
+    }
+
+    #[test]
+    fn structured_content_stands_for_all_and_keeps_its_digits() {
+        check(
+            r#"{"content":[{"type":"text","text":"1"}],"structuredContent":{"price":1.00}}"#,
+            Ok((r#"{"price":1.00}"#, false)),
+        );
+        check(
+            r#"{"resultType":"complete","structuredContent":[1],"isError":true}"#,
+            Ok(("[1]", true)),
+        );
+    }
+
+    #[test]
+    fn blocks_are_joined_and_what_is_no_text_is_described() {
+        check(
+            r#"{"content":[{"type":"text","text":"two"},{"type":"text","text":"lines"},
+                {"type":"image","data":"aGVsbG8=","mimeType":"image/png"},
+                {"type":"audio","data":"aGVsbG8h"},
+                {"type":"resource_link","uri":"file:///pond","name":"pond"},
+                {"type":"resource","resource":{"uri":"a:b","text":"inside"}},
+                {"type":"resource","resource":{"uri":"a:b","blob":"aGk=","mimeType":"a/b"}},
+                {"type":"hologram"}]}"#,
+            Ok((
+                "two\nlines\n[image/png, 5 bytes]\n[audio, 6 bytes]\n[pond: file:///pond]\ninside\n[a/b, 2 bytes]\n[hologram, 0 bytes]",
+                false,
+            )),
+        );
+        check(r#"{"content":[]}"#, Ok(("", false)));
+        check("{}", Ok(("", false)));
+    }
+
+    #[test]
+    fn what_is_no_result_is_said_to_be_none() {
+        check("[]", Err(NoResult::Malformed));
+        check(r#"{"content":[{"type":"text"}]}"#, Err(NoResult::Malformed));
+        check(r#"{"content":["text"]}"#, Err(NoResult::Malformed));
+        check(
+            r#"{"resultType":"input_required","inputRequests":{}}"#,
+            Err(NoResult::InputRequired),
+        );
+        check(r#"{"resultType":"task"}"#, Err(NoResult::OtherKind));
+    }
+}
