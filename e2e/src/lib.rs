@@ -9,5 +9,6 @@ pub mod demo;
 pub mod desk;
 pub mod images;
 pub mod model;
+pub mod packages;
 pub mod platform;
 pub mod serving;

@@ -28,6 +28,7 @@ fn the_pure_crates_have_no_async_runtime() {
 fn the_mediators_crates_know_nothing_of_kubernetes() {
     for package in [
         "toolcrib-sidecar",
+        "toolcrib-mcp-stdio",
         "toolcrib-manifest",
         "toolcrib-mediation",
         "toolcrib-dialect",

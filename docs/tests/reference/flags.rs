@@ -26,3 +26,11 @@ pub fn mediator() -> String {
         toolcrib_docs::command(&command, 2)
     )
 }
+
+pub fn mcp_stdio() -> String {
+    let command = toolcrib_mcp_stdio::args::Cli::command();
+    format!(
+        "# The wrapper's flags\n\nWhat it is for: [MCP servers on standard streams](../mcp-stdio.md).\n\n{}",
+        toolcrib_docs::command(&command, 2)
+    )
+}

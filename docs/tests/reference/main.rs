@@ -20,6 +20,7 @@ fn reference() {
         ("diagnostics.md", diagnostics::page()),
         ("operator.md", flags::operator()),
         ("mediator.md", flags::mediator()),
+        ("mcp-stdio.md", flags::mcp_stdio()),
         ("operator-metrics.md", metrics::page()),
         ("errors.md", codes::page()),
         ("chart.md", chart::page()),

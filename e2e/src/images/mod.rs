@@ -42,8 +42,8 @@ pub struct Program {
     pub binary: &'static str,
 }
 
-/// All images. The first two are the product.
-pub const IMAGES: [Image; 4] = [
+/// All images. The first three are the product.
+pub const IMAGES: [Image; 5] = [
     Image {
         name: "operator",
         contents: Contents::Programs(&[Program {
@@ -56,6 +56,13 @@ pub const IMAGES: [Image; 4] = [
         contents: Contents::Programs(&[Program {
             package: "toolcrib-sidecar",
             binary: "toolcrib-sidecar",
+        }]),
+    },
+    Image {
+        name: "mcp-stdio",
+        contents: Contents::Programs(&[Program {
+            package: "toolcrib-mcp-stdio",
+            binary: "toolcrib-mcp-stdio",
         }]),
     },
     Image {
@@ -125,7 +132,7 @@ fn choose(only: &[String]) -> Result<Vec<&'static Image>> {
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
         bail!("no image {unknown:?}: there are {}", names.join(", "));
     }
-    static TABLE: [Image; 4] = IMAGES;
+    static TABLE: [Image; 5] = IMAGES;
     Ok(TABLE
         .iter()
         .filter(|image| only.is_empty() || only.iter().any(|name| name == image.name))
@@ -212,7 +219,7 @@ mod tests {
     fn an_unknown_image_is_an_error_that_lists_the_known() {
         let error = choose(&["otter".into()]).expect_err("unknown").to_string();
         assert!(
-            error.contains("operator, sidecar, demo, runner-python"),
+            error.contains("operator, sidecar, mcp-stdio, demo, runner-python"),
             "{error}"
         );
     }

@@ -1,19 +1,13 @@
 //! The official SDKs and the frameworks on top of them, unchanged, against the real mediator.
 //!
-//! They live in environments under `~/.cache/toolcrib`, each made once per pinned list with
-//! `pip` or `npm` from their package indexes; everything after that needs no internet.
+//! Where they come from: [`toolcrib_e2e::packages`].
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path};
 
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use crate::machine::{Laptop, demo, document, example, market, repository, runner, stderr, stdout};
-use toolcrib_e2e::model::Script;
+use toolcrib_e2e::{model::Script, packages};
 
 /// The mediator's side of it; cases read the name from their environment.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +27,12 @@ impl Interpreter {
     fn command(&self) -> (Vec<String>, Vec<(&'static str, String)>) {
         match self {
             // -B: no caches beside the sources.
-            Self::Python => (vec![text(&python()), "-B".to_string()], Vec::new()),
+            Self::Python => (
+                vec![text(&packages::python().unwrap()), "-B".to_string()],
+                Vec::new(),
+            ),
             Self::Node => {
-                let modules = ("NODE_PATH", text(&node_modules()));
+                let modules = ("NODE_PATH", text(&packages::node_modules("node").unwrap()));
                 (vec!["node".to_string()], vec![modules])
             }
         }
@@ -123,7 +120,7 @@ fn agents_of_frameworks_run_unchanged_and_see_their_own_calls_only() {
 
 #[test]
 fn an_agent_on_the_openai_sdk_gets_its_governed_call() {
-    let python = python();
+    let python = packages::python().unwrap();
     let program = runner("agent_openai.py");
     for flags in [&[][..], &["--stream"]] {
         let laptop = Laptop::start(demo());
@@ -142,79 +139,6 @@ fn an_agent_on_the_openai_sdk_gets_its_governed_call() {
     }
 }
 
-/// The interpreter of the environment that has what e2e/sdk/requirements.txt names.
-fn python() -> PathBuf {
-    let list = repository().join("e2e/sdk/requirements.txt");
-    let environment = environment(&list, |folder| {
-        succeed(Command::new("python3").args(["-m", "venv"]).arg(folder));
-        let mut install = Command::new(folder.join("bin/python"));
-        install.args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-        ]);
-        succeed(install.arg("-r").arg(&list));
-    });
-    environment.join("bin/python")
-}
-
-/// The folder of the packages that e2e/sdk/node/package-lock.json names.
-fn node_modules() -> PathBuf {
-    let sources = repository().join("e2e/sdk/node");
-    let lock = sources.join("package-lock.json");
-    let environment = environment(&lock, |folder| {
-        for file in ["package.json", "package-lock.json"] {
-            fs::copy(sources.join(file), folder.join(file)).unwrap();
-        }
-        let mut install = Command::new("npm");
-        install.args([
-            "ci",
-            "--ignore-scripts",
-            "--no-audit",
-            "--no-fund",
-            "--silent",
-        ]);
-        succeed(install.current_dir(folder));
-    });
-    environment.join("node_modules")
-}
-
-/// The folder for what `list` pins; made by `install` when it is missing, by one process at a
-/// time.
-fn environment(list: &Path, install: impl FnOnce(&Path)) -> PathBuf {
-    let list = fs::read(list).unwrap();
-    let home = std::env::var_os("HOME").expect("HOME is set");
-    let cache = Path::new(&home).join(".cache/toolcrib");
-    fs::create_dir_all(&cache).unwrap();
-    let lock = fs::File::create(cache.join("sdk.lock")).unwrap();
-    lock.lock().unwrap();
-
-    let name = format!("sdk-{}", &hex::encode(Sha256::digest(&list))[..16]);
-    let environment = cache.join(name);
-    let complete = environment.join("complete");
-    if !complete.is_file() {
-        if environment.exists() {
-            fs::remove_dir_all(&environment).unwrap();
-        }
-        fs::create_dir(&environment).unwrap();
-        install(&environment);
-        fs::write(&complete, &list).unwrap();
-    }
-    environment
-}
-
 fn text(path: &Path) -> String {
     path.to_str().unwrap().to_string()
-}
-
-fn succeed(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{command:?}: {}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
 }

@@ -1,0 +1,73 @@
+//! Packages of others that tests run, from their indexes.
+//!
+//! They live in environments under `~/.cache/toolcrib`, each made once per pinned list with
+//! `pip` or `npm`; everything after that needs no internet. Two processes may ask at once.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+use sha2::{Digest as _, Sha256};
+
+use crate::cluster::process::run;
+
+/// The interpreter of an environment that has what `e2e/sdk/requirements.txt` names.
+pub fn python() -> Result<PathBuf> {
+    let list = sdk().join("requirements.txt");
+    let environment = environment(&list, |folder| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+        run(Command::new(folder.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet"])
+            .args(["--disable-pip-version-check", "-r"])
+            .arg(&list))?;
+        Ok(())
+    })?;
+    Ok(environment.join("bin/python"))
+}
+
+/// `node_modules` with what the `package-lock.json` in this folder of `e2e/sdk` names.
+pub fn node_modules(folder: &str) -> Result<PathBuf> {
+    let sources = sdk().join(folder);
+    let environment = environment(&sources.join("package-lock.json"), |folder| {
+        for file in ["package.json", "package-lock.json"] {
+            fs::copy(sources.join(file), folder.join(file))?;
+        }
+        run(Command::new("npm")
+            .args(["ci", "--ignore-scripts", "--no-audit"])
+            .args(["--no-fund", "--silent"])
+            .current_dir(folder))?;
+        Ok(())
+    })?;
+    Ok(environment.join("node_modules"))
+}
+
+fn sdk() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk")
+}
+
+/// The folder for what `list` pins; made by `install` when it is missing, by one process at a
+/// time.
+fn environment(list: &Path, install: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let list = fs::read(list).with_context(|| format!("read {}", list.display()))?;
+    let home = std::env::var_os("HOME").context("HOME is not set")?;
+    let cache = Path::new(&home).join(".cache/toolcrib");
+    fs::create_dir_all(&cache)?;
+    let lock = File::create(cache.join("sdk.lock"))?;
+    lock.lock()?;
+
+    let name = format!("sdk-{}", &hex::encode(Sha256::digest(&list))[..16]);
+    let environment = cache.join(name);
+    let complete = environment.join("complete");
+    if !complete.is_file() {
+        if environment.exists() {
+            fs::remove_dir_all(&environment)?;
+        }
+        fs::create_dir(&environment)?;
+        install(&environment).context("install packages")?;
+        fs::write(&complete, &list)?;
+    }
+    Ok(environment)
+}

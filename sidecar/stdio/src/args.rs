@@ -1,0 +1,95 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Serve an MCP server that speaks over stdin and stdout as Streamable HTTP at /mcp.
+///
+/// The program is started once, for all clients, and again when it ends; calls that were
+/// running then are answered with an error, and none is sent twice. What it writes to stderr
+/// goes to the log. It gets this process's environment.
+#[derive(Debug, Parser)]
+#[command(name = "toolcrib-mcp-stdio", version, after_help = EXAMPLES)]
+pub struct Cli {
+    /// Where clients connect, as ADDRESS:PORT; :PORT alone is every address of the machine.
+    /// /mcp is the server, /healthz says that this process runs, /readyz that its program does
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = Listen::parse)]
+    pub listen: Listen,
+    /// Longest time that the program may take for one call, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub call_timeout: u64,
+    /// Copy this program into a folder, and end: an init container does so, and the server's own
+    /// image then runs it from there
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["listen", "call_timeout", "command"])]
+    pub install: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        last = true,
+        required_unless_present = "install",
+        value_name = "COMMAND"
+    )]
+    pub command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  toolcrib-mcp-stdio -- npx --no-install @modelcontextprotocol/server-everything stdio
+  toolcrib-mcp-stdio --listen :8080 -- python3 server.py
+
+There is no authentication: listen on loopback, or let only those connect who may call.";
+
+/// The addresses to try, the first that can be had wins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen(pub Vec<SocketAddr>);
+
+impl Listen {
+    fn parse(text: &str) -> Result<Self, String> {
+        if let Some(port) = text.strip_prefix(':') {
+            let port: u16 = port
+                .parse()
+                .map_err(|_| format!("`{port}` is not a port"))?;
+            // The first takes IPv4 too, where there is IPv6 at all.
+            return Ok(Self(vec![
+                (IpAddr::from(Ipv6Addr::UNSPECIFIED), port).into(),
+                (IpAddr::from(Ipv4Addr::UNSPECIFIED), port).into(),
+            ]));
+        }
+        text.parse()
+            .map(|address| Self(vec![address]))
+            .map_err(|_| "must be like 127.0.0.1:8080 or :8080".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_dashes_is_the_program_s() {
+        let line = "toolcrib-mcp-stdio --listen :81 -- otter --listen :82 -- x";
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let ports: Vec<u16> = cli.listen.0.iter().map(SocketAddr::port).collect();
+        assert_eq!(ports, [81, 81]);
+        assert_eq!(cli.command, ["otter", "--listen", ":82", "--", "x"]);
+        assert!(Cli::try_parse_from(["toolcrib-mcp-stdio"]).is_err());
+    }
+
+    #[test]
+    fn an_address_has_a_port() {
+        let one = Listen(vec!["127.0.0.1:8080".parse().unwrap()]);
+        assert_eq!(Listen::parse("127.0.0.1:8080"), Ok(one));
+        for bad in ["8080", ":", ":x", "localhost:80", ""] {
+            assert!(Listen::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

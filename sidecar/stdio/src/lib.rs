@@ -1,0 +1,26 @@
+//! An MCP server that speaks over its standard streams, served as Streamable HTTP: one
+//! child process behind all clients.
+//!
+//! In reading order: [`message`] and [`revision`] (JSON-RPC and the two revisions of MCP, as
+//! far as a relay reads them; pure), [`program`] (the calls of one running child),
+//! [`child`] (its process), [`supervisor`] (its lives), [`sessions`], [`relay`] and
+//! [`routes`] (what clients reach).
+//!
+//! Not here: authentication (a NetworkPolicy says who may connect), requests of the server
+//! to a client (sampling, elicitation, roots: refused), notifications of the server (there is
+//! no stream for them; capabilities that would need one are not passed on), and headers that
+//! a tool's schema asks for (`x-mcp-header`): what is done is what the body says.
+//!
+//! Invariants: a client gets the answers to its own requests and no other's, since each has
+//! an id that only this process chose; a request is written to a child once at most; the
+//! child does not outlive this process.
+
+pub mod args;
+pub mod child;
+pub mod message;
+pub mod program;
+pub mod relay;
+pub mod revision;
+pub mod routes;
+pub mod sessions;
+pub mod supervisor;

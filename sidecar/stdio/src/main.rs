@@ -1,0 +1,106 @@
+//! `toolcrib-mcp-stdio`: the process around the library, and, for a moment, the child's.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use toolcrib_mcp_stdio::args::Cli;
+use toolcrib_mcp_stdio::child;
+use toolcrib_mcp_stdio::relay::Relay;
+use toolcrib_mcp_stdio::routes::{App, router};
+use toolcrib_mcp_stdio::sessions::Sessions;
+use toolcrib_mcp_stdio::supervisor::{self, State};
+use toolcrib_sidecar::connections::{self, Bounds};
+use toolcrib_sidecar::log::Log;
+use toolcrib_sidecar::process;
+
+/// Twice the calls that may run: probes and new sessions find room beside them.
+const BOUNDS: Bounds = Bounds {
+    connections: 128,
+    head: Duration::from_secs(75),
+    head_bytes: 16 * 1024,
+};
+/// For calls that run at SIGTERM. With the child's own end it is less than the 30 s that
+/// Kubernetes grants.
+const DRAIN: Duration = Duration::from_secs(20);
+/// For the errors of calls that ran longer.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let ended = match child::become_child(std::env::args_os().skip(1)) {
+        Some(Err(error)) => Err(error),
+        None => start(Cli::parse()),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("toolcrib-mcp-stdio: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(cli: Cli) -> anyhow::Result<()> {
+    match &cli.install {
+        Some(folder) => install(folder),
+        None => serve(cli),
+    }
+}
+
+fn install(folder: &Path) -> anyhow::Result<()> {
+    let to = folder.join(env!("CARGO_BIN_NAME"));
+    std::fs::copy("/proc/self/exe", &to)
+        .with_context(|| format!("cannot copy this program to {}", to.display()))?;
+    Ok(())
+}
+
+fn serve(cli: Cli) -> anyhow::Result<()> {
+    let log = Log::to_stderr()?;
+    // One thread, this one: it makes the children, which end when it does.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(run(cli));
+    log.close();
+    result
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    let (listener, address) = listen(&cli.listen.0).await?;
+    let (state, states) = watch::channel(State::Starting { before: None });
+    let (stop_child, child_stopped) = watch::channel(false);
+    let (stop_serving, serving_stopped) = watch::channel(false);
+    let app = Arc::new(App {
+        relay: Relay::new(states, Duration::from_secs(cli.call_timeout)),
+        sessions: Sessions::default(),
+    });
+    let child = tokio::spawn(supervisor::run(cli.command, state, child_stopped));
+    let mut served = connections::serve(listener, router(app), BOUNDS, None, serving_stopped);
+    tracing::info!(listen = address.to_string(), "serving");
+
+    process::terminated(false).await?;
+    tracing::info!("draining");
+    stop_serving.send_replace(true);
+    let drained = timeout(DRAIN, &mut served).await.is_ok();
+    stop_child.send_replace(true);
+    child.await.context("the child's owner panicked")?;
+    if !drained && timeout(LAST_WORDS, served).await.is_err() {
+        tracing::warn!("some clients did not hear the end of their calls");
+    }
+    Ok(())
+}
+
+async fn listen(addresses: &[SocketAddr]) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(addresses)
+        .await
+        .with_context(|| format!("cannot listen on {addresses:?}"))?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}

@@ -1,0 +1,317 @@
+//! JSON-RPC messages, read as far as a relay must; the rest stays the bytes it was.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub type Raw = Box<RawValue>;
+/// An object whose members are passed on unread.
+pub type Members = BTreeMap<String, Raw>;
+
+/// Of a client's id, which is kept while its call runs.
+const MAX_ID: usize = 256;
+
+#[derive(Debug)]
+pub enum Message {
+    Request {
+        id: Raw,
+        method: String,
+        params: Option<Raw>,
+    },
+    Notification {
+        method: String,
+        params: Option<Raw>,
+    },
+    Answer {
+        id: Raw,
+        answer: Answer,
+    },
+}
+
+/// What became of a request, in the words of whoever answered it.
+#[derive(Debug)]
+pub enum Answer {
+    Result(Raw),
+    Error(Raw),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    NotJson,
+    /// JSON, but no single JSON-RPC message: a batch, an id of another type.
+    NotMessage,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    jsonrpc: String,
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Raw>,
+    method: Option<String>,
+    params: Option<Raw>,
+    #[serde(default, deserialize_with = "present")]
+    result: Option<Raw>,
+    #[serde(default, deserialize_with = "present")]
+    error: Option<Raw>,
+}
+
+/// `null` is something else than nothing: a request with the id `null` is no notification.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Raw>, D::Error> {
+    Raw::deserialize(deserializer).map(Some)
+}
+
+impl Message {
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let wire: Wire = serde_json::from_slice(bytes).map_err(|error| {
+            if error.is_data() {
+                Malformed::NotMessage
+            } else {
+                Malformed::NotJson
+            }
+        })?;
+        if wire.jsonrpc != "2.0" || !wire.id.as_deref().is_none_or(is_id) {
+            return Err(Malformed::NotMessage);
+        }
+        let params = wire.params;
+        match (wire.id, wire.method, wire.result, wire.error) {
+            (Some(id), Some(method), None, None) => Ok(Self::Request { id, method, params }),
+            (None, Some(method), None, None) => Ok(Self::Notification { method, params }),
+            (Some(id), None, Some(result), None) => Ok(Self::Answer {
+                id,
+                answer: Answer::Result(result),
+            }),
+            (Some(id), None, None, Some(error)) => Ok(Self::Answer {
+                id,
+                answer: Answer::Error(error),
+            }),
+            _ => Err(Malformed::NotMessage),
+        }
+    }
+}
+
+/// MCP's ids: a string or a whole number, never `null`.
+fn is_id(raw: &RawValue) -> bool {
+    let text = raw.get();
+    text.len() <= MAX_ID
+        && match text.as_bytes() {
+            [b'"', ..] => true,
+            [b'-' | b'0'..=b'9', ..] => !text.contains(['.', 'e', 'E']),
+            _ => false,
+        }
+}
+
+/// Members of an object; `None`: it is none.
+pub fn members(raw: &RawValue) -> Option<Members> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+#[derive(Serialize)]
+struct Line<'a, P> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    method: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<P>,
+}
+
+/// A request for the child, one line.
+pub fn request_line(id: u64, method: &str, params: Option<&Members>) -> Vec<u8> {
+    line(&Line {
+        jsonrpc: "2.0",
+        id: Some(id),
+        method,
+        params,
+    })
+}
+
+/// A notification for the child, one line.
+pub fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
+    line(&Line {
+        jsonrpc: "2.0",
+        id: None,
+        method,
+        params,
+    })
+}
+
+/// An answer to a request of the child, one line.
+pub fn answer_line(id: &RawValue, said: Said<'_>) -> Vec<u8> {
+    line(&Reply::new(Some(id), said))
+}
+
+/// Clients may write their JSON on several lines, and raw members keep that; here a line is a
+/// message. No string of JSON holds these two bytes, so they are whitespace wherever they are.
+fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut bytes = json(message);
+    for byte in &mut bytes {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+    bytes.push(b'\n');
+    bytes
+}
+
+/// What is said in answer to a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Said<'a> {
+    Result(&'a RawValue),
+    Error(&'a RawValue),
+    /// An error of our own.
+    Fault(&'a Fault),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fault {
+    pub code: i64,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Reply<'a> {
+    jsonrpc: &'static str,
+    /// `null` where no id could be read.
+    id: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Told<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Told<'a> {
+    Passed(&'a RawValue),
+    Own(&'a Fault),
+}
+
+impl<'a> Reply<'a> {
+    fn new(id: Option<&'a RawValue>, said: Said<'a>) -> Self {
+        let (result, error) = match said {
+            Said::Result(result) => (Some(result), None),
+            Said::Error(error) => (None, Some(Told::Passed(error))),
+            Said::Fault(fault) => (None, Some(Told::Own(fault))),
+        };
+        Self {
+            jsonrpc: "2.0",
+            id,
+            result,
+            error,
+        }
+    }
+}
+
+/// A whole answer for a client.
+pub fn reply(id: Option<&RawValue>, said: Said<'_>) -> Vec<u8> {
+    json(&Reply::new(id, said))
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("strings, numbers and raw JSON always serialize")
+}
+
+/// A value of ours, to stand among members that are passed on.
+pub fn raw(value: &impl Serialize) -> Raw {
+    serde_json::value::to_raw_value(value).expect("strings, numbers and raw JSON always serialize")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_a_request_a_notification_or_an_answer() {
+        let parse = |text: &str| Message::parse(text.as_bytes());
+        let request = parse(r#"{"jsonrpc":"2.0","id":"a","method":"m","params":{"x":1.50}}"#);
+        assert!(matches!(
+            request,
+            Ok(Message::Request { id, method, params: Some(params) })
+                if id.get() == r#""a""# && method == "m" && params.get() == r#"{"x":1.50}"#
+        ));
+        let note = parse(r#"{"jsonrpc":"2.0","method":"m"}"#);
+        assert!(
+            matches!(note, Ok(Message::Notification { method, params: None }) if method == "m")
+        );
+        let null = parse(r#"{"jsonrpc":"2.0","id":7,"result":null}"#);
+        assert!(
+            matches!(null, Ok(Message::Answer { answer: Answer::Result(it), .. }) if it.get() == "null")
+        );
+        let error = parse(r#"{"jsonrpc":"2.0","id":7,"error":{"code":1}}"#);
+        assert!(matches!(
+            error,
+            Ok(Message::Answer {
+                answer: Answer::Error(_),
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn what_is_no_single_message_is_refused() {
+        for bad in [
+            r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#,
+            r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            r#"{"id":1,"method":"m"}"#,
+            "7",
+        ] {
+            let parsed = Message::parse(bad.as_bytes());
+            assert_eq!(parsed.err(), Some(Malformed::NotMessage), "{bad}");
+        }
+        let long = format!(
+            r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#,
+            "a".repeat(MAX_ID)
+        );
+        assert_eq!(
+            Message::parse(long.as_bytes()).err(),
+            Some(Malformed::NotMessage)
+        );
+        for bad in ["", "{", "hello", r#"{"jsonrpc":"2.0""#] {
+            assert_eq!(
+                Message::parse(bad.as_bytes()).err(),
+                Some(Malformed::NotJson),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_has_no_line_break_within() {
+        let params: Raw =
+            serde_json::from_str("{\n \"a\":\r\n [1,\n2], \"b\": \"x\\ny\"}").unwrap();
+        let line = request_line(3, "m", members(&params).as_ref());
+        let text = String::from_utf8(line).unwrap();
+        assert_eq!(text.matches(['\n', '\r']).count(), 1, "{text}");
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            value["params"],
+            serde_json::json!({"a": [1, 2], "b": "x\ny"})
+        );
+        assert_eq!(value["id"], 3);
+    }
+
+    #[test]
+    fn an_answer_says_null_where_no_id_was_read() {
+        let fault = Fault {
+            code: -32700,
+            message: "no".to_owned(),
+            data: None,
+        };
+        let text = String::from_utf8(reply(None, Said::Fault(&fault))).unwrap();
+        assert_eq!(
+            text,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}"#
+        );
+    }
+}

@@ -1,0 +1,377 @@
+//! The calls of one running child: which id of ours stands for whose request.
+//!
+//! Invariant: an id is used once in a child's life, and a child's ids mean nothing to the
+//! next one, so that no answer reaches anybody but the caller.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::json;
+use serde_json::value::RawValue;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::message::{
+    Answer, Fault, Members, Message, Said, answer_line, notification_line, request_line,
+};
+use crate::revision::METHOD_NOT_FOUND;
+use crate::sessions::SessionId;
+
+/// Lines that wait for the child to read them. Each belongs to a call, whose number is
+/// bounded too, or is an answer of a few bytes.
+const QUEUE: usize = 128;
+
+/// Why a call has no answer of the child.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CallError {
+    #[error("too many calls are running; try again later")]
+    Busy,
+    #[error("the program is not running: {why}")]
+    NotRunning { why: String },
+    #[error("the program ended while the call was running")]
+    Ended,
+    #[error("the program answered with more than can be read")]
+    TooLong,
+    #[error("the program did not answer in time")]
+    TimedOut,
+    #[error("the call was cancelled")]
+    Cancelled,
+}
+
+impl CallError {
+    /// Codes of an implementation's own, as JSON-RPC and MCP leave room for.
+    pub fn fault(&self) -> Fault {
+        let (code, reason, may_have_run) = match self {
+            Self::Busy => (-32010, "busy", false),
+            Self::NotRunning { .. } => (-32011, "not_running", false),
+            Self::Ended => (-32012, "program_ended", true),
+            Self::TooLong => (-32013, "answer_too_long", true),
+            Self::TimedOut => (-32014, "timed_out", true),
+            Self::Cancelled => (-32015, "cancelled", true),
+        };
+        Fault {
+            code,
+            message: self.to_string(),
+            data: Some(json!({"reason": reason, "mayHaveRun": may_have_run})),
+        }
+    }
+}
+
+/// Whose request it is: a client of a session may cancel it by the id that it gave.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub session: Option<SessionId>,
+    pub id: Box<RawValue>,
+}
+
+type Outcome = Result<Answer, CallError>;
+
+#[derive(Debug)]
+struct Call {
+    caller: Option<Caller>,
+    answered: oneshot::Sender<Outcome>,
+}
+
+#[derive(Debug)]
+pub struct Program {
+    lines: mpsc::Sender<Vec<u8>>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    last_id: u64,
+    /// `None`: the child has ended.
+    running: Option<HashMap<u64, Call>>,
+}
+
+impl Program {
+    /// And the lines that its child has to read.
+    pub fn new() -> (Self, mpsc::Receiver<Vec<u8>>) {
+        let (lines, queue) = mpsc::channel(QUEUE);
+        let calls = Calls {
+            last_id: 0,
+            running: Some(HashMap::new()),
+        };
+        let program = Self {
+            lines,
+            calls: Mutex::new(calls),
+        };
+        (program, queue)
+    }
+
+    /// Waits as long as the caller does: dropped, it tells the child that nobody waits any more.
+    pub async fn request(
+        &self,
+        caller: Option<Caller>,
+        method: &str,
+        params: Option<&Members>,
+    ) -> Outcome {
+        let (waiting, answered) = self.enter(caller)?;
+        let line = request_line(waiting.id, method, params);
+        // Err of either: the child has ended, and what it left was answered so.
+        if self.lines.send(line).await.is_err() {
+            return Err(CallError::Ended);
+        }
+        answered.await.unwrap_or(Err(CallError::Ended))
+    }
+
+    fn enter(
+        &self,
+        caller: Option<Caller>,
+    ) -> Result<(Waiting<'_>, oneshot::Receiver<Outcome>), CallError> {
+        let (answered, answer) = oneshot::channel();
+        let mut calls = self.calls();
+        calls.last_id += 1;
+        let id = calls.last_id;
+        let running = calls.running.as_mut().ok_or(CallError::NotRunning {
+            why: "it has just ended".to_owned(),
+        })?;
+        running.insert(id, Call { caller, answered });
+        Ok((Waiting { program: self, id }, answer))
+    }
+
+    pub async fn notify(&self, method: &str) {
+        // Err: the child has ended, which its owner sees.
+        self.lines.send(notification_line(method, None)).await.ok();
+    }
+
+    /// What a client of this session asked for under this id.
+    pub fn cancel(&self, session: &SessionId, id: &RawValue) {
+        let is_it = |call: &Call| {
+            call.caller.as_ref().is_some_and(|caller| {
+                caller.session.as_ref() == Some(session) && caller.id.get() == id.get()
+            })
+        };
+        let mut calls = self.calls();
+        let running = calls.running.iter_mut().flatten();
+        let found = running
+            .filter(|(_, call)| is_it(call))
+            .map(|(id, _)| *id)
+            .next();
+        if let Some(id) = found {
+            answer(&mut calls, id, Err(CallError::Cancelled));
+            drop(calls);
+            self.forget(id);
+        }
+    }
+
+    /// One line of the child.
+    pub fn heard(&self, line: &[u8]) {
+        match Message::parse(line) {
+            Ok(Message::Answer { id, answer: said }) => match id.get().parse() {
+                Ok(id) => answer(&mut self.calls(), id, Ok(said)),
+                Err(_) => tracing::debug!("the program answered an id that nobody gave"),
+            },
+            Ok(Message::Request { id, method, .. }) => self.asked(&id, &method),
+            Ok(Message::Notification { method, .. }) => {
+                tracing::debug!(method, "a notification of the program was dropped");
+            }
+            Err(_) => {
+                let line = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
+                tracing::warn!(
+                    line = &*line,
+                    "the program wrote to stdout what is no message; it was dropped"
+                );
+            }
+        }
+    }
+
+    /// A request of the child: it is answered, never passed on.
+    fn asked(&self, id: &RawValue, method: &str) {
+        let pong = crate::message::raw(&json!({}));
+        let refusal = Fault {
+            code: METHOD_NOT_FOUND,
+            message: "no client here offers this".to_owned(),
+            data: None,
+        };
+        let said = if method == "ping" {
+            Said::Result(&pong)
+        } else {
+            tracing::debug!(method, "a request of the program was refused");
+            Said::Fault(&refusal)
+        };
+        if self.lines.try_send(answer_line(id, said)).is_err() {
+            tracing::warn!(method, "the program does not read; it hears no answer");
+        }
+    }
+
+    /// A line of the child was too long to be read, so nobody knows whose answer it was.
+    pub fn lost_an_answer(&self) {
+        if let Some(running) = &mut self.calls().running {
+            fail(running, &CallError::TooLong);
+        }
+    }
+
+    /// The child has ended: no call is taken any more, and none waits.
+    pub fn ended(&self) {
+        if let Some(mut running) = self.calls().running.take() {
+            fail(&mut running, &CallError::Ended);
+        }
+    }
+
+    /// Tells the child that a call's answer is not wanted any more.
+    fn forget(&self, id: u64) {
+        let line = notification_line("notifications/cancelled", Some(&json!({"requestId": id})));
+        if self.lines.try_send(line).is_err() {
+            tracing::debug!(id, "the program does not hear of a cancelled call");
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        // A panic under it leaves at worst a call that waits until its time is over.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Of a line that goes to the log.
+pub const SHOWN: usize = 4096;
+
+fn answer(calls: &mut Calls, id: u64, outcome: Outcome) {
+    if let Some(call) = calls.running.as_mut().and_then(|it| it.remove(&id)) {
+        // Err: the caller has just gone.
+        call.answered.send(outcome).ok();
+    }
+}
+
+fn fail(running: &mut HashMap<u64, Call>, error: &CallError) {
+    for (_, call) in running.drain() {
+        // Err: the caller has just gone.
+        call.answered.send(Err(error.clone())).ok();
+    }
+}
+
+/// A caller that waits.
+struct Waiting<'a> {
+    program: &'a Program,
+    id: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let left = self
+            .program
+            .calls()
+            .running
+            .as_mut()
+            .and_then(|it| it.remove(&self.id));
+        if left.is_some() {
+            self.program.forget(self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::message::raw;
+
+    fn caller(session: &str, id: u64) -> Caller {
+        Caller {
+            session: Some(SessionId::named(session)),
+            id: raw(&id),
+        }
+    }
+
+    fn read(queue: &mut mpsc::Receiver<Vec<u8>>) -> Value {
+        serde_json::from_slice(&queue.try_recv().unwrap()).unwrap()
+    }
+
+    fn text(outcome: Outcome) -> String {
+        match outcome.unwrap() {
+            Answer::Result(raw) | Answer::Error(raw) => raw.get().to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn two_sessions_with_the_same_ids_hear_their_own_answers() {
+        let (program, mut queue) = Program::new();
+        let otter = program.request(Some(caller("otter", 1)), "tools/list", None);
+        let heron = program.request(Some(caller("heron", 1)), "tools/call", None);
+        let child = async {
+            let first = queue.recv().await.unwrap();
+            let second = queue.recv().await.unwrap();
+            let id = |line: &[u8]| serde_json::from_slice::<Value>(line).unwrap()["id"].clone();
+            assert_ne!(id(&first), id(&second));
+            for line in [second, first] {
+                let value: Value = serde_json::from_slice(&line).unwrap();
+                let said = json!({"jsonrpc": "2.0", "id": value["id"], "result": value["method"]});
+                program.heard(said.to_string().as_bytes());
+                // A second answer to it is nobody's.
+                program.heard(said.to_string().as_bytes());
+            }
+        };
+        let (otter, heron, ()) = tokio::join!(otter, heron, child);
+        assert_eq!(text(otter), r#""tools/list""#);
+        assert_eq!(text(heron), r#""tools/call""#);
+    }
+
+    #[tokio::test]
+    async fn a_session_cancels_its_own_calls_only() {
+        let (program, mut queue) = Program::new();
+        let call = program.request(Some(caller("otter", 7)), "tools/call", None);
+        let cancels = async {
+            let asked: Value = serde_json::from_slice(&queue.recv().await.unwrap()).unwrap();
+            program.cancel(&SessionId::named("heron"), &raw(&7));
+            program.cancel(&SessionId::named("otter"), &raw(&8));
+            assert!(queue.try_recv().is_err());
+            program.cancel(&SessionId::named("otter"), &raw(&7));
+            let told = read(&mut queue);
+            assert_eq!(told["method"], "notifications/cancelled");
+            assert_eq!(told["params"]["requestId"], asked["id"]);
+        };
+        let (outcome, ()) = tokio::join!(call, cancels);
+        assert_eq!(outcome.unwrap_err(), CallError::Cancelled);
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_goes_away_is_told_to_the_child() {
+        let (program, mut queue) = Program::new();
+        let mut call = Box::pin(program.request(None, "tools/call", None));
+        assert!(futures_poll(&mut call).await);
+        let asked = read(&mut queue);
+        drop(call);
+        assert_eq!(read(&mut queue)["params"]["requestId"], asked["id"]);
+    }
+
+    /// Polls once; whether it still waits.
+    async fn futures_poll(call: &mut (impl Future<Output = Outcome> + Unpin)) -> bool {
+        tokio::select! {
+            biased;
+            _ = call => false,
+            () = std::future::ready(()) => true,
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_child_that_has_ended() {
+        let (program, _queue) = Program::new();
+        let call = program.request(None, "tools/call", None);
+        let ends = async { program.ended() };
+        let (outcome, ()) = tokio::join!(call, ends);
+        assert_eq!(outcome.unwrap_err(), CallError::Ended);
+        let late = program.request(None, "tools/call", None).await;
+        assert!(matches!(late, Err(CallError::NotRunning { .. })));
+    }
+
+    #[test]
+    fn what_a_child_asks_is_answered_here() {
+        let (program, mut queue) = Program::new();
+        program.heard(br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#);
+        assert_eq!(
+            read(&mut queue),
+            json!({"jsonrpc": "2.0", "id": "a", "result": {}})
+        );
+        program.heard(br#"{"jsonrpc":"2.0","id":5,"method":"sampling/createMessage"}"#);
+        let refused = read(&mut queue);
+        assert_eq!(
+            (&refused["id"], &refused["error"]["code"]),
+            (&json!(5), &json!(-32601))
+        );
+        program.heard(br#"{"jsonrpc":"2.0","method":"notifications/message"}"#);
+        program.heard(b"hello");
+        assert!(queue.try_recv().is_err());
+    }
+}

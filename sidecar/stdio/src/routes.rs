@@ -1,0 +1,263 @@
+//! What clients reach: `/mcp` in both forms, and two probes.
+//!
+//! Every answer is one JSON document; there is no event stream. A browser's request is
+//! refused by its `Origin`, so that no web page reaches a server on somebody's machine.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http::header::{CONTENT_TYPE, ORIGIN};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::message::{Answer, Fault, Malformed, Message, Raw, Said, members, raw, reply};
+use crate::program::Caller;
+use crate::relay::Relay;
+use crate::revision::{
+    self, Form, INVALID_REQUEST, METHOD_NOT_FOUND, Method, PARSE_ERROR, SESSION_HEADER,
+};
+use crate::sessions::{SessionId, Sessions};
+
+/// Of a request's body.
+const BODY: usize = 1024 * 1024;
+/// For a client to send it.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub struct App {
+    pub relay: Relay,
+    pub sessions: Sessions,
+}
+
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/mcp", post(receive).delete(end_session))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .with_state(app)
+}
+
+async fn readyz(State(app): State<Arc<App>>) -> Response {
+    if app.relay.is_ready() {
+        "ok\n".into_response()
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the program is not running\n",
+        )
+            .into_response()
+    }
+}
+
+async fn end_session(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    if headers.contains_key(ORIGIN) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    match session_name(&headers) {
+        None => StatusCode::BAD_REQUEST.into_response(),
+        Some(name) if app.sessions.end(name) => StatusCode::NO_CONTENT.into_response(),
+        Some(_) => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn receive(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    if headers.contains_key(ORIGIN) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    let body = match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY)).await {
+        Ok(Ok(body)) => body,
+        // Longer than it may be, or broken off, which nobody hears.
+        Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
+    };
+    let form = revision::form(&headers);
+    let message = match parse(&body) {
+        Ok(message) => message,
+        Err(fault) => return refusal(form, None, &fault),
+    };
+    match form {
+        Form::Handshake => in_session(&app, &headers, message).await,
+        Form::Stateless => stateless(&app, &headers, message).await,
+    }
+}
+
+fn parse(body: &Bytes) -> Result<Message, Fault> {
+    Message::parse(body).map_err(|malformed| match malformed {
+        Malformed::NotJson => fault(PARSE_ERROR, "the body is not JSON"),
+        Malformed::NotMessage => fault(INVALID_REQUEST, "the body is no single JSON-RPC message"),
+    })
+}
+
+async fn in_session(app: &App, headers: &HeaderMap, message: Message) -> Response {
+    let form = Form::Handshake;
+    if let Message::Request { id, method, params } = &message
+        && method == "initialize"
+    {
+        return initialize(app, id, params.as_deref()).await;
+    }
+    let Some(name) = session_name(headers) else {
+        let fault = fault(
+            INVALID_REQUEST,
+            "no session is named: begin with initialize",
+        );
+        return refusal(form, None, &fault);
+    };
+    let Some(session) = app.sessions.find(name, Instant::now()) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    match message {
+        Message::Request { id, method, .. } if method == "ping" => {
+            answer(form, &id, Said::Result(&raw(&serde_json::json!({}))))
+        }
+        Message::Request { id, method, params } => {
+            let caller = Caller {
+                session: Some(session),
+                id,
+            };
+            call(app, form, caller, &method, params.as_deref()).await
+        }
+        Message::Notification { method, params } => {
+            if method == "notifications/cancelled"
+                && let Some(id) = cancelled(params.as_deref())
+            {
+                app.relay.cancel(&session, &id);
+            }
+            StatusCode::ACCEPTED.into_response()
+        }
+        // Nothing is ever asked of a client.
+        Message::Answer { .. } => StatusCode::ACCEPTED.into_response(),
+    }
+}
+
+async fn initialize(app: &App, id: &RawValue, params: Option<&RawValue>) -> Response {
+    let form = Form::Handshake;
+    let about = match app.relay.about().await {
+        Ok(about) => about,
+        Err(error) => return answer(form, id, Said::Fault(&error.fault())),
+    };
+    let session: SessionId = match app.sessions.begin(Instant::now()) {
+        Ok(session) => session,
+        Err(error) => {
+            tracing::error!(error = error.to_string(), "no randomness");
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
+    };
+    let answered = answer(form, id, Said::Result(&about.initialized(params)));
+    ([(SESSION_HEADER, session.as_str())], answered).into_response()
+}
+
+async fn stateless(app: &App, headers: &HeaderMap, message: Message) -> Response {
+    let form = Form::Stateless;
+    let (id, method, params) = match message {
+        Message::Request { id, method, params } => (id, method, params),
+        // Nothing waits for one: a client cancels by closing its connection.
+        Message::Notification { .. } => {
+            return match revision::check_version(headers) {
+                Ok(()) => StatusCode::ACCEPTED.into_response(),
+                Err(fault) => refusal(form, None, &fault),
+            };
+        }
+        Message::Answer { .. } => {
+            let fault = fault(INVALID_REQUEST, "nothing was asked");
+            return refusal(form, None, &fault);
+        }
+    };
+    if let Err(fault) = revision::check_envelope(headers, &method, params.as_deref()) {
+        return refusal(form, Some(&id), &fault);
+    }
+    if method == "server/discover" {
+        return match app.relay.about().await {
+            Ok(about) => answer(form, &id, Said::Result(&about.discovered())),
+            Err(error) => answer(form, &id, Said::Fault(&error.fault())),
+        };
+    }
+    let caller = Caller { session: None, id };
+    call(app, form, caller, &method, params.as_deref()).await
+}
+
+async fn call(
+    app: &App,
+    form: Form,
+    caller: Caller,
+    method: &str,
+    params: Option<&RawValue>,
+) -> Response {
+    let id = caller.id.clone();
+    let Some(method) = Method::parse(method) else {
+        let fault = fault(METHOD_NOT_FOUND, "this method is not offered");
+        return refusal(form, Some(&id), &fault);
+    };
+    let params = match revision::for_child(params) {
+        Ok(params) => params,
+        Err(fault) => return refusal(form, Some(&id), &fault),
+    };
+    match app.relay.call(caller, method, params.as_ref()).await {
+        Ok(Answer::Result(result)) => match form {
+            Form::Handshake => answer(form, &id, Said::Result(&result)),
+            Form::Stateless => match revision::for_stateless(method, &result) {
+                Some(result) => answer(form, &id, Said::Result(&result)),
+                None => {
+                    let fault = fault(INTERNAL_ERROR, "the program's result is no object");
+                    answer(form, &id, Said::Fault(&fault))
+                }
+            },
+        },
+        Ok(Answer::Error(error)) => answer(form, &id, Said::Error(&error)),
+        Err(error) => answer(form, &id, Said::Fault(&error.fault())),
+    }
+}
+
+const INTERNAL_ERROR: i64 = -32603;
+
+fn session_name(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION_HEADER)?.to_str().ok()
+}
+
+/// The id that `notifications/cancelled` names.
+fn cancelled(params: Option<&RawValue>) -> Option<Raw> {
+    members(params?)?.remove("requestId")
+}
+
+fn fault(code: i64, message: &str) -> Fault {
+    Fault {
+        code,
+        message: message.to_owned(),
+        data: None,
+    }
+}
+
+/// Of a request that did not reach the child.
+fn refusal(form: Form, id: Option<&RawValue>, fault: &Fault) -> Response {
+    document(
+        revision::status(form, Some(fault.code)),
+        reply(id, Said::Fault(fault)),
+    )
+}
+
+fn answer(form: Form, id: &RawValue, said: Said<'_>) -> Response {
+    let code = match said {
+        Said::Result(_) => None,
+        Said::Error(error) => code(error),
+        Said::Fault(fault) => Some(fault.code),
+    };
+    document(revision::status(form, code), reply(Some(id), said))
+}
+
+fn code(error: &RawValue) -> Option<i64> {
+    #[derive(Deserialize)]
+    struct Coded {
+        code: i64,
+    }
+    let coded: Coded = serde_json::from_str(error.get()).ok()?;
+    Some(coded.code)
+}
+
+fn document(status: StatusCode, body: Vec<u8>) -> Response {
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}

@@ -1,0 +1,317 @@
+//! The child's lives: started, greeted once, watched, and started again when it ends.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
+use tokio::process::ChildStdin;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+use crate::child;
+use crate::message::{Answer, members, raw};
+use crate::program::{Program, SHOWN};
+use crate::revision::{About, NEWEST_HANDSHAKE};
+
+/// Of one message of the child. A larger result is more than any model reads.
+const LINE: usize = 8 * 1024 * 1024;
+/// For `initialize`: programs that are installed when they are first run take their time.
+const GREETING: Duration = Duration::from_secs(120);
+/// Before the first start anew; doubled at each further one.
+const BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+/// Who lived that long starts anew without the waits of earlier lives.
+const STEADY: Duration = Duration::from_secs(60);
+/// For what a child that has ended left in its pipe.
+const REST: Duration = Duration::from_secs(1);
+
+/// Where the child is.
+#[derive(Clone, Debug)]
+pub enum State {
+    /// Not greeted yet; why the life before has ended.
+    Starting { before: Option<String> },
+    Running {
+        program: Arc<Program>,
+        about: Arc<About>,
+    },
+    /// For good.
+    Stopped,
+}
+
+/// Keeps a child running until `stopped` says so; the child has ended when this returns.
+pub async fn run(
+    command: Vec<OsString>,
+    state: watch::Sender<State>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut backoff = BACKOFF;
+    loop {
+        let began = Instant::now();
+        let end = live(&command, &state, &mut stopped).await;
+        let End::Ended { why } = end else { break };
+        if began.elapsed() >= STEADY {
+            backoff = BACKOFF;
+        }
+        tracing::warn!(
+            why,
+            again_in_ms = u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX),
+            "the program is not running"
+        );
+        tokio::select! {
+            () = tokio::time::sleep(backoff) => {}
+            () = stop(&mut stopped) => break,
+        }
+        backoff = (backoff * 2).min(LONGEST_BACKOFF);
+    }
+    state.send_replace(State::Stopped);
+}
+
+enum End {
+    Ended { why: String },
+    Stopped,
+}
+
+async fn live(
+    command: &[OsString],
+    state: &watch::Sender<State>,
+    stopped: &mut watch::Receiver<bool>,
+) -> End {
+    let (mut child, pipes) = match child::spawn(command) {
+        Ok(spawned) => spawned,
+        Err(error) => {
+            let why = format!("it cannot be started: {error}");
+            state.send_replace(State::Starting {
+                before: Some(why.clone()),
+            });
+            return End::Ended { why };
+        }
+    };
+    let (program, queue) = Program::new();
+    let program = Arc::new(program);
+    let mut reader = tokio::spawn(read(pipes.stdout, program.clone()));
+    let mut writer = JoinSet::new();
+    writer.spawn(write(queue, pipes.stdin));
+    let log = tokio::spawn(log(pipes.stderr));
+
+    let why = tokio::select! {
+        why = serve(&program, state) => Some(why),
+        status = child.exited() => Some(match status {
+            Ok(status) => format!("it ended with {status}"),
+            Err(error) => format!("it cannot be waited for: {error}"),
+        }),
+        _ = &mut reader => Some("it closed its standard output".to_owned()),
+        () = stop(stopped) => None,
+    };
+    state.send_replace(match &why {
+        Some(why) => State::Starting {
+            before: Some(why.clone()),
+        },
+        None => State::Stopped,
+    });
+    // Closes its stdin.
+    writer.shutdown().await;
+    match why {
+        Some(_) => child.kill().await,
+        None => child.end().await,
+    }
+    // Answers that it wrote before its end are answers, and its last words are its best.
+    rest(reader).await;
+    program.ended();
+    rest(log).await;
+    match why {
+        Some(why) => End::Ended { why },
+        None => End::Stopped,
+    }
+}
+
+/// For a task that ends with its pipe, which somebody who escaped may hold open.
+async fn rest(mut task: JoinHandle<()>) {
+    if !task.is_finished() && timeout(REST, &mut task).await.is_err() {
+        task.abort();
+    }
+}
+
+/// Greets the child and lets calls through; returns why it cannot.
+async fn serve(program: &Arc<Program>, state: &watch::Sender<State>) -> String {
+    match greet(program).await {
+        Ok(about) => {
+            tracing::info!(
+                server = about.server(),
+                version = about.version(),
+                "the program is ready"
+            );
+            state.send_replace(State::Running {
+                program: program.clone(),
+                about: Arc::new(about),
+            });
+            std::future::pending().await
+        }
+        Err(why) => why,
+    }
+}
+
+async fn greet(program: &Program) -> Result<About, String> {
+    // No capability: whatever the child would ask of a client is refused.
+    let params = raw(&json!({
+        "protocolVersion": NEWEST_HANDSHAKE,
+        "capabilities": {},
+        "clientInfo": {
+            "name": env!("CARGO_PKG_NAME"),
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+    }));
+    let params = members(&params);
+    let answer = timeout(
+        GREETING,
+        program.request(None, "initialize", params.as_ref()),
+    )
+    .await;
+    let about = match answer {
+        Err(_) => {
+            return Err(format!(
+                "it did not answer initialize within {} s",
+                GREETING.as_secs()
+            ));
+        }
+        Ok(Err(error)) => return Err(error.to_string()),
+        Ok(Ok(Answer::Error(error))) => {
+            let error: String = error.get().chars().take(SHOWN).collect();
+            return Err(format!("it refused initialize: {}", error.escape_debug()));
+        }
+        Ok(Ok(Answer::Result(result))) => About::read(&result)?,
+    };
+    program.notify("notifications/initialized").await;
+    Ok(about)
+}
+
+async fn write(mut queue: mpsc::Receiver<Vec<u8>>, mut stdin: ChildStdin) {
+    while let Some(line) = queue.recv().await {
+        if let Err(error) = stdin.write_all(&line).await {
+            // It has closed its stdin, which is most often its end.
+            tracing::debug!(error = error.to_string(), "the program takes no more");
+            return;
+        }
+    }
+}
+
+async fn read(stdout: impl AsyncRead + Unpin, program: Arc<Program>) {
+    let mut stdout = BufReader::new(stdout);
+    let mut line = Vec::new();
+    loop {
+        match next_line(&mut stdout, &mut line, LINE).await {
+            Ok(Line::Whole) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(Line::Whole) => program.heard(&line),
+            Ok(Line::Cut) => {
+                tracing::warn!(
+                    limit = LINE,
+                    "a message of the program is too long; it was dropped"
+                );
+                program.lost_an_answer();
+            }
+            Ok(Line::End) => return,
+            Err(error) => {
+                tracing::warn!(error = error.to_string(), "the program cannot be read");
+                return;
+            }
+        }
+    }
+}
+
+async fn log(stderr: impl AsyncRead + Unpin) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        let cut = match next_line(&mut stderr, &mut line, SHOWN).await {
+            Ok(Line::Whole) => false,
+            Ok(Line::Cut) => true,
+            Ok(Line::End) => return,
+            Err(error) => {
+                tracing::warn!(
+                    error = error.to_string(),
+                    "the program's stderr cannot be read"
+                );
+                return;
+            }
+        };
+        let line = String::from_utf8_lossy(&line);
+        tracing::info!(target: "program", line = line.trim_end(), cut);
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Whole,
+    /// The line has more than `limit` bytes; the rest of it was passed over.
+    Cut,
+    End,
+}
+
+/// Reads one line without its end into `line`, and never holds more than `limit` bytes of it.
+async fn next_line(
+    from: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+    limit: usize,
+) -> std::io::Result<Line> {
+    line.clear();
+    line.shrink_to(SHOWN);
+    let mut cut = false;
+    let mut any = false;
+    loop {
+        let there = from.fill_buf().await?;
+        if there.is_empty() {
+            return Ok(match (any, cut) {
+                (false, _) => Line::End,
+                (true, false) => Line::Whole,
+                (true, true) => Line::Cut,
+            });
+        }
+        any = true;
+        let end = there.iter().position(|byte| *byte == b'\n');
+        let part = &there[..end.unwrap_or(there.len())];
+        let room = limit - line.len();
+        cut |= part.len() > room;
+        line.extend_from_slice(&part[..part.len().min(room)]);
+        let used = end.map_or(there.len(), |end| end + 1);
+        from.consume(used);
+        if end.is_some() {
+            return Ok(if cut { Line::Cut } else { Line::Whole });
+        }
+    }
+}
+
+async fn stop(stopped: &mut watch::Receiver<bool>) {
+    // Err: whoever stops is gone, which is a stop too.
+    stopped.wait_for(|stopped| *stopped).await.ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_bounded_and_none_runs_into_the_next() {
+        let text: &[u8] = b"one\n\n12345678\n123456789\nafter\nno end";
+        let mut from = BufReader::with_capacity(4, text);
+        let mut line = Vec::new();
+        let mut read = Vec::new();
+        loop {
+            match next_line(&mut from, &mut line, 8).await.unwrap() {
+                Line::End => break,
+                kind => read.push((kind, String::from_utf8(line.clone()).unwrap())),
+            }
+        }
+        let whole = |text: &str| (Line::Whole, text.to_owned());
+        let expected = [
+            whole("one"),
+            whole(""),
+            whole("12345678"),
+            (Line::Cut, "12345678".to_owned()),
+            whole("after"),
+            whole("no end"),
+        ];
+        assert_eq!(read, expected);
+    }
+}
