@@ -22,6 +22,7 @@ mod policy;
 mod print;
 mod run;
 mod sources;
+mod wrapped;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Verb::Plan(args) => commands::plan::plan(&args),
         Verb::Test(args) => policy::test(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),
+        Verb::Surface(SurfaceVerb::FromStdio(args)) => commands::surface::from_stdio(&args),
         Verb::Run(args) => run::run(args),
         Verb::Completion { shell } => completion::script(shell),
         Verb::Complete { words } => completion::complete(&words),

@@ -104,7 +104,8 @@ hold no test.";
 
 pub const SURFACE: &str = "\
 Examples:
-  kubectl toolcrib surface from-openapi openapi.yaml --name petstore -n shop";
+  kubectl toolcrib surface from-openapi openapi.yaml --name petstore -n shop
+  kubectl toolcrib surface from-stdio files -n shop --image registry.example/files:3 -- files-mcp /data";
 
 pub const FROM_OPENAPI: &str = "\
 Examples:
@@ -119,6 +120,17 @@ ToolGrant gives them.
 
 Exit codes: 0; 1 if no tool could be made; 2 for a wrong command line, or a document that cannot
 be read.";
+
+pub const FROM_STDIO: &str = "\
+Examples:
+  # The token is the key `token` of the Secret forge-token, and stays in the server's pods
+  kubectl toolcrib surface from-stdio forge -n shop --image registry.example/forge-mcp:7 --env FORGE_TOKEN=forge-token/token -- forge-mcp stdio > forge.yaml
+
+The pods run as a user that is not root, with a file system that is read-only but for /tmp. Only
+pods of agents in the namespace may connect, which a network plugin that enforces NetworkPolicies
+sees to. The Surface names no tools yet: write them into its descriptor.
+
+Exit codes: 0; 2 for a wrong command line.";
 
 pub const RUN: &str = "\
 Examples:

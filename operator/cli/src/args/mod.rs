@@ -9,8 +9,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::{import::KnownProvider, openapi::Address};
-pub use values::{Description, DnsEgress, Place, PlaceOf, SecretFrom, ValueFrom};
-use values::{service_address, url_address};
+pub use values::{Description, DnsEgress, Place, PlaceOf, SecretFrom, ValueFrom, VariableFrom};
+use values::{dns_label, service_address, url_address};
 
 /// Governed tools for AI agents: what every agent may do, from files or from a cluster.
 #[derive(Parser)]
@@ -334,7 +334,39 @@ pub enum SurfaceVerb {
     /// A Surface from an OpenAPI 3.0, OpenAPI 3.1 or Swagger 2.0 document
     #[command(after_help = examples::FROM_OPENAPI)]
     FromOpenapi(FromOpenApiArgs),
+    /// Deployment, Service, NetworkPolicy and Surface of an MCP server that speaks over its
+    /// standard streams
+    #[command(after_help = examples::FROM_STDIO)]
+    FromStdio(FromStdioArgs),
 }
+
+#[derive(ClapArgs)]
+pub struct FromStdioArgs {
+    /// The name of all four objects
+    #[arg(value_parser = dns_label)]
+    pub name: String,
+    /// The namespace of all four
+    #[arg(short, long, default_value = "default", value_parser = dns_label)]
+    pub namespace: String,
+    /// The image that has the server's program; it needs nothing of Toolcrib's
+    #[arg(long)]
+    pub image: String,
+    /// The image that has the wrapper
+    #[arg(long, value_name = "IMAGE", default_value = WRAPPER_IMAGE)]
+    pub wrapper_image: String,
+    /// A variable of the program, from a key of a Secret in the namespace. May be repeated
+    #[arg(long, value_name = "VARIABLE=SECRET/KEY", value_parser = VariableFrom::parse)]
+    pub env: Vec<VariableFrom>,
+    /// The port of the Service and the pods
+    #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1024..))]
+    pub port: u16,
+    /// The program and its arguments, as in the image
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Of the same release as this program.
+pub const WRAPPER_IMAGE: &str = concat!("toolcrib/mcp-stdio:", env!("CARGO_PKG_VERSION"));
 
 #[derive(ClapArgs)]
 pub struct FromOpenApiArgs {

@@ -36,6 +36,48 @@ impl Description {
     }
 }
 
+/// `--env`: a variable and the key of a Secret that holds its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableFrom {
+    pub variable: String,
+    pub secret: String,
+    pub key: String,
+}
+
+impl VariableFrom {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts = text
+            .split_once('=')
+            .and_then(|(variable, from)| Some((variable, from.split_once('/')?)));
+        match parts {
+            Some((variable, (secret, key)))
+                if !variable.is_empty() && !secret.is_empty() && !key.is_empty() =>
+            {
+                Ok(Self {
+                    variable: variable.to_owned(),
+                    secret: secret.to_owned(),
+                    key: key.to_owned(),
+                })
+            }
+            _ => Err("is not of the form VARIABLE=SECRET/KEY".to_owned()),
+        }
+    }
+}
+
+/// A name that a Service may have, too.
+pub fn dns_label(text: &str) -> Result<String, String> {
+    let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = text.len() <= 63
+        && text.bytes().next().is_some_and(|c| c.is_ascii_lowercase())
+        && text.bytes().next_back().is_some_and(is_plain)
+        && text.bytes().all(|c| is_plain(c) || c == b'-');
+    if is_label {
+        Ok(text.to_owned())
+    } else {
+        Err("must be at most 63 of a-z, 0-9 and -, with a letter first and no - last".to_owned())
+    }
+}
+
 pub fn service_address(text: &str) -> Result<Address, String> {
     text.split_once(':')
         .filter(|(name, _)| !name.is_empty())

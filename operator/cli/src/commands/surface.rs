@@ -1,4 +1,5 @@
-//! `surface from-openapi`: a document of somebody's API as a Surface for review.
+//! `surface from-openapi`: a document of somebody's API as a Surface for review;
+//! `surface from-stdio`: an MCP server that is a program, with all that runs it.
 //!
 //! Exit codes: 0; 1 when no tool could be made, or the result does not compile; 2 when the
 //! document cannot be read.
@@ -8,10 +9,12 @@ use std::{path::Path, process::ExitCode};
 use anyhow::Context as _;
 
 use crate::{
-    args::{DescribedAs, FromOpenApiArgs},
+    args::{DescribedAs, FromOpenApiArgs, FromStdioArgs},
     failure::Failure,
     openapi::{self, Choice, Described, RemarkKind, Wanted},
-    print, sources,
+    print::{self, Document},
+    sources,
+    wrapped::{self, Wrapped},
 };
 
 pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {
@@ -57,11 +60,11 @@ fn surface(described: &Described, document: &Path) -> Result<String, Failure> {
         .into_owned();
     let mut documents = Vec::new();
     if let Some(secret) = &described.secret {
-        documents.push(print::Document::new(secret.clone()).said(
+        documents.push(Document::new(secret.clone()).said(
             "The credential; put its value here with envsubst, or make this Secret in your own way.",
         ));
     }
-    let mut surface = print::Document::new(described.surface.clone()).said(format!(
+    let mut surface = Document::new(described.surface.clone()).said(format!(
         "Made from {file}. Nobody may call its tools yet: a ToolGrant gives them."
     ));
     for remark in &described.remarks {
@@ -71,4 +74,37 @@ fn surface(described: &Described, document: &Path) -> Result<String, Failure> {
     }
     documents.push(surface);
     Ok(print::documents(&documents).context("an object does not print as YAML")?)
+}
+
+pub fn from_stdio(args: &FromStdioArgs) -> Result<ExitCode, Failure> {
+    let env = args
+        .env
+        .iter()
+        .map(|it| wrapped::variable(&it.variable, &it.secret, &it.key))
+        .collect();
+    let wrapped = Wrapped {
+        name: &args.name,
+        namespace: &args.namespace,
+        image: &args.image,
+        wrapper: &args.wrapper_image,
+        port: args.port,
+        env,
+        command: &args.command,
+    };
+    let documents = [
+        Document::new(wrapped.deployment()).said(format!(
+            "Runs `{}`, and serves it at port {}.",
+            args.command.join(" "),
+            args.port
+        )),
+        Document::new(wrapped.service()),
+        Document::new(wrapped.network_policy()).said(wrapped::WHO_MAY_CONNECT),
+        Document::new(wrapped.surface()).said(
+            "No tool is named yet. What stands here is what agents are told: copy the tools that \
+             the server lists, and read them.",
+        ),
+    ];
+    let text = print::documents(&documents).context("an object does not print as YAML")?;
+    print::to_stdout(&text).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,9 @@
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
+use crate::args::WRAPPER_IMAGE;
 use crate::print::Document;
+use crate::wrapped::{self, WHO_MAY_CONNECT, Wrapped};
 
 use super::pod::{At, Service};
 use super::providers::KnownProvider;
@@ -18,6 +20,8 @@ use super::variables::Template;
 
 /// Where Clawdapus mounts an agent's contract and skills.
 const CLAW_DIR: &str = "/claw";
+/// Of a wrapped program that exposes none; a Surface needs one that is exposed.
+const DEFAULT_PORT: u16 = 8080;
 
 pub fn services(translation: &mut Translation<'_>, surfaces: &[(String, usize)]) -> Vec<Document> {
     let pod = translation.pod;
@@ -37,16 +41,7 @@ pub fn services(translation: &mut Translation<'_>, surfaces: &[(String, usize)])
             continue;
         }
         if let Some(command) = &service.mcp_stdio {
-            // The command is the wrapper's, whose image is not this one.
-            translation.found.error(
-                command.line,
-                format!(
-                    "mcp-stdio: no Deployment is written for {name}, since this release has no wrapper image: run `{}` behind an MCP endpoint at port {}, path /mcp, with label app: {name}",
-                    command.value.join(" "),
-                    service.ports.first().map_or(8080, |port| port.value),
-                ),
-            );
-            environment(translation, &name, service);
+            documents.extend(wrapped_program(translation, &name, service, command));
         } else if let Some(container) = container(translation, &name, service) {
             let template = json!({
                 "metadata": {"labels": {"app": name}},
@@ -74,6 +69,46 @@ pub fn services(translation: &mut Translation<'_>, surfaces: &[(String, usize)])
         }
     }
     documents
+}
+
+/// A program that speaks MCP over its standard streams. The image's own entrypoint is not
+/// asked: the command is all that is run.
+fn wrapped_program(
+    translation: &mut Translation<'_>,
+    name: &str,
+    service: &Service,
+    command: &At<Vec<String>>,
+) -> Vec<Document> {
+    let env = environment(translation, name, service);
+    let Some(image) = &service.image else {
+        translation.found.error(
+            command.line,
+            format!("mcp-stdio: {name} has no image: no Deployment is written"),
+        );
+        return Vec::new();
+    };
+    let Some(image) = seen(translation, image, "image") else {
+        return Vec::new();
+    };
+    let wrapped = Wrapped {
+        name,
+        namespace: &translation.namespace,
+        image: &image,
+        wrapper: WRAPPER_IMAGE,
+        port: service
+            .ports
+            .first()
+            .map_or(DEFAULT_PORT, |port| port.value),
+        env,
+        command: &command.value,
+    };
+    vec![
+        Document::new(wrapped.deployment()).said(format!(
+            "Runs `{}` with no root and a read-only file system, and serves it over HTTP.",
+            command.value.join(" ")
+        )),
+        Document::new(wrapped.network_policy()).said(WHO_MAY_CONNECT),
+    ]
 }
 
 pub fn agents(translation: &mut Translation<'_>, wishes: &[Wish<'_>]) -> Vec<Document> {
@@ -265,7 +300,7 @@ fn environment(translation: &mut Translation<'_>, name: &str, service: &Service)
         }
         let credential = format!("{name}-credential");
         if translation.secrets.has(&credential, variable) {
-            env.push(from_secret(variable, &credential));
+            env.push(wrapped::variable(variable, &credential, variable));
             continue;
         }
         match value.value.literal(translation.values()) {
@@ -273,7 +308,7 @@ fn environment(translation: &mut Translation<'_>, name: &str, service: &Service)
             None => {
                 let secret = format!("{name}-env");
                 translation.secrets.environment(&secret, variable, value);
-                env.push(from_secret(variable, &secret));
+                env.push(wrapped::variable(variable, &secret, variable));
                 let missing: Vec<&str> = value.value.missing(translation.values()).collect();
                 if !missing.is_empty() && !translation.given.values.is_empty() {
                     translation.found.note(
@@ -285,13 +320,6 @@ fn environment(translation: &mut Translation<'_>, name: &str, service: &Service)
         }
     }
     env
-}
-
-fn from_secret(variable: &str, secret: &str) -> Value {
-    json!({
-        "name": variable,
-        "valueFrom": {"secretKeyRef": {"name": secret, "key": variable}},
-    })
 }
 
 /// What an agent's container gets from injection, or must never get.

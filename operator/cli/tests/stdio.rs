@@ -1,0 +1,63 @@
+//! Commands become objects that run and serve them, case by case.
+//!
+//! Each folder of `stdio/` holds `arguments` (one line each; `surface from-stdio` goes before
+//! them). What must come: `objects.yaml`, and `report.txt` with the exit code, what was said,
+//! and what the compiler says of the Surface. To write them anew after a change, and read the
+//! difference in review:
+//!
+//! ```sh
+//! UPDATE_CASES=1 cargo test -p kubectl-toolcrib --test stdio
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{lines, report, run, text};
+
+#[test]
+fn commands_become_objects_that_serve_them() {
+    common::cases("stdio", check);
+}
+
+fn check(case: &Path) -> BTreeMap<PathBuf, String> {
+    let arguments = lines(case, "arguments");
+    let mut all = vec!["surface", "from-stdio"];
+    all.extend(arguments.iter().map(String::as_str));
+    let made = run(case, &all);
+    let files = tempfile::tempdir().unwrap();
+    fs::write(files.path().join("objects.yaml"), &made.stdout).unwrap();
+    let inspect = ["inspect", "fish", "-f", "."];
+    let inspected = run(files.path(), &inspect);
+    BTreeMap::from([
+        ("objects.yaml".into(), text(&made.stdout)),
+        (
+            "report.txt".into(),
+            report(&made, &made.stderr) + &report(&inspected, &inspected.stderr),
+        ),
+    ])
+}
+
+#[test]
+fn what_no_object_could_hold_is_refused() {
+    let refused = |arguments: &[&str], word: &str| {
+        let mut all = vec!["surface", "from-stdio"];
+        all.extend(arguments);
+        all.extend(["--", "fish-mcp"]);
+        let output = run(Path::new("."), &all);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(word), "{said}");
+    };
+    refused(&["Fish", "--image", "fish:1"], "a-z");
+    refused(&["fish"], "--image");
+    refused(
+        &["fish", "--image", "fish:1", "--env", "A=b"],
+        "VARIABLE=SECRET/KEY",
+    );
+    refused(&["fish", "--image", "fish:1", "--port", "80"], "1024");
+}
