@@ -71,6 +71,7 @@ async fn run(row: &str, world: &mut World) -> Result<Vec<Row>> {
         "leader-unaware" => leaders::unaware(world).await,
         "slow-caches" => outside::slow_caches(world).await,
         "recreated" => removing::recreated(world).await,
+        "namespace" => removing::namespace(world).await,
         "rights" => rights::least(world).await,
         row => anyhow::bail!("no row {row:?}; there are {}", ROWS.join(", ")),
     }

@@ -185,6 +185,17 @@ impl Cluster {
         Some(self.node.as_ref()?.layout.audit_log())
     }
 
+    /// The folder of a pod's Secret volume, as processes outside the node see it; `None` for a
+    /// cluster that the user named.
+    pub fn secret_volume(&self, pod_uid: &str, volume: &str) -> Option<PathBuf> {
+        let node = self.node.as_ref()?;
+        let kubelet = node.layout.data("kubelet");
+        let root = PathBuf::from(format!("/proc/{}/root", node.processes.inner.pid));
+        let below = kubelet.strip_prefix("/").unwrap_or(&kubelet);
+        let volumes = root.join(below).join("pods").join(pod_uid).join("volumes");
+        Some(volumes.join("kubernetes.io~secret").join(volume))
+    }
+
     /// Puts an image archive into the node's store. Nothing is done for a cluster that the
     /// user named: how it gets its images is the user's to know.
     pub fn import_image(&self, archive: &Path) -> Result<()> {

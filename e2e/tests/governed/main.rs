@@ -7,6 +7,7 @@
 //! Not here: what disturbs everybody (`tests/outage.rs`, `tests/uninstall.rs`).
 
 mod admission;
+mod ending;
 mod mistakes;
 mod offline;
 mod pod_files;

@@ -5,13 +5,14 @@
 //! figures go into docs/performance.md. The controller is a process of its own (this program
 //! again); the mediators' end is their own code, one client and connection each, with tokens
 //! that the API server bound to pods. Pods are objects that nobody schedules, and files are
-//! loaded once: whatever is lost, is lost by the link. Not covered: the kubelet, a node's
-//! network, and the way by the volume alone. Nothing is asserted of time; that nothing is
+//! loaded once: whatever is lost, is lost by the link. `./e2e/run bench-volume` brings a node and
+//! measures the other way ([`volume`]). Not covered: a node's network. Nothing is asserted of time; that nothing is
 //! written in steady state, and that nobody loses anything by a change of the leader, is.
 
 mod controller;
 mod objects;
 mod pods;
+mod volume;
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use pods::Mediator;
 
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
 /// No figure is worth waiting longer for.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(180);
 
 #[derive(Parser)]
 struct Arguments {
@@ -41,6 +42,12 @@ struct Arguments {
     /// Agents whose revocations run side by side, each with two pods.
     #[arg(long, default_value_t = 4)]
     side_by_side: usize,
+    /// By the volume alone, in this many pods on the node of the cluster that `--cluster` names.
+    #[arg(long, requires = "cluster")]
+    volume: Option<usize>,
+    /// A cluster with a node.
+    #[arg(long)]
+    cluster: Option<String>,
     /// Everything once and small: that it runs; its figures mean nothing.
     #[arg(long)]
     short: bool,
@@ -66,7 +73,10 @@ async fn main() -> Result<()> {
     }
     let objects = Objects::new(client);
     objects.define().await?;
-    let result = measure(&objects, &arguments).await;
+    let result = match (&arguments.cluster, arguments.volume) {
+        (Some(cluster), Some(pods)) => volume::measure(&objects, cluster, pods).await,
+        _ => measure(&objects, &arguments).await,
+    };
     objects.clear().await?;
     result
 }

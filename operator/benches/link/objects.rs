@@ -15,6 +15,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
+use toolcrib_e2e::cluster::layout::PAUSE_IMAGE;
 use toolcrib_sidecar::config::Effective;
 
 use crate::DEADLINE;
@@ -327,6 +328,32 @@ impl Objects {
             .create_token_request("default", &PostParams::default(), &request)
             .await?;
         Ok(answer.status.context("a token")?.token)
+    }
+
+    /// A pod on the node that mounts what is compiled for the agent, as injected ones do; its uid.
+    pub async fn mounting(&self, namespace: &str, agent: &str, volume: &str) -> Result<String> {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": agent, "labels": {"toolcrib.dev/agent": agent}},
+            "spec": {
+                "automountServiceAccountToken": false,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "runner", "image": PAUSE_IMAGE,
+                    "imagePullPolicy": "Never",
+                    "volumeMounts": [{"name": volume, "mountPath": "/config"}]}],
+                "volumes": [{"name": volume, "secret": {
+                    "secretName": format!("toolcrib-{agent}-mediator"), "optional": true}}],
+            },
+        }))?;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            match pods.create(&PostParams::default(), &pod).await {
+                Ok(pod) => return pod.uid().context("a uid"),
+                // The namespace's ServiceAccount comes a little later than the namespace.
+                Err(error) if Instant::now() >= deadline => return Err(error.into()),
+                Err(_) => tokio::time::sleep(LOOK).await,
+            }
+        }
     }
 
     /// The lease is nobody's: the next candidate need not wait until it runs out.

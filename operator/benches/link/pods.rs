@@ -75,20 +75,25 @@ impl Mediator {
     }
 
     pub async fn until(&self, seen: impl Fn(&Effective) -> bool) -> Result<()> {
-        let deadline = Instant::now() + DEADLINE;
-        let mut changes = self.current.subscribe();
-        while !seen(&self.current.now()) {
-            tokio::time::timeout_at(deadline, changes.changed())
-                .await
-                .with_context(|| format!("not in {DEADLINE:?}"))??;
-        }
-        Ok(())
+        until(&self.current, seen).await
     }
 
     /// Linked, and all that is loaded may be used.
     pub async fn whole(&self) -> Result<()> {
         self.until(|now| now.seen > 0 && stands(now)).await
     }
+}
+
+/// Until this is seen of what is in force.
+pub async fn until(current: &Current, seen: impl Fn(&Effective) -> bool) -> Result<()> {
+    let deadline = Instant::now() + DEADLINE;
+    let mut changes = current.subscribe();
+    while !seen(&current.now()) {
+        tokio::time::timeout_at(deadline, changes.changed())
+            .await
+            .with_context(|| format!("not in {DEADLINE:?}"))??;
+    }
+    Ok(())
 }
 
 /// Whether everything that is loaded may be used.

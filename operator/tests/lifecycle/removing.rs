@@ -1,18 +1,18 @@
-//! Row: an Agent that people delete, and make again under the same name.
+//! Rows: what people delete, and make again under the same name.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolcrib_crds::Agent;
 
-use crate::install::POND;
+use crate::install::{LAKE, POND, SYSTEM};
 use crate::wait::{DEADLINE, eventually};
-use crate::world::{FILES, LOOK, Row, World, agent, given};
+use crate::world::{FILES, LOOK, Row, World, agent, given, objects};
 
 const IDENTITY: &str = "toolcrib-otter-identity";
 
@@ -92,4 +92,46 @@ async fn token(world: &World) -> Result<Vec<u8>> {
     let identity = world.secrets().get(IDENTITY).await?;
     let data = identity.data.unwrap_or_default();
     Ok(data.get("token").context("a token")?.0.clone())
+}
+
+/// A namespace with an agent goes, rights included, and comes back. The other namespace's
+/// agents never notice.
+pub async fn namespace(world: &mut World) -> Result<Vec<Row>> {
+    let namespaces: Api<Namespace> = Api::all(world.plane.client.clone());
+    world.plane.apply(&objects(LAKE))?;
+    world.compiled_in(LAKE, &[LOOK]).await?;
+    world.quiet().await?;
+
+    let begun = Instant::now();
+    namespaces.delete(LAKE, &DeleteParams::default()).await?;
+    eventually("the namespace is gone", DEADLINE, async || {
+        Ok(namespaces.get_opt(LAKE).await?.is_none().then_some(()))
+    })
+    .await?;
+    let gone = begun.elapsed();
+    world.works().await?;
+
+    let begun = Instant::now();
+    world
+        .plane
+        .apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LAKE}})])?;
+    let chart = crate::world::chart();
+    world.installation.upgrade(&world.plane, &chart).await?;
+    world.plane.apply(&objects(LAKE))?;
+    world.compiled_in(LAKE, &[LOOK]).await?;
+    let back = begun.elapsed();
+    world.works().await?;
+    ensure!(world.controllers.len() == 2, "nobody of {SYSTEM} ended");
+    Ok(vec![
+        Row::new(
+            "a namespace with agents deleted",
+            "it is gone, no finalizer holds it; agents elsewhere as they were",
+            gone,
+        ),
+        Row::new(
+            "the namespace, the operator's rights in it and its agents made again",
+            "the agents are compiled, without a restart of the controller",
+            back,
+        ),
+    ])
 }

@@ -1,0 +1,294 @@
+//! Pods end in mid-turn, each in a way of its own. What ran is in the record that outlives
+//! them: the lines of their mediators on stdout.
+//!
+//! Each pod makes one trade and then waits for its model, which takes its time; so the pod ends
+//! after a side effect and before the turn's answer.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use toolcrib_e2e::platform::{Platform, Seen};
+
+use crate::support::{Desk, START, VOLUME};
+
+const HERE: &str = "ending";
+const MEDIATOR: &str = "toolcrib-mediator";
+const TRADE: &str = "trading-api.execute_trade";
+
+/// Asks in a process of its own, so that the pod's end can be told apart from the question's.
+const ASK: &str = r#"
+import signal, subprocess, sys
+signals = {signal.SIGUSR1, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+subprocess.Popen([sys.executable, "/agent/ask.py", "Make a trade and linger"])
+if signal.sigwait(signals) == signal.SIGUSR1:
+    memory = b"x" * (1 << 30)
+"#;
+const ASK_AND_END: &str = r#"
+import subprocess, sys
+sys.exit(subprocess.call([sys.executable, "/agent/ask.py", "Make a trade"]))
+"#;
+
+#[test]
+fn what_ran_is_in_the_record_however_the_pod_ends() -> Result<()> {
+    let desk = Desk::open(HERE)?;
+    desk.wait_in_force("executor")?;
+    let platform = &desk.platform;
+    for (name, program) in [
+        ("completed", ASK_AND_END),
+        ("deleted", ASK),
+        ("evicted", ASK),
+        ("crowded", ASK),
+        ("starved", ASK),
+        ("killed", ASK),
+    ] {
+        platform.apply(&pod(name, program))?;
+    }
+    let mut records = Vec::new();
+    for name in ["deleted", "evicted", "crowded", "starved", "killed"] {
+        records.push(Record::follow(platform, name)?);
+    }
+    // The one that completes asks its model again too.
+    let all = records.len() + 1;
+    platform.eventually("every trade to be made", START, || {
+        let requests = desk.model_requests()?;
+        let made = |request: &&Value| request["body"].to_string().contains("filled");
+        let trades = requests.iter().filter(made).count();
+        Ok(Seen::when(trades >= all, format!("{trades} of {all}")))
+    })?;
+    let [deleted, evicted, crowded, starved, killed] = &mut records[..] else {
+        unreachable!("as many as were followed");
+    };
+
+    platform.kubectl(&[
+        "delete",
+        "pod",
+        "deleted",
+        "--namespace",
+        HERE,
+        "--wait=false",
+    ])?;
+    let eviction = r#"{"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": "evicted", "namespace": "ending"}}"#;
+    let path = format!("/api/v1/namespaces/{HERE}/pods/evicted/eviction");
+    let answer = platform.try_kubectl(&["create", "--raw", &path, "--filename=-"], eviction)?;
+    ensure!(answer.status.success(), "the eviction: {answer:?}");
+    // More than its volume may hold: the kubelet evicts it at its next look.
+    platform.exec(
+        HERE,
+        "crowded",
+        &[
+            "python3",
+            "-c",
+            "open('/scratch/full', 'wb').write(bytes(8 << 20))",
+        ],
+    )?;
+    platform.exec(HERE, "starved", &["sh", "-c", "kill -USR1 1"])?;
+    let mediator = mediator_of(&desk, "killed")?;
+    let begun = Instant::now();
+    kill_process(mediator, Signal::KILL).context("kill the mediator")?;
+
+    for record in [deleted, evicted, starved] {
+        record.ended(platform)?;
+        record.has_what_ran()?;
+    }
+    let status = platform.get(&["pod", "starved", "--namespace", HERE])?;
+    let state = &status["status"]["containerStatuses"][0]["state"]["terminated"];
+    ensure!(state["reason"] == "OOMKilled", "how it ended: {state}");
+
+    // Nobody waits for these mediators to write: what they wrote before the call is there.
+    for record in [crowded, killed] {
+        record.ended(platform)?;
+        record.has_what_was_to_run()?;
+    }
+    let status = platform.get(&["pod", "crowded", "--namespace", HERE])?;
+    ensure!(
+        status["status"]["reason"] == "Evicted",
+        "how it ended: {}",
+        status["status"]
+    );
+    platform.eventually("the killed mediator to be back", START, || {
+        let pod = platform.get(&["pod", "killed", "--namespace", HERE])?;
+        let mediator = &pod["status"]["initContainerStatuses"][0];
+        let back = mediator["restartCount"] == 1 && mediator["ready"] == true;
+        Ok(Seen::when(back, mediator.to_string()))
+    })?;
+    println!(
+        "a killed mediator is ready again after {:?}",
+        begun.elapsed()
+    );
+    let answer = platform.exec(
+        HERE,
+        "killed",
+        &["python3", "/agent/ask.py", "What is my market context?"],
+    )?;
+    ensure!(answer.contains("executor"), "it works again: {answer}");
+
+    platform.eventually("the pod to complete", START, || {
+        let pod = platform.get(&["pod", "completed", "--namespace", HERE])?;
+        let phase = &pod["status"]["phase"];
+        Ok(Seen::when(phase == "Succeeded", phase.to_string()))
+    })?;
+    let log = platform.kubectl(&["logs", "--namespace", HERE, "completed", "-c", MEDIATOR])?;
+    let turn = turn_of(&lines(&log)).with_context(|| format!("no turn in\n{log}"))?;
+    assert_eq!(turn["status"], "ok", "{turn}");
+    Ok(())
+}
+
+/// What a pod's mediator says on stdout, from before the pod's end to after it.
+struct Record {
+    pod: &'static str,
+    follower: Child,
+    folder: TempDir,
+}
+
+impl Record {
+    /// Returns once the pod's trade is in the record.
+    fn follow(platform: &Platform, pod: &'static str) -> Result<Self> {
+        platform.wait_ready(HERE, &[pod])?;
+        let folder = tempfile::tempdir()?;
+        let follower = platform
+            .cluster()
+            .kubectl()
+            .args(["logs", "--follow", "--namespace", HERE, pod, "-c", MEDIATOR])
+            .stdout(File::create(folder.path().join("stdout"))?)
+            .stderr(Stdio::inherit())
+            .spawn()
+            .context("start kubectl")?;
+        let record = Record {
+            pod,
+            follower,
+            folder,
+        };
+        platform.eventually(&format!("the trade of {pod}"), START, || {
+            let seen = record.text()?;
+            Ok(Seen::when(intent_of(&lines(&seen)).is_some(), seen))
+        })?;
+        Ok(record)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("stdout")
+    }
+
+    fn text(&self) -> Result<String> {
+        std::fs::read_to_string(self.path()).context("what the mediator said")
+    }
+
+    /// Until the mediator has ended, and with it its log.
+    fn ended(&mut self, platform: &Platform) -> Result<()> {
+        let (pod, follower) = (self.pod, &mut self.follower);
+        platform.eventually(&format!("the mediator of {pod} to end"), VOLUME, || {
+            let ended = follower.try_wait()?.is_some();
+            Ok(Seen::when(ended, "its log goes on"))
+        })
+    }
+
+    fn has_what_was_to_run(&self) -> Result<Value> {
+        let text = self.text()?;
+        let intent = intent_of(&lines(&text))
+            .with_context(|| format!("{}: the call is not in the record:\n{text}", self.pod))?;
+        assert_eq!(intent["arguments"]["quantity"], 3, "{}: {intent}", self.pod);
+        Ok(intent)
+    }
+
+    fn has_what_ran(&self) -> Result<()> {
+        let intent = self.has_what_was_to_run()?;
+        let text = self.text()?;
+        let turn = turn_of(&lines(&text))
+            .with_context(|| format!("{}: no turn in the record:\n{text}", self.pod))?;
+        assert_eq!(turn["request_id"], intent["request_id"], "{}", self.pod);
+        Ok(())
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // It has ended by itself unless the test failed.
+        if !matches!(self.follower.try_wait(), Ok(Some(_))) {
+            self.follower.kill().ok();
+            self.follower.wait().ok();
+        }
+    }
+}
+
+/// The record's lines; the mediator's own log stands between them.
+fn lines(log: &str) -> Vec<Value> {
+    log.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+fn intent_of(lines: &[Value]) -> Option<Value> {
+    let intent = |line: &&Value| line["kind"] == "intent" && line["name"] == TRADE;
+    lines.iter().find(intent).cloned()
+}
+
+/// The turn that made the trade, whatever became of it.
+fn turn_of(lines: &[Value]) -> Option<Value> {
+    let made = |line: &&Value| {
+        let call = &line["tool_trace"][0]["tool_calls"][0];
+        line["kind"] == "turn" && call["name"] == TRADE && call["result"]["ok"] == true
+    };
+    lines.iter().find(made).cloned()
+}
+
+/// The process of the pod's mediator: the node is this machine.
+fn mediator_of(desk: &Desk, pod: &str) -> Result<Pid> {
+    let object = desk
+        .platform
+        .get(&["pod", pod, "--namespace", &desk.namespace])?;
+    let id = object["status"]["initContainerStatuses"][0]["containerID"]
+        .as_str()
+        .and_then(|id| id.rsplit('/').next())
+        .context("the mediator's container")?
+        .to_string();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // A process that has just ended has none.
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        if groups.contains(&id) {
+            return Pid::from_raw(pid).context("a process");
+        }
+    }
+    anyhow::bail!("no process of container {id} on this machine")
+}
+
+fn pod(name: &str, program: &str) -> String {
+    let program = Value::from(program);
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: {HERE}, labels: {{toolcrib.dev/agent: executor}}}}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 20
+  automountServiceAccountToken: false
+  securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+  containers:
+  - name: runner
+    image: docker.io/toolcrib/runner-python:dev
+    imagePullPolicy: IfNotPresent
+    command: [python3, -c, {program}]
+    resources: {{limits: {{memory: 256Mi}}}}
+    securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+    volumeMounts:
+    - {{name: program, mountPath: /agent, readOnly: true}}
+    - {{name: scratch, mountPath: /scratch}}
+  volumes:
+  - name: program
+    configMap: {{name: agent-program}}
+  - name: scratch
+    emptyDir: {{sizeLimit: 1Mi}}
+"
+    )
+}

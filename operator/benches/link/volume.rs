@@ -1,0 +1,102 @@
+//! The way by the volume alone: pods on a real node, whose kubelet brings what is compiled when
+//! it next looks, and the mediator's own reading of those files. Nobody is linked here.
+//!
+//! A pod is the compiled Secret's volume and a container that does nothing; its files are read
+//! where the node has them, by the code that reads them in a pod.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use tokio::time::Instant;
+use toolcrib_e2e::cluster::{Cluster, Name};
+use toolcrib_sidecar::config::Current;
+use toolcrib_sidecar::config::watch::Watch;
+
+use crate::controller::Controller;
+use crate::objects::{Objects, Place, Way};
+use crate::pods::{LOOK, stands, until};
+use crate::{DEADLINE, Distribution};
+
+const AGENT: &str = "otter";
+const VOLUME: &str = "config";
+/// The kubelet looks at each pod about once a minute (`syncFrequency`): revocations are spread
+/// over it, or each would begin right after a look.
+const MINUTE: Duration = Duration::from_secs(60);
+/// The fractions of its multiples lie evenly, however many there are.
+const GOLDEN: f64 = 0.618_033_988_749_895;
+
+/// One revocation of each kind in each of many pods, side by side.
+pub async fn measure(objects: &Objects, cluster: &str, pods: usize) -> Result<()> {
+    let name: Name = cluster.parse()?;
+    let cluster = Cluster::find(&name)?.with_context(|| format!("cluster {name} is not up"))?;
+    let _controller = Controller::start(crate::controller::Ports::free()?)?;
+    let mut places = Vec::new();
+    for number in 0..pods {
+        places.push(objects.place(number).await?);
+    }
+    let begun = Instant::now();
+    let mediators = places
+        .iter()
+        .map(|place| Mediator::start(objects, &cluster, place));
+    let mediators = try_join_all(mediators).await?;
+    println!(
+        "{pods} pods run and have their files after {:.1?}",
+        begun.elapsed()
+    );
+
+    let taken = places.iter().zip(&mediators).enumerate();
+    let taken = taken.map(|(number, (place, mediator))| async move {
+        let mut took = Vec::new();
+        for (at, way) in Way::all().into_iter().enumerate() {
+            let share = (number * Way::all().len() + at) as f64 * GOLDEN;
+            tokio::time::sleep(MINUTE.mul_f64(share.fract())).await;
+            let begun = Instant::now();
+            objects.take(place, way).await?;
+            until(&mediator.current, |now| way.is_gone(now))
+                .await
+                .with_context(|| format!("{}: {}", place.pond, way.name()))?;
+            took.push(begun.elapsed());
+        }
+        Ok::<_, anyhow::Error>(took)
+    });
+    let took = try_join_all(taken).await?;
+    println!("from the request that takes it away until the pod denies, by the volume alone:");
+    println!("| kind | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|");
+    for (at, way) in Way::all().into_iter().enumerate() {
+        let all = took.iter().map(|of_place| of_place[at]).collect();
+        println!("| {} {}", way.name(), Distribution::of(all));
+    }
+    let all = took.into_iter().flatten().collect();
+    println!("| all {}", Distribution::of(all));
+    Ok(())
+}
+
+struct Mediator {
+    current: Arc<Current>,
+    _watch: Watch,
+}
+
+impl Mediator {
+    async fn start(objects: &Objects, cluster: &Cluster, place: &Place) -> Result<Self> {
+        let uid = objects.mounting(&place.pond, AGENT, VOLUME).await?;
+        let folder: PathBuf = cluster
+            .secret_volume(&uid, VOLUME)
+            .context("a cluster of yours has its node elsewhere")?;
+        let deadline = Instant::now() + DEADLINE;
+        while !folder.join("agent.json").exists() {
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "no files in {}",
+                folder.display()
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+        let current = Arc::new(Current::default());
+        let _watch = Watch::start(folder, current.clone())?;
+        until(&current, stands).await?;
+        Ok(Self { current, _watch })
+    }
+}
