@@ -43,7 +43,7 @@ use anyhow::{Context, Result, ensure};
 use world::{Row, World};
 
 /// In this order: each leaves the world as it found it.
-const ROWS: [&str; 11] = [
+const ROWS: [&str; 12] = [
     "webhook-rollout",
     "controller-rollout",
     "certificates",
@@ -54,6 +54,7 @@ const ROWS: [&str; 11] = [
     // Before the API server is taken away: Kubernetes' garbage collector has a part in it, and
     // takes its time to find its watches again.
     "recreated",
+    "namespace",
     "api-server",
     "compaction",
     "rights",

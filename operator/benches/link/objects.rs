@@ -20,7 +20,7 @@ use toolcrib_sidecar::config::Effective;
 
 use crate::DEADLINE;
 use crate::controller::Requests;
-use crate::pods::{LOOK, has};
+use crate::pods::{LOOK, has, has_provider};
 
 pub const SYSTEM: &str = "link-system";
 
@@ -67,7 +67,7 @@ impl Way {
             Way::Surface => !has(now, "gone.read"),
             Way::Consent => !has(now, "news.read"),
             Way::Secret => !has(now, "keyed.read"),
-            Way::Provider => !now.provider_stands("reef"),
+            Way::Provider => !has_provider(now, "reef"),
             Way::Agent => now.version().is_err(),
         }
     }

@@ -114,7 +114,17 @@ pub fn stands(now: &Effective) -> bool {
 
 pub fn has(now: &Effective, tool: &str) -> bool {
     let floor = now.floor.as_ref();
-    now.version().is_ok() && floor.is_none_or(|floor| floor.tools.contains_key(tool))
+    now.version().is_ok_and(|version| {
+        version.catalog.tools().iter().any(|it| it.name() == tool)
+            && floor.is_none_or(|floor| floor.tools.contains_key(tool))
+    })
+}
+
+pub fn has_provider(now: &Effective, name: &str) -> bool {
+    let loaded = now
+        .version()
+        .is_ok_and(|version| version.providers.contains_key(name));
+    loaded && now.provider_stands(name)
 }
 
 /// Between two looks at what no event tells.
