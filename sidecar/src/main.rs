@@ -33,11 +33,10 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
 }
 
 fn run(args: ServeArgs) -> anyhow::Result<()> {
-    // One worker: it does what a request needs without waking another thread, which would
-    // cost as much as the request's own work. The largest body keeps it for some tens of
-    // milliseconds, and nothing here is that urgent.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
+    // This thread alone: it does what a request needs without waking another one, which
+    // would cost as much as the request's own work. The largest body keeps it for some tens
+    // of milliseconds, and nothing here is that urgent.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(8)
         .enable_all()
         .build()?;

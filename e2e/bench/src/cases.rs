@@ -15,9 +15,11 @@ use tempfile::TempDir;
 
 use crate::Plan;
 use crate::load::{Load, Step, Timing, Work};
-use crate::manifest;
+use crate::manifest::{self, Streaming};
 use crate::process::{Program, free_addresses};
 use crate::report::Row;
+
+mod hung;
 
 const CHAT: &str = "/v1/chat/completions";
 const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
@@ -37,6 +39,7 @@ struct Case {
     /// Hidden rounds of a turn; the bare proxy passes each of its hops.
     rounds: usize,
     streamed: bool,
+    streaming: Streaming,
     /// CPU, as a multiple of the bare proxy's.
     cpu_at_most: Option<f64>,
     first_byte_at_most: Option<f64>,
@@ -61,6 +64,9 @@ pub async fn all(plan: &Plan) -> Result<Vec<Row>> {
     if plan.wants("half of saturation") {
         rows.extend(bench.half_of_saturation(plan).await?);
     }
+    if plan.wants(hung::NAME) {
+        rows.extend(bench.hung(plan).await?);
+    }
     Ok(rows)
 }
 
@@ -71,6 +77,7 @@ fn cases() -> Vec<Case> {
         body: body.into(),
         rounds,
         streamed: false,
+        streaming: Streaming::Buffered,
         cpu_at_most: None,
         first_byte_at_most: None,
         fraction,
@@ -108,6 +115,11 @@ fn cases() -> Vec<Case> {
                 0,
                 4,
             )
+        },
+        Case {
+            streamed: true,
+            streaming: Streaming::Live,
+            ..case("streamed, 10 managed tools (Live)", 10, chat(0, true), 0, 4)
         },
     ]
 }
@@ -159,11 +171,11 @@ impl Bench {
         })
     }
 
-    async fn mediator(&self, plan: &Plan, tools: usize) -> Result<Mediator> {
+    async fn mediator(&self, plan: &Plan, tools: usize, streaming: Streaming) -> Result<Mediator> {
         let files = tempfile::tempdir().context("a folder for the mediator's files")?;
         let config = files.path().join("config");
         std::fs::create_dir(&config)?;
-        manifest::write(&config, self.servers_address, tools)?;
+        manifest::write(&config, self.servers_address, tools, streaming)?;
         let [address, admin] = free_addresses()?;
         let arguments = [
             "--config-dir".into(),
@@ -189,7 +201,7 @@ impl Bench {
     }
 
     async fn compare(&self, plan: &Plan, case: &Case) -> Result<Vec<Row>> {
-        let mediator = self.mediator(plan, case.tools).await?;
+        let mediator = self.mediator(plan, case.tools, case.streaming).await?;
         let mediated = Arc::new(Work(vec![Step {
             path: CHAT,
             body: case.body.clone(),
@@ -264,7 +276,7 @@ impl Bench {
         let mut ready = Vec::new();
         let mut idle = 0;
         for _ in 0..plan.pairs.max(2) {
-            let mediator = self.mediator(plan, 10).await?;
+            let mediator = self.mediator(plan, 10, Streaming::Buffered).await?;
             ready.push(mediator.ready_after.as_secs_f64() * 1e3);
             idle = mediator.program.memory()?.0;
         }
@@ -277,7 +289,7 @@ impl Bench {
 
     /// Its own process: the peak of memory is this load's.
     async fn many(&self, plan: &Plan) -> Result<Vec<Row>> {
-        let mediator = self.mediator(plan, 10).await?;
+        let mediator = self.mediator(plan, 10, Streaming::Buffered).await?;
         let turn = Arc::new(Work(vec![Step {
             path: CHAT,
             body: chat(2, false).into(),
@@ -301,6 +313,7 @@ impl Bench {
             body: chat(ROUNDS, false).into(),
             rounds: ROUNDS,
             streamed: false,
+            streaming: Streaming::Buffered,
             cpu_at_most: None,
             first_byte_at_most: None,
             fraction: 1,
@@ -317,7 +330,7 @@ impl Bench {
         let done = to_bare.run(&hops, items).await?.len();
         let rate = done as f64 / began.elapsed().as_secs_f64() / 2.0;
 
-        let mediator = self.mediator(plan, case.tools).await?;
+        let mediator = self.mediator(plan, case.tools, case.streaming).await?;
         let mut to_mediator = Load::connect(mediator.address, MANY).await?;
         let mut direct = Load::connect(self.servers_address, MANY).await?;
         to_mediator.run(&turn, items / 2).await?;
@@ -418,8 +431,12 @@ fn hop_by_hop(case: &Case) -> Work {
 
 /// A short conversation whose model wants so many rounds.
 fn chat(rounds: usize, stream: bool) -> String {
+    said(&format!("otter-r{rounds}"), stream)
+}
+
+fn said(model: &str, stream: bool) -> String {
     format!(
-        r#"{{"model":"house/otter-r{rounds}","stream":{stream},"temperature":0.2,"messages":[{{"role":"system","content":"You look after the pond. Be brief, and say where a figure comes from."}},{{"role":"user","content":"How deep is it at the northern end, and has anybody measured the reeds?"}}]}}"#
+        r#"{{"model":"house/{model}","stream":{stream},"temperature":0.2,"messages":[{{"role":"system","content":"You look after the pond. Be brief, and say where a figure comes from."}},{{"role":"user","content":"How deep is it at the northern end, and has anybody measured the reeds?"}}]}}"#
     )
 }
 

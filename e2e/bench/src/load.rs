@@ -79,6 +79,16 @@ impl Load {
         self.drive(work, share, Some(period)).await
     }
 
+    /// One item on each connection, until what this gives is dropped.
+    pub fn hold(self, work: &Arc<Work>) -> JoinSet<Result<Timing>> {
+        let mut held = JoinSet::new();
+        for mut sender in self.connections {
+            let work = work.clone();
+            held.spawn(async move { one(&mut sender, &work).await });
+        }
+        held
+    }
+
     async fn drive(
         &mut self,
         work: &Arc<Work>,

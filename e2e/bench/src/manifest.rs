@@ -11,8 +11,15 @@ use sha2::{Digest, Sha256};
 /// What the runner sends; the file has its hash.
 pub const TOKEN: &str = "otter:runner-5d0e27c4";
 
+/// What the agent's `streaming` says.
+#[derive(Clone, Copy, Debug)]
+pub enum Streaming {
+    Buffered,
+    Live,
+}
+
 /// Writes the files of an agent whose model and tools are at `servers`.
-pub fn write(dir: &Path, servers: SocketAddr, tools: usize) -> Result<()> {
+pub fn write(dir: &Path, servers: SocketAddr, tools: usize, streaming: Streaming) -> Result<()> {
     let tools: Vec<Value> = (0..tools).map(|at| tool(at, servers)).collect();
     let others = [
         ("tools.json", json!({"version": 1, "tools": tools})),
@@ -43,6 +50,10 @@ pub fn write(dir: &Path, servers: SocketAddr, tools: usize) -> Result<()> {
         "claw_id": "otter",
         "tokens": [{"id": "token", "sha256": sha256(TOKEN)}],
         "max_tier": "Elevated",
+        "streaming": match streaming {
+            Streaming::Buffered => "Buffered",
+            Streaming::Live => "Live",
+        },
         "files": digests,
     });
     fs::write(dir.join("agent.json"), agent.to_string())?;

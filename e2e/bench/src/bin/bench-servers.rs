@@ -1,8 +1,8 @@
 //! The far side of every measurement: a scripted model and a tool service on one address.
 //! They read as little as they can, so that what is measured stands between, not here.
 //!
-//! The model's name says what it does: after `-r` how many tool rounds it asks for, and a
-//! request with `"stream":true` is streamed.
+//! The model's name says what it does: after `-r` how many tool rounds it asks for, and
+//! `otter-hung` calls the tool that never answers. A request with `"stream":true` is streamed.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,6 +28,9 @@ struct Args {
 }
 
 type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
+
+/// The tool that never answers.
+const HUNG: &str = "/depth_9?";
 
 /// Events of a stream, and the pause between two of them.
 const EVENTS: usize = 20;
@@ -60,7 +63,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 
 async fn answer(request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
     let is_model = request.uri().path().ends_with("/chat/completions");
+    let hangs = request.uri().to_string().contains(HUNG);
     let body = request.into_body().collect().await?.to_bytes();
+    if hangs {
+        std::future::pending::<()>().await;
+    }
     Ok(if is_model { model(&body)? } else { tool()? })
 }
 
@@ -77,6 +84,10 @@ fn model(body: &[u8]) -> anyhow::Result<Response<Body>> {
     let done = memmem::find_iter(body, br#""role":"tool""#).count();
     if finder(br#""stream":true"#).is_some() {
         return streamed();
+    }
+    if finder(b"otter-hung").is_some() {
+        const CALL: &[u8] = br#"{"id":"chatcmpl-hung","object":"chat.completion","created":1770091506,"model":"otter","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_hung","type":"function","function":{"name":"pond__depth_9","arguments":"{\"spot\":\"reed\"}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":211,"completion_tokens":17,"total_tokens":228}}"#;
+        return whole(Bytes::from_static(CALL));
     }
     if done < wanted {
         let text = format!(
