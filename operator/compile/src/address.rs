@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use url::{Host, Url};
 
-use crate::ObjectRef;
+use crate::finding::Finding;
+use crate::{Code, Inputs, ObjectRef};
 
 /// A base address that was found to be one that may be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Add
         Some(Host::Ipv4(address)) => literal(IpAddr::V4(address))?,
         Some(Host::Ipv6(address)) => literal(IpAddr::V6(address))?,
     };
-    if refused_hosts.contains(&host) {
+    if refused_hosts.contains(&host) || refused_hosts.contains(&plain(&host)) {
         return Err(format!(
             "{host:?} is the API server, the operator, or refused by the operator's --refused-hosts: name another host"
         ));
@@ -64,6 +65,36 @@ pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Add
         base_url: url.as_str().trim_end_matches('/').to_owned(),
         host,
     })
+}
+
+/// A url of an object in `namespace`, held against the Services that it may lead to. The
+/// finding's field is empty: that of the url.
+pub(crate) fn of_url_in(inputs: &Inputs, namespace: &str, url: &str) -> Result<Address, Finding> {
+    let refused = |message| Finding::new("", Code::AddressRefused, message);
+    let address = of_url(url, &inputs.settings.refused_hosts).map_err(refused)?;
+    if let Some(literal) = address_of_url(url)
+        && let Some(service) = inputs.service_at(literal)
+    {
+        return Err(refused(format!(
+            "{} is the address of Service {service}: name the Service",
+            address.host
+        )));
+    }
+    let external = services_of_url(namespace, url).into_iter().find(|service| {
+        inputs
+            .service(service)
+            .is_some_and(|facts| facts.external_name)
+    });
+    if let Some(service) = external {
+        return Err(Finding::new(
+            "",
+            Code::ExternalNameRefused,
+            format!(
+                "leads to Service {service}, an ExternalName, whose author chooses the destination: name the host itself"
+            ),
+        ));
+    }
+    Ok(address)
 }
 
 /// The Service of a host that is the name of one: `name.namespace.svc`, with or without
@@ -76,9 +107,54 @@ pub(crate) fn service_of_host(host: &str) -> Option<ObjectRef> {
     (plain(name) && plain(namespace)).then(|| ObjectRef::new(namespace, name))
 }
 
-/// The Service that a url leads to, if its host is the name of one.
-pub fn service_of_url(url: &str) -> Option<ObjectRef> {
-    service_of_host(Url::parse(url).ok()?.host_str()?)
+/// The Service that a url names in full.
+pub(crate) fn service_of_url(url: &str) -> Option<ObjectRef> {
+    service_of_host(&domain(url)?)
+}
+
+/// The Services that a url of an object in `namespace` may lead to: by its full name, or by
+/// the short ones that pods resolve (`name` of their own namespace, `name.namespace`).
+/// Whether a public name means one, only the cluster knows.
+pub(crate) fn services_of_url(namespace: &str, url: &str) -> Vec<ObjectRef> {
+    let Some(host) = domain(url) else {
+        return Vec::new();
+    };
+    let (name, short) = host.split_once('.').unwrap_or((&host, namespace));
+    let plain = |part: &str| !part.is_empty() && !part.contains('.');
+    let short = (plain(name) && plain(short)).then(|| ObjectRef::new(short, name));
+    service_of_host(&host).into_iter().chain(short).collect()
+}
+
+/// Whether a url's host is one label: another Service in each namespace that resolves it.
+pub(crate) fn is_relative(url: &str) -> bool {
+    domain(url).is_some_and(|host| !host.contains('.'))
+}
+
+fn domain(url: &str) -> Option<String> {
+    match Url::parse(url).ok()?.host()? {
+        Host::Domain(name) => Some(name.trim_end_matches('.').to_ascii_lowercase()),
+        Host::Ipv4(_) | Host::Ipv6(_) => None,
+    }
+}
+
+/// The literal address of a url, as a Service may have it.
+pub(crate) fn address_of_url(url: &str) -> Option<IpAddr> {
+    match Url::parse(url).ok()?.host()? {
+        Host::Domain(_) => None,
+        Host::Ipv4(address) => Some(IpAddr::V4(address)),
+        Host::Ipv6(address) => Some(reached(address)),
+    }
+}
+
+/// An IPv6 literal by the address that it leads to.
+fn reached(address: Ipv6Addr) -> IpAddr {
+    embedded_v4(address).map_or(IpAddr::V6(address), IpAddr::V4)
+}
+
+/// A host that is a literal, by the address that it leads to.
+fn plain(host: &str) -> String {
+    host.parse()
+        .map_or_else(|_| host.to_owned(), |address| reached(address).to_string())
 }
 
 fn literal(address: IpAddr) -> Result<String, String> {
@@ -112,12 +188,19 @@ fn is_refused_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_refused_v6(address: Ipv6Addr) -> bool {
-    const EC2_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    /// Clouds' metadata and credential services over IPv6: AWS, EKS, Google, Oracle, Scaleway.
+    const METADATA: [Ipv6Addr; 5] = [
+        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
+        Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+        Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
+        Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
+    ];
     address.is_loopback()
         || address.is_unspecified()
         || address.is_multicast()
         || address.is_unicast_link_local()
-        || address == EC2_METADATA
+        || METADATA.contains(&address)
         || embedded_v4(address).is_some_and(is_refused_v4)
 }
 
@@ -138,11 +221,17 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 fn is_refused_name(name: &str) -> bool {
-    const NAMES: [&str; 7] = [
+    const NAMES: [&str; 13] = [
         "localhost",
         "metadata",
+        "metadata.goog",
         "metadata.google.internal",
+        "metadata.azure.internal",
+        "metadata.packet.net",
+        "metadata.platformequinix.com",
+        "metadata.tencentyun.com",
         "instance-data",
+        "instance-data.ec2.internal",
         "kubernetes",
         "kubernetes.default",
         "kubernetes.default.svc",
@@ -204,6 +293,13 @@ mod tests {
             "[2002:7f00:1::]",
             "[fe80::1]",
             "[fd00:ec2::254]",
+            "[fd00:ec2::23]",
+            "[fd20:ce::254]",
+            "[fd00:c1::a9fe:a9fe]",
+            "[fd00:42::42]",
+            "metadata.goog",
+            "metadata.azure.internal",
+            "instance-data.ec2.internal",
             "100.100.100.200",
             "168.63.129.16",
             "224.0.0.1",
@@ -218,8 +314,16 @@ mod tests {
             let url = format!("http://{host}/x");
             assert!(of_url(&url, &BTreeSet::new()).is_err(), "{url}");
         }
-        let refused = BTreeSet::from(["toolcrib.system.svc".to_owned()]);
-        assert!(of_url("https://toolcrib.system.svc:8443", &refused).is_err());
+        let refused = ["toolcrib.system.svc", "10.96.0.1"].map(str::to_owned);
+        let refused = BTreeSet::from(refused);
+        for host in [
+            "toolcrib.system.svc:8443",
+            "10.96.0.1",
+            "[::ffff:10.96.0.1]:443",
+        ] {
+            let url = format!("https://{host}");
+            assert!(of_url(&url, &refused).is_err(), "{url}");
+        }
     }
 
     #[test]
@@ -232,11 +336,17 @@ mod tests {
             ),
             ("https://model.pond.svc.example.test", None),
             ("https://a.model.pond.svc", None),
-            ("https://pond.svc", None),
             ("https://.pond.svc", None),
+            ("http://model:8080", Some("reef/model")),
+            ("http://Model.pond.:8080", Some("pond/model")),
+            ("http://10.1.2.3", None),
+            ("http://[fd00::1]", None),
         ] {
-            let found = service_of_url(url).map(|service| service.to_string());
-            assert_eq!(found.as_deref(), service, "{url}");
+            let found: Vec<String> = services_of_url("reef", url)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            assert_eq!(found, Vec::from_iter(service), "{url}");
         }
     }
 

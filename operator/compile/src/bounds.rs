@@ -1,15 +1,22 @@
 //! What a manifest may be at most. Over a bound, whole surfaces, then tools, are withheld
-//! from the end in name order until it fits: an old object must not stay in force, or
-//! bloating a surface would freeze a revoked grant.
+//! from the end in name order until it fits; then feeds. Providers go first of all, from
+//! the end, but only where they alone are too much: no tool could make room for them. An
+//! old object must not stay in force, or bloating a surface would freeze a revoked grant.
+
+use std::collections::BTreeSet;
 
 use toolcrib_manifest::{EndpointDialect, ProvidersFile, Tool};
 
 use crate::Code;
 use crate::compilation::Files;
-use crate::digest::{canonical, render};
+use crate::digest::size;
+use crate::lower::feed_name;
 
-/// Of all four files; a Secret's own limit is 1 MiB, and values take more than references.
+/// Of all four files, with references in place of values.
 const MAX_BYTES: usize = 700 * 1024;
+/// Of all four files, with values. The API server takes 1 MiB in one Secret; the runner's
+/// tokens and the hashes of the files come last, and have the rest.
+const MAX_FILLED: usize = 960 * 1024;
 /// What OpenAI takes in one request, less room for the runner's own.
 const MAX_TOOLS_OPENAI: usize = 128 - 8;
 
@@ -21,46 +28,137 @@ pub(crate) fn too_many_feeds() -> String {
     format!("more than {MAX_FEEDS} feeds are granted, and no more are fetched: grant fewer")
 }
 
-/// A tool that does not fit, and which bound it is over.
+/// Something that does not fit, and which bound it is over.
+#[derive(Debug)]
 pub(crate) struct Excess {
-    pub tool: Tool,
+    /// As what is withheld is named.
+    pub what: String,
     pub code: Code,
     pub message: String,
 }
 
-/// Takes tools out of `files` until they fit. Tools are sorted by surface, then by name.
-pub(crate) fn enforce(files: &mut Files) -> Vec<Excess> {
+/// Takes out of `files` what does not fit; `reserved` bytes are still to come. Tools are
+/// sorted by surface, then by name.
+pub(crate) fn enforce(files: &mut Files, reserved: usize) -> Vec<Excess> {
     let mut excess = Vec::new();
-    let mut bytes: usize = render(files).values().map(String::len).sum();
     let cap = tool_cap(&files.providers).unwrap_or(usize::MAX);
-    loop {
-        let (code, message) = if files.tools.tools.is_empty() {
-            break;
-        } else if files.tools.tools.len() > cap {
-            (
-                Code::TooManyTools,
-                format!(
-                    "more than {cap} tools are granted, and the model API takes no more: grant fewer"
-                ),
-            )
-        } else if bytes > MAX_BYTES {
-            (
-                Code::ManifestTooLarge,
-                format!("the compiled files are over {MAX_BYTES} bytes: grant fewer tools"),
-            )
-        } else {
-            break;
-        };
-        for tool in last_to_go(&mut files.tools.tools) {
-            bytes = bytes.saturating_sub(canonical(&tool).len() + 1);
-            excess.push(Excess {
-                tool,
-                code,
-                message: message.clone(),
-            });
-        }
+    while files.tools.tools.len() > cap {
+        let message = format!(
+            "more than {cap} tools are granted, and the model API takes no more: grant fewer"
+        );
+        excess.extend(last_to_go(files).into_iter().map(|tool| Excess {
+            what: tool.name,
+            code: Code::TooManyTools,
+            message: message.clone(),
+        }));
     }
+    let message = format!("the compiled files are over {MAX_BYTES} bytes: grant fewer tools");
+    excess.extend(shrink(files, MAX_BYTES.saturating_sub(reserved), &message));
     excess
+}
+
+/// Whether files fit into a Secret that are so large without values, and have so many of
+/// them, none longer than `longest`.
+pub(crate) fn surely_fit(files: &Files, values: usize, longest: usize) -> bool {
+    all(files).saturating_add(values.saturating_mul(longest)) <= MAX_FILLED
+}
+
+/// Takes out of `files`, which hold values, what does not fit into a Secret.
+pub(crate) fn enforce_filled(files: &mut Files) -> Vec<Excess> {
+    let message = format!(
+        "the compiled files are over {MAX_FILLED} bytes with their credentials: grant fewer tools, or use shorter credentials"
+    );
+    shrink(files, MAX_FILLED, &message)
+}
+
+/// Takes what is named so out of `files`.
+pub(crate) fn remove(files: &mut Files, gone: &BTreeSet<&str>) {
+    let stays = |what: &str| !gone.contains(what);
+    files.tools.tools.retain(|tool| stays(&tool.name));
+    files
+        .feeds
+        .0
+        .retain(|feed| stays(&feed_name(&feed.source, &feed.name)));
+    files
+        .providers
+        .providers
+        .retain(|name, _| stays(&provider_name(name)));
+    let services = std::mem::take(&mut files.tools.extension.services);
+    files.tools.extension.services = services
+        .into_iter()
+        .filter(|(service, _)| is_used(files, service))
+        .collect();
+}
+
+/// As what is withheld is named.
+pub(crate) fn provider_name(name: &str) -> String {
+    format!("provider {name}")
+}
+
+fn all(files: &Files) -> usize {
+    let Files {
+        agent,
+        tools,
+        providers,
+        feeds,
+    } = files;
+    size(agent) + size(tools) + size(providers) + size(feeds)
+}
+
+fn shrink(files: &mut Files, room: usize, message: &str) -> Vec<Excess> {
+    let mut gone = Vec::new();
+    let mut fixed = size(&files.agent) + size(&files.providers);
+    while fixed > room
+        && let Some((name, provider)) = files.providers.providers.pop_last()
+    {
+        fixed = fixed.saturating_sub(size(&name) + size(&provider) + 2);
+        gone.push(provider_name(&name));
+    }
+    let mut bytes = all(files);
+    while bytes > room {
+        let tools = last_to_go(files);
+        let service = if tools.is_empty() {
+            let Some(feed) = files.feeds.0.pop() else {
+                break;
+            };
+            bytes = bytes.saturating_sub(size(&feed) + 1);
+            gone.push(feed_name(&feed.source, &feed.name));
+            feed.source
+        } else {
+            for tool in &tools {
+                bytes = bytes.saturating_sub(size(tool) + 1);
+            }
+            let service = tools[0].execution.service.clone();
+            gone.extend(tools.into_iter().map(|tool| tool.name));
+            service
+        };
+        bytes = bytes.saturating_sub(forget_service(files, &service));
+    }
+    gone.into_iter()
+        .map(|what| Excess {
+            what,
+            code: Code::ManifestTooLarge,
+            message: message.to_owned(),
+        })
+        .collect()
+}
+
+/// The settings of a service that nothing uses any more; their bytes.
+fn forget_service(files: &mut Files, service: &str) -> usize {
+    if is_used(files, service) {
+        return 0;
+    }
+    files
+        .tools
+        .extension
+        .services
+        .remove(service)
+        .map_or(0, |settings| size(service) + size(&settings) + 2)
+}
+
+fn is_used(files: &Files, service: &str) -> bool {
+    let by_tool = |tool: &Tool| tool.execution.service == service;
+    files.tools.tools.iter().any(by_tool) || files.feeds.0.iter().any(|feed| feed.source == service)
 }
 
 fn tool_cap(providers: &ProvidersFile) -> Option<usize> {
@@ -73,7 +171,8 @@ fn tool_cap(providers: &ProvidersFile) -> Option<usize> {
 }
 
 /// The last surface's tools if there are several surfaces, else the last tool.
-fn last_to_go(tools: &mut Vec<Tool>) -> Vec<Tool> {
+fn last_to_go(files: &mut Files) -> Vec<Tool> {
+    let tools = &mut files.tools.tools;
     let Some(last) = tools.last().map(|tool| tool.execution.service.clone()) else {
         return Vec::new();
     };

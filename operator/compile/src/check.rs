@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use toolcrib_manifest::Tier;
+
 use crate::authority::{self, Rule, Verb, includes_defaults};
 use crate::consent::consents;
 use crate::credential::{self, Sources};
 use crate::finding::Finding;
+use crate::lower::needs_approval;
 use crate::models;
 use crate::offer;
 use crate::reach::surface_key;
@@ -73,7 +76,13 @@ fn check_credentials(inputs: &Inputs, resolved: &ResolvedSurface<'_>, found: &mu
         Ok(kind) => kind,
         Err(finding) => return finding.report(&resolved.subject, found),
     };
-    let hosts = match credential::hosts(inputs, kind, Some(auth), &address.host) {
+    let hosts = match credential::hosts(
+        inputs,
+        &resolved.subject.key.namespace,
+        kind,
+        Some(auth),
+        &address.host,
+    ) {
         Ok(hosts) => hosts,
         Err(finding) => return finding.report(&resolved.subject, found),
     };
@@ -223,13 +232,25 @@ fn check_rules(inputs: &Inputs, rules: &[Rule<'_>], found: &mut Diagnostics) -> 
         }
         match rule.verb {
             Verb::Tool => {
-                let named = matched.names.into_iter();
-                tools.extend(named.map(|name| (rule.surface.clone(), name.to_owned())));
+                for name in matched.names {
+                    if is_elevated(&resolved, name) {
+                        let tool = format!("{}.{name}", rule.surface.name);
+                        needs_approval("spec.tools", &tool).report(&subject, found);
+                    }
+                    tools.insert((rule.surface.clone(), name.to_owned()));
+                }
             }
             Verb::Feed => {}
         }
     }
     count(tools.len())
+}
+
+fn is_elevated(resolved: &ResolvedSurface<'_>, tool: &str) -> bool {
+    let described = resolved
+        .descriptor()
+        .and_then(|descriptor| descriptor.tools.get(tool)?.as_ref().ok());
+    described.is_some_and(|described| resolved.tier(tool, described.tier) == Tier::Elevated)
 }
 
 /// A ModelProvider by itself. `None`: there is none.

@@ -323,8 +323,8 @@ codes! {
 
     /// The manifest is over its bound; surfaces, then tools, are withheld from the end.
     ManifestTooLarge: Error, Spec,
-    cause "The compiled files, or the skills, are over 700 KiB; a Secret holds at most 1 MiB."
-    cure "Grant fewer tools, or shorten schemas, descriptions and skills."
+    cause "The compiled files with their CA bundles, or the skills, are over 700 KiB, or over 960 KiB once credentials are in: a Secret holds at most 1 MiB. Feeds go once no tool is left, and providers that are too much by themselves."
+    cure "Grant fewer tools, or shorten schemas, descriptions, skills, CA bundles and credentials."
 
     /// More tools than the dialect takes; surfaces, then tools, are withheld from the end.
     TooManyTools: Error, Spec,

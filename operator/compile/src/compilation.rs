@@ -120,7 +120,8 @@ impl CredentialKind {
 /// Something that was asked for and is not given.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Withheld {
-    /// `<surface>.<tool>`, `<surface>.*` for a whole surface, `feed <surface>/<feed>`.
+    /// `<surface>.<tool>`, `<surface>.*` for a whole surface, `feed <surface>/<feed>`,
+    /// `provider <name>`.
     pub what: String,
     pub code: Code,
     pub message: String,

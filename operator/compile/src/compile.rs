@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use toolcrib_crds::{Agent, Egress};
+use toolcrib_crds::{Agent, AgentSurface, Egress};
 use toolcrib_manifest::{
-    AgentFile, Context, Digests, FeedsFile, Mode, ProvidersFile, ServiceSettings, Tls,
+    AgentFile, Context, Digests, Feed, FeedsFile, Mode, ProvidersFile, ServiceSettings, Tls,
     ToolsExtension, ToolsFile, VERSION,
 };
 
-use crate::authority::{self, Rule};
+use crate::authority::{self, Rule, Verb};
 use crate::bounds;
 use crate::compilation::Files;
 use crate::context::{self, Shown};
@@ -31,7 +31,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
     let effective = effective::merge(inputs, key, agent, &mut work.found);
     let rules = authority::rules(inputs, key, agent);
     let reach = reach::reach(inputs, key, agent, &rules, &mut work);
-    report_unreached(key, agent, &rules, &mut work.found);
+    report_unreached(key, agent, &rules, &mut work);
 
     let mut lowered: Vec<Lowered> = reach
         .iter()
@@ -74,7 +74,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
             work.withhold(name, Code::TooManyFeeds, message.clone());
         }
     }
-    let (feeds, feed_summaries): (Vec<_>, Vec<_>) = feeds
+    let (feeds, mut feed_summaries): (Vec<_>, Vec<_>) = feeds
         .into_iter()
         .map(|lowered| (lowered.feed, lowered.summary))
         .unzip();
@@ -101,7 +101,13 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         },
         feeds: FeedsFile(feeds),
     };
-    for excess in bounds::enforce(&mut files) {
+    files.tools.extension.services = services(&reach, &files);
+    // The document, whose newlines and quotes take two bytes each.
+    let prompt = match effective.context {
+        Context::Prompt => 2 * context::MAX_PROMPT,
+        Context::Mount | Context::None => 0,
+    };
+    for excess in bounds::enforce(&mut files, prompt) {
         let subject = Subject::new(Kind::Agent, key);
         work.found.add(
             &subject,
@@ -109,10 +115,13 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
             excess.code,
             excess.message.clone(),
         );
-        work.withhold(excess.tool.name, excess.code, excess.message);
+        work.withhold(excess.what, excess.code, excess.message);
     }
-    files.tools.extension.services = services(&reach, &files);
     let tools = summaries(lowered, &files);
+    feed_summaries.retain(|summary| {
+        let is_it = |feed: &Feed| summary.name == format!("{}/{}", feed.source, feed.name);
+        files.feeds.0.iter().any(is_it)
+    });
     let refusal = effective
         .refusal
         .clone()
@@ -245,7 +254,7 @@ fn report_unreached(
     key: &ObjectRef,
     agent: &Agent,
     rules: &BTreeMap<ObjectRef, Vec<Rule<'_>>>,
-    found: &mut Diagnostics,
+    work: &mut Work,
 ) {
     let declared: BTreeSet<ObjectRef> = agent
         .spec
@@ -259,19 +268,34 @@ fn report_unreached(
     {
         for rule in rules {
             let (code, message) = rule.not_declared_by(key);
-            found.add(
+            work.found.add(
                 &Subject::new(Kind::Agent, key),
                 "spec.surfaces",
                 code,
                 message.clone(),
             );
-            if code.severity() == Severity::Error {
-                found.add(
-                    &rule.subject(),
-                    format!("{}.surface", rule.field),
-                    code,
-                    message,
-                );
+            // Defaults speak to every agent of the namespace; nobody asked for this one.
+            if code.severity() == Severity::Warning {
+                continue;
+            }
+            let at = format!("{}.surface", rule.field);
+            work.found.add(&rule.subject(), at, code, message.clone());
+            // The agent has no name for it; the surface's own is what it would be, unless
+            // another surface goes by it.
+            let taken = |entry: &AgentSurface| {
+                entry.alias.as_ref().unwrap_or(&entry.name) == &rule.surface.name
+            };
+            let alias = if agent.spec.surfaces.iter().any(taken) {
+                rule.surface.to_string()
+            } else {
+                rule.surface.name.clone()
+            };
+            for name in rule.allow {
+                let what = match rule.verb {
+                    Verb::Tool => format!("{alias}.{name}"),
+                    Verb::Feed => feed_name(&alias, name),
+                };
+                work.withhold(what, code, message.clone());
             }
         }
     }

@@ -99,7 +99,8 @@ pub(crate) fn resolve(
         ))
     })?;
     let secret = ObjectRef::new(chosen.namespace, chosen.secret.name.clone());
-    let hosts = hosts(inputs, kind, spec_auth, host).map_err(Refused::OnSurface)?;
+    let hosts =
+        hosts(inputs, &surface_key.namespace, kind, spec_auth, host).map_err(Refused::OnSurface)?;
     let placeholders = keys
         .iter()
         .map(|key| {
@@ -206,9 +207,11 @@ fn choose<'a>(
 }
 
 /// Where the values go. With OAuth the token endpoint is one of the hosts, though only it
-/// sees the secret: the service holds what the secret is exchanged for.
+/// sees the secret: the service holds what the secret is exchanged for. `namespace` is the
+/// surface's.
 pub(crate) fn hosts(
     inputs: &Inputs,
+    namespace: &str,
     kind: AuthType,
     auth: Option<&SurfaceAuth>,
     host: &str,
@@ -216,7 +219,7 @@ pub(crate) fn hosts(
     let mut hosts = BTreeSet::from([host.to_owned()]);
     match kind {
         AuthType::OAuth => {
-            let endpoint = token_endpoint(inputs, auth)?;
+            let endpoint = token_endpoint(inputs, namespace, auth)?;
             hosts.insert(endpoint.host);
         }
         AuthType::Bearer | AuthType::Header | AuthType::Basic => {}
@@ -224,7 +227,11 @@ pub(crate) fn hosts(
     Ok(hosts)
 }
 
-fn token_endpoint(inputs: &Inputs, auth: Option<&SurfaceAuth>) -> Result<Address, Finding> {
+fn token_endpoint(
+    inputs: &Inputs,
+    namespace: &str,
+    auth: Option<&SurfaceAuth>,
+) -> Result<Address, Finding> {
     const FIELD: &str = "spec.auth.tokenUrl";
     let url = auth
         .and_then(|auth| auth.token_url.as_deref())
@@ -235,8 +242,7 @@ fn token_endpoint(inputs: &Inputs, auth: Option<&SurfaceAuth>) -> Result<Address
                 "is missing: type OAuth needs the token endpoint",
             )
         })?;
-    address::of_url(url, &inputs.settings.refused_hosts)
-        .map_err(|message| Finding::new(FIELD, Code::AddressRefused, message))
+    address::of_url_in(inputs, namespace, url).map_err(|finding| finding.within(FIELD))
 }
 
 pub(crate) fn auth_type(

@@ -22,6 +22,26 @@ pub fn canonical(value: &impl Serialize) -> String {
     normalize::sorted(&text).expect("what was just written is JSON within the depth bound")
 }
 
+/// How many bytes [`canonical`] gives, without writing them: sorting moves bytes and adds none.
+pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
+    struct Count(usize);
+
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value).expect("types of the contract have string keys");
+    count.0
+}
+
 /// The four files' text, by file name.
 pub fn render(files: &Files) -> BTreeMap<String, String> {
     [

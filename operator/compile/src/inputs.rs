@@ -7,6 +7,7 @@
 //! [`Synced`] witness.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -71,6 +72,8 @@ pub struct ServiceFacts {
     pub headless: bool,
     /// Labels of its pods; empty: it selects none by itself.
     pub selector: BTreeMap<String, String>,
+    /// Its cluster addresses.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 /// A port of a Service's pods.
@@ -378,6 +381,13 @@ impl Inputs {
 
     pub fn services(&self) -> impl Iterator<Item = (&ObjectRef, &ServiceFacts)> {
         self.services.iter()
+    }
+
+    /// The Service that has this cluster address, among those that are known.
+    pub(crate) fn service_at(&self, address: IpAddr) -> Option<&ObjectRef> {
+        let mut services = self.services.iter();
+        let (service, _) = services.find(|(_, facts)| facts.addresses.contains(&address))?;
+        Some(service)
     }
 
     pub(crate) fn service(&self, service: &ObjectRef) -> Option<&ServiceFacts> {

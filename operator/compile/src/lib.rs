@@ -70,8 +70,10 @@ pub use load::{Loaded, Origin, OtherDocument, load, load_into};
 pub use materialize::{LastGood, Materialized, materialize};
 pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use reference::{ObjectRef, SecretKeyRef};
-pub use report::{GrantReport, ProviderReport, SurfaceReport, not_accepted, not_resolved};
-pub use services::{provider_services, surface_services};
+pub use report::{
+    GrantReport, ProviderReport, SurfaceReport, all_not_accepted, not_accepted, not_resolved,
+};
+pub use services::Leads;
 pub use settings::{Settings, refused_hosts};
 pub use topology::{AgentNode, GrantNode, SurfaceNode, topology};
 pub use view::{

@@ -5,6 +5,7 @@
 //! warning. Documents of kinds that compile does not read are handed back as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -329,7 +330,17 @@ impl ServiceFacts {
             selector: spec
                 .and_then(|spec| spec.selector.clone())
                 .unwrap_or_default(),
+            addresses: Self::addresses(service),
         }
+    }
+
+    /// A Service's cluster addresses; a headless one has none.
+    pub fn addresses(service: &Service) -> BTreeSet<IpAddr> {
+        let Some(spec) = &service.spec else {
+            return BTreeSet::new();
+        };
+        let all = spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip);
+        all.filter_map(|address| address.parse().ok()).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use toolcrib_manifest::{
     Execution, Feed, FeedAuth, GrantRef, Tier, Tool, ToolExtension, Transport,
 };
 
+use crate::address::is_relative;
 use crate::authority::{Rule, Verb};
 use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
 use crate::compile::Work;
@@ -16,7 +17,7 @@ use crate::digest::entry_digest;
 use crate::finding::Finding;
 use crate::offer;
 use crate::reach::Reach;
-use crate::{Code, Inputs, Kind, ObjectRef, Subject};
+use crate::{Code, Inputs, Kind, Leads, ObjectRef, Subject};
 
 /// One tool of the files, and what status says of it.
 pub(crate) struct Lowered {
@@ -85,7 +86,10 @@ pub(crate) fn tools(
             }
             Ok((described, tier, execution)) => {
                 if tier == Tier::Elevated {
-                    needs_approval(agent, &canonical, &grant, work);
+                    let on_agent = Subject::new(Kind::Agent, agent);
+                    let on_grant = Subject::new(grant.kind, &grant.key);
+                    needs_approval("spec.surfaces", &canonical).report(&on_agent, &mut work.found);
+                    needs_approval("spec.tools", &canonical).report(&on_grant, &mut work.found);
                 }
                 lowered.push(lower(
                     canonical,
@@ -236,6 +240,17 @@ fn callable(
         .ca
         .as_ref()
         .map_err(|finding| because(surface, finding))?;
+    let urls = reach.resolved.surface.urls();
+    if let Some(url) = urls.into_iter().find(|url| is_relative(url))
+        && reach.foreign
+    {
+        let message = format!(
+            "{url:?} leads somewhere else in each namespace: its owner must write name.namespace.svc"
+        );
+        let finding = Finding::new("spec", Code::AddressRefused, message);
+        finding.report(surface, &mut work.found);
+        return Err(because(surface, &finding));
+    }
     let credential = credential::resolve(
         inputs,
         agent,
@@ -309,20 +324,15 @@ fn execution(
     }
 }
 
-fn needs_approval(agent: &ObjectRef, tool: &str, grant: &GrantSource, work: &mut Work) {
-    let message = format!(
-        "{tool} is Elevated: it is offered, and every call is denied, since this release has no approvals; if it is not that dangerous, its surface's owner can lower it in spec.tiers"
-    );
-    let on_grant = Subject::new(grant.kind, &grant.key);
-    work.found.add(
-        &on_grant,
-        "spec.tools",
+/// What there is to say, at `field`, where an Elevated tool is granted.
+pub(crate) fn needs_approval(field: &str, tool: &str) -> Finding {
+    Finding::new(
+        field,
         Code::NeedsApproval,
-        message.clone(),
-    );
-    let on_agent = Subject::new(Kind::Agent, agent);
-    work.found
-        .add(&on_agent, "spec.surfaces", Code::NeedsApproval, message);
+        format!(
+            "{tool} is Elevated: it is offered, and every call is denied, since this release has no approvals; if it is not that dangerous, its surface's owner can lower it in spec.tiers"
+        ),
+    )
 }
 
 fn lower(

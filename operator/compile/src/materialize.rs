@@ -10,12 +10,18 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest::{Auth, Digests, Feed, FeedAuth, Provider, RunnerToken, SecretText, Tool};
 
+use crate::bounds::Excess;
 use crate::compilation::{
     Compilation, FeedSummary, Files, Source, SourceState, ToolSummary, Withheld,
 };
-use crate::digest::{manifest_digest, render, sha256};
+use crate::digest::{self, manifest_digest, render, sha256};
+use crate::lower::feed_name;
 use crate::names;
-use crate::{Code, ObjectRef, SecretKeyRef};
+use crate::{Code, ObjectRef, SecretKeyRef, bounds};
+
+/// Of the annotation that says where values stand; all annotations of an object have 256 KiB.
+/// What is not said has no last good value later.
+const MAX_RECORDS: usize = 192 * 1024;
 
 /// The compiled Secret as it is to be written.
 #[derive(Clone, PartialEq, Eq)]
@@ -29,8 +35,9 @@ pub struct Materialized {
     pub missing: BTreeSet<SecretKeyRef>,
     /// References whose value came from the previous compiled Secret.
     pub kept: BTreeSet<SecretKeyRef>,
-    /// Tools, feeds and providers that are not in the files for want of a value.
-    pub withheld: Vec<String>,
+    /// Tools, feeds and providers that are not in the files: for want of a value, or of room
+    /// for it.
+    pub withheld: Vec<Withheld>,
 }
 
 impl fmt::Debug for Materialized {
@@ -47,7 +54,7 @@ impl fmt::Debug for Materialized {
 impl Materialized {
     /// The tools that are really in the files, and what is withheld, for status.
     pub fn given(&self, compiled: &Compilation) -> (Vec<ToolSummary>, Vec<Withheld>) {
-        let late: BTreeSet<&str> = self.withheld.iter().map(String::as_str).collect();
+        let late: BTreeSet<&str> = self.withheld.iter().map(|late| &*late.what).collect();
         let tools = compiled
             .tools
             .iter()
@@ -55,19 +62,18 @@ impl Materialized {
             .cloned()
             .collect();
         let mut withheld = compiled.withheld.clone();
-        withheld.extend(late.into_iter().map(|what| Withheld {
-            what: what.to_owned(),
-            code: Code::SecretUnknown,
-            message: "its credential could not be read".to_owned(),
-        }));
+        withheld.extend(self.withheld.iter().cloned());
         withheld.sort();
         (tools, withheld)
     }
 
     /// The feeds that are really in the files, for status.
     pub fn given_feeds(&self, compiled: &Compilation) -> Vec<FeedSummary> {
-        let late = |feed: &&FeedSummary| !self.withheld.contains(&format!("feed {}", feed.name));
-        compiled.feeds.iter().filter(late).cloned().collect()
+        let given = |feed: &&FeedSummary| {
+            let what = format!("feed {}", feed.name);
+            !self.withheld.iter().any(|late| late.what == what)
+        };
+        compiled.feeds.iter().filter(given).cloned().collect()
     }
 }
 
@@ -142,9 +148,28 @@ pub fn materialize(
         .cloned()
         .collect();
 
-    // Take out what lacks a value first: the digest is of what the files really hold.
+    // Take out what lacks a value, or room for it, first: the digest is of what the files
+    // really hold.
     let mut files = compilation.files.clone();
-    let withheld = withhold(&mut files, &|reference| resolved.contains_key(reference));
+    let mut withheld: Vec<Withheld> =
+        withhold(&mut files, &|reference| resolved.contains_key(reference))
+            .into_iter()
+            .map(|what| Withheld {
+                what,
+                code: Code::SecretUnknown,
+                message: "its credential could not be read".to_owned(),
+            })
+            .collect();
+    let excess = overflowing(&files, &resolved);
+    bounds::remove(
+        &mut files,
+        &excess.iter().map(|excess| &*excess.what).collect(),
+    );
+    withheld.extend(excess.into_iter().map(|excess| Withheld {
+        what: excess.what,
+        code: excess.code,
+        message: excess.message,
+    }));
     let digests = Digests {
         manifest: manifest_digest(&files),
         credentials: credentials_revision(&resolved),
@@ -160,6 +185,7 @@ pub fn materialize(
             places.entry(reference).or_insert(at);
         }
     });
+    let mut room = MAX_RECORDS;
     let records: BTreeMap<String, Record> = places
         .into_iter()
         .map(|(reference, at)| {
@@ -171,6 +197,11 @@ pub fn materialize(
                 version: found.version.clone(),
             };
             (reference.to_string(), record)
+        })
+        .take_while(|entry| {
+            let rest = room.checked_sub(digest::size(entry));
+            room = rest.unwrap_or(0);
+            rest.is_some()
         })
         .collect();
 
@@ -212,6 +243,25 @@ pub fn materialize(
             .collect(),
         withheld,
     }
+}
+
+/// What does not fit into a Secret once values stand where references do.
+fn overflowing(files: &Files, resolved: &BTreeMap<&SecretKeyRef, Resolved>) -> Vec<Excess> {
+    let keys = files.providers.providers.values().map(|one| one.keys.len());
+    // No auth has more than two.
+    let values = 2 * (files.tools.tools.len() + files.feeds.0.len()) + keys.sum::<usize>();
+    let longest = resolved.values().map(|found| digest::size(&found.value));
+    if bounds::surely_fit(files, values, longest.max().unwrap_or(0)) {
+        return Vec::new();
+    }
+    let mut filled = files.clone();
+    each_secret(&mut filled, &mut |_, text| {
+        let found = SecretKeyRef::from_placeholder(text);
+        if let Some(found) = found.and_then(|reference| resolved.get(&reference)) {
+            *text = found.value.clone();
+        }
+    });
+    bounds::enforce_filled(&mut filled)
 }
 
 struct Resolved {
@@ -290,7 +340,7 @@ fn withhold(files: &mut Files, has_value: &dyn Fn(&SecretKeyRef) -> bool) -> Vec
                 .collect(),
         );
         if !keep {
-            withheld.push(format!("feed {}/{}", feed.source, feed.name));
+            withheld.push(feed_name(&feed.source, &feed.name));
         }
         keep
     });
@@ -302,7 +352,7 @@ fn withhold(files: &mut Files, has_value: &dyn Fn(&SecretKeyRef) -> bool) -> Vec
         // A provider that lost all of its keys could only answer 401.
         let keep = before == 0 || !provider.keys.is_empty();
         if !keep {
-            withheld.push(format!("provider {name}"));
+            withheld.push(bounds::provider_name(name));
         }
         keep
     });

@@ -133,8 +133,8 @@ pub(crate) fn provider_of(
     let mut endpoints = Vec::new();
     for (index, endpoint) in spec.endpoints.iter().enumerate() {
         let at = format!("spec.endpoints[{index}]");
-        let address = address::of_url(&endpoint.url, &inputs.settings.refused_hosts)
-            .map_err(|message| Finding::new(format!("{at}.url"), Code::AddressRefused, message));
+        let address = address::of_url_in(inputs, namespace, &endpoint.url)
+            .map_err(|finding| finding.within(&format!("{at}.url")));
         match address {
             Err(finding) => finding.report(subject, found),
             Ok(address) => {
@@ -156,7 +156,7 @@ pub(crate) fn provider_of(
         finding.report(subject, found);
     }
     let ca = ca.ok()?;
-    let proxy = match proxy(inputs, provider) {
+    let proxy = match proxy(inputs, namespace, provider) {
         Ok(proxy) => proxy,
         Err(finding) => {
             finding.report(subject, found);
@@ -203,13 +203,17 @@ pub(crate) fn provider_of(
 
 /// The proxy's address. One that is refused withholds the provider: going around it would
 /// take another way than the owner chose.
-fn proxy(inputs: &Inputs, provider: &ModelProvider) -> Result<Option<Address>, Finding> {
+fn proxy(
+    inputs: &Inputs,
+    namespace: &str,
+    provider: &ModelProvider,
+) -> Result<Option<Address>, Finding> {
     let Some(url) = &provider.spec.proxy else {
         return Ok(None);
     };
-    address::of_url(url, &inputs.settings.refused_hosts)
+    address::of_url_in(inputs, namespace, url)
         .map(Some)
-        .map_err(|message| Finding::new("spec.proxy", Code::AddressRefused, message))
+        .map_err(|finding| finding.within("spec.proxy"))
 }
 
 /// Whether a proxy reads what goes to this endpoint, its key too; TLS goes through it as a

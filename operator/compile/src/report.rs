@@ -34,21 +34,35 @@ pub struct ProviderReport {
 }
 
 /// The first finding against an object's own spec: why it is not `Accepted`.
-pub fn not_accepted<'a>(diagnostics: &'a [Diagnostic], object: &Subject) -> Option<&'a Diagnostic> {
-    first(diagnostics, object, crate::Concern::Spec)
+pub fn not_accepted<'a>(
+    diagnostics: &'a [Diagnostic],
+    object: &'a Subject,
+) -> Option<&'a Diagnostic> {
+    errors(diagnostics, object, crate::Concern::Spec).next()
+}
+
+/// Every finding against an object's own spec.
+pub fn all_not_accepted<'a>(
+    diagnostics: &'a [Diagnostic],
+    object: &'a Subject,
+) -> impl Iterator<Item = &'a Diagnostic> {
+    errors(diagnostics, object, crate::Concern::Spec)
 }
 
 /// The first finding about what an object refers to: why it is not `Resolved`.
-pub fn not_resolved<'a>(diagnostics: &'a [Diagnostic], object: &Subject) -> Option<&'a Diagnostic> {
-    first(diagnostics, object, crate::Concern::Reference)
+pub fn not_resolved<'a>(
+    diagnostics: &'a [Diagnostic],
+    object: &'a Subject,
+) -> Option<&'a Diagnostic> {
+    errors(diagnostics, object, crate::Concern::Reference).next()
 }
 
-fn first<'a>(
+fn errors<'a>(
     diagnostics: &'a [Diagnostic],
-    object: &Subject,
+    object: &'a Subject,
     concern: crate::Concern,
-) -> Option<&'a Diagnostic> {
-    diagnostics.iter().find(|diagnostic| {
+) -> impl Iterator<Item = &'a Diagnostic> {
+    diagnostics.iter().filter(move |diagnostic| {
         diagnostic.object == *object
             && diagnostic.severity == crate::Severity::Error
             && diagnostic.code.concern() == concern

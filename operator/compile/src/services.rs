@@ -1,38 +1,77 @@
-//! The Services that objects lead to, by their own name or by a url's host.
+//! The Services that objects lead to, by their own name or by a url's host, be it short or a
+//! literal address.
 //!
 //! One place for whoever reads Services before a compilation: what wakes an agent, what the
 //! operator takes into a snapshot and what the CLI asks a cluster for cannot differ.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use kube::Resource;
 use toolcrib_crds::{ModelProvider, Surface};
 
 use crate::ObjectRef;
-use crate::address::service_of_url;
+use crate::address::{address_of_url, service_of_url, services_of_url};
 
-/// Of a surface in `namespace`: its own, and those that its urls name.
-pub fn surface_services(namespace: &str, surface: &Surface) -> BTreeSet<ObjectRef> {
-    let spec = &surface.spec;
-    let own = spec
-        .service
-        .as_ref()
-        .map(|service| ObjectRef::new(namespace, service.name.clone()));
-    let token_url = spec.auth.as_ref().and_then(|auth| auth.token_url.as_ref());
-    let named = spec.url.iter().chain(token_url);
-    own.into_iter()
-        .chain(named.filter_map(|url| service_of_url(url)))
-        .collect()
+/// An object that leads somewhere.
+pub trait Leads {
+    /// The Service that it names as one.
+    fn service(&self) -> Option<ObjectRef>;
+
+    /// Every url of it.
+    fn urls(&self) -> Vec<&str>;
+
+    /// The Services that it names in full.
+    fn services(&self) -> BTreeSet<ObjectRef> {
+        let named = self.urls().into_iter().filter_map(service_of_url);
+        self.service().into_iter().chain(named).collect()
+    }
+
+    /// The Services that it names, in full or perhaps by a short name.
+    fn possible_services(&self) -> BTreeSet<ObjectRef>
+    where
+        Self: Resource,
+    {
+        let namespace = self.meta().namespace.as_deref().unwrap_or_default();
+        let named = self.urls().into_iter();
+        let named = named.flat_map(|url| services_of_url(namespace, url));
+        self.service().into_iter().chain(named).collect()
+    }
+
+    /// The literal addresses of its urls: a Service could have one of them.
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.urls().into_iter().filter_map(address_of_url).collect()
+    }
 }
 
-/// Of a provider: those that its endpoints' urls and its proxy name.
-pub fn provider_services(provider: &ModelProvider) -> BTreeSet<ObjectRef> {
-    let spec = &provider.spec;
-    spec.endpoints
-        .iter()
-        .map(|endpoint| &endpoint.url)
-        .chain(&spec.proxy)
-        .filter_map(|url| service_of_url(url))
-        .collect()
+impl Leads for Surface {
+    fn service(&self) -> Option<ObjectRef> {
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let service = self.spec.service.as_ref()?;
+        Some(ObjectRef::new(namespace, service.name.clone()))
+    }
+
+    fn urls(&self) -> Vec<&str> {
+        let auth = self.spec.auth.as_ref();
+        let token_url = auth.and_then(|auth| auth.token_url.as_deref());
+        self.spec
+            .url
+            .as_deref()
+            .into_iter()
+            .chain(token_url)
+            .collect()
+    }
+}
+
+impl Leads for ModelProvider {
+    fn service(&self) -> Option<ObjectRef> {
+        None
+    }
+
+    fn urls(&self) -> Vec<&str> {
+        let endpoints = self.spec.endpoints.iter().map(|endpoint| &*endpoint.url);
+        endpoints.chain(self.spec.proxy.as_deref()).collect()
+    }
 }
 
 #[cfg(test)]
@@ -41,7 +80,7 @@ mod tests {
 
     fn read<T: serde::de::DeserializeOwned>(kind: &str, spec: &str) -> T {
         let text = format!(
-            "{{apiVersion: toolcrib.dev/v1alpha1, kind: {kind}, metadata: {{name: reed}}, spec: {spec}}}"
+            "{{apiVersion: toolcrib.dev/v1alpha1, kind: {kind}, metadata: {{name: reed, namespace: pond}}, spec: {spec}}}"
         );
         serde_yaml::from_str(&text).expect("an object")
     }
@@ -52,13 +91,13 @@ mod tests {
 
     #[track_caller]
     fn of_surface(spec: &str, expected: &[&str]) {
-        let services = surface_services("pond", &read("Surface", spec));
+        let services = read::<Surface>("Surface", spec).possible_services();
         assert_eq!(names(services), expected, "{spec}");
     }
 
     #[track_caller]
     fn of_provider(spec: &str, expected: &[&str]) {
-        let services = provider_services(&read("ModelProvider", spec));
+        let services = read::<ModelProvider>("ModelProvider", spec).possible_services();
         assert_eq!(names(services), expected, "{spec}");
     }
 
@@ -66,7 +105,9 @@ mod tests {
     fn services_are_named_by_name_and_by_url() {
         of_surface("{service: {name: fish, port: 80}}", &["pond/fish"]);
         of_surface("{url: 'https://fish.reef.svc:8443/v1'}", &["reef/fish"]);
-        of_surface("{url: 'https://fish.test'}", &[]);
+        of_surface("{url: 'https://api.fish.test'}", &[]);
+        of_surface("{url: 'https://fish.reef'}", &["reef/fish"]);
+        of_surface("{url: 'https://fish:8443'}", &["pond/fish"]);
         of_surface(
             "{service: {name: fish, port: 80}, auth: {tokenUrl: 'https://tokens.reef.svc/token'}}",
             &["pond/fish", "reef/tokens"],
@@ -76,8 +117,14 @@ mod tests {
             &["pond/model", "reef/proxy"],
         );
         of_provider(
-            "{endpoints: [{dialect: OpenAI, url: 'https://model.test/v1'}]}",
+            "{endpoints: [{dialect: OpenAI, url: 'https://api.model.test/v1'}]}",
             &[],
         );
+        let provider: ModelProvider = read(
+            "ModelProvider",
+            "{endpoints: [{dialect: OpenAI, url: 'https://[::ffff:10.96.0.7]/v1'}]}",
+        );
+        let addresses = BTreeSet::from(["10.96.0.7".parse().expect("an address")]);
+        assert_eq!(provider.addresses(), addresses);
     }
 }

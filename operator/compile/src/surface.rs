@@ -271,8 +271,8 @@ fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<A
                 .map(|_| address)
                 .map_err(|message| Finding::new("spec.service.name", Code::AddressRefused, message))
         }
-        (None, Some(url)) => address::of_url(url, &inputs.settings.refused_hosts)
-            .map_err(|message| Finding::new("spec.url", Code::AddressRefused, message)),
+        (None, Some(url)) => address::of_url_in(inputs, &key.namespace, url)
+            .map_err(|finding| finding.within("spec.url")),
         (None, None) | (Some(_), Some(_)) => Err(Finding::new(
             "spec",
             Code::InvalidValue,

@@ -79,3 +79,80 @@ fn bytes_are_bounded_too() {
     check(&[5, 20], 50_000, &[5, 0], Some(Code::ManifestTooLarge));
     check(&[20], 50_000, &[14], Some(Code::ManifestTooLarge));
 }
+
+/// What is not a tool counts as well, and goes where no tool could make room for it.
+#[test]
+fn ca_bundles_are_counted() {
+    let bundle = |bytes: usize| format!("-----BEGIN CERTIFICATE-----{}", "x".repeat(bytes));
+    let check = |surface: usize,
+                 provider: usize,
+                 tools: &[&str],
+                 feeds: usize,
+                 providers: usize| {
+        let text = format!(
+            r#"
+{{apiVersion: v1, kind: ConfigMap, metadata: {{name: cas, namespace: pond}}, data: {{surface: "{}", provider: "{}"}}}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ModelProvider
+metadata: {{name: reef, namespace: pond}}
+spec:
+  endpoints: [{{dialect: Anthropic, url: "https://api.reef.test"}}]
+  auth: None
+  tls: {{caFrom: {{configMapKeyRef: {{name: cas, key: provider}}}}}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {{name: fish, namespace: pond}}
+spec: {{url: "https://api.fish.test", descriptor: {{version: 2, tools: [{{name: list, inputSchema: {{type: object}}, http: {{method: GET, path: /x}}}}]}}}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {{name: reed, namespace: pond}}
+spec:
+  url: "https://api.reed.test"
+  tls: {{caFrom: {{configMapKeyRef: {{name: cas, key: surface}}}}}}
+  descriptor: {{version: 2, feeds: [{{name: height, path: /height}}], tools: [{{name: cut, inputSchema: {{type: object}}, http: {{method: GET, path: /x}}}}]}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {{name: otter, namespace: pond}}
+spec: {{surfaces: [{{name: fish}}, {{name: reed}}]}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {{name: g, namespace: pond}}
+spec:
+  agents: [otter]
+  tools: [{{surface: {{name: fish}}, allow: ["*"]}}, {{surface: {{name: reed}}, allow: ["*"]}}]
+  feeds: [{{surface: {{name: reed}}, allow: ["*"]}}]
+"#,
+            bundle(surface),
+            bundle(provider),
+        );
+        let loaded = load([("world.yaml".to_owned(), text)], Settings::default());
+        assert_eq!(loaded.errors, []);
+        let done = compile(&loaded.inputs, &ObjectRef::new("pond", "otter")).expect("is there");
+        let given: Vec<&str> = done.tools.iter().map(|tool| &*tool.name).collect();
+        assert_eq!(given, tools);
+        assert_eq!(done.feeds.len(), feeds);
+        assert_eq!(done.files.feeds.0.len(), feeds);
+        assert_eq!(done.files.providers.providers.len(), providers);
+        let withheld = done
+            .withheld
+            .iter()
+            .filter(|one| one.code == Code::ManifestTooLarge);
+        let gone = 2 - tools.len() + 1 - feeds + 1 - providers;
+        assert_eq!(withheld.count(), gone, "{:?}", done.withheld);
+        let bytes: usize = toolcrib_compile::digest::render(&done.files)
+            .values()
+            .map(String::len)
+            .sum();
+        assert!(bytes <= 700 * 1024, "{bytes}");
+    };
+    check(1_000, 1_000, &["fish.list", "reed.cut"], 1, 1);
+    // Surfaces go from the end, and then tools and feeds, until the bundle has no user.
+    check(720_000, 1_000, &[], 0, 1);
+    // No tool could make room for this.
+    check(1_000, 720_000, &["fish.list", "reed.cut"], 1, 0);
+}

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_compile::{
-    Compilation, Inputs, LastGood, Loaded, ObjectRef, Presence, SecretFacts, SecretKeyRef,
-    Settings, compile, load, materialize,
+    Compilation, Inputs, LastGood, Loaded, Materialized, ObjectRef, Presence, SecretFacts,
+    SecretKeyRef, Settings, Withheld, compile, load, materialize,
 };
 use toolcrib_manifest::{AgentFile, ProvidersFile, SecretText, ToolsFile};
 
@@ -69,6 +69,11 @@ fn facts(uid: &str, resource_version: &str, keys: Option<&[&str]>) -> Presence<S
     })
 }
 
+fn withheld(done: &Materialized) -> Vec<String> {
+    let line = |late: &Withheld| format!("{}: {}", late.what, late.code);
+    done.withheld.iter().map(line).collect()
+}
+
 fn nothing(_: &SecretKeyRef) -> Option<SecretText> {
     None
 }
@@ -111,7 +116,7 @@ fn a_value_that_is_missing_takes_only_its_own_tool_along() {
     let only_key =
         |reference: &SecretKeyRef| (reference.key == "key").then(|| SecretText::new("model-key"));
     let done = materialize(&compilation, &only_key, &LastGood::default(), &[]);
-    assert_eq!(done.withheld, ["fish-api.list"]);
+    assert_eq!(withheld(&done), ["fish-api.list: SecretUnknown"]);
     assert_eq!(
         done.missing,
         BTreeSet::from([SecretKeyRef::new(creds(), "token")])
@@ -176,7 +181,7 @@ fn a_kept_value_goes_nowhere_else() {
         .inputs
         .set_secret(creds(), Presence::Unknown("timed out".to_owned()));
     let elsewhere = materialize(&otter(&moved.inputs), &nothing, &last_good, &[]);
-    assert_eq!(elsewhere.withheld, ["fish-api.list"]);
+    assert_eq!(withheld(&elsewhere), ["fish-api.list: SecretUnknown"]);
 }
 
 #[test]
@@ -216,4 +221,31 @@ fn what_was_not_written_by_us_is_no_last_good() {
     )]);
     let read = LastGood::read(&annotations, &BTreeMap::new());
     assert_eq!(format!("{read:?}"), "LastGood({})");
+}
+
+/// A Secret of 1 MiB would be refused, and what stands would stay: revoked tools too.
+#[test]
+fn values_that_leave_no_room_take_their_tools_along() {
+    const MOST: usize = 1024 * 1024;
+    let world = world();
+    let compilation = otter(&world.inputs);
+    let check = |token: usize, key: usize, expected: &[&str]| {
+        let values = |reference: &SecretKeyRef| {
+            let length = if reference.key == "key" { key } else { token };
+            Some(SecretText::new("\n".repeat(length)))
+        };
+        let done = materialize(&compilation, &values, &LastGood::default(), &[]);
+        assert_eq!(withheld(&done), expected, "{token} {key}");
+        let bytes: usize = done.files.values().map(Vec::len).sum();
+        assert!(bytes < MOST - 32 * 1024, "{bytes}");
+        let reads = serde_json::from_slice::<ToolsFile>(&done.files["tools.json"]);
+        let given = reads.expect("reads").tools.len() + done.withheld.len();
+        assert!(given > 0, "what is not given is said");
+        let agent: AgentFile = serde_json::from_slice(&done.files["agent.json"]).expect("reads");
+        assert_eq!(agent.digest, Some(done.digests));
+    };
+    check(100_000, 100_000, &[]);
+    check(600_000, 10, &["fish-api.list: ManifestTooLarge"]);
+    check(10, 600_000, &["provider reef: ManifestTooLarge"]);
+    check(300_000, 300_000, &["fish-api.list: ManifestTooLarge"]);
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use toolcrib_compile::ObjectRef;
-pub use toolcrib_compile::provider_services;
 use toolcrib_crds::{
     Agent, FeedRule, ModelProvider, Surface, SurfaceName, TlsSpec, ToolDefaults, ToolGrant,
     ToolRule,
@@ -48,11 +47,6 @@ pub fn surface_config_maps(surface: &Surface) -> BTreeSet<ObjectRef> {
         .into_iter()
         .chain(ca(namespace, surface.spec.tls.as_ref()))
         .collect()
-}
-
-/// The Services that a surface leads to.
-pub fn surface_services(surface: &Surface) -> BTreeSet<ObjectRef> {
-    toolcrib_compile::surface_services(namespace(surface), surface)
 }
 
 pub fn agent_surfaces(agent: &Agent) -> BTreeSet<ObjectRef> {

@@ -22,8 +22,22 @@ use kube::Resource;
 
 pub struct Readers {
     client: Client,
-    pub secrets: Cache<BTreeMap<String, SecretText>>,
+    pub secrets: Cache<Content>,
     pub config_maps: Cache<BTreeMap<String, String>>,
+}
+
+/// What one version of a Secret holds.
+#[derive(Debug)]
+pub struct Content {
+    pub version: Version,
+    pub values: BTreeMap<String, SecretText>,
+}
+
+/// A Secret's content, and whether it took asking.
+#[derive(Debug)]
+pub enum Read {
+    Before(Arc<Content>),
+    Now(Arc<Content>),
 }
 
 /// One version of each object that was asked for.
@@ -85,7 +99,7 @@ impl Readers {
                 let keys: Option<BTreeSet<String>> = self
                     .secrets
                     .get(key, &version)
-                    .map(|content| content.keys().cloned().collect());
+                    .map(|content| content.values.keys().cloned().collect());
                 let empty = BTreeMap::new();
                 Presence::Present(SecretFacts::from_metadata(
                     found.meta().labels.as_ref().unwrap_or(&empty),
@@ -100,44 +114,43 @@ impl Readers {
         }
     }
 
-    /// Reads the version of a Secret that the table names, unless it was read before.
-    /// `Ok(true)`: something new is known.
+    /// Reads a Secret that the table names, unless that version was read before. What was
+    /// read may be newer than what the watch has brought. `None`: it is not there.
     pub async fn read_secret(
         &self,
         table: &Scoped<Secret>,
         key: &ObjectRef,
-    ) -> Result<bool, kube::Error> {
+    ) -> Result<Option<Read>, kube::Error> {
         let Some(version) = present(table, key) else {
-            return Ok(false);
+            return Ok(None);
         };
-        if self.secrets.get(key, &version).is_some() {
-            return Ok(false);
+        if let Some(content) = self.secrets.get(key, &version) {
+            return Ok(Some(Read::Before(content)));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
         let Some(secret) = api.get_opt(&key.name).await? else {
-            return Ok(false);
+            return Ok(None);
         };
-        // What was read may be newer than what the watch has brought; then it is kept under
-        // its own version and used when the watch gets there.
+        // A newer one is kept under its own version and used when the watch gets there.
         let Some(version) = Version::of(&secret) else {
-            return Ok(false);
+            return Ok(None);
         };
-        let content = secret
+        let values = secret
             .data
             .unwrap_or_default()
             .into_iter()
             .filter_map(|(key, bytes)| Some((key, SecretText::new(text(bytes.0)?))))
             .collect();
-        self.secrets.put(key.clone(), version, Arc::new(content));
-        Ok(true)
+        let content = Arc::new(Content {
+            version: version.clone(),
+            values,
+        });
+        self.secrets.put(key.clone(), version, Arc::clone(&content));
+        Ok(Some(Read::Now(content)))
     }
 
     /// The values of the version that the table names, if they were read.
-    pub fn secret_values(
-        &self,
-        table: &Scoped<Secret>,
-        key: &ObjectRef,
-    ) -> Option<Arc<BTreeMap<String, SecretText>>> {
+    pub fn secret_values(&self, table: &Scoped<Secret>, key: &ObjectRef) -> Option<Arc<Content>> {
         self.secrets.get(key, &present(table, key)?)
     }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use kube::Resource;
 use toolcrib_compile::{
-    ConfigMapFacts, Inputs, Kind, ObjectRef, Presence, SecretFacts, ServiceFacts, Settings, Synced,
-    names,
+    ConfigMapFacts, Inputs, Kind, Leads, ObjectRef, Presence, SecretFacts, ServiceFacts, Settings,
+    Synced, names,
 };
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
@@ -187,17 +187,19 @@ impl Scope {
         }
         for (key, surface) in &self.surfaces {
             namespaces.insert(key.namespace.clone());
-            set_services(&mut inputs, tables, names_in::surface_services(surface));
+            set_services(&mut inputs, tables, &**surface);
             inputs.set_surface(Arc::clone(surface));
         }
-        for grant in self.grants.values() {
+        for (key, grant) in &self.grants {
+            namespaces.insert(key.namespace.clone());
             inputs.set_grant(Arc::clone(grant));
         }
-        for defaults in self.defaults.values() {
+        for (key, defaults) in &self.defaults {
+            namespaces.insert(key.namespace.clone());
             inputs.set_defaults(Arc::clone(defaults));
         }
         for provider in self.providers.values() {
-            set_services(&mut inputs, tables, names_in::provider_services(provider));
+            set_services(&mut inputs, tables, &**provider);
             inputs.set_provider(Arc::clone(provider));
         }
         for name in namespaces {
@@ -235,13 +237,22 @@ fn readable<K>(objects: &[Arc<Decoded<K>>]) -> Vec<Arc<K>> {
         .collect()
 }
 
-/// What is known of these Services, if they are there.
-fn set_services(inputs: &mut Inputs, tables: &Tables, services: BTreeSet<ObjectRef>) {
-    for service in services {
+/// What is known of the Services that an object leads to.
+fn set_services(inputs: &mut Inputs, tables: &Tables, object: &(impl Leads + Resource)) {
+    for service in object.possible_services() {
         if let Some(found) = tables.services.get(&service.namespace, &service.name)
             && let Ok(found) = &found.object
         {
             inputs.set_service(service, ServiceFacts::from_object(found));
+        }
+    }
+    let addresses = object.addresses();
+    if addresses.is_empty() {
+        return;
+    }
+    for found in readable(&tables.services.all()) {
+        if !ServiceFacts::addresses(&found).is_disjoint(&addresses) {
+            inputs.set_service(reference(&*found), ServiceFacts::from_object(&found));
         }
     }
 }

@@ -17,7 +17,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
-use toolcrib_compile::{Inputs, Kind, ObjectRef, ServiceFacts, Settings, Synced, names};
+use toolcrib_compile::{Inputs, Kind, Leads, ObjectRef, ServiceFacts, Settings, Synced, names};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::agents::Agents;
@@ -134,7 +134,7 @@ pub async fn neighbours(
     let mut services: BTreeSet<ObjectRef> = surfaces
         .iter()
         .filter_map(|(_, surface)| surface.object.as_ref().ok())
-        .flat_map(|surface| names_in::surface_services(surface))
+        .flat_map(|surface| surface.possible_services())
         .collect();
     services.extend(versions.iter().flat_map(|object| object.services()));
     let services = get_all::<Service>(client, services).await?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use toolcrib_compile::normalize::MAX_DEPTH;
-use toolcrib_compile::{Inputs, Kind, ObjectRef};
+use toolcrib_compile::{Inputs, Kind, Leads, ObjectRef};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::controller::names_in;
@@ -119,8 +119,8 @@ impl Object {
 
     pub fn services(&self) -> BTreeSet<ObjectRef> {
         match self {
-            Self::Surface(surface) => names_in::surface_services(surface),
-            Self::ModelProvider(provider) => names_in::provider_services(provider),
+            Self::Surface(surface) => surface.possible_services(),
+            Self::ModelProvider(provider) => provider.possible_services(),
             Self::Agent(_) | Self::ToolGrant(_) | Self::ToolDefaults(_) => BTreeSet::new(),
         }
     }

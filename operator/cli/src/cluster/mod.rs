@@ -17,8 +17,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::{Api, Client};
 use toolcrib_compile::{
-    Inputs, Kind, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Synced, all_references,
-    provider_services, surface_services,
+    Inputs, Kind, Leads as _, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Synced,
+    all_references,
 };
 use toolcrib_crds::{Agent, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant};
 
@@ -169,20 +169,22 @@ async fn services(
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
     let mut wanted: BTreeMap<ObjectRef, BTreeSet<u16>> = BTreeMap::new();
+    let mut named: BTreeSet<ObjectRef> = BTreeSet::new();
     for (key, surface) in inputs.surfaces() {
-        for service in surface_services(&key.namespace, surface) {
+        for service in surface.possible_services() {
             wanted.entry(service).or_default();
         }
+        named.extend(surface.services());
         if let Some(service) = &surface.spec.service {
             let key = ObjectRef::new(key.namespace.clone(), service.name.clone());
             wanted.entry(key).or_default().insert(service.port);
         }
     }
-    for service in inputs
-        .providers()
-        .flat_map(|(_, provider)| provider_services(provider))
-    {
-        wanted.entry(service).or_default();
+    for (_, provider) in inputs.providers() {
+        for service in provider.possible_services() {
+            wanted.entry(service).or_default();
+        }
+        named.extend(provider.services());
     }
     let keys: BTreeSet<ObjectRef> = wanted.keys().cloned().collect();
     let found = each(keys, |key| async move {
@@ -196,6 +198,8 @@ async fn services(
                 inputs.set_service(key, ServiceFacts::from_object(&service));
             }
             Presence::Absent => {}
+            // Only perhaps a Service: most names of two labels are somebody's domain.
+            Presence::Unknown(_) if !named.contains(&key) => {}
             Presence::Unknown(why) => {
                 notes.insert(format!(
                     "Service {key} could not be read, and is taken to be as its Surface says: {why}"

@@ -18,6 +18,7 @@ use toolcrib_crds::{Agent, AuthType, EgressRule};
 use toolcrib_manifest::ProvidersFile;
 
 use self::destination::{Opened, Place};
+use crate::credential;
 use crate::reach::Reach;
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Subject, names};
 
@@ -150,13 +151,14 @@ fn places(reach: &[Reach<'_>], providers: &ProvidersFile) -> Vec<Place> {
         if let Ok(address) = &reach.resolved.address {
             places.push(Place::new(&who, &address.base_url));
         }
-        let token_url = surface
-            .spec
-            .auth
-            .as_ref()
-            .filter(|auth| auth.kind == Some(AuthType::OAuth))
-            .and_then(|auth| auth.token_url.as_ref());
-        places.extend(token_url.map(|url| Place::new(&who, url)));
+        let auth = surface.spec.auth.as_ref();
+        let described = reach.resolved.descriptor();
+        let described = described.and_then(|descriptor| descriptor.auth.as_ref());
+        // As the credential is resolved: the type may be the descriptor's word.
+        if let Ok(AuthType::OAuth) = credential::auth_type(auth, described) {
+            let token_url = auth.and_then(|auth| auth.token_url.as_ref());
+            places.extend(token_url.map(|url| Place::new(&who, url)));
+        }
     }
     for (name, provider) in &providers.providers {
         let who = format!("provider {name}");

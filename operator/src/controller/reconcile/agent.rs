@@ -1,7 +1,7 @@
 //! An Agent, step by step.
 //!
 //! Reads as a table of contents: snapshot, compile, read the Secrets that compile asked for,
-//! compile again with them, materialize and apply, report. Not here: how any of the steps
+//! compile again where they say more, materialize and apply, report. Not here: how any of the steps
 //! is done.
 //!
 //! What is left standing is said to the mediators as soon as it is known.
@@ -14,7 +14,8 @@ use toolcrib_compile::{ObjectRef, Synced, compile, floor};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::Floor;
 
-use super::gather::{Gathered, Unread};
+use super::gather::Gathered;
+use super::secrets::Known;
 use super::{ReconcileError, computed, objects, outcome, secrets};
 use crate::controller::noticed::Look;
 use crate::controller::queue::Done;
@@ -51,22 +52,22 @@ pub(super) async fn agent(
     world.reports().begin(key, &counted(usage));
 
     let gathered = Gathered::of(world, work, synced).await;
-    let Some(first) = computed(|| compile(&gathered.inputs(world, &Unread::new()), key)) else {
+    let Some(first) = computed(|| compile(&gathered.inputs(world, &Known::default()), key)) else {
         return Ok(Done::Settled);
     };
-    let compiled = match secrets::read(world, &first).await {
-        secrets::News::Nothing => first,
-        secrets::News::Read { unread } => {
-            let Some(again) = computed(|| compile(&gathered.inputs(world, &unread), key)) else {
-                return Ok(Done::Settled);
-            };
-            again
-        }
+    let known = secrets::read(world, &first).await;
+    let compiled = if known.stands_behind(&first) {
+        first
+    } else {
+        let Some(again) = computed(|| compile(&gathered.inputs(world, &known), key)) else {
+            return Ok(Done::Settled);
+        };
+        again
     };
     // Before anything is written, and whether or not it can be: mediators need no volume to
     // hear what is taken away.
     say(world, key, Some(&floor(&compiled)), look);
-    let wrote = objects::write(world, agent, &compiled).await;
+    let wrote = objects::write(world, agent, &compiled, &known).await;
     if wrote.errors.iter().any(ReconcileError::passes) {
         // Nothing that a user should read about.
         return Err(ReconcileError::NotSynced);

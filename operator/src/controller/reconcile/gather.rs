@@ -10,12 +10,10 @@ use std::collections::BTreeMap;
 
 use toolcrib_compile::{ConfigMapFacts, Inputs, ObjectRef, Presence, SecretFacts, Synced};
 
+use super::secrets::Known;
 use crate::controller::snapshot::Scope;
 use crate::controller::work::Work;
 use crate::controller::world::World;
-
-/// Secrets that could not be read just now, and why; what they hold is unknown.
-pub(super) type Unread = BTreeMap<ObjectRef, String>;
 
 /// The scope of one piece of work, with its ConfigMaps read.
 pub(super) struct Gathered {
@@ -42,13 +40,10 @@ impl Gathered {
         }
     }
 
-    /// The snapshot as of now: Secrets read since the last call count.
-    pub(super) fn inputs(&self, world: &World, unread: &Unread) -> Inputs {
+    /// The snapshot as of now, with Secrets as they are `known`.
+    pub(super) fn inputs(&self, world: &World, known: &Known) -> Inputs {
         let secret = |key: &ObjectRef| -> Presence<SecretFacts> {
-            match unread.get(key) {
-                Some(why) => Presence::Unknown(why.clone()),
-                None => world.readers.secret_facts(&world.tables.secrets, key),
-            }
+            known.facts(key, world.readers.secret_facts(&world.tables.secrets, key))
         };
         let config_map = |key: &ObjectRef| {
             self.config_maps

@@ -106,7 +106,7 @@ async fn current(
                 .secret_values(table, key)
                 .ok_or(ReconcileError::NotSynced)?;
             Ok(Some(Identity {
-                data: (*values).clone(),
+                data: values.values.clone(),
                 annotations: found.meta().annotations.clone().unwrap_or_default(),
             }))
         }

@@ -15,6 +15,7 @@ use toolcrib_compile::{Compilation, Materialized, Network, ObjectRef, Role, mate
 use toolcrib_crds::Agent;
 
 use super::ReconcileError;
+use super::secrets::Known;
 use super::{identity_secret, secrets};
 use crate::controller::apply::{self, Applied, ApplyError, Desired, Verb};
 use crate::controller::carrier::{self, Carrier};
@@ -31,7 +32,12 @@ pub(super) struct Wrote {
 }
 
 /// Identity, then what is materialized with its tokens.
-pub(super) async fn write(world: &World, agent: &Agent, compiled: &Compilation) -> Wrote {
+pub(super) async fn write(
+    world: &World,
+    agent: &Agent,
+    compiled: &Compilation,
+    known: &Known,
+) -> Wrote {
     let mut wrote = Wrote::default();
     let tokens = match identity_secret::write(world, agent, compiled).await {
         Ok((tokens, look_again)) => {
@@ -58,7 +64,7 @@ pub(super) async fn write(world: &World, agent: &Agent, compiled: &Compilation) 
     };
     let materialized = materialize(
         compiled,
-        &|key| secrets::value(world, key),
+        &|reference| known.value(reference),
         &last_good,
         &tokens,
     );

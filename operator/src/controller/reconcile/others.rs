@@ -11,7 +11,8 @@ use toolcrib_compile::{
 use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::ReconcileError;
-use super::gather::{Gathered, Unread};
+use super::gather::Gathered;
+use super::secrets::Known;
 use crate::controller::report;
 use crate::controller::status::{OfDefaults, OfGrant};
 use crate::controller::work::Work;
@@ -60,5 +61,5 @@ pub(super) async fn provider(
 async fn snapshot(world: &World, work: &Work, synced: Synced) -> Inputs {
     Gathered::of(world, work, synced)
         .await
-        .inputs(world, &Unread::new())
+        .inputs(world, &Known::default())
 }

@@ -77,6 +77,7 @@ pub(super) async fn report(
         None => compiled.feeds.clone(),
     };
     let facts = AgentFacts {
+        agent: key,
         generation: agent.metadata.generation,
         mode: match compiled.files.agent.mode {
             toolcrib_manifest::Mode::Mediated => Mode::Mediated,

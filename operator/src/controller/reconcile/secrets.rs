@@ -7,55 +7,110 @@
 //! server's message.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Resource};
-use toolcrib_compile::{Compilation, LastGood, ObjectRef, SecretKeyRef, SourceState, names};
+use toolcrib_compile::{
+    Compilation, LastGood, ObjectRef, Presence, SecretFacts, SecretKeyRef, SourceState, names,
+};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::SecretText;
 
 use super::ReconcileError;
-use super::gather::Unread;
 use crate::controller::apply::{self, Standing};
 use crate::controller::carrier::Carrier;
+use crate::controller::readers::{Content, Read};
 use crate::controller::related::users_of_secret;
 use crate::controller::world::World;
 
-/// What reading gave over what compile already knew.
-pub(super) enum News {
-    Nothing,
-    Read { unread: Unread },
+/// Secrets as one piece of work knows them: each of one version, whatever the watch brings
+/// meanwhile and others read.
+#[derive(Default)]
+pub(super) struct Known {
+    held: BTreeMap<ObjectRef, Arc<Content>>,
+    /// Could not be read just now, and why; what they hold is unknown.
+    unread: BTreeMap<ObjectRef, String>,
+    /// Keys are known that were not before.
+    learned: bool,
+}
+
+impl Known {
+    /// Whether `compiled` was made of no other versions, and knows what there is to know.
+    pub(super) fn stands_behind(&self, compiled: &Compilation) -> bool {
+        !self.learned
+            && compiled
+                .sources
+                .iter()
+                .all(|(reference, source)| match &source.state {
+                    SourceState::Unknown => true,
+                    SourceState::Known {
+                        uid,
+                        resource_version,
+                    } => self.held.get(&reference.secret).is_some_and(|content| {
+                        content.version.uid == *uid
+                            && content.version.resource_version == *resource_version
+                    }),
+                })
+    }
+
+    /// What compile is to know of a Secret that the watch brought as `facts`.
+    pub(super) fn facts(
+        &self,
+        key: &ObjectRef,
+        facts: Presence<SecretFacts>,
+    ) -> Presence<SecretFacts> {
+        if let Some(why) = self.unread.get(key) {
+            return Presence::Unknown(why.clone());
+        }
+        let (Presence::Present(mut facts), Some(content)) = (facts.clone(), self.held.get(key))
+        else {
+            return facts;
+        };
+        if content.version.uid != facts.uid
+            || content.version.resource_version != facts.resource_version
+        {
+            // The other version is on its way; with it comes another look.
+            return Presence::Unknown("it is changing just now".to_owned());
+        }
+        facts.keys = Some(content.values.keys().cloned().collect());
+        Presence::Present(facts)
+    }
+
+    pub(super) fn value(&self, reference: &SecretKeyRef) -> Option<SecretText> {
+        let content = self.held.get(&reference.secret)?;
+        content.values.get(&reference.key).cloned()
+    }
 }
 
 /// Reads the Secrets that a compilation refers to.
-pub(super) async fn read(world: &World, compiled: &Compilation) -> News {
+pub(super) async fn read(world: &World, compiled: &Compilation) -> Known {
     let secrets: BTreeSet<ObjectRef> = compiled
         .references()
         .into_iter()
         .map(|reference| reference.secret)
         .collect();
-    let mut learned = BTreeSet::new();
-    let mut unread = Unread::new();
+    let mut known = Known::default();
     for key in secrets {
         match world.readers.read_secret(&world.tables.secrets, &key).await {
-            Ok(false) => {}
-            Ok(true) => {
-                learned.insert(key);
+            Ok(None) => {}
+            Ok(Some(Read::Before(content))) => {
+                known.held.insert(key, content);
+            }
+            Ok(Some(Read::Now(content))) => {
+                // Keys are known now: surfaces and providers can say which are missing.
+                world.queue.add_all(users_of_secret(&world.tables, &key));
+                known.learned = true;
+                known.held.insert(key, content);
             }
             Err(error) => {
                 tracing::warn!(secret = %key, error = %message(&error), "Secret not read");
-                unread.insert(key, "the API server did not give it".to_owned());
+                let why = "the API server did not give it".to_owned();
+                known.unread.insert(key, why);
             }
         }
     }
-    if learned.is_empty() && unread.is_empty() {
-        return News::Nothing;
-    }
-    // Keys are known now: surfaces and providers can say which are missing.
-    for key in &learned {
-        world.queue.add_all(users_of_secret(&world.tables, key));
-    }
-    News::Read { unread }
+    known
 }
 
 /// Short, and without what a body may hold.
@@ -64,15 +119,6 @@ fn message(error: &kube::Error) -> String {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
-}
-
-/// A value that was read; `None`: it is not known.
-pub(super) fn value(world: &World, reference: &SecretKeyRef) -> Option<SecretText> {
-    world
-        .readers
-        .secret_values(&world.tables.secrets, &reference.secret)?
-        .get(&reference.key)
-        .cloned()
 }
 
 /// What the compiled Secret holds now, if a source of the new one cannot be read.
@@ -117,4 +163,104 @@ pub(super) async fn find(
         .get_opt(&secret.name)
         .await
         .map_err(|error| ReconcileError::ReadSecret(secret.clone(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use toolcrib_compile::{LastGood, Settings, compile, load, materialize};
+
+    use super::*;
+    use crate::controller::stores::Version;
+
+    const WORLD: &str = r#"
+{apiVersion: v1, kind: Service, metadata: {name: fish, namespace: pond}, spec: {ports: [{port: 80}]}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: creds, namespace: pond, uid: u, resourceVersion: "1", labels: {toolcrib.dev/credential: "true"}, annotations: {toolcrib.dev/hosts: fish.pond.svc}}
+stringData: {token: first}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: fish, namespace: pond}
+spec:
+  service: {name: fish, port: 80}
+  auth: {secretKeyRef: {name: creds, key: token}}
+  descriptor: {version: 2, tools: [{name: list, inputSchema: {type: object}, http: {method: GET, path: /fish}}]}
+---
+{apiVersion: toolcrib.dev/v1alpha1, kind: Agent, metadata: {name: otter, namespace: pond}, spec: {surfaces: [{name: fish}]}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: g, namespace: pond}
+spec: {agents: [otter], tools: [{surface: {name: fish}, allow: [list]}]}
+"#;
+
+    fn creds() -> ObjectRef {
+        ObjectRef::new("pond", "creds")
+    }
+
+    fn known(version: &str, token: &str) -> Known {
+        let content = Content {
+            version: Version {
+                uid: "u".into(),
+                resource_version: version.into(),
+            },
+            values: BTreeMap::from([("token".to_owned(), SecretText::new(token))]),
+        };
+        Known {
+            held: BTreeMap::from([(creds(), Arc::new(content))]),
+            ..Known::default()
+        }
+    }
+
+    /// What the watch has brought.
+    fn watched(version: &str) -> Presence<SecretFacts> {
+        Presence::Present(SecretFacts {
+            labelled: true,
+            hosts: ["fish.pond.svc".to_owned()].into(),
+            keys: None,
+            uid: "u".into(),
+            resource_version: version.into(),
+        })
+    }
+
+    fn compiled(secret: Presence<SecretFacts>) -> Compilation {
+        let world = [("world.yaml".to_owned(), WORLD.to_owned())];
+        let mut inputs = load(world, Settings::default()).inputs;
+        inputs.set_secret(creds(), secret);
+        compile(&inputs, &ObjectRef::new("pond", "otter")).unwrap()
+    }
+
+    #[test]
+    fn the_version_that_was_read_is_the_one_that_is_compiled() {
+        let known = known("1", "first");
+        assert!(known.stands_behind(&compiled(watched("1"))));
+        // The watch went on between compiling and reading, or reading went ahead of it.
+        assert!(!known.stands_behind(&compiled(watched("2"))));
+        assert!(!Known::default().stands_behind(&compiled(watched("1"))));
+        assert!(known.stands_behind(&compiled(known.facts(&creds(), watched("2")))));
+    }
+
+    #[test]
+    fn a_secret_that_changes_twice_keeps_its_tools() {
+        let before = known("1", "first");
+        let first = compiled(before.facts(&creds(), watched("1")));
+        let written = materialize(&first, &|key| before.value(key), &LastGood::default(), &[]);
+        assert_eq!(written.withheld, []);
+        let last_good = LastGood::read(&written.annotations, &written.files);
+
+        // The watch brought version 2; what was read is version 3 already.
+        let now = known("3", "third");
+        let between = compiled(now.facts(&creds(), watched("2")));
+        let kept = materialize(&between, &|key| now.value(key), &last_good, &[]);
+        assert_eq!(kept.withheld, []);
+        assert_eq!(kept.files["tools.json"], written.files["tools.json"]);
+
+        let after = compiled(now.facts(&creds(), watched("3")));
+        let rotated = materialize(&after, &|key| now.value(key), &last_good, &[]);
+        assert_eq!(rotated.withheld, []);
+        assert_ne!(rotated.files["tools.json"], written.files["tools.json"]);
+        assert_ne!(rotated.digests.credentials, written.digests.credentials);
+    }
 }

@@ -6,12 +6,13 @@
 //! changes.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use toolcrib_compile::{ObjectRef, names};
+use toolcrib_compile::{Leads, ObjectRef, ServiceFacts, names};
 
 use super::users::users_of;
 use super::{Concerns, Related, here, key};
@@ -32,18 +33,32 @@ impl Concerns for Decoded<Service> {
             return related;
         }
         let service = here(change);
-        // A url may name a Service of any namespace.
+        let addresses: BTreeSet<IpAddr> = [&change.old, &change.new]
+            .into_iter()
+            .flatten()
+            .filter_map(|version| version.object.as_ref().ok())
+            .flat_map(|version| ServiceFacts::addresses(version))
+            .collect();
+        // A url may name a Service of any namespace, or its address.
         for namespace in naming_namespaces(tables) {
             users_of(
                 tables,
                 &namespace,
-                |surface| names_in::surface_services(surface).contains(&service),
-                |provider| names_in::provider_services(provider).contains(&service),
+                |surface| leads(surface, &service, &addresses),
+                |provider| leads(provider, &service, &addresses),
                 &mut related,
             );
         }
         related
     }
+}
+
+fn leads(
+    object: &(impl Leads + Resource),
+    service: &ObjectRef,
+    addresses: &BTreeSet<IpAddr>,
+) -> bool {
+    object.possible_services().contains(service) || !object.addresses().is_disjoint(addresses)
 }
 
 /// Surfaces and providers that a Secret is a credential of.
@@ -152,6 +167,22 @@ impl Concerns for MetaOf<Namespace> {
             if !foreign.is_empty() {
                 related.insert(WorkKind::Agent.work(key(&*agent)));
                 related.extend(foreign.into_iter().map(|key| WorkKind::Surface.work(key)));
+            }
+        }
+        // Grants and defaults say what they do not get, whether an agent asks for it or not.
+        let is_foreign = |surface: &ObjectRef| surface.namespace != change.name;
+        for grant in tables.grants.namespace(&change.name) {
+            if let Ok(object) = &grant.object
+                && names_in::grant_surfaces(object).iter().any(is_foreign)
+            {
+                related.insert(WorkKind::ToolGrant.work(key(&*grant)));
+            }
+        }
+        for defaults in tables.defaults.namespace(&change.name) {
+            if let Ok(object) = &defaults.object
+                && names_in::defaults_surfaces(object).iter().any(is_foreign)
+            {
+                related.insert(WorkKind::ToolDefaults.work(key(&*defaults)));
             }
         }
         related

@@ -196,6 +196,89 @@ mod tests {
     }
 
     #[test]
+    fn a_service_concerns_who_names_it_shortly_or_by_its_address() {
+        let tables = pond();
+        for (surface, url) in [("lake", "http://perch.pond"), ("sea", "https://10.96.0.7")] {
+            feed(
+                &tables.surfaces,
+                object("Surface", surface, json!({ "url": url })),
+            );
+        }
+        let service = |name: &str, spec: Value| {
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": meta(name, "1", 1),
+                "spec": spec,
+            })
+        };
+        let perch = service("perch", json!({"ports": [{"port": 80}]}));
+        assert_eq!(
+            check(&tables, &tables.services, perch),
+            names(&["Surface lake"])
+        );
+        let pike = service("pike", json!({"clusterIP": "10.96.0.7"}));
+        assert_eq!(
+            check(&tables, &tables.services, pike),
+            names(&["Surface sea"])
+        );
+        let mut gone = service("pike", json!({"clusterIP": "10.96.0.8"}));
+        gone["metadata"] = meta("pike", "2", 1);
+        assert_eq!(
+            check(&tables, &tables.services, gone),
+            names(&["Surface sea"])
+        );
+    }
+
+    #[test]
+    fn labels_of_a_namespace_concern_all_that_depends_on_consent() {
+        let tables = pond();
+        let foreign = json!([{"surface": {"name": "pike", "namespace": "lake"}, "allow": ["*"]}]);
+        feed(
+            &tables.grants,
+            object(
+                "ToolGrant",
+                "far",
+                json!({"agents": ["otter"], "tools": foreign}),
+            ),
+        );
+        feed(
+            &tables.defaults,
+            object("ToolDefaults", "default", json!({"feeds": foreign})),
+        );
+        feed(
+            &tables.agents,
+            object(
+                "Agent",
+                "eel",
+                json!({"surfaces": [{"name": "pike", "namespace": "lake"}]}),
+            ),
+        );
+        let namespace = |team: &str| {
+            let mut meta = meta("pond", team, 1);
+            meta["labels"] = json!({ "team": team });
+            meta.as_object_mut().unwrap().remove("namespace");
+            json!({ "metadata": meta })
+        };
+        let concerned = names(&[
+            "Agent eel",
+            "Surface pike",
+            "ToolDefaults default",
+            "ToolGrant far",
+        ]);
+        assert_eq!(
+            check(&tables, &tables.namespaces, namespace("1")),
+            concerned
+        );
+        assert_eq!(
+            check(&tables, &tables.namespaces, namespace("2")),
+            concerned
+        );
+        assert_eq!(
+            check(&tables, &tables.namespaces, namespace("2")),
+            names(&[])
+        );
+    }
+
+    #[test]
     fn a_compiled_object_concerns_its_agent() {
         let tables = pond();
         let Scoped::Cluster(secrets) = &tables.secrets else {

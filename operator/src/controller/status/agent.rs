@@ -7,7 +7,8 @@
 
 use jiff::Timestamp;
 use toolcrib_compile::{
-    CredentialKind, Diagnostic, FeedSummary, GrantSource, Network, Severity, ToolSummary, Withheld,
+    CredentialKind, Diagnostic, FeedSummary, GrantSource, Kind, Network, ObjectRef, Severity,
+    Subject, ToolSummary, Withheld, all_not_accepted,
 };
 use toolcrib_crds::{
     AgentStatus, ConditionStatus, ConditionType, Egress, FeedStatus, GrantName, Mode,
@@ -15,7 +16,7 @@ use toolcrib_crds::{
 };
 use toolcrib_manifest::{Digests, Usage};
 
-use super::condition::{Verdict, code, put, sentence, verdict, verdict_on};
+use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
 use super::pods::{PodState, in_force, pods, stale};
 use super::usage::usage;
@@ -33,6 +34,7 @@ pub enum Written {
 
 /// All that an Agent's status is made of.
 pub struct AgentFacts<'a> {
+    pub agent: &'a ObjectRef,
     pub generation: Option<i64>,
     pub mode: Mode,
     pub refusal: Option<&'a Diagnostic>,
@@ -78,10 +80,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         status.credentials_revision = Some(digests.credentials.clone());
     }
     for (type_, verdict) in [
-        (
-            ConditionType::Accepted,
-            verdict_on(facts.refusal, StateReason::Accepted),
-        ),
+        (ConditionType::Accepted, accepted(facts)),
         (ConditionType::Compiled, compiled(facts)),
         (ConditionType::InForce, in_force(&facts.pods)),
         (ConditionType::Ready, ready(facts)),
@@ -95,6 +94,27 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         );
     }
     status
+}
+
+/// Everything that is wrong with the Agent's own spec; what keeps it from all of its tools
+/// comes first.
+fn accepted(facts: &AgentFacts<'_>) -> Verdict {
+    let subject = Subject::new(Kind::Agent, facts.agent);
+    let mut against: Vec<&Diagnostic> = facts.refusal.into_iter().collect();
+    for found in all_not_accepted(facts.diagnostics, &subject) {
+        if !against.contains(&found) {
+            against.push(found);
+        }
+    }
+    let Some(first) = against.first() else {
+        return verdict(ConditionStatus::True, StateReason::Accepted, "");
+    };
+    let sentences: Vec<String> = against.iter().map(|found| sentence(found)).collect();
+    verdict(
+        ConditionStatus::False,
+        code(first.code),
+        sentences.join("; "),
+    )
 }
 
 fn compiled(facts: &AgentFacts<'_>) -> Verdict {
@@ -230,8 +250,14 @@ fn cut(text: &str, characters: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use toolcrib_compile::Code;
+
     use super::super::PodNews;
     use super::*;
+
+    fn otter() -> ObjectRef {
+        ObjectRef::new("pond", "otter")
+    }
 
     fn pod(name: &str, news: PodNews, overdue: bool) -> PodState {
         PodState {
@@ -249,6 +275,7 @@ mod tests {
             credentials: "c1".into(),
         };
         let facts = AgentFacts {
+            agent: &otter(),
             generation: Some(3),
             mode: Mode::Mediated,
             refusal: None,
@@ -313,6 +340,56 @@ mod tests {
     }
 
     #[test]
+    fn accepted_says_all_that_is_wrong_with_the_agent_itself() {
+        let found = |object: &Subject, code: Code, message: &str| Diagnostic {
+            object: object.clone(),
+            field: "spec".to_owned(),
+            code,
+            severity: code.severity(),
+            message: message.to_owned(),
+        };
+        let own = Subject::new(Kind::Agent, &otter());
+        let grant = Subject::new(Kind::ToolGrant, &otter());
+        let refusal = found(&own, Code::NoModelProvider, "no model");
+        let diagnostics = [
+            found(&own, Code::InvalidValue, "no unit"),
+            found(&own, Code::TierAboveMaximum, "a warning"),
+            found(&own, Code::SurfaceNotFound, "of another object"),
+            refusal.clone(),
+            found(&grant, Code::InvalidValue, "the grant's"),
+        ];
+        let accepted = |refusal: Option<&Diagnostic>, diagnostics: &[Diagnostic]| {
+            let facts = AgentFacts {
+                agent: &otter(),
+                generation: Some(3),
+                mode: Mode::Mediated,
+                refusal,
+                tools: &[],
+                feeds: &[],
+                withheld: &[],
+                diagnostics,
+                network: &Network::Unrestricted,
+                digests: None,
+                kept: Vec::new(),
+                written: Written::Done,
+                pods: Vec::new(),
+                usage: None,
+            };
+            let Verdict(_, reason, message) = super::accepted(&facts);
+            format!("{}: {message}", reason.0)
+        };
+        assert_eq!(
+            accepted(Some(&refusal), &diagnostics),
+            "NoModelProvider: Agent pond/otter: spec: no model; Agent pond/otter: spec: no unit"
+        );
+        assert_eq!(
+            accepted(None, &diagnostics[..3]),
+            "InvalidValue: Agent pond/otter: spec: no unit"
+        );
+        assert_eq!(accepted(None, &diagnostics[1..3]), "Accepted: ");
+    }
+
+    #[test]
     fn of_many_stale_pods_ten_are_named() {
         let many: Vec<PodState> = (10..22)
             .map(|number| pod(&format!("p{number}"), PodNews::Behind, true))
@@ -325,6 +402,7 @@ mod tests {
     #[test]
     fn the_same_facts_later_are_the_same_status() {
         let facts = AgentFacts {
+            agent: &otter(),
             generation: Some(3),
             mode: Mode::Mediated,
             refusal: None,
