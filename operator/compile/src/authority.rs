@@ -74,17 +74,14 @@ pub(crate) fn rules<'a>(
     key: &ObjectRef,
     agent: &Agent,
 ) -> BTreeMap<ObjectRef, Vec<Rule<'a>>> {
-    let grants = inputs
-        .grants_in(&key.namespace)
-        .filter(|(_, grant)| grant.spec.agents.contains(&key.name))
-        .flat_map(|(grant_key, grant)| {
-            of_object(
-                Kind::ToolGrant,
-                grant_key,
-                &grant.spec.tools,
-                &grant.spec.feeds,
-            )
-        });
+    let grants = inputs.grants_of(key).flat_map(|(grant_key, grant)| {
+        of_object(
+            Kind::ToolGrant,
+            grant_key,
+            &grant.spec.tools,
+            &grant.spec.feeds,
+        )
+    });
     let defaults = inputs
         .defaults_of(&key.namespace)
         .filter(|_| includes_defaults(agent))

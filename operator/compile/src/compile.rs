@@ -74,6 +74,10 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
             work.withhold(name, Code::TooManyFeeds, message.clone());
         }
     }
+    let (tools, summaries): (Vec<_>, Vec<_>) = lowered
+        .into_iter()
+        .map(|lowered| (lowered.tool, lowered.summary))
+        .unzip();
     let (feeds, mut feed_summaries): (Vec<_>, Vec<_>) = feeds
         .into_iter()
         .map(|lowered| (lowered.feed, lowered.summary))
@@ -91,7 +95,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         agent: agent_file(inputs, key, &effective),
         tools: ToolsFile {
             version: VERSION,
-            tools: lowered.iter().map(|lowered| lowered.tool.clone()).collect(),
+            tools,
             policy: effective.policy,
             extension: ToolsExtension::default(),
         },
@@ -117,7 +121,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         );
         work.withhold(excess.what, excess.code, excess.message);
     }
-    let tools = summaries(lowered, &files);
+    let tools = kept(summaries, &files);
     feed_summaries.retain(|summary| {
         let is_it = |feed: &Feed| summary.name == format!("{}/{}", feed.source, feed.name);
         files.feeds.0.iter().any(is_it)
@@ -347,13 +351,10 @@ fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSetti
 }
 
 /// Of the tools that are left in the files.
-fn summaries(lowered: Vec<Lowered>, files: &Files) -> Vec<ToolSummary> {
+fn kept(mut summaries: Vec<ToolSummary>, files: &Files) -> Vec<ToolSummary> {
     let kept: BTreeSet<&str> = files.tools.tools.iter().map(|tool| &*tool.name).collect();
-    lowered
-        .into_iter()
-        .map(|lowered| lowered.summary)
-        .filter(|summary| kept.contains(&*summary.name))
-        .collect()
+    summaries.retain(|summary| kept.contains(&*summary.name));
+    summaries
 }
 
 /// Tools that no model can call are a hard error.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use toolcrib_manifest::{RawJson, Tool};
+use toolcrib_manifest::{AgentFile, Execution, RawJson, Tool};
 
 use crate::compilation::Files;
 use crate::names;
@@ -18,8 +18,11 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Canonical JSON: sorted keys, no needless space, numbers and schemas as they came.
 pub fn canonical(value: &impl Serialize) -> String {
-    let text = serde_json::to_string(value).expect("types of the contract have string keys");
-    normalize::sorted(&text).expect("what was just written is JSON within the depth bound")
+    normalize::sorted_valid(&text(value)).expect("what was just written is within the depth bound")
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("types of the contract have string keys")
 }
 
 /// How many bytes [`canonical`] gives, without writing them: sorting moves bytes and adds none.
@@ -44,8 +47,12 @@ pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
 
 /// The four files' text, by file name.
 pub fn render(files: &Files) -> BTreeMap<String, String> {
+    rendered(&files.agent, files)
+}
+
+fn rendered(agent: &AgentFile, files: &Files) -> BTreeMap<String, String> {
     [
-        (names::AGENT_FILE, canonical(&files.agent)),
+        (names::AGENT_FILE, canonical(agent)),
         (names::TOOLS_FILE, canonical(&files.tools)),
         (names::PROVIDERS_FILE, canonical(&files.providers)),
         (names::FEEDS_FILE, canonical(&files.feeds)),
@@ -76,12 +83,15 @@ pub fn published(files: &Files) -> BTreeMap<String, String> {
 /// canonical files with references in place of secrets, without `digest`, `files`,
 /// `tokens` and `link`.
 pub fn comparable(files: &Files) -> String {
-    let mut files = files.clone();
-    files.agent.digest = None;
-    files.agent.files = None;
-    files.agent.tokens.clear();
-    files.agent.link = None;
-    canonical(&render(&files))
+    let agent = AgentFile {
+        digest: None,
+        files: None,
+        tokens: Vec::new(),
+        link: None,
+        ..files.agent.clone()
+    };
+    // A map of text is in order already.
+    text(&rendered(&agent, files))
 }
 
 /// Hex SHA-256 of [`comparable`].
@@ -95,7 +105,7 @@ pub fn entry_digest(tool: &Tool) -> String {
     #[derive(Serialize)]
     struct Entry<'a> {
         schema: &'a RawJson,
-        execution: toolcrib_manifest::Execution,
+        execution: Execution,
         tier: &'a Option<String>,
         /// Left out where there is none, so that digests stay what they were.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
+use crate::grants::Grants;
 use crate::names;
 use crate::{Kind, ObjectRef, References, Settings};
 
@@ -172,7 +173,7 @@ pub struct Inputs {
     pub(crate) settings: Settings,
     pub(crate) surfaces: BTreeMap<ObjectRef, Arc<Surface>>,
     pub(crate) agents: BTreeMap<ObjectRef, Arc<Agent>>,
-    pub(crate) grants: BTreeMap<ObjectRef, Arc<ToolGrant>>,
+    pub(crate) grants: Grants,
     pub(crate) defaults: BTreeMap<ObjectRef, Arc<ToolDefaults>>,
     pub(crate) providers: BTreeMap<ObjectRef, Arc<ModelProvider>>,
     services: BTreeMap<ObjectRef, ServiceFacts>,
@@ -200,7 +201,7 @@ impl Inputs {
             settings,
             surfaces: BTreeMap::new(),
             agents: BTreeMap::new(),
-            grants: BTreeMap::new(),
+            grants: Grants::default(),
             defaults: BTreeMap::new(),
             providers: BTreeMap::new(),
             services: BTreeMap::new(),
@@ -260,7 +261,7 @@ impl Inputs {
         match kind {
             Kind::Surface => drop(self.surfaces.remove(&object)),
             Kind::Agent => drop(self.agents.remove(&object)),
-            Kind::ToolGrant => drop(self.grants.remove(&object)),
+            Kind::ToolGrant => self.grants.remove(&object),
             Kind::ToolDefaults => drop(self.defaults.remove(&object)),
             Kind::ModelProvider => drop(self.providers.remove(&object)),
             Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => {}
@@ -276,7 +277,7 @@ impl Inputs {
             match kind {
                 Kind::Surface => drop(all.surfaces.remove(key)),
                 Kind::Agent => drop(all.agents.remove(key)),
-                Kind::ToolGrant => drop(all.grants.remove(key)),
+                Kind::ToolGrant => all.grants.remove(key),
                 Kind::ToolDefaults => drop(all.defaults.remove(key)),
                 Kind::ModelProvider => drop(all.providers.remove(key)),
                 Kind::Service => drop(all.services.remove(key)),
@@ -296,7 +297,7 @@ impl Inputs {
         }
         lay(&mut all.surfaces, &files.surfaces);
         lay(&mut all.agents, &files.agents);
-        lay(&mut all.grants, &files.grants);
+        all.grants.extend(&files.grants);
         lay(&mut all.defaults, &files.defaults);
         lay(&mut all.providers, &files.providers);
         lay(&mut all.services, &files.services);
@@ -313,7 +314,7 @@ impl Inputs {
         let stays = |key: &ObjectRef| !namespaces.contains(&key.namespace);
         rest.surfaces.retain(|key, _| stays(key));
         rest.agents.retain(|key, _| stays(key));
-        rest.grants.retain(|key, _| stays(key));
+        rest.grants.retain(stays);
         rest.defaults.retain(|key, _| stays(key));
         rest.providers.retain(|key, _| stays(key));
         rest.undecodable.retain(|(_, key), _| stays(key));
@@ -352,7 +353,7 @@ impl Inputs {
     }
 
     pub fn grants(&self) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
-        self.grants.iter().map(|(key, grant)| (key, &**grant))
+        self.grants.iter()
     }
 
     pub fn defaults(&self) -> impl Iterator<Item = (&ObjectRef, &ToolDefaults)> {
@@ -445,11 +446,12 @@ impl Inputs {
         Some(labels)
     }
 
-    pub(crate) fn grants_in(
+    /// The grants that name `agent`, in order.
+    pub(crate) fn grants_of(
         &self,
-        namespace: &str,
+        agent: &ObjectRef,
     ) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
-        in_namespace(&self.grants, namespace)
+        self.grants.naming(agent)
     }
 
     pub(crate) fn providers_in(

@@ -8,6 +8,7 @@
 
 pub mod names;
 
+mod grants;
 mod inputs;
 mod reference;
 

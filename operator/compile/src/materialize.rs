@@ -361,11 +361,28 @@ fn withhold(files: &mut Files, has_value: &dyn Fn(&SecretKeyRef) -> bool) -> Vec
 
 /// Every reference that stands in the files.
 pub(crate) fn references_in(files: &Files) -> BTreeSet<SecretKeyRef> {
-    let mut references = BTreeSet::new();
-    each_secret(&mut files.clone(), &mut |_, text| {
-        references.extend(SecretKeyRef::from_placeholder(text));
+    let Files {
+        agent: _,
+        tools,
+        providers,
+        feeds,
+    } = files;
+    let of_tools = tools
+        .tools
+        .iter()
+        .filter_map(|tool| tool.execution.auth.as_ref())
+        .flat_map(references_of_auth);
+    let of_feeds = feeds.0.iter().flat_map(|feed| match &feed.auth {
+        None => Vec::new(),
+        Some(FeedAuth::Bearer(text)) => SecretKeyRef::from_placeholder(text).into_iter().collect(),
+        Some(FeedAuth::Full(auth)) => references_of_auth(auth),
     });
-    references
+    let of_providers = providers
+        .providers
+        .values()
+        .flat_map(|provider| &provider.keys)
+        .filter_map(|key| SecretKeyRef::from_placeholder(&key.secret));
+    of_tools.chain(of_feeds).chain(of_providers).collect()
 }
 
 /// What one `auth` refers to, in the order of its fields.

@@ -3,12 +3,13 @@
 //! Text from the API server and text from a file must give the same bytes. Two functions:
 //! [`normalize`] is applied once to what users wrote (keys sorted, numbers as the API
 //! server prints them), [`sorted`] to what we write ourselves (keys sorted, numbers as
-//! they are). Both work on text, level by level, with a bound on depth: a value tree would
-//! round numbers and overflow on deep nesting.
+//! they are). Both go over the text once, with a bound on depth: a value tree would round
+//! numbers and overflow on deep nesting.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
@@ -36,27 +37,23 @@ pub struct Normalized {
 /// Keys sorted, no needless space, numbers as the API server prints them: integers that
 /// fit 64 bits keep their digits, all others pass through a 64-bit float.
 pub fn normalize(text: &str) -> Result<Normalized, NormalizeError> {
-    let mut writer = Writer {
-        numbers: Numbers::AsApiServer,
-        out: String::with_capacity(text.len()),
-        rewritten: Vec::new(),
-    };
-    writer.value(text, 0)?;
-    Ok(Normalized {
-        text: writer.out,
-        rewritten: writer.rewritten,
-    })
+    Writer::rewrite(valid(text)?, Numbers::AsApiServer)
 }
 
 /// Keys sorted, no needless space, numbers as they are.
 pub fn sorted(text: &str) -> Result<String, NormalizeError> {
-    let mut writer = Writer {
-        numbers: Numbers::AsWritten,
-        out: String::with_capacity(text.len()),
-        rewritten: Vec::new(),
-    };
-    writer.value(text, 0)?;
-    Ok(writer.out)
+    sorted_valid(valid(text)?)
+}
+
+/// [`sorted`], of what is known to be JSON.
+pub(crate) fn sorted_valid(text: &str) -> Result<String, NormalizeError> {
+    Ok(Writer::rewrite(text, Numbers::AsWritten)?.text)
+}
+
+/// All of the syntax in one pass that does not recurse; what follows may rely on it.
+fn valid(text: &str) -> Result<&str, NormalizeError> {
+    let raw: &RawValue = serde_json::from_str(text).map_err(NormalizeError::Syntax)?;
+    Ok(raw.get())
 }
 
 enum Numbers {
@@ -64,79 +61,170 @@ enum Numbers {
     AsWritten,
 }
 
-struct Writer {
+/// Goes over valid JSON once. An object whose keys are in order is written as it is read;
+/// another one's members are put in order once the last of them is written.
+struct Writer<'a> {
+    text: &'a str,
+    at: usize,
     numbers: Numbers,
     out: String,
     rewritten: Vec<String>,
 }
 
-impl Writer {
-    fn value(&mut self, text: &str, depth: usize) -> Result<(), NormalizeError> {
+impl<'a> Writer<'a> {
+    fn rewrite(text: &'a str, numbers: Numbers) -> Result<Normalized, NormalizeError> {
+        let mut writer = Self {
+            text,
+            at: 0,
+            numbers,
+            out: String::with_capacity(text.len()),
+            rewritten: Vec::new(),
+        };
+        writer.value(0)?;
+        Ok(Normalized {
+            text: writer.out,
+            rewritten: writer.rewritten,
+        })
+    }
+
+    /// The next byte that is no space; 0 at the end.
+    fn peek(&mut self) -> u8 {
+        let rest = &self.text.as_bytes()[self.at..];
+        let space = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
+        self.at += rest.iter().take_while(|byte| space(byte)).count();
+        self.text.as_bytes().get(self.at).copied().unwrap_or(0)
+    }
+
+    /// Text up to the first byte that is not `of`.
+    fn take(&mut self, of: impl Fn(u8) -> bool) -> &'a str {
+        let begin = self.at;
+        let rest = &self.text.as_bytes()[begin..];
+        self.at += rest.iter().take_while(|byte| of(**byte)).count();
+        &self.text[begin..self.at]
+    }
+
+    fn value(&mut self, depth: usize) -> Result<(), NormalizeError> {
         if depth > MAX_DEPTH {
             return Err(NormalizeError::TooDeep);
         }
-        match text.trim_ascii_start().as_bytes().first() {
-            Some(b'{') => {
-                let members: BTreeMap<String, &RawValue> = parse(text)?;
-                self.out.push('{');
-                for (index, (key, value)) in members.into_iter().enumerate() {
-                    if index > 0 {
-                        self.out.push(',');
-                    }
-                    self.string(&key);
-                    self.out.push(':');
-                    self.value(value.get(), depth + 1)?;
-                }
-                self.out.push('}');
+        match self.peek() {
+            b'{' => self.object(depth),
+            b'[' => self.array(depth),
+            b'"' => self.string().map(drop),
+            b'-' | b'0'..=b'9' => {
+                let written = self
+                    .take(|byte| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9'));
+                self.number(written)
             }
-            Some(b'[') => {
-                let items: Vec<&RawValue> = parse(text)?;
-                self.out.push('[');
-                for (index, value) in items.into_iter().enumerate() {
-                    if index > 0 {
-                        self.out.push(',');
-                    }
-                    self.value(value.get(), depth + 1)?;
-                }
-                self.out.push(']');
-            }
-            Some(b'"') => {
-                let string: String = parse(text)?;
-                self.string(&string);
-            }
-            Some(b'-' | b'0'..=b'9') => {
-                let raw: &RawValue = parse(text)?;
-                self.number(raw.get())?;
-            }
+            // true, false, null
             _ => {
-                // true, false, null, or not JSON
-                let raw: &RawValue = parse(text)?;
-                self.out.push_str(raw.get());
+                let word = self.take(|byte| byte.is_ascii_lowercase());
+                self.out.push_str(word);
+                Ok(())
             }
         }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<(), NormalizeError> {
+        self.at += 1;
+        self.out.push('{');
+        let begin = self.out.len();
+        let mut members: Vec<(Cow<'a, str>, Range<usize>)> = Vec::new();
+        let mut in_order = true;
+        while self.peek() == b'"' {
+            if !members.is_empty() {
+                self.out.push(',');
+            }
+            let member = self.out.len();
+            let key = self.string()?;
+            if self.peek() == b':' {
+                self.at += 1;
+            }
+            self.out.push(':');
+            self.value(depth + 1)?;
+            in_order &= members.last().is_none_or(|(before, _)| *before < key);
+            members.push((key, member..self.out.len()));
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        if !in_order {
+            self.put_in_order(begin, members);
+        }
+        self.at += 1;
+        self.out.push('}');
         Ok(())
     }
 
-    fn string(&mut self, string: &str) {
-        let quoted = serde_json::to_string(string).expect("a string is always JSON");
+    /// Of members with one key, the last one counts.
+    fn put_in_order(&mut self, begin: usize, members: Vec<(Cow<'a, str>, Range<usize>)>) {
+        let members: BTreeMap<Cow<'a, str>, Range<usize>> = members.into_iter().collect();
+        let written = self.out.split_off(begin);
+        for (index, range) in members.into_values().enumerate() {
+            if index > 0 {
+                self.out.push(',');
+            }
+            self.out
+                .push_str(&written[range.start - begin..range.end - begin]);
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<(), NormalizeError> {
+        self.at += 1;
+        self.out.push('[');
+        if self.peek() != b']' {
+            self.value(depth + 1)?;
+            while self.peek() == b',' {
+                self.at += 1;
+                self.out.push(',');
+                self.value(depth + 1)?;
+            }
+        }
+        self.at += 1;
+        self.out.push(']');
+        Ok(())
+    }
+
+    /// Writes a string; its text. Without escapes it is written as it is read.
+    fn string(&mut self) -> Result<Cow<'a, str>, NormalizeError> {
+        let begin = self.at;
+        self.at += 1;
+        let plain = self.take(|byte| byte != b'"' && byte != b'\\');
+        if self.peek_raw() == b'"' {
+            self.at += 1;
+            self.out.push_str(&self.text[begin..self.at]);
+            return Ok(Cow::Borrowed(plain));
+        }
+        while self.peek_raw() == b'\\' {
+            self.at += 2;
+            self.take(|byte| byte != b'"' && byte != b'\\');
+        }
+        self.at += 1;
+        // A lone surrogate is only found here.
+        let text: String =
+            serde_json::from_str(&self.text[begin..self.at]).map_err(NormalizeError::Syntax)?;
+        let quoted = serde_json::to_string(&text).expect("a string is always JSON");
         self.out.push_str(&quoted);
+        Ok(Cow::Owned(text))
+    }
+
+    fn peek_raw(&self) -> u8 {
+        self.text.as_bytes().get(self.at).copied().unwrap_or(0)
     }
 
     fn number(&mut self, written: &str) -> Result<(), NormalizeError> {
-        let printed = match self.numbers {
-            Numbers::AsWritten => written.to_owned(),
-            Numbers::AsApiServer => as_api_server(written)?,
-        };
-        if exact(&printed) != exact(written) {
-            self.rewritten.push(written.to_owned());
+        match self.numbers {
+            Numbers::AsWritten => self.out.push_str(written),
+            Numbers::AsApiServer => {
+                let printed = as_api_server(written)?;
+                if printed != written && exact(&printed) != exact(written) {
+                    self.rewritten.push(written.to_owned());
+                }
+                self.out.push_str(&printed);
+            }
         }
-        self.out.push_str(&printed);
         Ok(())
     }
-}
-
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, NormalizeError> {
-    serde_json::from_str(text).map_err(NormalizeError::Syntax)
 }
 
 /// A number as Go's encoder prints what Go's decoder made of it.
@@ -209,6 +297,25 @@ mod tests {
     }
 
     #[test]
+    fn strings_are_written_in_one_way_and_ordered_by_what_they_say() {
+        check(
+            r#"{"\u0062": "\u00e9\/\u000a\"", "a": "é/\n", "": {}, "\"": [ ]}"#,
+            "{\"\":{},\"\\\"\":[],\"a\":\"é/\\n\",\"b\":\"é/\\n\\\"\"}",
+            &[],
+        );
+        // The second name of one key counts, in whatever spelling.
+        check(
+            r#"{"b": 1, "a": {"c": 2}, "\u0062": [3 , 4]}"#,
+            r#"{"a":{"c":2},"b":[3,4]}"#,
+            &[],
+        );
+        assert!(matches!(
+            normalize(r#"{"a": "\ud800"}"#),
+            Err(NormalizeError::Syntax(_))
+        ));
+    }
+
+    #[test]
     fn numbers_are_as_the_api_server_prints_them() {
         check("[1.0, 1e3, 0.5, -0, 1E2]", "[1,1000,0.5,0,100]", &[]);
         check("9007199254740993", "9007199254740993", &[]);
@@ -252,7 +359,42 @@ mod tests {
         ));
     }
 
+    /// As [`sorted`], by way of a tree.
+    fn by_tree(text: &str) -> String {
+        let tree: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        serde_json::to_string(&tree).expect("a tree is JSON")
+    }
+
+    fn json() -> impl proptest::strategy::Strategy<Value = serde_json::Value> {
+        use proptest::prelude::*;
+        use serde_json::Value;
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::vec((any::<String>(), inner), 0..5)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
     proptest::proptest! {
+        #[test]
+        fn a_walk_and_a_tree_agree(value in json(), pretty: bool) {
+            let text = if pretty {
+                serde_json::to_string_pretty(&value)
+            } else {
+                serde_json::to_string(&value)
+            };
+            let text = text.expect("a tree is JSON");
+            proptest::prop_assert_eq!(sorted(&text).expect("JSON"), by_tree(&text));
+        }
+
         #[test]
         fn floats_read_back(float in proptest::num::f64::NORMAL) {
             let printed = as_api_server(&format!("{float:e}")).expect("finite");

@@ -137,12 +137,12 @@ impl ResolvedSurface<'_> {
 fn read_descriptor(
     inputs: &Inputs,
     key: &ObjectRef,
-    surface: &Surface,
+    surface: &Arc<Surface>,
     findings: &mut Vec<Finding>,
 ) -> (Result<Option<Arc<Descriptor>>, Finding>, String) {
     if let Some(inline) = &surface.spec.descriptor {
         let field = "spec.descriptor".to_owned();
-        let descriptor = descriptor::read(inline.get())
+        let descriptor = descriptor::read_inline(surface, inline.get())
             .map(Some)
             .map_err(|finding| finding.within(&field));
         return (descriptor, field);

@@ -107,8 +107,8 @@ fn agents(
     let named: BTreeSet<ObjectRef> = match kind {
         Kind::ToolGrant => inputs
             .grants
-            .get(grant)
-            .map(|object| object.spec.agents.iter())
+            .get_key_value(grant)
+            .map(|(_, object)| object.spec.agents.iter())
             .into_iter()
             .flatten()
             .map(|name| ObjectRef::new(grant.namespace.clone(), name.clone()))

@@ -2,8 +2,8 @@
 //!
 //! One tool that cannot be used must not take the others along, so each part is read by
 //! itself and what is wrong becomes a finding. Unknown keys are kept (they count for the
-//! digest) and mean nothing. Results are remembered by the text's hash: one surface is
-//! compiled into many agents.
+//! digest) and mean nothing. Results are remembered, by the text's hash and by the object
+//! that holds the text: one surface is compiled into many agents.
 //!
 //! Here: the parts together, and those that are one field. Reading order: [`members`] (how
 //! a part is read), [`versions`] (which parts count), [`tools`] with [`http`], [`feeds`].
@@ -18,10 +18,11 @@ mod tools;
 mod versions;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolcrib_crds::Surface;
 
 use crate::Code;
 use crate::digest::sha256;
@@ -76,31 +77,62 @@ pub(crate) struct DescribedAuth {
 
 /// Entries that are kept in memory; one is a few KiB to a few hundred.
 const REMEMBERED: usize = 1024;
-static MEMORY: Mutex<Option<HashMap<String, Verdict>>> = Mutex::new(None);
+static MEMORY: Mutex<Option<Memory>> = Mutex::new(None);
 
 type Verdict = Result<Arc<Descriptor>, Finding>;
 
-/// Reads a descriptor's text. `Err`: nothing of it can be used. A pure function whose
-/// results are remembered.
-pub(crate) fn read(text: &str) -> Verdict {
-    let hash = sha256(text.as_bytes());
-    let known = with_memory(|memory| memory.get(&hash).cloned());
+#[derive(Default)]
+struct Memory {
+    by_text: HashMap<String, Verdict>,
+    /// By the object's address, which is its own as long as the object can be reached.
+    by_object: HashMap<usize, (Weak<Surface>, Verdict)>,
+}
+
+/// [`read`], of the inline descriptor of a surface. Objects are shared and never change, so
+/// the text of one that was read before is not even hashed.
+pub(crate) fn read_inline(surface: &Arc<Surface>, text: &str) -> Verdict {
+    let address = Arc::as_ptr(surface).addr();
+    let known = with_memory(|memory| {
+        let (object, verdict) = memory.by_object.get(&address)?;
+        let same = object
+            .upgrade()
+            .is_some_and(|object| Arc::ptr_eq(&object, surface));
+        same.then(|| verdict.clone())
+    });
     known.unwrap_or_else(|| {
-        let verdict = descriptor(text).map(Arc::new);
+        let verdict = read(text);
         with_memory(|memory| {
-            if memory.len() >= REMEMBERED {
-                memory.clear();
+            if memory.by_object.len() >= REMEMBERED {
+                memory.by_object.clear();
             }
-            memory.insert(hash, verdict.clone());
+            let object = Arc::downgrade(surface);
+            memory.by_object.insert(address, (object, verdict.clone()));
         });
         verdict
     })
 }
 
-fn with_memory<T>(use_it: impl FnOnce(&mut HashMap<String, Verdict>) -> T) -> T {
+/// Reads a descriptor's text. `Err`: nothing of it can be used. A pure function whose
+/// results are remembered.
+pub(crate) fn read(text: &str) -> Verdict {
+    let hash = sha256(text.as_bytes());
+    let known = with_memory(|memory| memory.by_text.get(&hash).cloned());
+    known.unwrap_or_else(|| {
+        let verdict = descriptor(text).map(Arc::new);
+        with_memory(|memory| {
+            if memory.by_text.len() >= REMEMBERED {
+                memory.by_text.clear();
+            }
+            memory.by_text.insert(hash, verdict.clone());
+        });
+        verdict
+    })
+}
+
+fn with_memory<T>(use_it: impl FnOnce(&mut Memory) -> T) -> T {
     // A panic elsewhere leaves at worst an entry out.
     let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-    use_it(memory.get_or_insert_with(HashMap::new))
+    use_it(memory.get_or_insert_default())
 }
 
 fn descriptor(text: &str) -> Result<Descriptor, Finding> {

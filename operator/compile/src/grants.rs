@@ -1,0 +1,122 @@
+//! ToolGrants, and which of them name an agent: a namespace with ten thousand of each is
+//! compiled without looking at every grant for every agent.
+//!
+//! Invariant: the index says what the objects say; both change here alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use toolcrib_crds::ToolGrant;
+
+use crate::ObjectRef;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grants {
+    all: BTreeMap<ObjectRef, Arc<ToolGrant>>,
+    /// By the agent that is named.
+    naming: BTreeMap<ObjectRef, BTreeSet<ObjectRef>>,
+}
+
+impl Grants {
+    pub fn insert(&mut self, key: ObjectRef, grant: Arc<ToolGrant>) {
+        self.remove(&key);
+        for agent in named(&key, &grant) {
+            self.naming.entry(agent).or_default().insert(key.clone());
+        }
+        self.all.insert(key, grant);
+    }
+
+    pub fn remove(&mut self, key: &ObjectRef) {
+        let Some(grant) = self.all.remove(key) else {
+            return;
+        };
+        for agent in named(key, &grant) {
+            if let Some(naming) = self.naming.get_mut(&agent) {
+                naming.remove(key);
+                if naming.is_empty() {
+                    self.naming.remove(&agent);
+                }
+            }
+        }
+    }
+
+    pub fn retain(&mut self, stays: impl Fn(&ObjectRef) -> bool) {
+        let gone: Vec<ObjectRef> = self.all.keys().filter(|key| !stays(key)).cloned().collect();
+        for key in gone {
+            self.remove(&key);
+        }
+    }
+
+    pub fn extend(&mut self, others: &Self) {
+        for (key, grant) in &others.all {
+            self.insert(key.clone(), Arc::clone(grant));
+        }
+    }
+
+    pub fn contains_key(&self, key: &ObjectRef) -> bool {
+        self.all.contains_key(key)
+    }
+
+    pub fn get_key_value(&self, key: &ObjectRef) -> Option<(&ObjectRef, &ToolGrant)> {
+        let (key, grant) = self.all.get_key_value(key)?;
+        Some((key, grant))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
+        self.all.iter().map(|(key, grant)| (key, &**grant))
+    }
+
+    /// Those that name `agent`, in order.
+    pub fn naming(&self, agent: &ObjectRef) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
+        let keys = self.naming.get(agent).into_iter().flatten();
+        keys.filter_map(|key| self.get_key_value(key))
+    }
+}
+
+/// A grant names agents of its own namespace.
+fn named(key: &ObjectRef, grant: &ToolGrant) -> impl Iterator<Item = ObjectRef> {
+    let namespace = key.namespace.clone();
+    let agents = grant.spec.agents.iter();
+    agents.map(move |agent| ObjectRef::new(namespace.clone(), agent.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(agents: &[&str]) -> Arc<ToolGrant> {
+        let text = format!(
+            "{{apiVersion: toolcrib.dev/v1alpha1, kind: ToolGrant, metadata: {{name: g}}, spec: {{agents: {agents:?}}}}}"
+        );
+        Arc::new(serde_yaml::from_str(&text).expect("a grant"))
+    }
+
+    #[test]
+    fn the_index_follows_every_change() {
+        let key = |name: &str| ObjectRef::new("pond", name);
+        let names = |grants: &Grants, agent: &ObjectRef| -> Vec<String> {
+            grants
+                .naming(agent)
+                .map(|(key, _)| key.name.clone())
+                .collect()
+        };
+        let mut grants = Grants::default();
+        grants.insert(key("b"), grant(&["otter", "newt", "otter"]));
+        grants.insert(key("a"), grant(&["otter"]));
+        grants.insert(ObjectRef::new("lake", "c"), grant(&["otter"]));
+        assert_eq!(names(&grants, &key("otter")), ["a", "b"]);
+        assert_eq!(names(&grants, &key("newt")), ["b"]);
+        grants.insert(key("b"), grant(&["newt"]));
+        assert_eq!(names(&grants, &key("otter")), ["a"]);
+        let mut others = Grants::default();
+        others.insert(key("a"), grant(&["newt"]));
+        grants.extend(&others);
+        assert_eq!(names(&grants, &key("newt")), ["a", "b"]);
+        assert!(names(&grants, &key("otter")).is_empty());
+        grants.retain(|key| key.name != "a");
+        grants.remove(&key("b"));
+        assert!(!grants.contains_key(&key("b")) && names(&grants, &key("newt")).is_empty());
+        assert_eq!(grants.naming.len(), 1);
+        assert_eq!(grants.iter().count(), 1);
+    }
+}
