@@ -36,6 +36,9 @@ const QUICK: u32 = 8;
 /// Until an operator that was away is found again; 10,000 pods then are some hundred attempts
 /// a second.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+/// Answers of 503 in a row that are taken for a leader that has just begun: it will answer in
+/// a moment, and until then withdrawals wait.
+const BEGINNING: u32 = 8;
 /// A floor names every granted tool with a digest: 10,000 of them fit.
 const MAX_ANSWER: usize = 2 * 1024 * 1024;
 
@@ -158,7 +161,7 @@ impl Link {
                 self.metrics.link_report("failed");
                 let failures = progress.failures;
                 tracing::warn!(failures, error = chain(&error), "the link failed");
-                now + backoff(failures)
+                now + wait(&error, failures)
             }
         }
     }
@@ -242,20 +245,34 @@ async fn bearer(file: &Path) -> Result<HeaderValue, LinkError> {
     Ok(value)
 }
 
+fn wait(error: &LinkError, failures: u32) -> Duration {
+    match error {
+        LinkError::Status(503) if failures <= BEGINNING => {
+            Duration::from_secs(1).mul_f64(1.0 + share())
+        }
+        _ => backoff(failures),
+    }
+}
+
 /// At once or within a second; then 2, 4, 8 … seconds, each cut by up to half. At random: many
 /// pods that lost one leader must not come back as one.
 fn backoff(failures: u32) -> Duration {
-    let mut random = [0u8; 2];
-    // Without randomness the whole wait is right too.
-    let share = match getrandom::fill(&mut random) {
-        Ok(()) => f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX),
-        Err(_) => 1.0,
-    };
+    let share = share();
     if failures <= 1 {
         return Duration::from_secs(1).mul_f64(share);
     }
     let whole = Duration::from_secs(1 << (failures - 1).min(7)).min(LONGEST_BACKOFF);
     whole.mul_f64(0.5 + share / 2.0)
+}
+
+/// Anything from 0 to 1.
+fn share() -> f64 {
+    let mut random = [0u8; 2];
+    match getrandom::fill(&mut random) {
+        Ok(()) => f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX),
+        // Without randomness the whole wait is right too.
+        Err(_) => 1.0,
+    }
 }
 
 /// The error and its sources, once, for the log.
@@ -268,4 +285,26 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_that_has_just_begun_is_asked_again_soon_but_not_for_ever() {
+        let soon = Duration::from_secs(1)..=Duration::from_secs(2);
+        for failures in 1..=BEGINNING {
+            let wait = wait(&LinkError::Status(503), failures);
+            assert!(soon.contains(&wait), "{failures}: {wait:?}");
+        }
+        for (error, failures) in [
+            (LinkError::Status(503), BEGINNING + 1),
+            (LinkError::Status(401), BEGINNING),
+            (LinkError::TooLarge, 6),
+        ] {
+            let wait = wait(&error, failures);
+            assert!(wait >= LONGEST_BACKOFF / 2, "{error}: {wait:?}");
+        }
+    }
 }

@@ -237,6 +237,14 @@ async fn lookup(name: String) -> io::Result<Vec<SocketAddr>> {
 
 /// This machine, the link, a metadata service, or nobody.
 pub fn is_refused(address: IpAddr) -> bool {
+    /// Clouds' metadata and credential services over IPv6: AWS, EKS, Google, Oracle, Scaleway.
+    const METADATA: [Ipv6Addr; 5] = [
+        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
+        Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+        Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
+        Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
+    ];
     match address {
         IpAddr::V4(address) => is_refused_v4(address),
         IpAddr::V6(address) => match embedded_v4(address) {
@@ -247,8 +255,7 @@ pub fn is_refused(address: IpAddr) -> bool {
                     || address.is_unspecified()
                     || address.is_multicast()
                     || first & 0xffc0 == 0xfe80
-                    // AWS's IMDS over IPv6.
-                    || address == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)
+                    || METADATA.contains(&address)
             }
         },
     }
@@ -261,8 +268,9 @@ fn is_refused_v4(address: Ipv4Addr) -> bool {
         || address.is_broadcast()
         || address.is_multicast()
         || address.octets()[0] == 0
-        // Metadata services outside of the link-local range (Alibaba, Oracle).
+        // Metadata services outside of the link-local range (Alibaba, Azure, Oracle).
         || address == Ipv4Addr::new(100, 100, 100, 200)
+        || address == Ipv4Addr::new(168, 63, 129, 16)
         || address == Ipv4Addr::new(192, 0, 0, 192)
 }
 
@@ -303,6 +311,7 @@ mod tests {
             "169.254.169.254",
             "169.254.0.1",
             "100.100.100.200",
+            "168.63.129.16",
             "192.0.0.192",
             "255.255.255.255",
             "224.0.0.1",
@@ -316,6 +325,10 @@ mod tests {
             "fe80::1",
             "febf::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "fd00:c1::a9fe:a9fe",
+            "fd00:42::42",
             "ff02::1",
         ] {
             assert!(is_refused(refused.parse().unwrap()), "{refused}");

@@ -5,19 +5,22 @@
 //! deleted pod is refused at once all the same.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use toolcrib_compile::names;
 
 const KEEP: Duration = Duration::from_secs(60);
 /// Twice the pods of the largest cluster that is promised for.
 const CAPACITY: usize = 20_000;
+/// Reviews at a time: a flood of tokens must not become one of the API server.
+const AT_ONCE: usize = 32;
 /// No ServiceAccount token is longer.
 const LONGEST_TOKEN: usize = 8 * 1024;
 
@@ -39,15 +42,33 @@ pub enum ReviewError {
 
 pub struct Reviewer {
     api: Api<TokenReview>,
+    asking: Semaphore,
     kept: Mutex<HashMap<[u8; 32], (Instant, Bearer)>>,
+    capacity: usize,
 }
 
 impl Reviewer {
     pub fn new(client: Client) -> Self {
+        Self::bounded(client, AT_ONCE, CAPACITY)
+    }
+
+    fn bounded(client: Client, at_once: usize, capacity: usize) -> Self {
         Self {
             api: Api::all(client),
+            asking: Semaphore::new(at_once),
             kept: Mutex::new(HashMap::new()),
+            capacity,
         }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Instant, Bearer)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remembered(&self, hash: &[u8; 32]) -> Option<Bearer> {
+        let kept = self.kept();
+        let (until, bearer) = kept.get(hash)?;
+        (*until > Instant::now()).then(|| bearer.clone())
     }
 
     pub async fn review(&self, token: &str) -> Result<Bearer, ReviewError> {
@@ -55,15 +76,13 @@ impl Reviewer {
             return Err(ReviewError::Refused);
         }
         let hash: [u8; 32] = Sha256::digest(token).into();
-        let now = Instant::now();
-        if let Some((until, bearer)) = self
-            .kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&hash)
-            && *until > now
-        {
-            return Ok(bearer.clone());
+        if let Some(bearer) = self.remembered(&hash) {
+            return Ok(bearer);
+        }
+        let _turn = self.asking.acquire().await.expect("it is never closed");
+        // Whoever was before may have asked about the same one.
+        if let Some(bearer) = self.remembered(&hash) {
+            return Ok(bearer);
         }
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -82,11 +101,12 @@ impl Reviewer {
             .as_ref()
             .and_then(bearer)
             .ok_or(ReviewError::Refused)?;
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= CAPACITY {
+        let now = Instant::now();
+        let mut kept = self.kept();
+        if kept.len() >= self.capacity {
             kept.retain(|_, (until, _)| *until > now);
         }
-        if kept.len() < CAPACITY {
+        if kept.len() < self.capacity {
             kept.insert(hash, (now + KEEP, bearer.clone()));
         }
         Ok(bearer)
@@ -123,6 +143,12 @@ fn bearer(status: &TokenReviewStatus) -> Option<Bearer> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Response;
+    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
@@ -145,6 +171,59 @@ mod tests {
         let mut answer = answer();
         change(&mut answer);
         bearer(&serde_json::from_value(answer).unwrap())
+    }
+
+    /// Reviews that run, the most that ran at once, and all of them.
+    #[derive(Default)]
+    struct Counted {
+        now: AtomicUsize,
+        most: AtomicUsize,
+        all: AtomicUsize,
+    }
+
+    fn api_server(counted: &Arc<Counted>) -> Client {
+        let counted = Arc::clone(counted);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                counted.all.fetch_add(1, Ordering::Relaxed);
+                let now = counted.now.fetch_add(1, Ordering::Relaxed) + 1;
+                counted.most.fetch_max(now, Ordering::Relaxed);
+                for _ in 0..8 {
+                    tokio::task::yield_now().await;
+                }
+                counted.now.fetch_sub(1, Ordering::Relaxed);
+                let review = json!({"metadata": {}, "spec": {}, "status": answer()});
+                let body = Body::from(review.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::new(body))
+            }
+        });
+        Client::new(service, "pond")
+    }
+
+    #[tokio::test]
+    async fn reviews_and_what_is_kept_of_them_are_bounded() {
+        let counted = Arc::default();
+        let reviewer = Reviewer::bounded(api_server(&counted), 3, 4);
+        let tokens: Vec<String> = (0..20).map(|number| format!("token-{number}")).collect();
+        let reviews = tokens.iter().map(|token| reviewer.review(token));
+        for bearer in futures::future::join_all(reviews).await {
+            assert_eq!(bearer.unwrap().uid, "uid-1");
+        }
+        assert_eq!(counted.most.load(Ordering::Relaxed), 3);
+        assert_eq!(counted.all.load(Ordering::Relaxed), 20);
+        assert_eq!(reviewer.kept().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn many_that_come_with_one_token_ask_once() {
+        let counted = Arc::default();
+        let reviewer = Reviewer::bounded(api_server(&counted), 1, 4);
+        let reviews = (0..20).map(|_| reviewer.review("token"));
+        for bearer in futures::future::join_all(reviews).await {
+            assert_eq!(bearer.unwrap().uid, "uid-1");
+        }
+        assert_eq!(counted.all.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -36,7 +36,12 @@ pub enum Phase {
 /// The API server keeps a few connections per replica of its own.
 const MAX_CONNECTIONS: usize = 512;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-const HEADER_TIME: Duration = Duration::from_secs(10);
+/// Also how long a connection may be idle: whoever closes first must be the API server, which
+/// keeps one for [`CLIENT_IDLE`], since an admission that meets a closing connection is lost.
+const HEADER_TIME: Duration = Duration::from_secs(120);
+/// `http.Transport.IdleConnTimeout` as Kubernetes sets it.
+const CLIENT_IDLE: Duration = Duration::from_secs(90);
+const _: () = assert!(HEADER_TIME.as_secs() > CLIENT_IDLE.as_secs());
 
 /// Serves until [`Phase::Closing`], then lets running requests end for up to `limit`.
 pub async fn tls(
@@ -116,7 +121,8 @@ async fn connection(
         }
         Err(_) => return,
     };
-    let mut builder = Builder::new(TokioExecutor::new());
+    // HTTP/1 alone, as ALPN says: what tells a client to leave is a header of HTTP/1.
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
         .timer(TokioTimer::new())
