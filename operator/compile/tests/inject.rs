@@ -287,6 +287,19 @@ fn edits_of_other_webhooks_are_let_pass() {
     );
 }
 
+/// The runtime mounts a file there, be it over the resolver's own.
+#[test]
+fn termination_messages_go_nowhere_else() {
+    let pod: Value = serde_yaml::from_str(include_str!("inject/bare-pod/pod.yaml")).expect("a pod");
+    let (_, after) = injected(pod);
+    for (path, passes) in [("/dev/termination-log", true), ("/etc/resolv.conf", false)] {
+        let mut edited = after.clone();
+        edited["spec"]["initContainers"][0]["terminationMessagePath"] = path.into();
+        let (injection, _) = injected(edited);
+        assert_eq!(injection == Injection::AlreadyInjected, passes, "{path}");
+    }
+}
+
 /// Injects as often as a webhook is asked: what it did, and the pod then.
 #[track_caller]
 fn injected(pod: Value) -> (Injection, Value) {

@@ -195,6 +195,10 @@ pub(super) fn check(found: &Container) -> Result<(), Refusal> {
         ),
         (mounts_hold(found), "lacks one of its volume mounts"),
         (
+            message_holds(found),
+            "has another terminationMessagePath, where a file is mounted",
+        ),
+        (
             found.security_context.as_ref().is_some_and(is_floor),
             "has a weaker securityContext",
         ),
@@ -257,6 +261,13 @@ fn mounts_hold(found: &Container) -> bool {
         mounts().any(|mount| mount.mount_path == *path && mount.name == *volume && whole(mount))
             && mounts().filter(|mount| mount.name == *volume).count() == 1
     })
+}
+
+/// The runtime mounts an empty file of the pod's at that path, be it over what names are
+/// resolved by.
+fn message_holds(found: &Container) -> bool {
+    let path = found.termination_message_path.as_deref();
+    matches!(path, None | Some("/dev/termination-log"))
 }
 
 fn is_floor(context: &SecurityContext) -> bool {
