@@ -217,25 +217,40 @@ impl Compilation {
 
     /// The objects, with references in place of secrets; as the CLI prints them.
     pub fn objects(&self) -> Vec<Object> {
-        let policy = match &self.network {
-            Network::Declared(declared) => Some(&declared.policy),
-            Network::Unrestricted | Network::Undecided => None,
-        };
         Role::ALL
             .into_iter()
-            .filter(|role| *role != Role::Network || policy.is_some())
-            .map(|role| Object {
-                role,
-                key: ObjectRef::new(
-                    self.agent.namespace.clone(),
-                    role.object_name(&self.agent.name),
-                ),
-                labels: self.labels(),
-                annotations: self.annotations(role),
-                data: self.data(role),
-                spec: policy.filter(|_| role == Role::Network).cloned(),
-            })
+            .filter_map(|role| self.object(role))
             .collect()
+    }
+
+    /// One of them. `None`: the agent has none of that role.
+    pub fn object(&self, role: Role) -> Option<Object> {
+        let envelope = self.envelope(role)?;
+        Some(Object {
+            data: self.data(role),
+            ..envelope
+        })
+    }
+
+    /// One of them without its data, for whoever has better: the two Secrets' is complete
+    /// only with values.
+    pub fn envelope(&self, role: Role) -> Option<Object> {
+        let spec = match (role, &self.network) {
+            (Role::Network, Network::Declared(declared)) => Some(declared.policy.clone()),
+            (Role::Network, Network::Unrestricted | Network::Undecided) => return None,
+            (Role::Mediator | Role::Identity | Role::Manifest | Role::Context, _) => None,
+        };
+        Some(Object {
+            role,
+            key: ObjectRef::new(
+                self.agent.namespace.clone(),
+                role.object_name(&self.agent.name),
+            ),
+            labels: self.labels(),
+            annotations: self.annotations(role),
+            data: BTreeMap::new(),
+            spec,
+        })
     }
 
     /// Labels of every object. The Agent's own are never copied: GitOps tools would adopt

@@ -29,11 +29,7 @@ pub(super) async fn write(
     agent: &Agent,
     compiled: &Compilation,
 ) -> Result<(Vec<RunnerToken>, Option<Duration>), ReconcileError> {
-    let Some(object) = compiled
-        .objects()
-        .into_iter()
-        .find(|o| o.role == Role::Identity)
-    else {
+    let Some(object) = compiled.envelope(Role::Identity) else {
         return Ok((Vec::new(), None));
     };
     let key = object.key;

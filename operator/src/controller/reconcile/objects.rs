@@ -81,7 +81,13 @@ async fn apply_all(
     materialized: &Materialized,
     errors: &mut Vec<ReconcileError>,
 ) {
-    for object in compiled.objects() {
+    for role in Role::ALL {
+        let object = match role {
+            Role::Identity => continue,
+            Role::Mediator => compiled.envelope(role),
+            Role::Manifest | Role::Context | Role::Network => compiled.object(role),
+        };
+        let Some(object) = object else { continue };
         let mut desired = Desired {
             key: object.key,
             labels: object.labels,
