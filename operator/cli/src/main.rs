@@ -16,6 +16,7 @@ mod commands;
 mod completion;
 mod failure;
 mod import;
+mod mcp;
 mod openapi;
 mod operator;
 mod policy;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => policy::test(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),
         Verb::Surface(SurfaceVerb::FromStdio(args)) => commands::surface::from_stdio(&args),
+        Verb::Surface(SurfaceVerb::Discover(args)) => commands::discover::discover(&args),
         Verb::Run(args) => run::run(args),
         Verb::Completion { shell } => completion::script(shell),
         Verb::Complete { words } => completion::complete(&words),

@@ -105,7 +105,24 @@ hold no test.";
 pub const SURFACE: &str = "\
 Examples:
   kubectl toolcrib surface from-openapi openapi.yaml --name petstore -n shop
-  kubectl toolcrib surface from-stdio files -n shop --image registry.example/files:3 -- files-mcp /data";
+  kubectl toolcrib surface from-stdio files -n shop --image registry.example/files:3 -- files-mcp /data
+  kubectl toolcrib surface discover files -n shop --stdio -- files-mcp /data";
+
+pub const DISCOVER: &str = "\
+Examples:
+  # A server elsewhere; the token is read from a file and shown nowhere
+  kubectl toolcrib surface discover forge -n shop --url https://mcp.forge.example/mcp --token-file token > forge.yaml
+
+  # A program of this machine, as from-stdio runs it in the cluster
+  kubectl toolcrib surface discover files -n shop --stdio -- files-mcp /data > files.yaml
+
+  # In CI: does the server still say what was reviewed?
+  kubectl toolcrib surface discover forge -n shop --url https://mcp.forge.example/mcp -f forge.yaml --check
+
+What a reviewer must look at stands in the file and on standard error; with -f, what changed, too.
+
+Exit codes: 0; 1 if the server cannot be asked, or with --check if its tools changed; 2 for a wrong
+command line, or files that cannot be used.";
 
 pub const FROM_OPENAPI: &str = "\
 Examples:
@@ -128,7 +145,7 @@ Examples:
 
 The pods run as a user that is not root, with a file system that is read-only but for /tmp. Only
 pods of agents in the namespace may connect, which a network plugin that enforces NetworkPolicies
-sees to. The Surface names no tools yet: write them into its descriptor.
+sees to. The Surface names no tools yet: `surface discover NAME --stdio` writes one that does.
 
 Exit codes: 0; 2 for a wrong command line.";
 

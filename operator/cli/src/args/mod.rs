@@ -10,7 +10,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::{import::KnownProvider, openapi::Address};
 pub use values::{Description, DnsEgress, Place, PlaceOf, SecretFrom, ValueFrom, VariableFrom};
-use values::{dns_label, service_address, url_address};
+use values::{dns_label, endpoint, service_address, url_address};
 
 /// Governed tools for AI agents: what every agent may do, from files or from a cluster.
 #[derive(Parser)]
@@ -338,6 +338,53 @@ pub enum SurfaceVerb {
     /// standard streams
     #[command(after_help = examples::FROM_STDIO)]
     FromStdio(FromStdioArgs),
+    /// A Surface from what an MCP server lists, or what changed there since it was reviewed
+    #[command(after_help = examples::DISCOVER)]
+    Discover(DiscoverArgs),
+}
+
+#[derive(ClapArgs)]
+pub struct DiscoverArgs {
+    /// The surface's name
+    #[arg(value_parser = dns_label)]
+    pub name: String,
+    /// The namespace of the Surface
+    #[arg(short, long, default_value = "default", value_parser = dns_label)]
+    pub namespace: String,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// File with a bearer token for --url
+    #[arg(long, value_name = "PATH", requires = "url")]
+    pub token_file: Option<PathBuf>,
+    /// File with headers for --url, one `Name: value` a line
+    #[arg(long, value_name = "PATH", requires = "url")]
+    pub header_file: Option<PathBuf>,
+    /// The Service that a new Surface names; else the URL's host, or with --stdio the Service
+    /// that from-stdio writes
+    #[arg(long, value_name = "NAME:PORT", value_parser = service_address)]
+    pub service: Option<Address>,
+    /// YAML or JSON file, or a folder of them, with the Surface as it was reviewed: all of it
+    /// stays but for the tools that go over MCP. May be repeated
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Print what changed and nothing else; exit with 1 if anything did
+    #[arg(long, requires = "paths")]
+    pub check: bool,
+    /// With --stdio: the program and its arguments
+    #[arg(last = true, value_name = "COMMAND", requires = "stdio")]
+    pub command: Vec<OsString>,
+}
+
+/// Where the server is.
+#[derive(ClapArgs)]
+#[group(required = true, multiple = false)]
+pub struct ServerArgs {
+    /// Its endpoint, as https://mcp.example.com/mcp
+    #[arg(long, value_name = "URL", value_parser = endpoint)]
+    pub url: Option<url::Url>,
+    /// A program of this machine, which is started
+    #[arg(long, requires = "command")]
+    pub stdio: bool,
 }
 
 #[derive(ClapArgs)]
@@ -358,13 +405,15 @@ pub struct FromStdioArgs {
     #[arg(long, value_name = "VARIABLE=SECRET/KEY", value_parser = VariableFrom::parse)]
     pub env: Vec<VariableFrom>,
     /// The port of the Service and the pods
-    #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1024..))]
+    #[arg(long, default_value_t = WRAPPED_PORT, value_parser = clap::value_parser!(u16).range(1024..))]
     pub port: u16,
     /// The program and its arguments, as in the image
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
+/// Where a wrapped server is, if nothing else is said.
+pub const WRAPPED_PORT: u16 = 8080;
 /// Of the same release as this program.
 pub const WRAPPER_IMAGE: &str = concat!("toolcrib/mcp-stdio:", env!("CARGO_PKG_VERSION"));
 

@@ -90,6 +90,18 @@ pub fn service_address(text: &str) -> Result<Address, String> {
         .ok_or_else(|| "is not of the form NAME:PORT".to_owned())
 }
 
+/// One without a credential, which would be shown wherever the URL is.
+pub fn endpoint(text: &str) -> Result<url::Url, String> {
+    let Address::Url(url) = url_address(text)? else {
+        return Err("is no URL".to_owned());
+    };
+    if url.username().is_empty() && url.password().is_none() {
+        Ok(url)
+    } else {
+        Err("holds a credential: give it in a file, with --token-file or --header-file".to_owned())
+    }
+}
+
 pub fn url_address(text: &str) -> Result<Address, String> {
     match url::Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Address::Url(url)),

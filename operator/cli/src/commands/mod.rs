@@ -1,6 +1,7 @@
 //! The verbs that read files and print.
 
 pub mod compile;
+pub mod discover;
 pub mod explain;
 pub mod import;
 pub mod inject;

@@ -100,8 +100,8 @@ pub fn from_stdio(args: &FromStdioArgs) -> Result<ExitCode, Failure> {
         Document::new(wrapped.service()),
         Document::new(wrapped.network_policy()).said(wrapped::WHO_MAY_CONNECT),
         Document::new(wrapped.surface()).said(
-            "No tool is named yet. What stands here is what agents are told: copy the tools that \
-             the server lists, and read them.",
+            "No tool is named yet. `kubectl toolcrib surface discover --stdio` writes this Surface \
+             with the tools that the server lists, for review.",
         ),
     ];
     let text = print::documents(&documents).context("an object does not print as YAML")?;

@@ -9,7 +9,7 @@
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
-use crate::args::WRAPPER_IMAGE;
+use crate::args::{WRAPPED_PORT, WRAPPER_IMAGE};
 use crate::print::Document;
 use crate::wrapped::{self, WHO_MAY_CONNECT, Wrapped};
 
@@ -20,8 +20,6 @@ use super::variables::Template;
 
 /// Where Clawdapus mounts an agent's contract and skills.
 const CLAW_DIR: &str = "/claw";
-/// Of a wrapped program that exposes none; a Surface needs one that is exposed.
-const DEFAULT_PORT: u16 = 8080;
 
 pub fn services(translation: &mut Translation<'_>, surfaces: &[(String, usize)]) -> Vec<Document> {
     let pod = translation.pod;
@@ -98,7 +96,7 @@ fn wrapped_program(
         port: service
             .ports
             .first()
-            .map_or(DEFAULT_PORT, |port| port.value),
+            .map_or(WRAPPED_PORT, |port| port.value),
         env,
         command: &command.value,
     };

@@ -19,6 +19,7 @@ mod surface;
 use std::fmt;
 
 pub use document::parse;
+pub(crate) use schema::{cleaned, takes_anything};
 pub use surface::{Address, Choice, Described, Wanted, describe};
 
 /// What a reviewer must know, and of which operation.
@@ -56,7 +57,7 @@ impl fmt::Display for Remark {
 
 /// Remarks on one place, collected.
 #[derive(Debug, Default)]
-pub(crate) struct Remarks(Vec<Remark>);
+pub(crate) struct Remarks(pub(crate) Vec<Remark>);
 
 impl Remarks {
     fn add(&mut self, kind: RemarkKind, place: &str, message: impl Into<String>) {
@@ -70,7 +71,7 @@ impl Remarks {
         }
     }
 
-    fn left_out(&mut self, place: &str, message: impl Into<String>) {
+    pub(crate) fn left_out(&mut self, place: &str, message: impl Into<String>) {
         self.add(RemarkKind::LeftOut, place, message);
     }
 
@@ -78,7 +79,7 @@ impl Remarks {
         self.add(RemarkKind::Changed, place, message);
     }
 
-    fn look(&mut self, place: &str, message: impl Into<String>) {
+    pub(crate) fn look(&mut self, place: &str, message: impl Into<String>) {
         self.add(RemarkKind::Look, place, message);
     }
 }

@@ -1,0 +1,147 @@
+//! A server behind a URL. No redirect is followed: it would carry the credential elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use serde_json::Value;
+
+use super::client::{MESSAGE, STATELESS, answers};
+
+const CONNECT: Duration = Duration::from_secs(10);
+
+pub struct Http {
+    client: Client,
+    url: Url,
+    /// Of each request: the credential, then the session and the version.
+    headers: HeaderMap,
+    is_stateless: bool,
+}
+
+impl Http {
+    pub fn new(url: Url, headers: HeaderMap) -> anyhow::Result<Self> {
+        let roots = RootCertStore {
+            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+        };
+        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(CONNECT)
+            .build()?;
+        Ok(Self {
+            client,
+            url,
+            headers,
+            is_stateless: false,
+        })
+    }
+
+    /// The revision that each further request names.
+    pub fn speak(&mut self, version: &str) {
+        self.is_stateless = version == STATELESS;
+        if let Ok(version) = HeaderValue::from_str(version) {
+            self.headers.insert("mcp-protocol-version", version);
+        }
+    }
+
+    pub async fn notify(&self, message: &Value) -> anyhow::Result<()> {
+        let response = self.send(message, None).await?;
+        let status = response.status();
+        ensure!(status.is_success(), "the server answered {status}");
+        Ok(())
+    }
+
+    /// The message that answers.
+    pub async fn ask(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
+        let response = self.send(request, Some(method)).await?;
+        if let Some(session) = response.headers().get("mcp-session-id") {
+            self.headers.insert("mcp-session-id", session.clone());
+        }
+        let status = response.status();
+        let is_stream = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let answer = match is_stream {
+            true => from_stream(response, id).await?,
+            false => from_document(response).await?,
+        };
+        // An error's id may be null, where the request was not even read.
+        match answer {
+            Some(answer) if answers(&answer, id) || answer.get("error").is_some() => Ok(answer),
+            _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
+                bail!(
+                    "the server answered {status}: give a credential with --token-file or --header-file"
+                )
+            }
+            _ => bail!(
+                "the server answered {status}, and no message: is this the URL of an MCP server?"
+            ),
+        }
+    }
+
+    async fn send(&self, message: &Value, method: Option<&str>) -> anyhow::Result<Response> {
+        let mut request = self
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone())
+            .header(ACCEPT, "application/json, text/event-stream")
+            .header(CONTENT_TYPE, "application/json")
+            .body(message.to_string());
+        if let Some(method) = method.filter(|_| self.is_stateless) {
+            request = request.header("mcp-method", method);
+        }
+        let sent = request.send().await;
+        sent.map_err(reqwest::Error::without_url)
+            .with_context(|| format!("{} cannot be asked", self.url))
+    }
+}
+
+/// `None`: the body is no JSON.
+async fn from_document(mut response: Response) -> anyhow::Result<Option<Value>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        ensure!(
+            body.len() + chunk.len() <= MESSAGE,
+            "the server's answer is too long"
+        );
+        body.extend_from_slice(&chunk);
+    }
+    Ok(serde_json::from_slice(&body).ok())
+}
+
+/// The first event that answers; others are notifications, or requests that nobody answers.
+async fn from_stream(mut response: Response, id: u64) -> anyhow::Result<Option<Value>> {
+    let mut rest = Vec::new();
+    let mut data = String::new();
+    let mut read = 0;
+    while let Some(chunk) = response.chunk().await? {
+        read += chunk.len();
+        ensure!(read <= MESSAGE, "the server's answer is too long");
+        rest.extend_from_slice(&chunk);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches(['\r', '\n']);
+            if let Some(more) = line.strip_prefix("data:") {
+                data += more.strip_prefix(' ').unwrap_or(more);
+                data.push('\n');
+            } else if line.is_empty() {
+                let message: Option<Value> = serde_json::from_str(&data).ok();
+                data.clear();
+                if let Some(message) = message.filter(|it| answers(it, id)) {
+                    return Ok(Some(message));
+                }
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,229 @@
+//! MCP servers become Surfaces, and their drift is found: a scripted server with two pages, in
+//! both forms, and the official one for Node.
+
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use common::{folder, run, text};
+use serde_json::{Value, json};
+use toolcrib_e2e::packages;
+
+fn tools() -> Value {
+    json!([
+        {"name": "swim", "title": "Swim", "description": "Swims.\u{200b}", "inputSchema": {"type": "object"}},
+        {"name": "dive", "description": "Dives.", "annotations": {"destructiveHint": true},
+         "inputSchema": {"type": "object", "properties": {"depth": {"type": "number"}}}},
+        {"name": "rest", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}},
+    ])
+}
+
+/// A folder with the list that the scripted server reads.
+fn listing(tools: &Value) -> tempfile::TempDir {
+    let files = tempfile::tempdir().unwrap();
+    fs::write(files.path().join("tools.json"), tools.to_string()).unwrap();
+    files
+}
+
+fn server() -> String {
+    let path = folder("discover").join("server.py");
+    path.to_str().unwrap().to_owned()
+}
+
+/// `surface discover fish -n pond` with these flags, of the scripted program.
+fn discover(files: &Path, flags: &[&str]) -> Output {
+    let server = server();
+    let mut all = vec!["surface", "discover", "fish", "-n", "pond", "--stdio"];
+    all.extend(flags);
+    all.extend(["--", "python3", &server, "stdio", "tools.json"]);
+    run(files, &all)
+}
+
+fn succeeded(output: &Output) -> String {
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    text(&output.stdout)
+}
+
+fn expected_tools() -> Value {
+    json!([
+        {"name": "dive", "description": "Dives.", "annotations": {"destructiveHint": true},
+         "inputSchema": {"type": "object", "properties": {"depth": {"type": "number"}}}},
+        {"name": "rest", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}},
+        {"name": "swim", "description": "Swims.", "inputSchema": {"type": "object"}},
+    ])
+}
+
+fn object(yaml: &str) -> Value {
+    serde_yaml::from_str(yaml).unwrap()
+}
+
+#[test]
+fn a_program_s_tools_become_a_surface_with_what_to_look_at() {
+    let files = listing(&tools());
+    let output = discover(files.path(), &[]);
+    let yaml = succeeded(&output);
+    let spec = json!({
+        "service": {"name": "fish", "port": 8080},
+        "mcp": {"path": "/mcp"},
+        "descriptor": {"version": 2, "tools": expected_tools()},
+    });
+    assert_eq!(object(&yaml)["spec"], spec);
+    for said in [yaml.as_str(), &text(&output.stderr)] {
+        assert!(said.contains("look: dive: says that it destroys"), "{said}");
+        assert!(
+            said.contains("look: swim: a text held 1 hidden characters"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn what_changed_since_review_is_found_and_taken_over() {
+    let files = listing(&tools());
+    let reviewed = files.path().join("fish.yaml");
+    let mut surface = object(&succeeded(&discover(files.path(), &[])));
+    surface["spec"]["tiers"] = json!({"dive": "System"});
+    let own = json!({"name": "own", "inputSchema": {"type": "object"}, "http": {"method": "GET", "path": "/own"}});
+    surface["spec"]["descriptor"]["tools"]
+        .as_array_mut()
+        .unwrap()
+        .push(own.clone());
+    fs::write(&reviewed, surface.to_string()).unwrap();
+    let check = || discover(files.path(), &["-f", "fish.yaml", "--check"]);
+    assert_eq!(succeeded(&check()), "");
+
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change); 5] = [
+        ("changed: swim: description", |it| {
+            it[0]["description"] = "Swims far.".into()
+        }),
+        ("changed: swim: schema", |it| {
+            it[0]["inputSchema"]["required"] = json!(["x"])
+        }),
+        ("changed: dive: annotations", |it| {
+            it[1]["annotations"] = json!({})
+        }),
+        ("changed: rest: output schema", |it| {
+            it[2]["outputSchema"] = json!(true)
+        }),
+        ("removed: rest", |it| drop(it.as_array_mut().unwrap().pop())),
+    ];
+    for (said, change) in changes {
+        let mut changed = tools();
+        change(&mut changed);
+        fs::write(files.path().join("tools.json"), changed.to_string()).unwrap();
+        let output = check();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(text(&output.stderr), format!("{said}\n"));
+        assert_eq!(text(&output.stdout), "");
+    }
+    let updated = object(&succeeded(&discover(files.path(), &["-f", "fish.yaml"])));
+    let mut expected = surface;
+    let mut kept = expected_tools();
+    kept.as_array_mut().unwrap().remove(1);
+    kept.as_array_mut().unwrap().insert(0, own);
+    expected["spec"]["descriptor"]["tools"] = kept;
+    assert_eq!(updated, expected);
+}
+
+struct Http(Child, u16);
+
+impl Http {
+    fn start(files: &Path) -> Self {
+        let mut process = Command::new("python3")
+            .args([&server(), "http", "tools.json"])
+            .current_dir(files)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut port = String::new();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        stdout.read_line(&mut port).unwrap();
+        Self(process, port.trim().parse().unwrap())
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn a_server_behind_a_url_is_asked_with_a_credential_that_is_not_shown() {
+    let files = listing(&tools());
+    let http = Http::start(files.path());
+    let origin = format!("http://127.0.0.1:{}", http.1);
+    let url = format!("{origin}/fish/mcp");
+    fs::write(files.path().join("token"), "otter-token\n").unwrap();
+    fs::write(
+        files.path().join("headers"),
+        "Authorization: Bearer otter-token\n",
+    )
+    .unwrap();
+    let base = ["surface", "discover", "fish", "--url", &url];
+    for credential in [["--token-file", "token"], ["--header-file", "headers"]] {
+        let output = run(files.path(), &[&base[..], &credential].concat());
+        let yaml = succeeded(&output);
+        let spec = json!({
+            "url": origin,
+            "mcp": {"path": "/fish/mcp"},
+            "descriptor": {"version": 2, "tools": expected_tools()},
+        });
+        assert_eq!(object(&yaml)["spec"], spec);
+        assert!(!yaml.contains("otter-token") && !text(&output.stderr).contains("otter-token"));
+    }
+    let nobody = run(files.path(), &base);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(
+        text(&nobody.stderr).contains("401"),
+        "{}",
+        text(&nobody.stderr)
+    );
+}
+
+#[test]
+fn what_is_no_server_is_said() {
+    let files = tempfile::tempdir().unwrap();
+    let failed = |command: &[&str], words: &str| {
+        let mut all = vec!["surface", "discover", "fish", "--stdio", "--"];
+        all.extend(command);
+        let output = run(files.path(), &all);
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains(words), "{said}");
+    };
+    failed(&["/no/such/program"], "/no/such/program cannot be started");
+    failed(&["true"], "the program");
+}
+
+#[test]
+fn the_official_server_s_tools_become_a_surface_that_has_not_drifted() {
+    let modules = packages::node_modules("mcp").unwrap();
+    let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
+    let files = tempfile::tempdir().unwrap();
+    let ask = |flags: &[&str]| {
+        let mut all = vec!["surface", "discover", "fish", "--stdio"];
+        all.extend(flags);
+        all.extend(["--", "node", program.to_str().unwrap(), "stdio"]);
+        run(files.path(), &all)
+    };
+    let yaml = succeeded(&ask(&[]));
+    let tools = object(&yaml)["spec"]["descriptor"]["tools"].clone();
+    let names: Vec<&str> = tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    assert!(names.is_sorted() && names.contains(&"echo"), "{names:?}");
+    fs::write(files.path().join("fish.yaml"), yaml).unwrap();
+    succeeded(&ask(&["-f", "fish.yaml", "--check"]));
+}
