@@ -20,6 +20,9 @@ pub const RELEASE: &str = "toolcrib";
 /// Images are imported already, so this is the time of scheduling and starting.
 const HELM_TIMEOUT: &str = "--timeout=180s";
 
+/// What the demonstration and the tests run; the wrapper of MCP servers would be built for nothing.
+const IMAGES: [&str; 4] = ["operator", "sidecar", "demo", "runner-python"];
+
 /// A cluster that Toolcrib is, or will be, installed on.
 #[derive(Clone, Debug)]
 pub struct Platform {
@@ -35,11 +38,12 @@ impl Platform {
         &self.cluster
     }
 
-    /// Builds and imports the images, then installs or upgrades the chart. The operator gets
+    /// Builds and imports these images, then installs or upgrades the chart. The operator gets
     /// rights on Secrets in `namespaces` and nowhere else; they are created if absent, since
     /// the rights are objects in them.
     pub fn install(&self, namespaces: &[&str], progress: &Progress) -> Result<()> {
-        images::build(&[], Some(&self.cluster), progress)?;
+        let images = IMAGES.map(str::to_owned);
+        images::build(&images, Some(&self.cluster), progress)?;
         for namespace in namespaces {
             self.apply(&format!(
                 "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n"

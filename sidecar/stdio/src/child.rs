@@ -81,7 +81,8 @@ impl Child {
         self.kill().await;
     }
 
-    /// Ends it and what it left behind.
+    /// Ends it and what it left behind. Its number stays the group's as long as anybody is in it,
+    /// and one that was given up this moment is not given out anew at once.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         if let Err(error) = self.exited().await {

@@ -1,6 +1,8 @@
 //! The child's lives: started, greeted once, watched, and started again when it ends.
 
 use std::ffi::OsString;
+use std::io;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::child;
+use crate::child::{self, Child};
 use crate::message::{Answer, members, raw};
 use crate::program::{Program, SHOWN};
 use crate::revision::{About, NEWEST_HANDSHAKE};
@@ -98,11 +100,8 @@ async fn live(
 
     let why = tokio::select! {
         why = serve(&program, state) => Some(why),
-        status = child.exited() => Some(match status {
-            Ok(status) => format!("it ended with {status}"),
-            Err(error) => format!("it cannot be waited for: {error}"),
-        }),
-        _ = &mut reader => Some("it closed its standard output".to_owned()),
+        status = child.exited() => Some(ended(status)),
+        _ = &mut reader => Some(closed(&mut child).await),
         () = stop(stopped) => None,
     };
     state.send_replace(match &why {
@@ -125,6 +124,20 @@ async fn live(
         Some(why) => End::Ended { why },
         None => End::Stopped,
     }
+}
+
+fn ended(status: io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => format!("it ended with {status}"),
+        Err(error) => format!("it cannot be waited for: {error}"),
+    }
+}
+
+/// A child's pipe closes a moment before its end is seen, and the end says more.
+async fn closed(child: &mut Child) -> String {
+    timeout(REST, child.exited())
+        .await
+        .map_or_else(|_| "it closed its standard output".to_owned(), ended)
 }
 
 /// For a task that ends with its pipe, which somebody who escaped may hold open.
@@ -254,7 +267,7 @@ async fn next_line(
     from: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
     limit: usize,
-) -> std::io::Result<Line> {
+) -> io::Result<Line> {
     line.clear();
     line.shrink_to(SHOWN);
     let mut cut = false;

@@ -62,6 +62,7 @@ def call(id, name, arguments):
         print("a\x1b[2Jb\x85c", file=sys.stderr, flush=True)
         text(id, "noisy")
     elif name == "wait_for_file":
+        print("waiting", file=sys.stderr, flush=True)
         threading.Thread(target=wait_for_file, args=(id, arguments["path"]), daemon=True).start()
     else:
         say({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "no such tool", "data": name}})

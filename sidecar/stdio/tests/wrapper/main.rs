@@ -258,8 +258,7 @@ async fn a_running_call_is_answered_before_the_end() {
     let file = folder.path().join("file");
     let waits = wrapper.call(&session, 2, "wait_for_file", json!({"path": file}));
     let ends = async {
-        // Answered after it: the call is running.
-        wrapper.call(&session, 3, "echo", json!({})).await;
+        wrapper.logged(|line| line["line"] == "waiting").await;
         wrapper.signal("TERM");
         wrapper.logged(|line| line["message"] == "draining").await;
         std::fs::write(&file, "").unwrap();
