@@ -8,7 +8,9 @@ use serde_json::Value;
 #[test]
 fn a_short_run_prints_every_row() {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "toolcrib-sidecar"])
+        // With a test, so that Cargo chooses the features that it chose for this one.
+        .args(["build", "--quiet", "--workspace", "--bins"])
+        .args(["--test", "smoke"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .unwrap();

@@ -53,12 +53,11 @@ fn compile_from_files_equals_what_the_cluster_holds() -> Result<()> {
 
 /// The kubectl plugin of this source tree.
 pub fn plugin() -> Result<std::path::PathBuf> {
-    run(Command::new(env!("CARGO")).current_dir(repository()).args([
-        "build",
-        "--quiet",
-        "--package",
-        "kubectl-toolcrib",
-    ]))?;
+    // With a test, so that Cargo chooses the features that it chose for this one.
+    run(Command::new(env!("CARGO"))
+        .current_dir(repository())
+        .args(["build", "--quiet", "--workspace", "--all-features", "--bins"])
+        .args(["--test", "governed"]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| repository().join("target"), std::path::PathBuf::from);
     Ok(target.join("debug/kubectl-toolcrib"))

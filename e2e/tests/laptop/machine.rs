@@ -330,14 +330,9 @@ pub fn built(program: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let status = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "-p",
-                "kubectl-toolcrib",
-                "-p",
-                "toolcrib-sidecar",
-            ])
+            // With a test, so that Cargo chooses the features that it chose for this one.
+            .args(["build", "--quiet", "--workspace", "--bins"])
+            .args(["--test", "laptop"])
             .current_dir(repository())
             .status()
             .unwrap();
