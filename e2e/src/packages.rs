@@ -14,9 +14,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cluster::process::run;
 
-/// The interpreter of an environment that has what `e2e/sdk/requirements.txt` names.
-pub fn python() -> Result<PathBuf> {
-    let list = sdk().join("requirements.txt");
+/// The interpreter of an environment that has what this list in `e2e/sdk` names.
+pub fn python(list: &str) -> Result<PathBuf> {
+    let list = sdk().join(list);
     let environment = environment(&list, |folder| {
         run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
         run(Command::new(folder.join("bin/python"))

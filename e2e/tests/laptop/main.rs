@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod machine;
+mod mcp;
 mod mediator;
 mod run;
 mod sdk;

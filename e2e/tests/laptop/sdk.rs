@@ -28,7 +28,10 @@ impl Interpreter {
         match self {
             // -B: no caches beside the sources.
             Self::Python => (
-                vec![text(&packages::python().unwrap()), "-B".to_string()],
+                vec![
+                    text(&packages::python("requirements.txt").unwrap()),
+                    "-B".to_string(),
+                ],
                 Vec::new(),
             ),
             Self::Node => {
@@ -120,7 +123,7 @@ fn agents_of_frameworks_run_unchanged_and_see_their_own_calls_only() {
 
 #[test]
 fn an_agent_on_the_openai_sdk_gets_its_governed_call() {
-    let python = packages::python().unwrap();
+    let python = packages::python("requirements.txt").unwrap();
     let program = runner("agent_openai.py");
     for flags in [&[][..], &["--stream"]] {
         let laptop = Laptop::start(demo());

@@ -11,7 +11,11 @@ fn beside(file: &str) -> String {
 }
 
 fn python() -> String {
-    packages::python().unwrap().to_str().unwrap().to_owned()
+    packages::python("requirements.txt")
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// What the official client is told by whatever the wrapper serves.

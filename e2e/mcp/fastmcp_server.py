@@ -1,0 +1,16 @@
+"""A tool on FastMCP."""
+
+import sys
+
+from fastmcp import FastMCP
+
+server = FastMCP("ibis")
+
+
+@server.tool
+def add(a: int, b: int) -> int:
+    """The sum of two numbers."""
+    return a + b
+
+
+server.run(transport="http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)
