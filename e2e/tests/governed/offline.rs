@@ -56,7 +56,13 @@ pub fn plugin() -> Result<std::path::PathBuf> {
     // With a test, so that Cargo chooses the features that it chose for this one.
     run(Command::new(env!("CARGO"))
         .current_dir(repository())
-        .args(["build", "--quiet", "--workspace", "--all-features", "--bins"])
+        .args([
+            "build",
+            "--quiet",
+            "--workspace",
+            "--all-features",
+            "--bins",
+        ])
         .args(["--test", "governed"]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| repository().join("target"), std::path::PathBuf::from);
