@@ -107,12 +107,18 @@ fn what_ran_is_in_the_record_however_the_pod_ends() -> Result<()> {
         record.ended(platform)?;
         record.has_what_was_to_run()?;
     }
-    let status = platform.get(&["pod", "crowded", "--namespace", HERE])?;
-    ensure!(
-        status["status"]["reason"] == "Evicted",
-        "how it ended: {}",
-        status["status"]
-    );
+    // By the kubelet, whatever phase the pod's last words made of it.
+    platform.eventually("the kubelet to say that it evicted", START, || {
+        let events = platform.get(&[
+            "events",
+            "--namespace",
+            HERE,
+            "--field-selector=reason=Evicted,involvedObject.name=crowded",
+        ])?;
+        let items = &events["items"];
+        let told = items.as_array().is_some_and(|items| !items.is_empty());
+        Ok(Seen::when(told, items.to_string()))
+    })?;
     platform.eventually("the killed mediator to be back", START, || {
         let pod = platform.get(&["pod", "killed", "--namespace", HERE])?;
         let mediator = &pod["status"]["initContainerStatuses"][0];
