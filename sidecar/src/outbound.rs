@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use toolcrib_manifest::ServiceSettings;
+use toolcrib_manifest::addresses::is_refused;
 use url::{ParseError, Url};
 
 /// Long enough for a lost SYN to be sent twice.
@@ -235,65 +236,9 @@ async fn lookup(name: String) -> io::Result<Vec<SocketAddr>> {
     Ok(found.collect())
 }
 
-/// This machine, the link, a metadata service, or nobody.
-pub fn is_refused(address: IpAddr) -> bool {
-    /// Clouds' metadata and credential services over IPv6: AWS, EKS, Google, Oracle, Scaleway.
-    const METADATA: [Ipv6Addr; 5] = [
-        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
-        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
-        Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
-        Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
-        Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
-    ];
-    match address {
-        IpAddr::V4(address) => is_refused_v4(address),
-        IpAddr::V6(address) => match embedded_v4(address) {
-            Some(inner) => is_refused_v4(inner),
-            None => {
-                let first = address.segments()[0];
-                address.is_loopback()
-                    || address.is_unspecified()
-                    || address.is_multicast()
-                    || first & 0xffc0 == 0xfe80
-                    || METADATA.contains(&address)
-            }
-        },
-    }
-}
-
-fn is_refused_v4(address: Ipv4Addr) -> bool {
-    address.is_loopback()
-        || address.is_link_local()
-        || address.is_unspecified()
-        || address.is_broadcast()
-        || address.is_multicast()
-        || address.octets()[0] == 0
-        // Metadata services outside of the link-local range (Alibaba, Azure, Oracle).
-        || address == Ipv4Addr::new(100, 100, 100, 200)
-        || address == Ipv4Addr::new(168, 63, 129, 16)
-        || address == Ipv4Addr::new(192, 0, 0, 192)
-}
-
-/// IPv4 in IPv6's clothes: mapped, compatible, NAT64, 6to4.
-fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let s = address.segments();
-    let join = |high: u16, low: u16| {
-        let [a, b] = high.to_be_bytes();
-        let [c, d] = low.to_be_bytes();
-        Ipv4Addr::new(a, b, c, d)
-    };
-    match s {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            Some(join(high, low))
-        }
-        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(join(high, low)),
-        [0x2002, high, low, ..] => Some(join(high, low)),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

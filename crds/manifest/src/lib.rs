@@ -1,14 +1,15 @@
 //! The contract between operator and mediator: four files and the link's two messages.
 //!
 //! The operator's compiler writes these types, the mediator reads them, and nothing
-//! else is shared between the two. Here are shapes only: no digest, no file access, no
-//! policy. `fixtures/` holds complete directories that both sides are tested against.
+//! else is shared between the two but [`names`] and which [`addresses`] both refuse. Here are
+//! shapes only: no digest, no file access, no policy. `fixtures/` holds complete directories that both sides are tested against.
 //!
 //! Invariants: a reader ignores fields that it does not know, so a field that *restricts*
 //! always comes with a name in `requires`, which an older reader must refuse; tool
 //! schemas are the bytes that were written ([`RawJson`]), never a re-serialized tree; no
 //! type prints a secret ([`SecretText`]).
 
+pub mod addresses;
 mod agent;
 mod feeds;
 mod link;
