@@ -17,6 +17,7 @@ fn the_pure_crates_have_no_async_runtime() {
     for package in [
         "toolcrib-compile",
         "toolcrib-manifest",
+        "toolcrib-mcp",
         "toolcrib-mediation",
         "toolcrib-dialect",
     ] {
@@ -30,6 +31,7 @@ fn the_mediators_crates_know_nothing_of_kubernetes() {
         "toolcrib-sidecar",
         "toolcrib-mcp-stdio",
         "toolcrib-manifest",
+        "toolcrib-mcp",
         "toolcrib-mediation",
         "toolcrib-dialect",
     ] {

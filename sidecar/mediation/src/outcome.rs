@@ -1,6 +1,7 @@
 //! What became of a call, and the result the model reads.
 
 use toolcrib_dialect::json;
+use toolcrib_mcp::code;
 
 use crate::codes::ResultCode;
 
@@ -48,30 +49,23 @@ pub enum Certainty {
     Ran,
 }
 
-/// JSON-RPC error codes, of the protocol itself and of MCP.
-mod rpc {
-    const PARSE_ERROR: i64 = -32700;
-    const INVALID_REQUEST: i64 = -32600;
-    const METHOD_NOT_FOUND: i64 = -32601;
-    const INVALID_PARAMS: i64 = -32602;
-    const HEADER_MISMATCH: i64 = -32020;
-    const MISSING_CAPABILITY: i64 = -32021;
-    const UNSUPPORTED_VERSION: i64 = -32022;
-
-    /// The server looked at the call and ran nothing.
-    pub const DECIDED: [i64; 7] = [
-        PARSE_ERROR,
-        INVALID_REQUEST,
-        METHOD_NOT_FOUND,
-        INVALID_PARAMS,
-        HEADER_MISMATCH,
-        MISSING_CAPABILITY,
-        UNSUPPORTED_VERSION,
-    ];
-    /// What a server says to a tool, an argument or a mirrored argument that it does not
-    /// know. The arguments were valid by the schema that was reviewed.
-    pub const CHANGED: [i64; 3] = [METHOD_NOT_FOUND, INVALID_PARAMS, HEADER_MISMATCH];
-}
+/// An MCP server's errors that say that it looked at the call and ran nothing.
+const DECIDED: [i64; 7] = [
+    code::PARSE_ERROR,
+    code::INVALID_REQUEST,
+    code::METHOD_NOT_FOUND,
+    code::INVALID_PARAMS,
+    code::HEADER_MISMATCH,
+    code::MISSING_CAPABILITY,
+    code::UNSUPPORTED_VERSION,
+];
+/// What it says to a tool, an argument or a mirrored argument that it does not know. The
+/// arguments were valid by the schema that was reviewed.
+const CHANGED: [i64; 3] = [
+    code::METHOD_NOT_FOUND,
+    code::INVALID_PARAMS,
+    code::HEADER_MISMATCH,
+];
 
 impl ToolFailure {
     pub fn new(code: ResultCode, certainty: Certainty, message: impl Into<String>) -> Self {
@@ -130,7 +124,7 @@ impl ToolOutcome {
                 ..
             } => Certainty::Unclear,
             ToolOutcome::Responded { .. } | ToolOutcome::Mcp { .. } => Certainty::Ran,
-            ToolOutcome::McpError { code, .. } if rpc::DECIDED.contains(code) => Certainty::Ran,
+            ToolOutcome::McpError { code, .. } if DECIDED.contains(code) => Certainty::Ran,
             ToolOutcome::McpError { .. } => Certainty::Unclear,
             ToolOutcome::Failed(failure) => failure.certainty,
         }
@@ -179,7 +173,7 @@ impl ToolOutcome {
                 )
             }
             ToolOutcome::McpError { code, body } => {
-                let message = if rpc::CHANGED.contains(code) {
+                let message = if CHANGED.contains(code) {
                     format!(
                         "the server of {tool} does not take this call (error {code}): the tool may have changed since review"
                     )

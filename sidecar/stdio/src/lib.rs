@@ -1,8 +1,8 @@
 //! An MCP server that speaks over its standard streams, served as Streamable HTTP: one
 //! child process behind all clients.
 //!
-//! In reading order: [`message`] and [`revision`] (JSON-RPC and the two revisions of MCP, as
-//! far as a relay reads them; pure), [`program`] (the calls of one running child),
+//! In reading order: [`line`] and [`revision`] (what is written to a child, and what of its
+//! words each revision sees; pure), [`program`] (the calls of one running child),
 //! [`child`] (its process), [`supervisor`] (its lives), [`sessions`], [`relay`] and
 //! [`routes`] (what clients reach).
 //!
@@ -17,7 +17,7 @@
 
 pub mod args;
 pub mod child;
-pub mod message;
+pub mod line;
 pub mod program;
 pub mod relay;
 pub mod revision;

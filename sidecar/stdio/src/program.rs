@@ -10,11 +10,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
+use toolcrib_mcp::code::METHOD_NOT_FOUND;
+use toolcrib_mcp::{Answer, Fault, Members, Message, Said};
 
-use crate::message::{
-    Answer, Fault, Members, Message, Said, answer_line, notification_line, request_line,
-};
-use crate::revision::METHOD_NOT_FOUND;
+use crate::line::{answer_line, notification_line, request_line};
 use crate::sessions::SessionId;
 
 /// Lines that wait for the child to read them. Each belongs to a call, whose number is
@@ -179,7 +178,7 @@ impl Program {
 
     /// A request of the child: it is answered, never passed on.
     fn asked(&self, id: &RawValue, method: &str) {
-        let pong = crate::message::raw(&json!({}));
+        let pong = toolcrib_mcp::raw(&json!({}));
         let refusal = Fault {
             code: METHOD_NOT_FOUND,
             message: "no client here offers this".to_owned(),
@@ -266,7 +265,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::message::raw;
+    use toolcrib_mcp::raw;
 
     fn caller(session: &str, id: u64) -> Caller {
         Caller {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
+use toolcrib_mcp::{Answer, Members};
 
-use crate::message::{Answer, Members};
 use crate::program::{CallError, Caller, Program};
 use crate::revision::{About, Method};
 use crate::sessions::SessionId;

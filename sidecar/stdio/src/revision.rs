@@ -1,57 +1,13 @@
-//! The two revisions of MCP over HTTP, and what of a child's words each may see.
+//! What of a child's words each of the two revisions may see.
 //!
-//! Up to 2025-11-25 a client begins with `initialize` and has a session. From 2026-07-28
-//! each request says in headers and in `_meta` what it is, and nothing is kept. The child
-//! has one `initialize` behind it and speaks the older form; its results gain what the newer
-//! form requires.
+//! The child has one `initialize` behind it and speaks the older form; its results gain what
+//! the newer form requires.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-
-use crate::message::{Fault, Members, Raw, members, raw};
-
-/// Revisions with a handshake, oldest first.
-const HANDSHAKE: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-/// What the child is offered.
-pub const NEWEST_HANDSHAKE: &str = HANDSHAKE[HANDSHAKE.len() - 1];
-const STATELESS: &str = "2026-07-28";
-
-pub const VERSION_HEADER: &str = "mcp-protocol-version";
-pub const METHOD_HEADER: &str = "mcp-method";
-pub const NAME_HEADER: &str = "mcp-name";
-pub const SESSION_HEADER: &str = "mcp-session-id";
-
-const META: &str = "_meta";
-const META_PREFIX: &str = "io.modelcontextprotocol/";
-const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
-const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
-const SERVER_KEY: &str = "io.modelcontextprotocol/serverInfo";
-
-pub const PARSE_ERROR: i64 = -32700;
-pub const INVALID_REQUEST: i64 = -32600;
-pub const METHOD_NOT_FOUND: i64 = -32601;
-pub const INVALID_PARAMS: i64 = -32602;
-const HEADER_MISMATCH: i64 = -32020;
-const UNSUPPORTED_VERSION: i64 = -32022;
-
-/// How a client speaks, by its first header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// With sessions; a client that names no version is one, too.
-    Handshake,
-    Stateless,
-}
-
-pub fn form(headers: &HeaderMap) -> Form {
-    match headers.get(VERSION_HEADER).map(|value| value.as_bytes()) {
-        None => Form::Handshake,
-        Some(version) if HANDSHAKE.iter().any(|it| it.as_bytes() == version) => Form::Handshake,
-        Some(_) => Form::Stateless,
-    }
-}
+use toolcrib_mcp::code::INVALID_PARAMS;
+use toolcrib_mcp::revision::{HANDSHAKE, META, META_PREFIX, SERVER_KEY, STATELESS, settled};
+use toolcrib_mcp::{Fault, Members, Raw, members, raw};
 
 /// The methods that reach the child. A closed set: another one could change what all clients
 /// share (`logging/setLevel`), or needs a stream to the client (`resources/subscribe`).
@@ -92,19 +48,6 @@ impl Method {
             Self::ListResourceTemplates => "resources/templates/list",
             Self::ReadResource => "resources/read",
             Self::Complete => "completion/complete",
-        }
-    }
-
-    /// The member of `params` that the header `Mcp-Name` repeats.
-    fn named_by(self) -> Option<&'static str> {
-        match self {
-            Self::CallTool | Self::GetPrompt => Some("name"),
-            Self::ReadResource => Some("uri"),
-            Self::ListTools
-            | Self::ListPrompts
-            | Self::ListResources
-            | Self::ListResourceTemplates
-            | Self::Complete => None,
         }
     }
 
@@ -159,14 +102,7 @@ impl About {
     /// The answer to a client's `initialize`: the version that it asked for, but none newer
     /// than the child's.
     pub fn initialized(&self, params: Option<&RawValue>) -> Raw {
-        let asked: Option<String> = params
-            .and_then(members)
-            .and_then(|params| serde_json::from_str(params.get("protocolVersion")?.get()).ok());
-        let asked = HANDSHAKE
-            .into_iter()
-            .find(|known| Some(*known) == asked.as_deref());
-        // The names of versions are dates, which sort.
-        let version = asked.map_or(self.version, |asked| asked.min(self.version));
+        let version = settled(params, self.version);
         let mut result = json!({
             "protocolVersion": version,
             "capabilities": self.capabilities,
@@ -217,106 +153,16 @@ fn carried(capabilities: Value) -> Value {
     Value::Object(capabilities)
 }
 
-/// What a stateless request says of itself must be said twice, alike: in headers, by which
-/// proxies decide, and in the body, which is what is done.
-pub fn check_envelope(
-    headers: &HeaderMap,
-    method: &str,
-    params: Option<&RawValue>,
-) -> Result<(), Fault> {
-    for header in [VERSION_HEADER, METHOD_HEADER, NAME_HEADER] {
-        if headers.get_all(header).iter().count() > 1 {
-            return Err(mismatch(format!("the header {header} is there twice")));
-        }
-    }
-    let params = params.and_then(members).unwrap_or_default();
-    let meta = params.get(META).and_then(|it| members(it)).ok_or_else(|| {
-        invalid(format!(
-            "params._meta must be an object with {VERSION_KEY} and {CAPABILITIES_KEY}"
-        ))
-    })?;
-    for key in [VERSION_KEY, CAPABILITIES_KEY] {
-        if !meta.contains_key(key) {
-            return Err(invalid(format!("params._meta has no {key}")));
-        }
-    }
-    let version = meta.get(VERSION_KEY).and_then(|it| text(it));
-    if version.is_none() || header(headers, VERSION_HEADER) != version {
-        return Err(mismatch(format!(
-            "the header {VERSION_HEADER} is not the version in params._meta"
-        )));
-    }
-    if header(headers, METHOD_HEADER).as_deref() != Some(method) {
-        return Err(mismatch(format!(
-            "the header {METHOD_HEADER} is not the method of the body"
-        )));
-    }
-    if let Some(member) = Method::parse(method).and_then(Method::named_by)
-        && let Some(named) = params.get(member)
-        && header(headers, NAME_HEADER) != text(named)
-    {
-        return Err(mismatch(format!(
-            "the header {NAME_HEADER} is not params.{member}"
-        )));
-    }
-    check_version(headers)
-}
-
-pub fn check_version(headers: &HeaderMap) -> Result<(), Fault> {
-    let requested = header(headers, VERSION_HEADER).unwrap_or_default();
-    if requested == STATELESS {
-        return Ok(());
-    }
-    Err(Fault {
-        code: UNSUPPORTED_VERSION,
-        message: "Unsupported protocol version".to_owned(),
-        data: Some(json!({"supported": [STATELESS], "requested": requested})),
-    })
-}
-
-/// A header's text; what no header can hold comes as `=?base64?…?=`.
-fn header(headers: &HeaderMap, name: &str) -> Option<String> {
-    let text = headers.get(name)?.to_str().ok()?;
-    let encoded = text
-        .strip_prefix("=?base64?")
-        .and_then(|rest| rest.strip_suffix("?="));
-    match encoded {
-        None => Some(text.to_owned()),
-        Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
-    }
-}
-
-fn text(raw: &RawValue) -> Option<String> {
-    serde_json::from_str(raw.get()).ok()
-}
-
-fn mismatch(message: String) -> Fault {
-    Fault {
-        code: HEADER_MISMATCH,
-        message,
-        data: None,
-    }
-}
-
-fn invalid(message: String) -> Fault {
-    Fault {
-        code: INVALID_PARAMS,
-        message,
-        data: None,
-    }
-}
-
 /// What the child sees of `params`. A progress token would be one client's word in a space
 /// that all share, and nobody would hear the progress.
 pub fn for_child(params: Option<&RawValue>) -> Result<Option<Members>, Fault> {
     let Some(params) = params else {
         return Ok(None);
     };
-    let mut params =
-        members(params).ok_or_else(|| invalid("params must be an object".to_owned()))?;
+    let mut params = members(params).ok_or_else(|| invalid("params must be an object"))?;
     if params.contains_key("task") {
         // Tasks are kept by the child, where every client could ask for them.
-        return Err(invalid("tasks are not offered".to_owned()));
+        return Err(invalid("tasks are not offered"));
     }
     if let Some(mut meta) = params.remove(META).and_then(|it| members(&it)) {
         meta.retain(|key, _| key != "progressToken" && !key.starts_with(META_PREFIX));
@@ -342,25 +188,13 @@ pub fn for_stateless(method: Method, result: &RawValue) -> Option<Raw> {
     Some(raw(&result))
 }
 
-/// The status of an error, where the revision gives it one.
-pub fn status(form: Form, code: Option<i64>) -> StatusCode {
-    match (form, code) {
-        (
-            Form::Stateless,
-            Some(
-                PARSE_ERROR | INVALID_REQUEST | INVALID_PARAMS | HEADER_MISMATCH
-                | UNSUPPORTED_VERSION,
-            ),
-        ) => StatusCode::BAD_REQUEST,
-        (Form::Stateless, Some(METHOD_NOT_FOUND)) => StatusCode::NOT_FOUND,
-        (Form::Handshake, Some(PARSE_ERROR | INVALID_REQUEST)) => StatusCode::BAD_REQUEST,
-        _ => StatusCode::OK,
-    }
+fn invalid(message: &str) -> Fault {
+    Fault::new(INVALID_PARAMS, message)
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use toolcrib_mcp::revision::VERSION_KEY;
 
     use super::*;
 
@@ -381,14 +215,6 @@ mod tests {
 
     fn value(raw: &RawValue) -> Value {
         serde_json::from_str(raw.get()).unwrap()
-    }
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
     }
 
     #[test]
@@ -431,56 +257,6 @@ mod tests {
         assert_eq!(read(unknown), "it speaks MCP 2031-01-01");
         let no_name = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
         assert_eq!(read(no_name), "its answer has no serverInfo");
-    }
-
-    #[test]
-    fn the_version_header_says_how_a_client_speaks() {
-        assert_eq!(form(&headers(&[])), Form::Handshake);
-        for (version, expected) in [
-            ("2025-06-18", Form::Handshake),
-            ("2026-07-28", Form::Stateless),
-            ("2031-01-01", Form::Stateless),
-        ] {
-            assert_eq!(form(&headers(&[(VERSION_HEADER, version)])), expected);
-        }
-    }
-
-    #[test]
-    fn a_stateless_request_says_the_same_twice() {
-        let params = raw(&json!({
-            "name": "swïm",
-            "_meta": {VERSION_KEY: "2026-07-28", CAPABILITIES_KEY: {}},
-        }));
-        let check = |pairs: &[(&'static str, &'static str)], params: &RawValue| {
-            check_envelope(&headers(pairs), "tools/call", Some(params)).map_err(|it| it.code)
-        };
-        let version = (VERSION_HEADER, "2026-07-28");
-        let method = (METHOD_HEADER, "tools/call");
-        let name = (NAME_HEADER, "=?base64?c3fDr20=?=");
-        assert_eq!(check(&[version, method, name], &params), Ok(()));
-        let mismatch = Err(HEADER_MISMATCH);
-        assert_eq!(check(&[version, method], &params), mismatch);
-        assert_eq!(check(&[version, name], &params), mismatch);
-        assert_eq!(check(&[version, method, name, name], &params), mismatch);
-        assert_eq!(
-            check(&[version, method, (NAME_HEADER, "dive")], &params),
-            mismatch
-        );
-        assert_eq!(
-            check(&[version, (METHOD_HEADER, "tools/list"), name], &params),
-            mismatch
-        );
-        let newer = (VERSION_HEADER, "2031-01-01");
-        assert_eq!(check(&[newer, method, name], &params), mismatch);
-        let bare = raw(&json!({"name": "swïm"}));
-        assert_eq!(check(&[version, method, name], &bare), Err(INVALID_PARAMS));
-        let no_capabilities = raw(&json!({"_meta": {VERSION_KEY: "2026-07-28"}}));
-        assert_eq!(
-            check(&[version, method], &no_capabilities),
-            Err(INVALID_PARAMS)
-        );
-        let future = raw(&json!({"_meta": {VERSION_KEY: "2031-01-01", CAPABILITIES_KEY: {}}}));
-        assert_eq!(check(&[newer, method], &future), Err(UNSUPPORTED_VERSION));
     }
 
     #[test]

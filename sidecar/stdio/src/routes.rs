@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,13 +15,14 @@ use http::header::{CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolcrib_mcp::code::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND};
+use toolcrib_mcp::header::SESSION_HEADER;
+use toolcrib_mcp::revision::{self, Form};
+use toolcrib_mcp::{Answer, Fault, Message, Raw, Said, members, raw, reply};
 
-use crate::message::{Answer, Fault, Malformed, Message, Raw, Said, members, raw, reply};
 use crate::program::Caller;
 use crate::relay::Relay;
-use crate::revision::{
-    self, Form, INVALID_REQUEST, METHOD_NOT_FOUND, Method, PARSE_ERROR, SESSION_HEADER,
-};
+use crate::revision::{Method, for_child, for_stateless};
 use crate::sessions::{SessionId, Sessions};
 
 /// Of a request's body.
@@ -77,21 +78,14 @@ async fn receive(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) ->
         Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
     };
     let form = revision::form(&headers);
-    let message = match parse(&body) {
+    let message = match Message::parse(&body) {
         Ok(message) => message,
-        Err(fault) => return refusal(form, None, &fault),
+        Err(malformed) => return refusal(form, None, &malformed.into()),
     };
     match form {
         Form::Handshake => in_session(&app, &headers, message).await,
         Form::Stateless => stateless(&app, &headers, message).await,
     }
-}
-
-fn parse(body: &Bytes) -> Result<Message, Fault> {
-    Message::parse(body).map_err(|malformed| match malformed {
-        Malformed::NotJson => fault(PARSE_ERROR, "the body is not JSON"),
-        Malformed::NotMessage => fault(INVALID_REQUEST, "the body is no single JSON-RPC message"),
-    })
 }
 
 async fn in_session(app: &App, headers: &HeaderMap, message: Message) -> Response {
@@ -102,7 +96,7 @@ async fn in_session(app: &App, headers: &HeaderMap, message: Message) -> Respons
         return initialize(app, id, params.as_deref()).await;
     }
     let Some(name) = session_name(headers) else {
-        let fault = fault(
+        let fault = Fault::new(
             INVALID_REQUEST,
             "no session is named: begin with initialize",
         );
@@ -164,7 +158,7 @@ async fn stateless(app: &App, headers: &HeaderMap, message: Message) -> Response
             };
         }
         Message::Answer { .. } => {
-            let fault = fault(INVALID_REQUEST, "nothing was asked");
+            let fault = Fault::new(INVALID_REQUEST, "nothing was asked");
             return refusal(form, None, &fault);
         }
     };
@@ -190,20 +184,20 @@ async fn call(
 ) -> Response {
     let id = caller.id.clone();
     let Some(method) = Method::parse(method) else {
-        let fault = fault(METHOD_NOT_FOUND, "this method is not offered");
+        let fault = Fault::new(METHOD_NOT_FOUND, "this method is not offered");
         return refusal(form, Some(&id), &fault);
     };
-    let params = match revision::for_child(params) {
+    let params = match for_child(params) {
         Ok(params) => params,
         Err(fault) => return refusal(form, Some(&id), &fault),
     };
     match app.relay.call(caller, method, params.as_ref()).await {
         Ok(Answer::Result(result)) => match form {
             Form::Handshake => answer(form, &id, Said::Result(&result)),
-            Form::Stateless => match revision::for_stateless(method, &result) {
+            Form::Stateless => match for_stateless(method, &result) {
                 Some(result) => answer(form, &id, Said::Result(&result)),
                 None => {
-                    let fault = fault(INTERNAL_ERROR, "the program's result is no object");
+                    let fault = Fault::new(INTERNAL_ERROR, "the program's result is no object");
                     answer(form, &id, Said::Fault(&fault))
                 }
             },
@@ -213,8 +207,6 @@ async fn call(
     }
 }
 
-const INTERNAL_ERROR: i64 = -32603;
-
 fn session_name(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION_HEADER)?.to_str().ok()
 }
@@ -222,14 +214,6 @@ fn session_name(headers: &HeaderMap) -> Option<&str> {
 /// The id that `notifications/cancelled` names.
 fn cancelled(params: Option<&RawValue>) -> Option<Raw> {
     members(params?)?.remove("requestId")
-}
-
-fn fault(code: i64, message: &str) -> Fault {
-    Fault {
-        code,
-        message: message.to_owned(),
-        data: None,
-    }
 }
 
 /// Of a request that did not reach the child.

@@ -12,11 +12,12 @@ use tokio::process::ChildStdin;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use toolcrib_mcp::revision::NEWEST_HANDSHAKE;
+use toolcrib_mcp::{Answer, members, raw};
 
 use crate::child::{self, Child};
-use crate::message::{Answer, members, raw};
 use crate::program::{Program, SHOWN};
-use crate::revision::{About, NEWEST_HANDSHAKE};
+use crate::revision::About;
 
 /// Of one message of the child. A larger result is more than any model reads.
 const LINE: usize = 8 * 1024 * 1024;

@@ -1,17 +1,15 @@
-//! One listing: greeting, and all pages.
+//! One listing: greeting, and all pages. The greeting is in the older form, which servers of
+//! today answer whatever else they speak; one that knows nothing older is asked without.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
+use toolcrib_mcp::revision::{META, NEWEST_HANDSHAKE, STATELESS, implementation, request_meta};
 
 use super::{http::Http, stdio::Stdio};
 
-/// Revision with a greeting, which servers of today answer, whatever else they speak.
-const GREETED: &str = "2025-11-25";
-/// Revision without one, for servers that know nothing older.
-pub const STATELESS: &str = "2026-07-28";
 /// More than any server has; a list without end has an end here.
 const PAGES: usize = 64;
 const TOOLS: usize = 4096;
@@ -56,11 +54,7 @@ impl Server {
         let mut params = json!({});
         for page in 0..PAGES {
             if !is_greeted {
-                params["_meta"] = json!({
-                    "io.modelcontextprotocol/protocolVersion": STATELESS,
-                    "io.modelcontextprotocol/clientInfo": client_info(),
-                    "io.modelcontextprotocol/clientCapabilities": {},
-                });
+                params[META] = request_meta(client_info());
             }
             let id = u64::try_from(page)? + 2;
             let mut result = self.ask(id, "tools/list", &params).await?;
@@ -86,7 +80,7 @@ impl Server {
 
     async fn greet(&mut self) -> anyhow::Result<()> {
         let params = json!({
-            "protocolVersion": GREETED,
+            "protocolVersion": NEWEST_HANDSHAKE,
             "capabilities": {},
             "clientInfo": client_info(),
         });
@@ -132,7 +126,7 @@ impl Server {
 }
 
 fn client_info() -> Value {
-    json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")})
+    implementation(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
 }
 
 /// Somebody else's words, on a terminal.

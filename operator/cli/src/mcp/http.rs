@@ -8,8 +8,10 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::Value;
+use toolcrib_mcp::header::{METHOD_HEADER, SESSION_HEADER, VERSION_HEADER};
+use toolcrib_mcp::revision::STATELESS;
 
-use super::client::{MESSAGE, STATELESS, answers};
+use super::client::{MESSAGE, answers};
 
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -48,7 +50,7 @@ impl Http {
     pub fn speak(&mut self, version: &str) {
         self.is_stateless = version == STATELESS;
         if let Ok(version) = HeaderValue::from_str(version) {
-            self.headers.insert("mcp-protocol-version", version);
+            self.headers.insert(VERSION_HEADER, version);
         }
     }
 
@@ -62,8 +64,8 @@ impl Http {
     /// The message that answers.
     pub async fn ask(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
         let response = self.send(request, Some(method)).await?;
-        if let Some(session) = response.headers().get("mcp-session-id") {
-            self.headers.insert("mcp-session-id", session.clone());
+        if let Some(session) = response.headers().get(SESSION_HEADER) {
+            self.headers.insert(SESSION_HEADER, session.clone());
         }
         let status = response.status();
         let is_stream = response
@@ -97,7 +99,7 @@ impl Http {
             .header(CONTENT_TYPE, "application/json")
             .body(message.to_string());
         if let Some(method) = method.filter(|_| self.is_stateless) {
-            request = request.header("mcp-method", method);
+            request = request.header(METHOD_HEADER, method);
         }
         let sent = request.send().await;
         sent.map_err(reqwest::Error::without_url)

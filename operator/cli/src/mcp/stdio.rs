@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use toolcrib_mcp::code::METHOD_NOT_FOUND;
 
 use super::client::{MESSAGE, answers};
 
@@ -63,7 +64,7 @@ impl Stdio {
                 return Ok(message);
             }
             if let (Some(asked), Some(_)) = (message.get("id"), message.get("method")) {
-                let error = json!({"code": -32601, "message": "not offered here"});
+                let error = json!({"code": METHOD_NOT_FOUND, "message": "not offered here"});
                 self.write(&json!({"jsonrpc": "2.0", "id": asked, "error": error}))
                     .await?;
             }

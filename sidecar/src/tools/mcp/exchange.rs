@@ -10,18 +10,21 @@ use http::header::{self, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use toolcrib_dialect::SseParser;
+use toolcrib_mcp::header::{
+    self as mcp_header, METHOD_HEADER, NAME_HEADER, SESSION_HEADER, VERSION_HEADER,
+};
+use toolcrib_mcp::revision::STATELESS;
 use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 use url::Url;
 
 use super::message::{Answer, Asked, Incoming};
-use super::{message, mirror};
 use crate::metrics::Metrics;
 use crate::tools::client::CLAW_ID;
 
-pub const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const SESSION: HeaderName = HeaderName::from_static(SESSION_HEADER);
+const REVISION: HeaderName = HeaderName::from_static(VERSION_HEADER);
+const METHOD: HeaderName = HeaderName::from_static(METHOD_HEADER);
+const NAME: HeaderName = HeaderName::from_static(NAME_HEADER);
 
 /// Of all that answers one message. The model sees some KiB of it; an image or a structured
 /// result may be long before it is cut.
@@ -71,7 +74,7 @@ impl Spoken {
         let mut headers = HeaderMap::new();
         match self {
             Spoken::Stateless => {
-                headers.insert(REVISION, HeaderValue::from_static(message::STATELESS));
+                headers.insert(REVISION, HeaderValue::from_static(STATELESS));
             }
             Spoken::Handshake { revision, session } => {
                 headers.insert(REVISION, HeaderValue::from_static(revision));
@@ -86,7 +89,7 @@ impl Spoken {
         let mut headers = self.headers();
         if *self == Spoken::Stateless {
             headers.insert(METHOD, HeaderValue::from_static(method));
-            headers.extend(name.map(|name| (NAME, mirror::header_value(name))));
+            headers.extend(name.map(|name| (NAME, mcp_header::value(name))));
         }
         headers
     }

@@ -1,38 +1,24 @@
-//! JSON-RPC messages, and the little of MCP that this client says. Pure.
+//! JSON-RPC messages, as far as this client reads and says them. Pure.
 //!
 //! Invariant: an answer is one to our request only if its id is the very text that was sent.
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use toolcrib_dialect::json;
+use toolcrib_mcp::code::METHOD_NOT_FOUND;
+use toolcrib_mcp::revision::{HANDSHAKE, META, STATELESS, implementation, request_meta};
 
-/// Each request says what it needs; there is no session.
-pub const STATELESS: &str = "2026-07-28";
-/// After `initialize`, perhaps in a session. The first is asked for; their `tools/call` is
-/// the same.
-pub const HANDSHAKE: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
+/// After `initialize`, perhaps in a session; the first is asked for. Of the oldest revision
+/// no server is reached by POST alone. Their `tools/call` is the same.
+const GREETED: [&str; 3] = [HANDSHAKE[3], HANDSHAKE[2], HANDSHAKE[1]];
 
-/// The server does not speak this revision (any more).
-pub const UNSUPPORTED_VERSION: i64 = -32022;
-
-/// What this client can do for a server: nothing.
-const CAPABILITIES: &str = "{}";
-
-fn client_info() -> String {
-    json::object(&[
-        ("name", json::quote("toolcrib")),
-        ("version", json::quote(env!("CARGO_PKG_VERSION"))),
-    ])
+fn client_info() -> Value {
+    implementation(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
 }
 
-/// What each request of [`STATELESS`] holds under `_meta`.
 fn meta() -> String {
-    let key = |name: &str| format!("io.modelcontextprotocol/{name}");
-    json::object(&[
-        (&key("protocolVersion"), json::quote(STATELESS)),
-        (&key("clientInfo"), client_info()),
-        (&key("clientCapabilities"), CAPABILITIES.to_string()),
-    ])
+    request_meta(client_info()).to_string()
 }
 
 fn request(id: u64, method: &str, params: String) -> String {
@@ -54,14 +40,14 @@ fn notification(method: &str, params: Option<String>) -> String {
 }
 
 pub fn discover(id: u64) -> String {
-    request(id, "server/discover", json::object(&[("_meta", meta())]))
+    request(id, "server/discover", json::object(&[(META, meta())]))
 }
 
 pub fn initialize(id: u64) -> String {
     let params = json::object(&[
-        ("protocolVersion", json::quote(HANDSHAKE[0])),
-        ("capabilities", CAPABILITIES.to_string()),
-        ("clientInfo", client_info()),
+        ("protocolVersion", json::quote(GREETED[0])),
+        ("capabilities", "{}".to_string()),
+        ("clientInfo", client_info().to_string()),
     ]);
     request(id, "initialize", params)
 }
@@ -77,7 +63,7 @@ pub fn call(id: u64, name: &str, arguments: &str, stateless: bool) -> String {
         ("arguments", arguments.to_string()),
     ];
     if stateless {
-        params.push(("_meta", meta()));
+        params.push((META, meta()));
     }
     request(id, "tools/call", json::object(&params))
 }
@@ -117,7 +103,7 @@ impl Asked {
             Some(_) => (
                 "error",
                 json::object(&[
-                    ("code", "-32601".to_string()),
+                    ("code", METHOD_NOT_FOUND.to_string()),
                     ("message", json::quote("this client offers nothing")),
                 ]),
             ),
@@ -209,7 +195,7 @@ pub fn settled(result: &RawValue) -> Option<&'static str> {
         revision: String,
     }
     let settled: Initialized = serde_json::from_str(result.get()).ok()?;
-    HANDSHAKE.into_iter().find(|it| *it == settled.revision)
+    GREETED.into_iter().find(|it| *it == settled.revision)
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 //! 2025-11-25 (`initialize`, perhaps a session).
 //!
 //! Only `tools/call` is ever asked for, of the tools that the manifest names: the list of
-//! tools is reviewed and compiled, never fetched. [`message`], [`mirror`] and [`result`] are
-//! pure; [`exchange`] sends one message and reads what comes back; [`servers`] remembers how
+//! tools is reviewed and compiled, never fetched. [`message`] and [`result`] are pure; [`exchange`] sends one message and reads what comes back; [`servers`] remembers how
 //! each server is spoken to.
 //!
 //! Invariants: a session belongs to one server, credential and identity; a call is sent again
@@ -12,7 +11,6 @@
 
 mod exchange;
 mod message;
-mod mirror;
 mod result;
 mod servers;
 
@@ -20,6 +18,8 @@ use std::sync::Arc;
 
 use http::header::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
+use toolcrib_mcp::code::UNSUPPORTED_VERSION;
+use toolcrib_mcp::header;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
 
 use super::client::{Client, GrantedTool};
@@ -72,7 +72,7 @@ pub(super) fn prepare(
         call: Call {
             name: name.clone(),
             arguments: arguments.to_string(),
-            mirrored: mirror::mirrored(entry.input_schema.get(), arguments),
+            mirrored: header::mirrored(entry.input_schema.get(), arguments),
         },
         max_result: context.max_result,
     })
@@ -136,7 +136,7 @@ pub(super) async fn call(
         return match said {
             Said::Answer(Ok(result)) => output(client, tool, &result, max_result),
             Said::Answer(Err(RpcError { code, message })) => {
-                if code == message::UNSUPPORTED_VERSION {
+                if code == UNSUPPORTED_VERSION {
                     client.servers.forget(&key, &spoken);
                 }
                 let body = body(message, max_result, &client.current.scrubber());

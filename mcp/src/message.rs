@@ -1,10 +1,12 @@
-//! JSON-RPC messages, read as far as a relay must; the rest stays the bytes it was.
+//! JSON-RPC messages, read as far as their envelope goes; the rest stays the bytes it was.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::code::{INVALID_REQUEST, PARSE_ERROR};
 
 pub type Raw = Box<RawValue>;
 /// An object whose members are passed on unread.
@@ -107,54 +109,6 @@ pub fn members(raw: &RawValue) -> Option<Members> {
     serde_json::from_str(raw.get()).ok()
 }
 
-#[derive(Serialize)]
-struct Line<'a, P> {
-    jsonrpc: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<u64>,
-    method: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    params: Option<P>,
-}
-
-/// A request for the child, one line.
-pub fn request_line(id: u64, method: &str, params: Option<&Members>) -> Vec<u8> {
-    line(&Line {
-        jsonrpc: "2.0",
-        id: Some(id),
-        method,
-        params,
-    })
-}
-
-/// A notification for the child, one line.
-pub fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
-    line(&Line {
-        jsonrpc: "2.0",
-        id: None,
-        method,
-        params,
-    })
-}
-
-/// An answer to a request of the child, one line.
-pub fn answer_line(id: &RawValue, said: Said<'_>) -> Vec<u8> {
-    line(&Reply::new(Some(id), said))
-}
-
-/// Clients may write their JSON on several lines, and raw members keep that; here a line is a
-/// message. No string of JSON holds these two bytes, so they are whitespace wherever they are.
-fn line(message: &impl Serialize) -> Vec<u8> {
-    let mut bytes = json(message);
-    for byte in &mut bytes {
-        if matches!(byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
-    }
-    bytes.push(b'\n');
-    bytes
-}
-
 /// What is said in answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Said<'a> {
@@ -170,6 +124,27 @@ pub struct Fault {
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
+}
+
+impl Fault {
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+}
+
+impl From<Malformed> for Fault {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::NotJson => Self::new(PARSE_ERROR, "the body is not JSON"),
+            Malformed::NotMessage => {
+                Self::new(INVALID_REQUEST, "the body is no single JSON-RPC message")
+            }
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -206,7 +181,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// A whole answer for a client.
+/// A whole answer; `None`: no id could be read.
 pub fn reply(id: Option<&RawValue>, said: Said<'_>) -> Vec<u8> {
     json(&Reply::new(id, said))
 }
@@ -287,27 +262,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_no_line_break_within() {
-        let params: Raw =
-            serde_json::from_str("{\n \"a\":\r\n [1,\n2], \"b\": \"x\\ny\"}").unwrap();
-        let line = request_line(3, "m", members(&params).as_ref());
-        let text = String::from_utf8(line).unwrap();
-        assert_eq!(text.matches(['\n', '\r']).count(), 1, "{text}");
-        let value: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            value["params"],
-            serde_json::json!({"a": [1, 2], "b": "x\ny"})
-        );
-        assert_eq!(value["id"], 3);
-    }
-
-    #[test]
     fn an_answer_says_null_where_no_id_was_read() {
-        let fault = Fault {
-            code: -32700,
-            message: "no".to_owned(),
-            data: None,
-        };
+        let fault = Fault::new(-32700, "no");
         let text = String::from_utf8(reply(None, Said::Fault(&fault))).unwrap();
         assert_eq!(
             text,

@@ -1,24 +1,32 @@
-//! What the stateless revision repeats in headers, so that a gateway need not read bodies:
-//! the tool's name, and the arguments that its schema marks with `x-mcp-header`. Pure.
+//! Headers, and what the stateless revision repeats in them so that a gateway need not read
+//! bodies: the tool's name, and the arguments that its schema marks with `x-mcp-header`.
 //!
 //! The headers say what the body says, and servers refuse a call where they differ.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
-use base64::Engine;
+use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
-use toolcrib_dialect::json;
+
+use crate::code::HEADER_MISMATCH;
+use crate::message::Fault;
+
+pub const VERSION_HEADER: &str = "mcp-protocol-version";
+pub const METHOD_HEADER: &str = "mcp-method";
+pub const NAME_HEADER: &str = "mcp-name";
+pub const SESSION_HEADER: &str = "mcp-session-id";
+/// Before the name that a schema's mark gives.
+const PARAM_PREFIX: &str = "mcp-param-";
 
 /// Of one schema's annotations, and how deep they may stand.
 const MAX_MIRRORED: usize = 32;
 const MAX_DEPTH: usize = 8;
 
 /// A value that a header can carry: as it is, or in base64 and marked so.
-pub fn header_value(text: &str) -> HeaderValue {
+pub fn value(text: &str) -> HeaderValue {
     let plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
         && text.trim_matches(' ') == text
         && !(text.starts_with("=?base64?") && text.ends_with("?="));
@@ -29,14 +37,49 @@ pub fn header_value(text: &str) -> HeaderValue {
     encoded.expect("printable ASCII is a header's value")
 }
 
+/// A header's text, decoded where it is marked so. `None`: it is not there, or no text.
+pub fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    let text = headers.get(name)?.to_str().ok()?;
+    let encoded = text
+        .strip_prefix("=?base64?")
+        .and_then(|rest| rest.strip_suffix("?="));
+    match encoded {
+        None => Some(text.to_owned()),
+        Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
+    }
+}
+
 /// The marked arguments that are there. None at all where a mark is not one that the
 /// protocol knows: servers then look for none.
 pub fn mirrored(schema: &str, arguments: &str) -> Vec<(HeaderName, HeaderValue)> {
-    if !schema.contains("x-mcp-header") {
-        return Vec::new();
+    let marks = marks(schema).into_iter();
+    marks
+        .filter_map(|(path, name)| Some((name, value(&value_at(arguments, &path)?))))
+        .collect()
+}
+
+/// Whether the headers say of each marked argument what the body says: all that are there,
+/// and no other.
+pub fn check_mirrored(headers: &HeaderMap, schema: &str, arguments: &str) -> Result<(), Fault> {
+    for (path, name) in marks(schema) {
+        let is_twice = headers.get_all(&name).iter().count() > 1;
+        if is_twice || text(headers, name.as_str()) != value_at(arguments, &path) {
+            let path = path.join(".");
+            return Err(Fault::new(
+                HEADER_MISMATCH,
+                format!("the header {name} is not the argument {path}"),
+            ));
+        }
     }
+    Ok(())
+}
+
+type Mark = (Vec<String>, HeaderName);
+
+fn marks(schema: &str) -> Vec<Mark> {
     let mut marks = Vec::new();
-    if find_marks(schema, &mut Vec::new(), &mut marks).is_none() {
+    if !schema.contains("x-mcp-header") || find_marks(schema, &mut Vec::new(), &mut marks).is_none()
+    {
         return Vec::new();
     }
     let mut seen = HashSet::new();
@@ -44,29 +87,22 @@ pub fn mirrored(schema: &str, arguments: &str) -> Vec<(HeaderName, HeaderValue)>
         return Vec::new();
     }
     marks
-        .into_iter()
-        .filter_map(|(path, name)| Some((name, header_value(&value_at(arguments, &path)?))))
-        .collect()
 }
 
 type Properties<'a> = BTreeMap<String, &'a RawValue>;
 
 /// Marks along `properties` alone. `None`: one of them is not valid.
-fn find_marks(
-    schema: &str,
-    path: &mut Vec<String>,
-    marks: &mut Vec<(Vec<String>, HeaderName)>,
-) -> Option<()> {
+fn find_marks(schema: &str, path: &mut Vec<String>, marks: &mut Vec<Mark>) -> Option<()> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(schema).unwrap_or_default();
     if let Some(mark) = members.get("x-mcp-header") {
-        let kind = members.get("type").and_then(|it| json::string(it.get()))?;
+        let kind = members.get("type").and_then(|it| string(it))?;
         let is_scalar = matches!(kind.as_str(), "string" | "integer" | "boolean");
         if path.is_empty() || !is_scalar {
             return None;
         }
-        let name = format!("mcp-param-{}", json::string(mark.get())?);
+        let name = format!("{PARAM_PREFIX}{}", string(mark)?);
         let name = HeaderName::try_from(name).ok()?;
-        (name.as_str().len() > "mcp-param-".len()).then_some(())?;
+        (name.as_str().len() > PARAM_PREFIX.len()).then_some(())?;
         marks.push((path.clone(), name));
     }
     let properties = members.get("properties").map_or("{}", |it| it.get());
@@ -82,13 +118,16 @@ fn find_marks(
     Some(())
 }
 
+fn string(raw: &RawValue) -> Option<String> {
+    serde_json::from_str(raw.get()).ok()
+}
+
 /// A string's text, or a number or flag as it was written.
 fn value_at(arguments: &str, path: &[String]) -> Option<String> {
     let mut at = arguments;
-    let mut found;
     for key in path {
-        found = json::Object::scan(at).ok()?;
-        at = found.get(at, key)?;
+        let members: Properties<'_> = serde_json::from_str(at).ok()?;
+        at = members.get(key)?.get();
     }
     match serde_json::from_str(at).ok()? {
         Value::String(text) => Some(text),
@@ -103,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_value_that_no_header_carries_is_encoded() {
-        let check = |text: &str, expected: &str| assert_eq!(header_value(text), expected);
+        let check = |text: &str, expected: &str| assert_eq!(value(text), expected);
         check("get_weather", "get_weather");
         check("", "");
         check("a b", "a b");
@@ -139,6 +178,26 @@ mod tests {
             ],
         );
         check(schema, r#"{"pond":null,"at":3}"#, &[]);
+    }
+
+    #[test]
+    fn headers_that_say_something_else_than_the_body_are_refused() {
+        let schema = r#"{"type":"object","properties":{
+            "pond":{"type":"string","x-mcp-header":"Pond"}}}"#;
+        let check = |said: &[&str], arguments: &str, is_right: bool| {
+            let mut headers = HeaderMap::new();
+            for said in said {
+                headers.append("mcp-param-pond", value(said));
+            }
+            let checked = check_mirrored(&headers, schema, arguments);
+            assert_eq!(checked.is_ok(), is_right, "{said:?} {arguments}");
+        };
+        check(&["rëef"], r#"{"pond":"r\u00ebef"}"#, true);
+        check(&[], r#"{"pond":null}"#, true);
+        check(&["reef"], r#"{"pond":"bay"}"#, false);
+        check(&[], r#"{"pond":"bay"}"#, false);
+        check(&["bay"], "{}", false);
+        check(&["bay", "bay"], r#"{"pond":"bay"}"#, false);
     }
 
     #[test]
