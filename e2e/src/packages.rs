@@ -1,7 +1,7 @@
 //! Packages of others that tests run, from their indexes.
 //!
-//! They live in environments under `~/.cache/toolcrib`, each made once per pinned list with
-//! `pip` or `npm`; everything after that needs no internet. Two processes may ask at once.
+//! They live in environments under `~/.cache/toolcrib`, each made once per list with `pip`, `npm`
+//! or `apt-get`; everything after that needs no internet. Two processes may ask at once.
 
 use std::{
     fs::{self, File},
@@ -42,6 +42,37 @@ pub fn node_modules(folder: &str) -> Result<PathBuf> {
         Ok(())
     })?;
     Ok(environment.join("node_modules"))
+}
+
+/// The root of the tree that the Debian packages of this list in `e2e/sdk`, one a line, unpack
+/// to. They are not installed, which would start their services.
+pub fn debian(list: &str) -> Result<PathBuf> {
+    let list = sdk().join(list);
+    let environment = environment(&list, |folder| {
+        let names = fs::read_to_string(&list)?;
+        let download = || {
+            run(Command::new("apt-get")
+                .args(["download", "--quiet"])
+                .args(names.split_whitespace())
+                .current_dir(folder))
+        };
+        // A machine may have no index yet, or one of packages that were replaced since.
+        if download().is_err() {
+            run(Command::new("apt-get").args(["update", "--quiet"]))?;
+            download()?;
+        }
+        for file in fs::read_dir(folder)? {
+            let file = file?.path();
+            if file.extension().is_some_and(|it| it == "deb") {
+                run(Command::new("dpkg-deb")
+                    .arg("--extract")
+                    .arg(&file)
+                    .arg(folder.join("root")))?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(environment.join("root"))
 }
 
 fn sdk() -> PathBuf {

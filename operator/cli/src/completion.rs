@@ -272,7 +272,10 @@ spec: {}
     #[test]
     fn words_that_fit() {
         check("insp", &["inspect", ":4"]);
-        check("surface from", &["from-openapi", "from-stdio", ":4"]);
+        check(
+            "surface from",
+            &["from-openapi", "from-stdio", "from-image", ":4"],
+        );
         check("plan -f x --fail-on-l", &["--fail-on-loss", ":4"]);
         check("tree -o ", &["table", "json", "yaml", ":4"]);
     }

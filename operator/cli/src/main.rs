@@ -15,6 +15,7 @@ mod cluster;
 mod commands;
 mod completion;
 mod failure;
+mod image;
 mod import;
 mod mcp;
 mod openapi;
@@ -23,6 +24,7 @@ mod policy;
 mod print;
 mod run;
 mod sources;
+mod tls;
 mod wrapped;
 
 use std::process::ExitCode;
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => policy::test(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),
         Verb::Surface(SurfaceVerb::FromStdio(args)) => commands::surface::from_stdio(&args),
+        Verb::Surface(SurfaceVerb::FromImage(args)) => commands::image::from_image(&args),
         Verb::Surface(SurfaceVerb::Discover(args)) => commands::discover::discover(&args),
         Verb::Run(args) => run::run(args),
         Verb::Completion { shell } => completion::script(shell),

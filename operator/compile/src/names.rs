@@ -31,6 +31,8 @@ pub const HOSTS_ANNOTATION: &str = "toolcrib.dev/hosts";
 pub const ROTATE_ANNOTATION: &str = "toolcrib.dev/rotate";
 /// On the operator's pod that leads; the link's Service selects it.
 pub const LEADER_LABEL: &str = "toolcrib.dev/leader";
+/// On a Surface that was written from an image: which one, with its digest.
+pub const IMAGE_ANNOTATION: &str = "toolcrib.dev/image";
 pub const TRUE: &str = "true";
 /// On a pod, with [`ENV_OVERRIDE`]: our environment variables replace the container's own.
 pub const ENV_ANNOTATION: &str = "toolcrib.dev/env";

@@ -106,6 +106,7 @@ pub const SURFACE: &str = "\
 Examples:
   kubectl toolcrib surface from-openapi openapi.yaml --name petstore -n shop
   kubectl toolcrib surface from-stdio files -n shop --image registry.example/files:3 -- files-mcp /data
+  kubectl toolcrib surface from-image registry.example/orders:4 --name orders -n shop --service orders:8080
   kubectl toolcrib surface discover files -n shop --stdio -- files-mcp /data";
 
 pub const DISCOVER: &str = "\
@@ -137,6 +138,24 @@ ToolGrant gives them.
 
 Exit codes: 0; 1 if no tool could be made; 2 for a wrong command line, or a document that cannot
 be read.";
+
+pub const FROM_IMAGE: &str = "\
+Examples:
+  # What the image says of its service; the registry's credential is docker's
+  kubectl toolcrib surface from-image registry.example/orders:4 --name orders -n shop --service orders:8080 > orders.yaml
+
+  # The descriptor alone, for a ConfigMap
+  kubectl toolcrib surface from-image registry.example/orders:4 --name orders -o descriptor
+
+  # In CI: does the next image say what was reviewed?
+  kubectl toolcrib surface from-image registry.example/orders:5 --name orders -n shop -f orders.yaml --check
+
+The image's label claw.describe names the file that is read, else it is /.claw-describe.json,
+else /.claw-tools.json. What a reviewer must look at stands in the Surface and on standard error;
+with -f, what changed, too.
+
+Exit codes: 0; 1 if the image cannot be read, or with --check if it says something else; 2 for a
+wrong command line, or files that cannot be used.";
 
 pub const FROM_STDIO: &str = "\
 Examples:

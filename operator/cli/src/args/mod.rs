@@ -1,7 +1,8 @@
 //! The command line. Here: verbs and arguments; [`examples`] is what follows them in the help,
-//! [`values`] reads the arguments that are more than a word.
+//! [`image`] has the arguments of one verb, [`values`] reads the arguments that are more than a word.
 
 mod examples;
+mod image;
 mod values;
 
 use std::{ffi::OsString, path::PathBuf};
@@ -9,6 +10,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::{import::KnownProvider, openapi::Address};
+pub use image::{FromImageArgs, Platform};
 pub use values::{Description, DnsEgress, Place, PlaceOf, SecretFrom, ValueFrom, VariableFrom};
 use values::{dns_label, endpoint, service_address, url_address};
 
@@ -338,6 +340,10 @@ pub enum SurfaceVerb {
     /// standard streams
     #[command(after_help = examples::FROM_STDIO)]
     FromStdio(FromStdioArgs),
+    /// A Surface from what an image says of its service, or what changed there since it was
+    /// reviewed
+    #[command(after_help = examples::FROM_IMAGE)]
+    FromImage(FromImageArgs),
     /// A Surface from what an MCP server lists, or what changed there since it was reviewed
     #[command(after_help = examples::DISCOVER)]
     Discover(DiscoverArgs),
@@ -447,7 +453,7 @@ pub struct FromOpenApiArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DescribedAs {
-    /// The Surface, and the Secret that it names without a value, as YAML
+    /// The Surface as YAML; if it names a Secret that is to be made, that too, without a value
     Surface,
     /// The claw.describe descriptor alone, as JSON
     Descriptor,

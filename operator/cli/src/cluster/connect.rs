@@ -13,6 +13,7 @@ use super::{Broken, Cluster, Scope, advice, read_all};
 use crate::{
     args::{ClusterArgs, OperatorArgs},
     failure::Failure,
+    tls,
 };
 
 /// Connected, as far as is known before the first question.
@@ -35,12 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Session {
     pub fn open(args: &ClusterArgs, operator: &OperatorArgs) -> Result<Self, Failure> {
-        // Somebody may have set one already in this process; then it is the same.
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            rustls::crypto::ring::default_provider()
-                .install_default()
-                .map_err(|_| anyhow::anyhow!("two TLS providers at once"))?;
-        }
+        tls::provide()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -10,21 +10,24 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use toolcrib_compile::yaml;
 
+use super::review::{self, Name};
 use crate::args::DiscoverArgs;
 use crate::failure::Failure;
 use crate::mcp::client::Server;
 use crate::mcp::http::Http;
 use crate::mcp::stdio::Stdio;
 use crate::mcp::tools::{drift, look, normalized};
-use crate::openapi::{Address, RemarkKind, Remarks};
-use crate::print::{self, Document};
+use crate::openapi::{Address, Remarks};
 use crate::sources;
 use crate::wrapped;
 
 pub fn discover(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
-    let reviewed = reviewed(args)?;
+    let name = Name {
+        name: &args.name,
+        namespace: &args.namespace,
+    };
+    let reviewed = review::reviewed(&name, &args.paths)?;
     let listed = list(args)?;
     let mut remarks = Remarks::default();
     let now = normalized(&listed, &mut remarks)
@@ -32,7 +35,7 @@ pub fn discover(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
     look(&now, &mut remarks);
 
     let drift = match &reviewed {
-        Some(surface) => drift(&tools_of(surface)?, &now),
+        Some(surface) => drift(&review::mcp_tools(surface)?, &now),
         None => Vec::new(),
     };
     for change in &drift {
@@ -45,16 +48,11 @@ pub fn discover(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
         eprintln!("{remark}");
     }
     let surface = match reviewed {
-        Some(surface) => with_tools(surface, now),
-        None => new_surface(args, now)?,
+        Some(surface) => review::with_mcp_tools(surface, now),
+        None => review::new_surface(&name, spec(args, now)),
     };
-    let mut document =
-        Document::new(surface).said("Nobody may call its tools yet: a ToolGrant gives them.");
-    for remark in remarks.0.iter().filter(|it| it.kind == RemarkKind::Look) {
-        document = document.said(remark.to_string());
-    }
-    let text = print::documents(&[document]).context("an object does not print as YAML")?;
-    print::to_stdout(&text).context("cannot write to standard output")?;
+    let said = "Nobody may call its tools yet: a ToolGrant gives them.";
+    review::print(surface, said, &remarks)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -116,73 +114,8 @@ fn text(path: &PathBuf) -> Result<String, Failure> {
     }
 }
 
-/// The Surface of this name among the files.
-fn reviewed(args: &DiscoverArgs) -> Result<Option<Value>, Failure> {
-    let mut found = None;
-    for (path, text) in sources::read(&args.paths).map_err(Failure::Usage)? {
-        for document in yaml::documents(&text) {
-            let object =
-                document.map_err(|message| Failure::usage(format_args!("{path}: {message}")))?;
-            let metadata = &object["metadata"];
-            let namespace = metadata["namespace"].as_str().unwrap_or("default");
-            if object["kind"] == "Surface"
-                && metadata["name"] == args.name.as_str()
-                && namespace == args.namespace
-            {
-                found = Some(object);
-            }
-        }
-    }
-    if found.is_none() && !args.paths.is_empty() {
-        return Err(Failure::usage(format_args!(
-            "the files have no Surface {}/{}",
-            args.namespace, args.name
-        )));
-    }
-    Ok(found)
-}
-
-/// Those that go over MCP, as they were reviewed.
-fn tools_of(surface: &Value) -> Result<BTreeMap<String, Value>, Failure> {
-    let spec = &surface["spec"];
-    if !spec["descriptorFrom"].is_null() {
-        return Err(Failure::usage(
-            "the Surface's descriptor is in a ConfigMap; only one that is inline can be compared",
-        ));
-    }
-    let tools: Vec<Value> = inline(spec)
-        .filter(|tool| !is_http(tool))
-        .cloned()
-        .collect();
-    normalized(&tools, &mut Remarks::default())
-        .map_err(|message| Failure::usage(format_args!("the Surface's tools: {message}")))
-}
-
-fn inline(spec: &Value) -> impl Iterator<Item = &Value> {
-    spec["descriptor"]["tools"].as_array().into_iter().flatten()
-}
-
-/// The surface's owner wrote it; no MCP server lists it.
-fn is_http(tool: &Value) -> bool {
-    !tool["http"].is_null()
-}
-
-/// The Surface as it is but for its MCP tools.
-fn with_tools(mut surface: Value, now: BTreeMap<String, Value>) -> Value {
-    let http = inline(&surface["spec"])
-        .filter(|tool| is_http(tool))
-        .cloned();
-    let tools: Vec<Value> = http.chain(now.into_values()).collect();
-    let descriptor = &mut surface["spec"]["descriptor"];
-    if !descriptor.is_object() {
-        *descriptor = json!({});
-    }
-    descriptor["version"] = 2.into();
-    descriptor["tools"] = tools.into();
-    surface
-}
-
-fn new_surface(args: &DiscoverArgs, now: BTreeMap<String, Value>) -> Result<Value, Failure> {
+/// Of a new Surface.
+fn spec(args: &DiscoverArgs, now: BTreeMap<String, Value>) -> Value {
     let path = args
         .server
         .url
@@ -202,10 +135,5 @@ fn new_surface(args: &DiscoverArgs, now: BTreeMap<String, Value>) -> Result<Valu
             spec["service"] = json!({"name": args.name, "port": crate::args::WRAPPED_PORT});
         }
     }
-    Ok(json!({
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "Surface",
-        "metadata": {"name": args.name, "namespace": args.namespace},
-        "spec": spec,
-    }))
+    spec
 }

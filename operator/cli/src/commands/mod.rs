@@ -3,9 +3,11 @@
 pub mod compile;
 pub mod discover;
 pub mod explain;
+pub mod image;
 pub mod import;
 pub mod inject;
 pub mod inspect;
 pub mod plan;
+mod review;
 pub mod surface;
 pub mod tree;

@@ -21,14 +21,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 pub use file::File;
-pub use finding::{Finding, Weight};
+pub use finding::{Finding, Findings, Weight};
 pub use pod::PodFile;
 pub use providers::KnownProvider;
 pub use translate::namespace;
 pub use variables::{Values, dotenv};
 pub use yaml::YamlError;
-
-use finding::Findings;
 
 /// What the translation needs besides the pod file.
 #[derive(Debug, Default)]

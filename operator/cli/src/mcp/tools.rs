@@ -17,6 +17,9 @@ const REVIEWED: [(&str, &str); 4] = [
     ("annotations", "annotations"),
 ];
 
+/// How a descriptor's tool is carried out, which an MCP server has no word in.
+const HTTP: (&str, &str) = ("http", "http");
+
 /// The tools by name, each with what is reviewed of it and no more. `Err`: what is no list of
 /// tools.
 pub fn normalized(
@@ -50,12 +53,12 @@ pub fn normalized(
 }
 
 /// A name that shows what it is, to people and on a terminal.
-fn is_plain(name: &str) -> bool {
+pub fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && name.bytes().all(|c| c.is_ascii_graphic())
 }
 
 /// All texts, wherever they stand: a model may read each.
-fn clean(value: &mut Value, place: &str, remarks: &mut Remarks) {
+pub fn clean(value: &mut Value, place: &str, remarks: &mut Remarks) {
     match value {
         Value::String(text) => *text = cleaned(text, place, remarks),
         Value::Array(items) => items.iter_mut().for_each(|it| clean(it, place, remarks)),
@@ -83,9 +86,10 @@ pub fn look(tools: &BTreeMap<String, Value>, remarks: &mut Remarks) {
             remarks.look(name, format!("{} may be anything", anything.join(", ")));
         }
         let annotations = &tool["annotations"];
-        if annotations["destructiveHint"] == true {
+        let says = |names: [&str; 2]| names.iter().any(|name| annotations[name] == true);
+        if says(["destructive", "destructiveHint"]) {
             remarks.look(name, "says that it destroys: its tier is Elevated");
-        } else if annotations["readOnlyHint"] == true {
+        } else if says(["readOnly", "readOnlyHint"]) {
             remarks.look(
                 name,
                 "says that it only reads, so its tier is ReadOnly: is that so?",
@@ -126,6 +130,7 @@ pub fn drift(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>) ->
                 let differs = |(member, _): &(&str, &str)| before.get(member) != now.get(member);
                 let what: Vec<&str> = REVIEWED
                     .into_iter()
+                    .chain([HTTP])
                     .filter(differs)
                     .map(|(_, shown)| shown)
                     .collect();

@@ -1,0 +1,219 @@
+//! `surface from-image`: what an image says of its service as a Surface for review, or what
+//! changed since.
+//!
+//! Exit codes: 0; 1 when the image cannot be read, or with `--check` it says something else
+//! than what was reviewed; 2 when a file cannot be used.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use oci_client::secrets::RegistryAuth;
+use serde_json::{Value, json};
+use toolcrib_compile::names::IMAGE_ANNOTATION;
+
+use super::review::{self, Name};
+use crate::args::{DescribedAs, FromImageArgs};
+use crate::failure::Failure;
+use crate::image::credential::credential;
+use crate::image::described::{Described, Said, find};
+use crate::image::descriptor::{drift as drift_of_descriptors, for_review};
+use crate::image::registry::{Access, Image};
+use crate::mcp::tools::{Drift, drift as drift_of_tools, look, normalized};
+use crate::openapi::{Address, Remarks};
+use crate::print;
+use crate::tls;
+use crate::wrapped;
+
+/// For all of it: an image can be large, and its lowest layer be the one.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+pub fn from_image(args: &FromImageArgs) -> Result<ExitCode, Failure> {
+    let name = Name {
+        name: &args.name,
+        namespace: &args.namespace,
+    };
+    let reviewed = review::reviewed(&name, &args.paths)?;
+    let before = match (&reviewed, place(args)) {
+        (Some(surface), _) => surface.clone(),
+        (None, Some(spec)) => review::new_surface(&name, spec),
+        (None, None) if args.output == DescribedAs::Descriptor => {
+            review::new_surface(&name, json!({}))
+        }
+        (None, None) => {
+            return Err(Failure::usage(
+                "where does the image run? Say it with --service or --url, or name the Surface's file with -f",
+            ));
+        }
+    };
+    let (image, described) = read(args)?;
+    let mut remarks = Remarks::default();
+    let (mut surface, drift) = with(before, described.said, &mut remarks)?;
+    if reviewed.is_some() {
+        for change in &drift {
+            eprintln!("{change}");
+        }
+        say_if_moved(&surface, &image);
+    }
+    if args.check {
+        return Ok(ExitCode::from(u8::from(!drift.is_empty())));
+    }
+    for remark in &remarks.0 {
+        eprintln!("{remark}");
+    }
+    if args.output == DescribedAs::Descriptor {
+        let text = serde_json::to_string_pretty(&surface["spec"]["descriptor"])
+            .context("the descriptor does not print as JSON")?;
+        print::to_stdout(&(text + "\n")).context("cannot write to standard output")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    surface["metadata"]["annotations"][IMAGE_ANNOTATION] = image.into();
+    let place = described.place;
+    let said = format!(
+        "As {place} of the image says. Nobody may call its tools yet: a ToolGrant gives them."
+    );
+    review::print(surface, said, &remarks)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where a new Surface's service is.
+fn place(args: &FromImageArgs) -> Option<Value> {
+    match args.service.as_ref().or(args.url.as_ref())? {
+        Address::Service { name, port } => Some(json!({"service": {"name": name, "port": port}})),
+        Address::Url(url) => Some(json!({"url": url.as_str().trim_end_matches('/')})),
+    }
+}
+
+/// The image by tag and digest, and what it says.
+fn read(args: &FromImageArgs) -> Result<(String, Described), Failure> {
+    let access = access(args)?;
+    tls::provide()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let shown = args.image.whole();
+    let question = async {
+        let mut image = Image::open(access, &args.platform).await?;
+        let described = find(&mut image).await?;
+        Ok::<_, anyhow::Error>((image.digest, described))
+    };
+    let answer = runtime.block_on(async { tokio::time::timeout(DEADLINE, question).await });
+    let answer = answer.with_context(|| format!("not read within {} s", DEADLINE.as_secs()));
+    let (digest, described) = answer.flatten().with_context(|| shown.clone())?;
+    let tagged = shown.split('@').next().unwrap_or(&shown);
+    Ok((format!("{tagged}@{digest}"), described))
+}
+
+fn access(args: &FromImageArgs) -> Result<Access, Failure> {
+    let registry = args.image.registry();
+    if args.plain_http && !is_loopback(registry) {
+        return Err(Failure::usage(format_args!(
+            "--plain-http is for registries of this machine, and {registry} is none: what it says could be anybody's"
+        )));
+    }
+    if args
+        .image
+        .digest()
+        .is_some_and(|digest| !digest.starts_with("sha256:"))
+    {
+        return Err(Failure::usage("only sha256 digests are verified here"));
+    }
+    Ok(Access {
+        reference: args.image.clone(),
+        auth: auth(args.docker_config.as_deref(), registry)?,
+        is_plain: args.plain_http,
+    })
+}
+
+fn is_loopback(registry: &str) -> bool {
+    let host = match registry.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => registry,
+    };
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost"
+        || host
+            .parse()
+            .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+fn auth(config: Option<&Path>, registry: &str) -> Result<RegistryAuth, Failure> {
+    let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".docker/config.json"));
+    let Some(path) = config.map(Path::to_owned).or_else(usual) else {
+        return Ok(RegistryAuth::Anonymous);
+    };
+    let shown = path.display();
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(RegistryAuth::Anonymous);
+        }
+        Err(error) => return Err(Failure::usage(format_args!("cannot read {shown}: {error}"))),
+    };
+    credential(&text, registry).map_err(|error| Failure::usage(format_args!("{shown} {error}")))
+}
+
+/// The Surface with what the image says, and how that differs from what it said.
+fn with(
+    mut surface: Value,
+    said: Said,
+    remarks: &mut Remarks,
+) -> Result<(Value, Vec<Drift>), Failure> {
+    match said {
+        Said::Tools(listed) => {
+            let now = normalized(&listed, remarks).map_err(|message| {
+                Failure::Failed(anyhow::anyhow!("the image's list: {message}"))
+            })?;
+            look(&now, remarks);
+            let drift = drift_of_tools(&review::mcp_tools(&surface)?, &now);
+            if surface["spec"]["descriptor"].is_null() {
+                surface["spec"]["mcp"] = json!({"path": wrapped::PATH});
+            }
+            Ok((review::with_mcp_tools(surface, now), drift))
+        }
+        Said::Descriptor { descriptor, skill } => {
+            let name = surface["metadata"]["name"].as_str().unwrap_or_default();
+            let now = for_review(descriptor, skill, name, remarks);
+            let drift = drift_of_descriptors(&surface["spec"]["descriptor"], &now);
+            surface["spec"]["descriptor"] = now;
+            Ok((surface, drift))
+        }
+    }
+}
+
+/// Not a change to review, if the image says the same.
+fn say_if_moved(surface: &Value, image: &str) {
+    let pinned = surface["metadata"]["annotations"][IMAGE_ANNOTATION].as_str();
+    if let Some(pinned) = pinned.filter(|pinned| *pinned != image) {
+        eprintln!("image: {image}, reviewed at {}", pinned.escape_debug());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_spoken_to_without_tls() {
+        for local in [
+            "localhost",
+            "localhost:5000",
+            "127.0.0.1:5000",
+            "[::1]:5000",
+        ] {
+            assert!(is_loopback(local), "{local}");
+        }
+        for other in [
+            "pond.test",
+            "pond.test:5000",
+            "127.0.0.1.pond.test:80",
+            "10.0.0.1:5000",
+            "localhost.pond.test",
+        ] {
+            assert!(!is_loopback(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the verbs that ask somebody else for tools share: the Surface as it was reviewed, and
+//! the one for the next review.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use toolcrib_compile::yaml;
+
+use crate::failure::Failure;
+use crate::mcp::tools::normalized;
+use crate::openapi::{RemarkKind, Remarks};
+use crate::print::{self, Document};
+use crate::sources;
+
+/// Who is asked about.
+pub struct Name<'a> {
+    pub name: &'a str,
+    pub namespace: &'a str,
+}
+
+/// The Surface of this name among the files; `None`: no file is named.
+pub fn reviewed(of: &Name<'_>, paths: &[PathBuf]) -> Result<Option<Value>, Failure> {
+    let mut found = None;
+    for (path, text) in sources::read(paths).map_err(Failure::Usage)? {
+        for document in yaml::documents(&text) {
+            let object =
+                document.map_err(|message| Failure::usage(format_args!("{path}: {message}")))?;
+            let metadata = &object["metadata"];
+            let namespace = metadata["namespace"].as_str().unwrap_or("default");
+            if object["kind"] == "Surface"
+                && metadata["name"] == of.name
+                && namespace == of.namespace
+            {
+                found = Some(object);
+            }
+        }
+    }
+    if found.is_none() && !paths.is_empty() {
+        return Err(Failure::usage(format_args!(
+            "the files have no Surface {}/{}",
+            of.namespace, of.name
+        )));
+    }
+    if let Some(surface) = &found {
+        usable(surface).map_err(Failure::usage)?;
+    }
+    Ok(found)
+}
+
+fn usable(surface: &Value) -> Result<(), &'static str> {
+    let annotations = &surface["metadata"]["annotations"];
+    if !surface["spec"].is_object() || !(annotations.is_null() || annotations.is_object()) {
+        return Err("the Surface does not read: its spec and its annotations are objects");
+    }
+    if !surface["spec"]["descriptorFrom"].is_null() {
+        return Err(
+            "the Surface's descriptor is in a ConfigMap; only one that is inline can be compared",
+        );
+    }
+    Ok(())
+}
+
+/// Those that go over MCP, as they were reviewed.
+pub fn mcp_tools(surface: &Value) -> Result<BTreeMap<String, Value>, Failure> {
+    let tools: Vec<Value> = inline(surface)
+        .filter(|tool| !is_http(tool))
+        .cloned()
+        .collect();
+    normalized(&tools, &mut Remarks::default())
+        .map_err(|message| Failure::usage(format_args!("the Surface's tools: {message}")))
+}
+
+/// The Surface as it is but for its MCP tools.
+pub fn with_mcp_tools(mut surface: Value, now: BTreeMap<String, Value>) -> Value {
+    let http = inline(&surface).filter(|tool| is_http(tool)).cloned();
+    let tools: Vec<Value> = http.chain(now.into_values()).collect();
+    let descriptor = &mut surface["spec"]["descriptor"];
+    if !descriptor.is_object() {
+        *descriptor = json!({});
+    }
+    descriptor["version"] = 2.into();
+    descriptor["tools"] = tools.into();
+    surface
+}
+
+fn inline(surface: &Value) -> impl Iterator<Item = &Value> {
+    let tools = surface["spec"]["descriptor"]["tools"].as_array();
+    tools.into_iter().flatten()
+}
+
+/// The surface's owner wrote it; no MCP server lists it.
+fn is_http(tool: &Value) -> bool {
+    !tool["http"].is_null()
+}
+
+pub fn new_surface(of: &Name<'_>, spec: Value) -> Value {
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1",
+        "kind": "Surface",
+        "metadata": {"name": of.name, "namespace": of.namespace},
+        "spec": spec,
+    })
+}
+
+/// The Surface, with what a reviewer must look at.
+pub fn print(surface: Value, said: impl Into<String>, remarks: &Remarks) -> Result<(), Failure> {
+    let mut document = Document::new(surface).said(said);
+    for remark in remarks.0.iter().filter(|it| it.kind == RemarkKind::Look) {
+        document = document.said(remark.to_string());
+    }
+    let text = print::documents(&[document]).context("an object does not print as YAML")?;
+    print::to_stdout(&text).context("cannot write to standard output")?;
+    Ok(())
+}

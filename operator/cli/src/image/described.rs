@@ -1,0 +1,147 @@
+//! Which file of an image says what its service offers: the one that the label
+//! `claw.describe` names, else `/.claw-describe.json`, else `/.claw-tools.json`. The first that
+//! is there is the only one: what a later one says would be what its author has replaced.
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::layer::Place;
+use super::registry::Image;
+
+const LABEL: &str = "claw.describe";
+const DESCRIPTOR: &str = "/.claw-describe.json";
+const TOOLS: &str = ".claw-tools.json";
+
+pub struct Described {
+    pub place: Place,
+    pub said: Said,
+}
+
+pub enum Said {
+    /// A `claw.describe` descriptor, an object; with the text of its skill, if that is a file.
+    Descriptor { descriptor: Value, skill: Skill },
+    /// What an MCP server answered to `tools/list` when the image was built.
+    Tools(Vec<Value>),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Skill {
+    /// None is named.
+    None,
+    Text(String),
+    /// The path that is named, and that leads to no file of the image.
+    Missing(String),
+}
+
+pub async fn find(image: &mut Image) -> anyhow::Result<Described> {
+    let (place, bytes) = file(image).await?;
+    let said = said(&place, &bytes).with_context(|| place.to_string())?;
+    match said {
+        Said::Tools(_) => Ok(Described { place, said }),
+        Said::Descriptor { descriptor, .. } => {
+            let skill = match descriptor["skill"].as_str() {
+                None => Skill::None,
+                Some(path) => skill(image, &place, path).await?,
+            };
+            let said = Said::Descriptor { descriptor, skill };
+            Ok(Described { place, said })
+        }
+    }
+}
+
+async fn file(image: &mut Image) -> anyhow::Result<(Place, Vec<u8>)> {
+    if let Some(path) = image.label(LABEL) {
+        let shown = path.escape_debug().to_string();
+        let place = Place::parse(path)
+            .with_context(|| format!("the label {LABEL} names {shown}, which is no file's path"))?;
+        let bytes = image.file(&place).await?;
+        let bytes = bytes.with_context(|| {
+            format!("the label {LABEL} names {place}, and the image has no such file")
+        })?;
+        return Ok((place, bytes));
+    }
+    for path in [DESCRIPTOR, TOOLS] {
+        let place = Place::parse(path).context("a path of ours")?;
+        if let Some(bytes) = image.file(&place).await? {
+            return Ok((place, bytes));
+        }
+    }
+    anyhow::bail!("the image has neither a label {LABEL} nor {DESCRIPTOR} nor /{TOOLS}")
+}
+
+/// By the file's name: a list of tools is an object with `tools`, too.
+fn said(place: &Place, bytes: &[u8]) -> anyhow::Result<Said> {
+    let value: Value = serde_json::from_slice(bytes).context("is no JSON")?;
+    if !place.to_string().ends_with(TOOLS) {
+        ensure!(value.is_object(), "is no JSON object");
+        return Ok(Said::Descriptor {
+            descriptor: value,
+            skill: Skill::None,
+        });
+    }
+    // The list, the answer that holds it, or the message that holds the answer.
+    let answer = value.get("result").unwrap_or(&value);
+    ensure!(
+        answer.get("nextCursor").is_none_or(Value::is_null),
+        "is one page of several"
+    );
+    let list = answer.get("tools").unwrap_or(answer);
+    let tools = list.as_array().context("has no list of tools")?;
+    Ok(Said::Tools(tools.clone()))
+}
+
+async fn skill(image: &mut Image, descriptor: &Place, path: &str) -> anyhow::Result<Skill> {
+    let found = match descriptor.beside(path) {
+        Some(place) => image.file(&place).await?,
+        None => None,
+    };
+    match found {
+        Some(bytes) => String::from_utf8(bytes)
+            .map(Skill::Text)
+            .context("the skill is no text"),
+        None => Ok(Skill::Missing(path.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(path: &str, text: &str) -> Result<Option<usize>, String> {
+        match said(&Place::parse(path).unwrap(), text.as_bytes()) {
+            Ok(Said::Tools(tools)) => Ok(Some(tools.len())),
+            Ok(Said::Descriptor { .. }) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_list_of_tools_is_known_by_the_file_s_name() {
+        let list = r#"[{"name": "swim"}]"#;
+        let answer = format!(r#"{{"tools": {list}}}"#);
+        let message = format!(r#"{{"jsonrpc": "2.0", "id": 1, "result": {answer}}}"#);
+        for text in [list, &answer, &message] {
+            assert_eq!(tools("/.claw-tools.json", text), Ok(Some(1)));
+        }
+        assert_eq!(tools("/.claw-describe.json", &answer), Ok(None));
+        assert_eq!(tools("/opt/fish.json", &answer), Ok(None));
+    }
+
+    #[test]
+    fn what_is_neither_is_said() {
+        let page = r#"{"tools": [], "nextCursor": "2"}"#;
+        assert_eq!(
+            tools("/.claw-tools.json", page),
+            Err("is one page of several".into())
+        );
+        assert_eq!(
+            tools("/.claw-tools.json", "{}"),
+            Err("has no list of tools".into())
+        );
+        assert_eq!(
+            tools("/.claw-describe.json", "[]"),
+            Err("is no JSON object".into())
+        );
+        assert_eq!(tools("/.claw-describe.json", "{"), Err("is no JSON".into()));
+    }
+}

@@ -1,0 +1,384 @@
+//! One file of one layer: its bytes, or that the layer says nothing of it, or takes it away.
+//!
+//! A layer is a tar archive of what changed. A file of the layers below is gone where this one
+//! has a whiteout (`.wh.NAME`) of it or of a folder that it is in, makes such a folder anew
+//! (`.wh..wh..opq`), or has something else in a folder's place. Whiteouts are for the layers
+//! below, never for files of their own layer.
+//!
+//! Not here: where the bytes come from. Nothing is unpacked, and no link is followed.
+
+use std::io::{self, Read};
+
+use tar::{Archive, Entry, EntryType, PaxExtensions};
+
+/// What a Surface could hold at most, so no descriptor is longer.
+const FILE: u64 = 1 << 20;
+/// More than any layer of a useful image has.
+const ENTRIES: usize = 1_000_000;
+/// Of one layer, uncompressed: a small layer could unpack to anything.
+const UNPACKED: u64 = 8 << 30;
+/// Of a name that does not fit in a header, which is all of an extension that counts here.
+const EXTENSION: u64 = 64 << 10;
+
+const WHITEOUT: &str = ".wh.";
+const OPAQUE: &str = ".wh..wh..opq";
+
+/// A file's place in an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place(Vec<String>);
+
+impl Place {
+    /// An absolute path, or one from the image's root.
+    pub fn parse(path: &str) -> Option<Self> {
+        let names: Vec<String> = path
+            .split('/')
+            .filter(|name| !name.is_empty() && *name != ".")
+            .map(str::to_owned)
+            .collect();
+        let is_file = names.iter().all(|name| name != "..") && !path.ends_with('/');
+        (is_file && !names.is_empty()).then_some(Self(names))
+    }
+
+    /// Of a path that is written in this file: from its folder, if it is not absolute.
+    pub fn beside(&self, path: &str) -> Option<Self> {
+        if path.starts_with('/') {
+            return Self::parse(path);
+        }
+        let folder = &self.0[..self.0.len() - 1];
+        let Self(names) = Self::parse(path)?;
+        Some(Self([folder, &names].concat()))
+    }
+
+    /// What an entry of this name is to the file.
+    fn relation(&self, entry: &[u8]) -> Relation {
+        let names: Vec<&[u8]> = entry
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty() && *name != b".")
+            .collect();
+        let Some((last, folder)) = names.split_last() else {
+            return Relation::None;
+        };
+        let begins_with = |names: &[&[u8]]| {
+            let ours = self.0.iter().map(String::as_bytes);
+            names.len() <= self.0.len() && names.iter().copied().eq(ours.take(names.len()))
+        };
+        if *last == OPAQUE.as_bytes() {
+            let is_above = folder.len() < self.0.len() && begins_with(folder);
+            return if is_above {
+                Relation::Removes
+            } else {
+                Relation::None
+            };
+        }
+        if let Some(removed) = last.strip_prefix(WHITEOUT.as_bytes()) {
+            let is_it = begins_with(&[folder, &[removed]].concat());
+            return if is_it {
+                Relation::Removes
+            } else {
+                Relation::None
+            };
+        }
+        match begins_with(&names) {
+            true if names.len() == self.0.len() => Relation::Itself,
+            true => Relation::Folder,
+            false => Relation::None,
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|name| write!(f, "/{}", name.escape_debug()))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Relation {
+    None,
+    Itself,
+    /// One that the file is in.
+    Folder,
+    Removes,
+}
+
+/// What a layer says of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// So the layer below is asked.
+    Nothing,
+    File(Vec<u8>),
+    Removed,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    #[error("the archive cannot be read")]
+    Archive(#[from] io::Error),
+    #[error("has more than {ENTRIES} files")]
+    Entries,
+    #[error("a name in it is longer than {EXTENSION} bytes")]
+    Name,
+    #[error("{0} is a link, or in a folder that is one: links are not followed")]
+    Link(Place),
+    #[error("{0} is no file")]
+    NoFile(Place),
+    #[error("{0} is larger than {FILE} bytes")]
+    Large(Place),
+}
+
+/// Reads a layer, uncompressed, up to its end: what comes later counts.
+pub fn look(layer: impl Read, place: &Place) -> Result<Seen, LayerError> {
+    let mut archive = Archive::new(Bounded {
+        inner: layer,
+        left: UNPACKED,
+    });
+    let mut seen = Seen::Nothing;
+    let mut long_name = None;
+    // Raw, since a long name is otherwise read whole, however long it says that it is.
+    for (index, entry) in archive.entries()?.raw(true).enumerate() {
+        if index == ENTRIES {
+            return Err(LayerError::Entries);
+        }
+        let mut entry = entry?;
+        let kind = entry.header().entry_type();
+        match kind {
+            EntryType::GNULongName => {
+                let name = extension(&mut entry)?;
+                let end = name.iter().position(|byte| *byte == 0);
+                long_name = Some(name[..end.unwrap_or(name.len())].to_vec());
+                continue;
+            }
+            EntryType::XHeader => {
+                long_name = pax_path(&extension(&mut entry)?)?.or(long_name);
+                continue;
+            }
+            EntryType::GNULongLink | EntryType::XGlobalHeader => continue,
+            _ => {}
+        }
+        let name = long_name
+            .take()
+            .unwrap_or_else(|| entry.path_bytes().into_owned());
+        let is_link = matches!(kind, EntryType::Symlink | EntryType::Link);
+        match place.relation(&name) {
+            Relation::None => {}
+            Relation::Itself | Relation::Folder if is_link => {
+                return Err(LayerError::Link(place.clone()));
+            }
+            Relation::Itself => seen = Seen::File(file(&mut entry, kind, place)?),
+            Relation::Folder if kind == EntryType::Directory => {}
+            Relation::Folder | Relation::Removes if seen == Seen::Nothing => seen = Seen::Removed,
+            Relation::Folder | Relation::Removes => {}
+        }
+    }
+    Ok(seen)
+}
+
+fn file(
+    entry: &mut Entry<'_, impl Read>,
+    kind: EntryType,
+    place: &Place,
+) -> Result<Vec<u8>, LayerError> {
+    if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
+        return Err(LayerError::NoFile(place.clone()));
+    }
+    if entry.size() > FILE {
+        return Err(LayerError::Large(place.clone()));
+    }
+    let mut bytes = Vec::new();
+    entry.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn extension(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, LayerError> {
+    if entry.size() > EXTENSION {
+        return Err(LayerError::Name);
+    }
+    let mut bytes = Vec::new();
+    entry.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The name of the entry that follows. (A size that does not fit in a header is one that is
+/// over the bound.)
+fn pax_path(extension: &[u8]) -> Result<Option<Vec<u8>>, LayerError> {
+    let mut path = None;
+    for member in PaxExtensions::new(extension) {
+        let member = member?;
+        if member.key_bytes() == b"path" {
+            path = Some(member.value_bytes().to_vec());
+        }
+    }
+    Ok(path)
+}
+
+/// An end that is an error: a cut archive could look like a whole one.
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        let taken = u64::try_from(read).map_err(io::Error::other)?;
+        self.left = self
+            .left
+            .checked_sub(taken)
+            .ok_or_else(|| io::Error::other(format!("it unpacks to more than {UNPACKED} bytes")))?;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tar::{Builder, Header};
+
+    use super::*;
+
+    /// What stands at a path in a layer: a file's text, `/` for a folder, `-> X` for a link.
+    fn layer(entries: &[(&str, &str)]) -> Vec<u8> {
+        let mut builder = Builder::new(Vec::new());
+        for (path, what) in entries {
+            let mut header = Header::new_gnu();
+            header.set_mode(0o644);
+            let kind = match *what {
+                "/" => EntryType::Directory,
+                link if link.starts_with("-> ") => EntryType::Symlink,
+                _ => EntryType::Regular,
+            };
+            header.set_entry_type(kind);
+            if let Some(target) = what.strip_prefix("-> ") {
+                header.set_link_name(target).unwrap();
+            }
+            let text = if kind == EntryType::Regular {
+                *what
+            } else {
+                ""
+            };
+            header.set_size(text.len() as u64);
+            builder
+                .append_data(&mut header, path, text.as_bytes())
+                .unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    #[track_caller]
+    fn check(entries: &[(&str, &str)], expected: Seen) {
+        let place = Place::parse("/pond/reed/fish.json").unwrap();
+        assert_eq!(look(&layer(entries)[..], &place).unwrap(), expected);
+    }
+
+    fn found(text: &str) -> Seen {
+        Seen::File(text.into())
+    }
+
+    #[test]
+    fn a_file_is_found_under_each_form_of_its_name() {
+        check(&[("pond/reed/fish.json", "a")], found("a"));
+        check(&[("./pond/reed/fish.json", "a")], found("a"));
+        check(
+            &[("pond/reed/fish.json", "a"), ("pond/reed/fish.json", "b")],
+            found("b"),
+        );
+        check(
+            &[("pond/", "/"), ("pond/reed/", "/"), ("reed/fish.json", "a")],
+            Seen::Nothing,
+        );
+        check(
+            &[("pond/reed/fish.json.old", "a"), ("fish.json", "a")],
+            Seen::Nothing,
+        );
+        check(&[], Seen::Nothing);
+    }
+
+    #[test]
+    fn a_whiteout_takes_away_what_is_below_and_nothing_of_its_own_layer() {
+        check(&[("pond/reed/.wh.fish.json", "")], Seen::Removed);
+        check(&[("pond/.wh.reed", "")], Seen::Removed);
+        check(&[(".wh.pond", "")], Seen::Removed);
+        check(&[("pond/reed/.wh..wh..opq", "")], Seen::Removed);
+        check(&[(".wh..wh..opq", "")], Seen::Removed);
+        check(
+            &[
+                ("pond/.wh.ree", ""),
+                ("reed/.wh..wh..opq", ""),
+                (".wh.fish.json", ""),
+            ],
+            Seen::Nothing,
+        );
+        check(&[("pond/reed/fish.json/.wh..wh..opq", "")], Seen::Nothing);
+        let own = ("pond/reed/fish.json", "a");
+        check(&[own, ("pond/.wh..wh..opq", "")], found("a"));
+        check(&[("pond/.wh..wh..opq", ""), own], found("a"));
+    }
+
+    #[test]
+    fn something_else_in_a_folder_s_place_takes_the_file_away() {
+        check(&[("pond/reed", "a")], Seen::Removed);
+    }
+
+    #[test]
+    fn what_is_no_file_is_an_error_and_not_nothing() {
+        let place = Place::parse("pond/fish.json").unwrap();
+        let refused =
+            |entries: &[(&str, &str)]| look(&layer(entries)[..], &place).unwrap_err().to_string();
+        assert!(refused(&[("pond/fish.json", "-> carp.json")]).contains("is a link"));
+        assert!(refused(&[("pond", "-> lake")]).contains("is a link"));
+        assert!(refused(&[("pond/fish.json/", "/")]).contains("is no file"));
+        let long = "x".repeat(1 + (1 << 20));
+        assert!(refused(&[("pond/fish.json", &long)]).contains("is larger than"));
+        assert!(look(&b"no archive at all"[..], &place).is_err());
+    }
+
+    #[test]
+    fn a_long_name_is_read_and_a_very_long_one_refused() {
+        let folder = "reed/".repeat(60);
+        let place = Place::parse(&format!("{folder}fish.json")).unwrap();
+        let name = format!("{folder}fish.json");
+        assert_eq!(
+            look(&layer(&[(&name, "a")])[..], &place).unwrap(),
+            found("a")
+        );
+
+        let mut builder = Builder::new(Vec::new());
+        let pax = [("path", name.as_bytes()), ("mtime", b"1.5".as_slice())];
+        builder.append_pax_extensions(pax).unwrap();
+        let mut header = Header::new_ustar();
+        header.set_size(1);
+        builder
+            .append_data(&mut header, "short", &b"b"[..])
+            .unwrap();
+        assert_eq!(
+            look(&builder.into_inner().unwrap()[..], &place).unwrap(),
+            found("b")
+        );
+
+        let endless = "reed/".repeat(20_000) + "fish.json";
+        let error = look(&layer(&[(&endless, "a")])[..], &place).unwrap_err();
+        assert!(matches!(error, LayerError::Name), "{error}");
+    }
+
+    #[test]
+    fn what_unpacks_without_end_has_one() {
+        let mut reader = Bounded {
+            inner: io::repeat(0),
+            left: 1 << 16,
+        };
+        assert!(io::copy(&mut reader, &mut io::sink()).is_err());
+    }
+
+    #[test]
+    fn a_place_is_within_the_image() {
+        for wrong in ["", "/", "pond/", "../fish.json", "pond/../fish.json"] {
+            assert_eq!(Place::parse(wrong), None, "{wrong}");
+        }
+        let descriptor = Place::parse("/pond/fish.json").unwrap();
+        let beside = |path: &str| descriptor.beside(path).unwrap().to_string();
+        assert_eq!(beside("skills/dive.md"), "/pond/skills/dive.md");
+        assert_eq!(beside("/skills/dive.md"), "/skills/dive.md");
+        assert_eq!(descriptor.beside("../dive.md"), None);
+    }
+}

@@ -1,0 +1,326 @@
+//! An image's parts, from a registry: HTTP API v2.
+//!
+//! Logging in and the layers are the library's. Manifests are read here: it would take one of
+//! any size into memory.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek as _, Write};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use flate2::read::MultiGzDecoder;
+use futures::StreamExt as _;
+use oci_client::client::{ClientConfig, ClientProtocol};
+use oci_client::manifest::{self as media, OciDescriptor, OciImageIndex, OciManifest};
+use oci_client::secrets::RegistryAuth;
+use oci_client::{Client, Reference, RegistryOperation};
+use reqwest::{StatusCode, header::ACCEPT};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::layer::{Place, Seen, look};
+use crate::args::Platform;
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// Between two pieces of an answer.
+const READ: Duration = Duration::from_secs(30);
+/// A manifest or a config; what registries take, too.
+const DOCUMENT: usize = 4 << 20;
+const LAYERS: usize = 256;
+/// All layers that are read, as they are sent. They stay on disk until the command ends.
+const LAYER_BYTES: u64 = 2 << 30;
+
+/// As Docker and as OCI name them.
+const MANIFESTS: [&str; 4] = [
+    media::OCI_IMAGE_MEDIA_TYPE,
+    media::OCI_IMAGE_INDEX_MEDIA_TYPE,
+    media::IMAGE_MANIFEST_MEDIA_TYPE,
+    media::IMAGE_MANIFEST_LIST_MEDIA_TYPE,
+];
+
+struct Registry {
+    client: Client,
+    http: reqwest::Client,
+    scheme: &'static str,
+    reference: Reference,
+    /// What manifests are asked for with.
+    auth: RegistryAuth,
+}
+
+/// How the registry of an image is spoken to.
+pub struct Access {
+    pub reference: Reference,
+    pub auth: RegistryAuth,
+    /// Without TLS.
+    pub is_plain: bool,
+}
+
+/// One whose config was read, and no layer yet.
+pub struct Image {
+    registry: Registry,
+    /// Of what the reference names: of the list, where there is one for many platforms.
+    pub digest: String,
+    labels: BTreeMap<String, String>,
+    /// The topmost first.
+    layers: Vec<Layer>,
+    /// Bytes that layers may still have.
+    left: u64,
+}
+
+struct Layer {
+    descriptor: OciDescriptor,
+    file: Option<File>,
+}
+
+impl Image {
+    pub async fn open(access: Access, platform: &Platform) -> anyhow::Result<Self> {
+        let registry = Registry::open(access).await?;
+        let named = registry.reference.digest();
+        let tag = registry.reference.tag().unwrap_or("latest");
+        let (manifest, digest) = registry.manifest(named.unwrap_or(tag), named).await?;
+        let image = match manifest {
+            OciManifest::Image(image) => image,
+            OciManifest::ImageIndex(list) => {
+                let one = of_platform(&list, platform)?;
+                match registry.manifest(&one, Some(&one)).await? {
+                    (OciManifest::Image(image), _) => image,
+                    (OciManifest::ImageIndex(_), _) => bail!("the image's list holds a list"),
+                }
+            }
+        };
+        ensure!(
+            image.layers.len() <= LAYERS,
+            "the image has more than {LAYERS} layers"
+        );
+        let labels = registry.labels(&image.config.digest).await?;
+        let topmost_first = image.layers.into_iter().rev();
+        Ok(Self {
+            registry,
+            digest,
+            labels,
+            layers: topmost_first
+                .map(|descriptor| Layer {
+                    descriptor,
+                    file: None,
+                })
+                .collect(),
+            left: LAYER_BYTES,
+        })
+    }
+
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.get(name).map(String::as_str)
+    }
+
+    /// A file as a container of the image would have it; `None`: it would not.
+    pub async fn file(&mut self, place: &Place) -> anyhow::Result<Option<Vec<u8>>> {
+        for layer in &mut self.layers {
+            let seen = layer.look(&self.registry, &mut self.left, place).await;
+            match seen.with_context(|| format!("layer {}", shown(&layer.descriptor.digest)))? {
+                Seen::Nothing => {}
+                Seen::File(bytes) => return Ok(Some(bytes)),
+                Seen::Removed => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Layer {
+    async fn look(
+        &mut self,
+        registry: &Registry,
+        left: &mut u64,
+        place: &Place,
+    ) -> anyhow::Result<Seen> {
+        let is_compressed = match self.descriptor.media_type.as_str() {
+            media::IMAGE_LAYER_MEDIA_TYPE | media::IMAGE_DOCKER_LAYER_TAR_MEDIA_TYPE => false,
+            media::IMAGE_LAYER_GZIP_MEDIA_TYPE | media::IMAGE_DOCKER_LAYER_GZIP_MEDIA_TYPE => true,
+            other if other.ends_with("+zstd") => {
+                bail!("is compressed with zstd, which is not read here: push the image with gzip")
+            }
+            other => bail!("is of the type {}, which is not read here", shown(other)),
+        };
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(registry.layer(&self.descriptor.digest, left).await?),
+        };
+        file.rewind()?;
+        Ok(match is_compressed {
+            // Members one after the other are one stream: some builders write a file each.
+            true => look(MultiGzDecoder::new(&*file), place)?,
+            false => look(&*file, place)?,
+        })
+    }
+}
+
+impl Registry {
+    async fn open(access: Access) -> anyhow::Result<Self> {
+        // Before the library makes one and would panic.
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .read_timeout(READ)
+            .build()
+            .context("there is no TLS: are there CA certificates on this machine?")?;
+        let (protocol, scheme) = match access.is_plain {
+            true => (ClientProtocol::Http, "http"),
+            false => (ClientProtocol::Https, "https"),
+        };
+        let client = Client::try_from(ClientConfig {
+            protocol,
+            connect_timeout: Some(CONNECT),
+            read_timeout: Some(READ),
+            ..ClientConfig::default()
+        })?;
+        let reference = access.reference;
+        let token = client
+            .auth(&reference, &access.auth, RegistryOperation::Pull)
+            .await
+            .map_err(said)
+            .with_context(|| format!("{} does not let you in", reference.registry()))?;
+        Ok(Self {
+            client,
+            http,
+            scheme,
+            reference,
+            auth: token.map_or(access.auth, RegistryAuth::Bearer),
+        })
+    }
+
+    /// By tag or digest; and what its digest is.
+    async fn manifest(
+        &self,
+        which: &str,
+        digest: Option<&str>,
+    ) -> anyhow::Result<(OciManifest, String)> {
+        let (registry, repository) = (
+            self.reference.resolve_registry(),
+            self.reference.repository(),
+        );
+        let url = format!(
+            "{}://{registry}/v2/{repository}/manifests/{which}",
+            self.scheme
+        );
+        let request = self.http.get(url).header(ACCEPT, MANIFESTS.join(", "));
+        let request = match &self.auth {
+            RegistryAuth::Anonymous => request,
+            RegistryAuth::Basic(user, password) => request.basic_auth(user, Some(password)),
+            RegistryAuth::Bearer(token) => request.bearer_auth(token),
+        };
+        let sent = request.send().await;
+        let mut response = sent.with_context(|| format!("{registry} cannot be asked"))?;
+        match response.status() {
+            StatusCode::OK => {}
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => bail!(
+                "{registry} answered {status}: log in with `docker login`, or name a docker config with --docker-config"
+            ),
+            StatusCode::NOT_FOUND => bail!("{registry} has no image {repository} {which}"),
+            status => bail!("{registry} answered {status}"),
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            ensure!(
+                body.len() + chunk.len() <= DOCUMENT,
+                "the image's manifest is too long"
+            );
+            body.extend_from_slice(&chunk);
+        }
+        let is = format!("sha256:{}", hex::encode(Sha256::digest(&body)));
+        if let Some(digest) = digest {
+            ensure!(
+                digest == is,
+                "the manifest is not {}, but {is}",
+                shown(digest)
+            );
+        }
+        let manifest = serde_json::from_slice(&body)
+            .context("the registry's answer is no manifest of an image")?;
+        Ok((manifest, is))
+    }
+
+    async fn labels(&self, digest: &str) -> anyhow::Result<BTreeMap<String, String>> {
+        #[derive(Deserialize)]
+        struct Config {
+            #[serde(default)]
+            config: Option<Inner>,
+        }
+        #[derive(Deserialize)]
+        struct Inner {
+            #[serde(default, rename = "Labels")]
+            labels: Option<BTreeMap<String, String>>,
+        }
+        let mut bytes = Vec::new();
+        let mut left = u64::try_from(DOCUMENT)?;
+        let fetched = self.blob(digest, &mut left, &mut bytes).await;
+        fetched.context("the image's config")?;
+        let config: Config =
+            serde_json::from_slice(&bytes).context("the image's config does not read")?;
+        Ok(config
+            .config
+            .and_then(|inner| inner.labels)
+            .unwrap_or_default())
+    }
+
+    async fn layer(&self, digest: &str, left: &mut u64) -> anyhow::Result<File> {
+        let mut file = tempfile::tempfile().context("no temporary file can be made")?;
+        self.blob(digest, left, &mut file).await?;
+        Ok(file)
+    }
+
+    /// All of it, verified.
+    async fn blob(&self, digest: &str, left: &mut u64, out: &mut impl Write) -> anyhow::Result<()> {
+        // By its digest alone: a manifest may name other places, too, which are anybody's.
+        let mut blob = self
+            .client
+            .pull_blob_stream(&self.reference, digest)
+            .await
+            .map_err(said)?;
+        while let Some(chunk) = blob.next().await {
+            let chunk = chunk.map_err(|error| anyhow::anyhow!(shown(&error.to_string())))?;
+            *left = left
+                .checked_sub(u64::try_from(chunk.len())?)
+                .context("there is more of it than is read here")?;
+            out.write_all(&chunk)?;
+        }
+        Ok(())
+    }
+}
+
+fn of_platform(list: &OciImageIndex, wanted: &Platform) -> anyhow::Result<String> {
+    let platform_of = |entry: &media::ImageIndexEntry| {
+        let platform = entry.platform.as_ref()?;
+        Some(Platform {
+            os: platform.os.to_string(),
+            architecture: platform.architecture.to_string(),
+        })
+    };
+    let mut all = list.manifests.iter();
+    match all.find(|entry| platform_of(entry).as_ref() == Some(wanted)) {
+        Some(entry) => Ok(entry.digest.clone()),
+        None => {
+            let others = list.manifests.iter().filter_map(platform_of);
+            let others: Vec<String> = others.map(|it| shown(&it.to_string())).collect();
+            bail!(
+                "the image is not there for {wanted}, but for {}: choose with --platform",
+                others.join(", ")
+            )
+        }
+    }
+}
+
+/// The library's errors hold what the registry wrote.
+fn said(error: oci_client::errors::OciDistributionError) -> anyhow::Error {
+    use oci_client::errors::OciDistributionError as Library;
+    match error {
+        // Its causes say more than it does.
+        Library::RequestError(error) => error.into(),
+        error => anyhow::anyhow!(shown(&error.to_string())),
+    }
+}
+
+/// Somebody else's words, on a terminal.
+fn shown(text: &str) -> String {
+    let start: String = text.chars().take(300).collect();
+    start.escape_debug().to_string()
+}
