@@ -71,10 +71,11 @@ pub struct AgentSpec {
     /// Where the document that describes the tools goes. Built-in: Mount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Context>,
-    /// Whether the granted tools are also served at the mediator's `/mcp`. Left out: false.
+    /// Whether the granted tools are also served at the mediator's `/mcp`, as they are with
+    /// `mode: Native`. Left out: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native: Option<bool>,
-    /// Which runner the pods run: decides name and format of `mcp.json`. Left out: Generic.
+    /// Which runner the pods run: decides the format of `mcp.json`. Left out: Generic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner: Option<Runner>,
 }

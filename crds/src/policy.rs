@@ -12,7 +12,8 @@ use crate::DurationText;
 pub enum Mode {
     /// The mediator presents the tools to the model and executes the calls.
     Mediated,
-    /// The runner calls tools over MCP itself; not served by this release.
+    /// The runner calls the tools itself, over MCP at the mediator's `/mcp`. Nothing is
+    /// added to its model requests.
     Native,
 }
 

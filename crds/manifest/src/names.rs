@@ -17,6 +17,8 @@ pub const LINK_TOKEN_FILE: &str = "/etc/toolcrib/link/token";
 
 /// The runner's side: model API (and `/mcp` in native mode).
 pub const LISTEN_PORT: u16 = 4141;
+/// Path of the MCP server on that port.
+pub const MCP_PATH: &str = "/mcp";
 /// Probes and metrics, on loopback.
 pub const ADMIN_PORT: u16 = 4142;
 

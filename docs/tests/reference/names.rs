@@ -79,7 +79,7 @@ fn objects() -> String {
         (
             "ConfigMap",
             names::context_config_map("AGENT"),
-            "the tools document and skills; the runner mounts it",
+            "the tools document, skills and `mcp.json`; the runner mounts it",
         ),
         (
             "NetworkPolicy",

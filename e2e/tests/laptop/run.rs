@@ -3,15 +3,15 @@
 use std::{
     io::{BufRead as _, BufReader},
     net::TcpStream,
-    process::Stdio,
+    process::{Command, Stdio},
     time::Instant,
 };
 
 use serde_json::{Value, json};
 
 use crate::machine::{
-    DEADLINE, Laptop, POLL, demo, document, example, example_files, headers, market, offered,
-    runner, stderr, stdout,
+    DEADLINE, Laptop, POLL, built, demo, document, example, example_files, headers, market,
+    offered, runner, stderr, stdout,
 };
 
 /// Runs the standard-library agent with this prompt.
@@ -185,6 +185,52 @@ fn files_without_secrets_do_with_credentials_from_elsewhere() {
     let variables = [("DESK_TOKEN", laptop.credentials.reader.as_str())];
     let answer = document(&laptop.run_with(&variables, files.path(), "analyst", &flags, &command));
     assert_eq!(quoted(&answer), market("analyst", "reader"));
+}
+
+#[test]
+fn a_native_runner_finds_the_mediator_by_its_context() {
+    let laptop = Laptop::start(demo());
+    let files = tempfile::tempdir().unwrap();
+    for (name, text) in example_files() {
+        std::fs::write(files.path().join(name), text).unwrap();
+    }
+    let defaults = "apiVersion: toolcrib.dev/v1alpha1\nkind: ToolDefaults\nmetadata: {name: default, namespace: trading}\nspec: {mode: Native}\n";
+    std::fs::write(files.path().join("defaults.yaml"), defaults).unwrap();
+    let look = "echo $OPENAI_BASE_URL; echo $TOOLCRIB_TOKEN; ls $TOOLCRIB_CONTEXT/TOOLCRIB.md && cat $TOOLCRIB_CONTEXT/mcp.json";
+    let output = laptop.run_with(&[], files.path(), "analyst", &[], &["sh", "-c", look]);
+    let said = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let mut lines = said.splitn(4, '\n');
+    let mediator = lines.next().unwrap().strip_suffix("/v1").unwrap();
+    let token = lines.next().unwrap();
+    assert!(token.starts_with("analyst:"), "{said}");
+    assert!(lines.next().unwrap().ends_with("TOOLCRIB.md"), "{said}");
+    let config: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    let expected = json!({"mcpServers": {"toolcrib": {
+        "type": "http",
+        "url": format!("{mediator}/mcp"),
+        "headers": {"Authorization": "Bearer ${TOOLCRIB_TOKEN}"},
+    }}});
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn a_native_runner_without_a_provider_keeps_its_own_model() {
+    let files = tempfile::tempdir().unwrap();
+    let agent = "apiVersion: toolcrib.dev/v1alpha1\nkind: Agent\nmetadata: {name: scribe, namespace: den}\nspec: {mode: Native}\n";
+    std::fs::write(files.path().join("agent.yaml"), agent).unwrap();
+    let output = Command::new(built("kubectl-toolcrib"))
+        .env("OPENAI_API_KEY", "its own")
+        .env_remove("OPENAI_BASE_URL")
+        .arg("run")
+        .arg("-f")
+        .arg(files.path())
+        .args(["--agent", "scribe", "--sidecar"])
+        .arg(built("toolcrib-sidecar"))
+        .args(["--", "sh", "-c", "echo $OPENAI_API_KEY $OPENAI_BASE_URL"])
+        .output()
+        .unwrap();
+    assert_eq!(stdout(&output), "its own\n", "{}", stderr(&output));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use toolcrib_manifest::{EndpointDialect, ProvidersFile, Tool};
+use toolcrib_manifest::{EndpointDialect, Mode, Tool};
 
 use crate::Code;
 use crate::compilation::Files;
@@ -41,7 +41,7 @@ pub(crate) struct Excess {
 /// sorted by surface, then by name.
 pub(crate) fn enforce(files: &mut Files, reserved: usize) -> Vec<Excess> {
     let mut excess = Vec::new();
-    let cap = tool_cap(&files.providers).unwrap_or(usize::MAX);
+    let cap = tool_cap(files).unwrap_or(usize::MAX);
     while files.tools.tools.len() > cap {
         let message = format!(
             "more than {cap} tools are granted, and the model API takes no more: grant fewer"
@@ -161,13 +161,18 @@ fn is_used(files: &Files, service: &str) -> bool {
     files.tools.tools.iter().any(by_tool) || files.feeds.0.iter().any(|feed| feed.source == service)
 }
 
-fn tool_cap(providers: &ProvidersFile) -> Option<usize> {
-    providers
-        .providers
-        .values()
-        .flat_map(|provider| &provider.endpoints)
-        .any(|endpoint| endpoint.dialect == EndpointDialect::Openai)
-        .then_some(MAX_TOOLS_OPENAI)
+fn tool_cap(files: &Files) -> Option<usize> {
+    match files.agent.mode {
+        // No request of ours carries them: how many it takes is the runner's business.
+        Mode::Native => None,
+        Mode::Mediated => files
+            .providers
+            .providers
+            .values()
+            .flat_map(|provider| &provider.endpoints)
+            .any(|endpoint| endpoint.dialect == EndpointDialect::Openai)
+            .then_some(MAX_TOOLS_OPENAI),
+    }
 }
 
 /// The last surface's tools if there are several surfaces, else the last tool.

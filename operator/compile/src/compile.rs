@@ -21,7 +21,7 @@ use crate::materialize::references_in;
 use crate::reach::{self, Reach};
 use crate::{
     Code, Compilation, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Severity, Subject,
-    ToolSummary, Withheld, manifest_digest, models, names,
+    ToolSummary, Withheld, manifest_digest, mcp_config, models, names,
 };
 
 /// Compiles one agent. `None`: there is no such Agent, or it cannot be read.
@@ -33,7 +33,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
     let reach = reach::reach(inputs, key, agent, &rules, &mut work);
     report_unreached(key, agent, &rules, &mut work);
 
-    let mut lowered: Vec<Lowered> = reach
+    let lowered: Vec<Lowered> = reach
         .iter()
         .flat_map(|reach| {
             let rules = rules
@@ -51,15 +51,6 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
             lower::feeds(inputs, key, reach, rules, &mut work)
         })
         .collect();
-    if let Some(refusal) = &effective.refusal {
-        for tool in lowered.drain(..) {
-            work.withhold(tool.tool.name, refusal.code, refusal.message.clone());
-        }
-        for LoweredFeed { feed, .. } in feeds.drain(..) {
-            let name = feed_name(&feed.source, &feed.name);
-            work.withhold(name, refusal.code, refusal.message.clone());
-        }
-    }
     if feeds.len() > bounds::MAX_FEEDS {
         let message = bounds::too_many_feeds();
         let subject = Subject::new(Kind::Agent, key);
@@ -126,10 +117,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         let is_it = |feed: &Feed| summary.name == format!("{}/{}", feed.source, feed.name);
         files.feeds.0.iter().any(is_it)
     });
-    let refusal = effective
-        .refusal
-        .clone()
-        .or_else(|| no_model_provider(key, &files, &mut work.found));
+    let refusal = no_model_provider(key, &files, &mut work.found);
 
     let network = match effective.egress {
         Some(Egress::Unrestricted) => Network::Unrestricted,
@@ -320,8 +308,8 @@ fn agent_file(inputs: &Inputs, key: &ObjectRef, effective: &Effective) -> AgentF
         digest: None,
         files: None,
         link: inputs.settings.link.clone(),
-        mode: Mode::Mediated,
-        native: false,
+        mode: effective.mode,
+        native: effective.native,
         prompt: None,
         requires: Vec::new(),
     }
@@ -357,12 +345,17 @@ fn kept(mut summaries: Vec<ToolSummary>, files: &Files) -> Vec<ToolSummary> {
     summaries
 }
 
-/// Tools that no model can call are a hard error.
+/// Tools that no model can call are a hard error. A native runner calls them itself, and
+/// may have its model from elsewhere.
 fn no_model_provider(
     key: &ObjectRef,
     files: &Files,
     found: &mut Diagnostics,
 ) -> Option<Diagnostic> {
+    match files.agent.mode {
+        Mode::Native => return None,
+        Mode::Mediated => {}
+    }
     if files.tools.tools.is_empty() || !files.providers.providers.is_empty() {
         return None;
     }
@@ -372,7 +365,7 @@ fn no_model_provider(
         code: Code::NoModelProvider,
         severity: Code::NoModelProvider.severity(),
         message: format!(
-            "the agent holds tools, and no usable ModelProvider of namespace {} serves a model for it: create one, or correct spec.models",
+            "the agent holds tools, and no usable ModelProvider of namespace {} serves a model for it: create one, correct spec.models, or set mode: Native if its runner calls tools over MCP",
             key.namespace
         ),
     };
@@ -380,9 +373,27 @@ fn no_model_provider(
     Some(refusal)
 }
 
-/// Data of the context ConfigMap; with `context: Prompt` the document goes into the files
-/// instead, and the skills that it names stay mounted.
+/// Data of the context ConfigMap: the tools document with the skills that it names, and what
+/// connects a runner to `/mcp`.
 fn context_data(
+    key: &ObjectRef,
+    effective: &Effective,
+    reach: &[Reach<'_>],
+    files: &mut Files,
+    found: &mut Diagnostics,
+) -> BTreeMap<String, String> {
+    let mut data = documents(key, effective, reach, files, found);
+    if effective.offers_mcp() {
+        data.insert(
+            names::MCP_CONFIG.to_owned(),
+            mcp_config::of(effective.runner),
+        );
+    }
+    data
+}
+
+/// With `context: Prompt` the document goes into the files instead, and the skills stay.
+fn documents(
     key: &ObjectRef,
     effective: &Effective,
     reach: &[Reach<'_>],
@@ -411,7 +422,7 @@ fn context_data(
             })
         })
         .collect();
-    let (mut data, left_out) = context::render(&key.name, &files.tools.tools, &shown);
+    let (mut data, left_out) = context::render(&files.agent, &files.tools.tools, &shown);
     for surface in left_out {
         found.add(
             &Subject::new(Kind::Agent, key),

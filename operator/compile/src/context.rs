@@ -1,9 +1,9 @@
-//! The context ConfigMap: what the agent's runner may read about its tools. No address of
-//! a governed service, no credential.
+//! The documents of the context ConfigMap: what the agent's runner may read about its tools.
+//! No address of a governed service, no credential. Not here: `mcp.json` ([`crate::mcp_config`]).
 
 use std::collections::BTreeMap;
 
-use toolcrib_manifest::Tool;
+use toolcrib_manifest::{AgentFile, Mode, Tool};
 
 use crate::descriptor::DescribedEndpoint;
 use crate::names;
@@ -42,7 +42,7 @@ pub(crate) fn for_prompt(document: String) -> (String, bool) {
 
 /// Data of the ConfigMap, and the surfaces whose skills did not fit.
 pub(crate) fn render(
-    agent: &str,
+    agent: &AgentFile,
     tools: &[Tool],
     surfaces: &[Shown<'_>],
 ) -> (BTreeMap<String, String>, Vec<String>) {
@@ -69,10 +69,17 @@ pub(crate) fn render(
     (data, left_out)
 }
 
-fn document(agent: &str, tools: &[Tool], surfaces: &[Shown<'_>], skills: &[&Shown<'_>]) -> String {
-    let mut text = format!("# Tools of {agent}\n\n## Tools\n\n");
+fn document(
+    agent: &AgentFile,
+    tools: &[Tool],
+    surfaces: &[Shown<'_>],
+    skills: &[&Shown<'_>],
+) -> String {
+    let mut text = format!("# Tools of {}\n\n## Tools\n\n", agent.agent);
     if tools.is_empty() {
         text.push_str("None.\n");
+    } else {
+        text.push_str(&way(agent));
     }
     for tool in tools {
         line(&mut text, &tool.name, &tool.description);
@@ -110,6 +117,18 @@ fn document(agent: &str, tools: &[Tool], surfaces: &[Shown<'_>], skills: &[&Show
         }
     }
     text
+}
+
+/// How the tools are called, where it is not by the model's API alone.
+fn way(agent: &AgentFile) -> String {
+    let server = names::MCP_SERVER;
+    match (agent.mode, agent.native) {
+        (Mode::Mediated, false) => String::new(),
+        (Mode::Mediated, true) => {
+            format!("Offered in each request, and by the MCP server `{server}`.\n\n")
+        }
+        (Mode::Native, _) => format!("Offered by the MCP server `{server}`.\n\n"),
+    }
 }
 
 fn line(text: &mut String, name: &str, description: &str) {

@@ -1,16 +1,19 @@
 //! What is in force for an agent: its own fields, else those of the namespace's
 //! ToolDefaults, else the built-in ones; field by field.
 
-use toolcrib_crds::{Agent, DefaultsUse, DurationText, Egress, Identity, Mode, Policy, Runner};
+use toolcrib_crds::{Agent, DefaultsUse, DurationText, Egress, Identity, Policy, Runner};
 use toolcrib_manifest as manifest;
 
 use crate::authority::includes_defaults;
 use crate::finding::Finding;
-use crate::served::{Feature, served};
-use crate::{Code, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Subject, names};
+use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Subject, names};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Effective {
+    pub mode: manifest::Mode,
+    /// Whether the mediator's `/mcp` is there beside `mode: Mediated`.
+    pub native: bool,
+    pub runner: Runner,
     pub identity: manifest::Identity,
     pub context: manifest::Context,
     pub streaming: manifest::Streaming,
@@ -21,8 +24,13 @@ pub(crate) struct Effective {
     pub models_subject: Subject,
     /// `None`: the defaults would say, and cannot be read.
     pub egress: Option<Egress>,
-    /// The agent asks for a restriction that is not served: it gets no tool.
-    pub refusal: Option<Diagnostic>,
+}
+
+impl Effective {
+    /// Whether the runner may call the tools itself.
+    pub fn offers_mcp(&self) -> bool {
+        self.native || self.mode == manifest::Mode::Native
+    }
 }
 
 pub(crate) fn merge(
@@ -65,27 +73,6 @@ pub(crate) fn merge(
         (&own, spec.context),
         (&theirs, default_spec.and_then(|defaults| defaults.context)),
     );
-    let mut refusals = Vec::new();
-    if let Some((at, Mode::Native)) = mode {
-        refusals.push((at, served("spec.mode", Feature::NativeMode)));
-    }
-    let refusal = refusals
-        .into_iter()
-        .find_map(|(at, served)| served.err().map(|finding| (at, finding)))
-        .map(|(at, finding)| {
-            finding.report(at, found);
-            Diagnostic {
-                object: own.clone(),
-                field: finding.field,
-                severity: finding.code.severity(),
-                code: finding.code,
-                message: finding.message,
-            }
-        });
-    if let Some(refusal) = &refusal {
-        found.extend([refusal.clone()]);
-    }
-
     let egress = match (egress, &absent) {
         (Some((_, egress)), _) => Some(egress),
         (None, None) => Some(Egress::Unrestricted),
@@ -100,24 +87,6 @@ pub(crate) fn merge(
         );
     }
 
-    let mut say = |at: &Subject, result: Result<(), Finding>| -> bool {
-        match result {
-            Ok(()) => true,
-            Err(finding) => {
-                finding.report(at, found);
-                false
-            }
-        }
-    };
-    if spec.native == Some(true) {
-        say(&own, served("spec.native", Feature::NativeBesideMediated));
-    }
-    match spec.runner {
-        None | Some(Runner::Generic) => {}
-        Some(Runner::ClaudeCode | Runner::OpenClaw) => {
-            say(&own, served("spec.runner", Feature::RunnerConfig));
-        }
-    }
     let context = match context {
         Some((_, context)) => context.into(),
         None => manifest::Context::Mount,
@@ -140,6 +109,9 @@ pub(crate) fn merge(
         &theirs,
     );
     Effective {
+        mode: mode.map_or(manifest::Mode::Mediated, |(_, mode)| mode.into()),
+        native: spec.native == Some(true),
+        runner: spec.runner.unwrap_or(Runner::Generic),
         identity: match spec.identity {
             None | Some(Identity::Agent) => manifest::Identity::Agent,
             Some(Identity::Pod) => manifest::Identity::Pod,
@@ -153,7 +125,6 @@ pub(crate) fn merge(
         models,
         models_subject,
         egress,
-        refusal,
     }
 }
 

@@ -16,7 +16,7 @@ use toolcrib_manifest::{
 use crate::compilation::Files;
 use crate::digest::{canonical, sha256};
 use crate::materialize::references_of_auth;
-use crate::{Compilation, Network, SecretKeyRef};
+use crate::{Compilation, Network, SecretKeyRef, names};
 
 /// One thing that an agent can have. The order is that of reports.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -114,6 +114,12 @@ pub(crate) fn holdings(compilation: &Compilation) -> BTreeMap<Item, Facts> {
         }
     }
     items.extend(settings(agent, &tools.policy));
+    if let Some(config) = compilation.context.get(names::MCP_CONFIG) {
+        items.insert(
+            Item::new(ItemKind::Setting, "mcpConfig"),
+            Facts::from([(VALUE, sha256(config.as_bytes()))]),
+        );
+    }
     let network = match &compilation.network {
         Network::Unrestricted => "Unrestricted".to_owned(),
         Network::Declared(declared) => {

@@ -24,11 +24,11 @@ mod descriptor;
 mod effective;
 mod egress;
 mod lower;
+mod mcp_config;
 mod models;
 mod offer;
 mod reach;
 mod schema;
-mod served;
 mod surface;
 mod template;
 

@@ -34,9 +34,12 @@ pub const LEADER_LABEL: &str = "toolcrib.dev/leader";
 /// On a Surface that was written from an image: which one, with its digest.
 pub const IMAGE_ANNOTATION: &str = "toolcrib.dev/image";
 pub const TRUE: &str = "true";
-/// On a pod, with [`ENV_OVERRIDE`]: our environment variables replace the container's own.
+/// On a pod: what happens to a container's own environment variables of the names that we
+/// set. `override`: ours replace them. `keep`: a model API that the container sets up itself
+/// stays as it is, past the mediator.
 pub const ENV_ANNOTATION: &str = "toolcrib.dev/env";
 pub const ENV_OVERRIDE: &str = "override";
+pub const ENV_KEEP: &str = "keep";
 /// On a pod that was injected: the version of the injection.
 pub const INJECTED_ANNOTATION: &str = "toolcrib.dev/injected";
 /// On what we compiled: the manifest's digest.
@@ -82,6 +85,11 @@ pub const PREVIOUS_TOKEN_PREFIX: &str = "previous-";
 /// The tools document in the context ConfigMap.
 pub const CONTEXT_DOCUMENT: &str = "TOOLCRIB.md";
 
+/// In the context ConfigMap: what connects the runner's MCP client to the mediator.
+pub const MCP_CONFIG: &str = "mcp.json";
+/// What that file calls the mediator.
+pub const MCP_SERVER: &str = "toolcrib";
+
 /// Key of a surface's skill in the context ConfigMap.
 pub fn skill_file(surface: &str) -> String {
     format!("skill.{surface}.md")
@@ -117,6 +125,10 @@ pub const ENV_OPENAI_API_KEY: &str = "OPENAI_API_KEY";
 pub const ENV_ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
 pub const ENV_ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
 pub const ENV_NO_PROXY: &str = "NO_PROXY";
+/// Environment of the runner: its bearer token under a name of our own, which `mcp.json` says.
+pub const ENV_TOKEN: &str = "TOOLCRIB_TOKEN";
+/// Environment of the runner: the folder of the context.
+pub const ENV_CONTEXT: &str = "TOOLCRIB_CONTEXT";
 
 /// `http://127.0.0.1:4141/v1`: the OpenAI SDKs add the resource only.
 pub fn openai_base_url() -> String {
@@ -126,6 +138,11 @@ pub fn openai_base_url() -> String {
 /// `http://127.0.0.1:4141`: the Anthropic SDKs add `/v1` themselves.
 pub fn anthropic_base_url() -> String {
     format!("http://127.0.0.1:{LISTEN_PORT}")
+}
+
+/// `http://127.0.0.1:4141/mcp`.
+pub fn mcp_url() -> String {
+    format!("http://127.0.0.1:{LISTEN_PORT}{MCP_PATH}")
 }
 
 /// What a variable on the mediator may not begin with: flags of ours, the loader, trust.

@@ -5,6 +5,10 @@ use toolcrib_compile::{Code, Compilation, ObjectRef, Settings, compile, load};
 /// An agent with `counts` tools on surfaces `s0`, `s1`, …, each with a schema of about
 /// `padding` bytes.
 fn check(counts: &[usize], padding: usize, kept: &[usize], code: Option<Code>) {
+    check_in("Mediated", counts, padding, kept, code);
+}
+
+fn check_in(mode: &str, counts: &[usize], padding: usize, kept: &[usize], code: Option<Code>) {
     let mut text = String::from(
         "apiVersion: toolcrib.dev/v1alpha1\nkind: ModelProvider\nmetadata: {name: reef, namespace: pond}\nspec: {endpoints: [{dialect: OpenAI, url: \"https://reef.test/v1\"}], auth: None}\n",
     );
@@ -29,7 +33,7 @@ fn check(counts: &[usize], padding: usize, kept: &[usize], code: Option<Code>) {
     }
     let (surfaces, rules): (Vec<String>, Vec<String>) = names.into_iter().unzip();
     text.push_str(&format!(
-        "---\napiVersion: toolcrib.dev/v1alpha1\nkind: Agent\nmetadata: {{name: otter, namespace: pond}}\nspec: {{surfaces: [{}]}}\n---\napiVersion: toolcrib.dev/v1alpha1\nkind: ToolGrant\nmetadata: {{name: g, namespace: pond}}\nspec: {{agents: [otter], tools: [{}]}}\n",
+        "---\napiVersion: toolcrib.dev/v1alpha1\nkind: Agent\nmetadata: {{name: otter, namespace: pond}}\nspec: {{mode: {mode}, surfaces: [{}]}}\n---\napiVersion: toolcrib.dev/v1alpha1\nkind: ToolGrant\nmetadata: {{name: g, namespace: pond}}\nspec: {{agents: [otter], tools: [{}]}}\n",
         surfaces.join(", "),
         rules.join(", ")
     ));
@@ -72,6 +76,12 @@ fn a_whole_surface_goes_first() {
 #[test]
 fn then_single_tools_of_the_last_one() {
     check(&[125], 10, &[120], Some(Code::TooManyTools));
+}
+
+#[test]
+fn a_native_runner_has_no_request_to_fill() {
+    check_in("Native", &[60, 90], 10, &[60, 90], None);
+    check_in("Native", &[20], 50_000, &[14], Some(Code::ManifestTooLarge));
 }
 
 #[test]

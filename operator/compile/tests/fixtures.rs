@@ -14,11 +14,12 @@ use toolcrib_compile::{
 use toolcrib_manifest::{LinkConfig, SecretText};
 
 /// Fixture, case, namespace and name of the agent.
-const FIXTURES: [(&str, &str, &str, &str); 4] = [
+const FIXTURES: [(&str, &str, &str, &str); 5] = [
     ("analyst", "trading-desk", "trading", "analyst"),
     ("executor", "trading-desk", "trading", "executor"),
     ("everything", "everything", "pond", "otter"),
     ("no-tools", "no-tools", "pond", "newt"),
+    ("native", "native", "pond", "otter"),
 ];
 
 #[test]

@@ -108,6 +108,8 @@ fn without_edits(container: &Container, original: &Container) -> Container {
         names::ENV_OPENAI_API_KEY,
         names::ENV_ANTHROPIC_BASE_URL,
         names::ENV_ANTHROPIC_API_KEY,
+        names::ENV_TOKEN,
+        names::ENV_CONTEXT,
         names::ENV_NO_PROXY,
         "no_proxy",
     ];

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use toolcrib_compile::{Compilation, ObjectRef, ToolSummary, WhyNot, compile, executed, why_not};
 use toolcrib_crds::Agent;
-use toolcrib_manifest::Tool;
+use toolcrib_manifest::{Mode, Tool};
 
 use crate::{
     args::{ExplainArgs, Output},
@@ -22,6 +22,9 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 struct Whole<'a> {
     agent: &'a ObjectRef,
+    mode: Mode,
+    /// Whether the runner may call the tools itself, beside `mode: Mediated`.
+    native: bool,
     manifest_digest: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
@@ -119,6 +122,8 @@ fn whole(
     let feeds = &compilation.files.feeds.0;
     let whole = Whole {
         agent: &compilation.agent,
+        mode: compilation.files.agent.mode,
+        native: compilation.files.agent.native,
         manifest_digest: &compilation.manifest_digest,
         refused: refusal.map(|found| format!("{}: {}", found.code.name(), found.message)),
         tools: all_given(compilation).collect(),
@@ -211,6 +216,7 @@ fn pod_line(pod: &PodFacts, agent: &Agent) -> PodLine {
 fn whole_text(whole: &Whole<'_>) -> String {
     let mut lines = vec![
         format!("agent {}", whole.agent),
+        format!("mode {}", way(whole.mode, whole.native)),
         format!("manifest {}", whole.manifest_digest),
     ];
     lines.extend(
@@ -252,6 +258,15 @@ fn whole_text(whole: &Whole<'_>) -> String {
         text.push_str(&cluster_text(cluster));
     }
     text
+}
+
+/// Who calls the tools.
+fn way(mode: Mode, native: bool) -> &'static str {
+    match (mode, native) {
+        (Mode::Mediated, false) => "Mediated",
+        (Mode::Mediated, true) => "Mediated, and /mcp for the runner",
+        (Mode::Native, _) => "Native: the runner calls tools at /mcp",
+    }
 }
 
 fn cluster_text(cluster: &InCluster) -> String {

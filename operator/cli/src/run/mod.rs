@@ -4,6 +4,9 @@
 //! can read, starts the mediator with them, runs the program with the environment that a
 //! pod's runner gets, and stops the mediator when the program has ended.
 //!
+//! The context goes into a folder too, named by a variable as in a pod, with this mediator's
+//! address in `mcp.json`.
+//!
 //! Invariant: the program gets the mediator's address and its own token; neither a service's
 //! credential nor a provider's key is in its environment or arguments. On one machine and as
 //! one user that is hygiene, not a boundary; the boundary is the pod.
@@ -14,7 +17,9 @@ mod record;
 mod secrets;
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
+    net::SocketAddr,
     path::Path,
     process::{ExitCode, ExitStatus},
 };
@@ -23,7 +28,7 @@ use anyhow::Context as _;
 use toolcrib_compile::{
     Compilation, LastGood, Materialized, compile, identity, materialize, names,
 };
-use toolcrib_manifest::SecretText;
+use toolcrib_manifest::{Mode, SecretText};
 
 use crate::{
     args::{RunArgs, SecretFrom, ValueFrom},
@@ -35,7 +40,27 @@ use mediator::{Mediator, Setup};
 /// What the mediator is started with, and what the program is told.
 struct Prepared {
     files: Materialized,
+    context: BTreeMap<String, String>,
     token: SecretText,
+    model: ModelApi,
+}
+
+/// Where the program's model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ModelApi {
+    Mediator,
+    /// A native runner without a provider has its own, and keeps what says where it is.
+    Elsewhere,
+}
+
+impl ModelApi {
+    fn of(compilation: &Compilation) -> Self {
+        let files = &compilation.files;
+        match files.agent.mode {
+            Mode::Native if files.providers.providers.is_empty() => Self::Elsewhere,
+            Mode::Native | Mode::Mediated => Self::Mediator,
+        }
+    }
 }
 
 pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
@@ -67,7 +92,12 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
             "warning: no value for {reference}: give it with --secret {reference}=env:VARIABLE"
         );
     }
-    Ok(Prepared { files, token })
+    Ok(Prepared {
+        files,
+        model: ModelApi::of(&compilation),
+        context: compilation.context,
+        token,
+    })
 }
 
 fn files(compilation: &Compilation, values: &secrets::Values, token: &SecretText) -> Materialized {
@@ -91,7 +121,7 @@ async fn supervise(args: RunArgs, prepared: Prepared) -> anyhow::Result<ExitCode
         .tempdir()
         .context("cannot make a private folder")?;
     let config = private.path().join("config");
-    write_files(&config, &prepared.files)?;
+    write_files(&config, &prepared.files.files)?;
     let history = args
         .history_dir
         .clone()
@@ -109,19 +139,37 @@ async fn supervise(args: RunArgs, prepared: Prepared) -> anyhow::Result<ExitCode
         verbose: args.verbose,
     })
     .await?;
-    let status = program(&args, &mediator, &prepared.token).await;
+    let context = private.path().join("context");
+    write_files(&context, &at(mediator.address(), &prepared.context))?;
+    let environment = environment(mediator.address(), &prepared, &context);
+    let status = program(&args, environment).await;
     mediator.stop().await?;
     eprint!("{}", record::summary(&history, records_before)?);
     Ok(exit_code(status?))
 }
 
-fn write_files(folder: &Path, files: &Materialized) -> anyhow::Result<()> {
+/// The context as compiled, with this mediator's address in place of a pod's.
+fn at(mediator: SocketAddr, context: &BTreeMap<String, String>) -> BTreeMap<String, Vec<u8>> {
+    let here = format!("http://{mediator}{}", names::MCP_PATH);
+    context
+        .iter()
+        .map(|(name, text)| {
+            let text = match name.as_str() {
+                names::MCP_CONFIG => text.replace(&names::mcp_url(), &here),
+                _ => text.clone(),
+            };
+            (name.clone(), text.into_bytes())
+        })
+        .collect()
+}
+
+fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
     std::fs::DirBuilder::new()
         .mode(0o700)
         .create(folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
-    for (name, bytes) in &files.files {
+    for (name, bytes) in files {
         let path = folder.join(name);
         std::fs::OpenOptions::new()
             .write(true)
@@ -135,18 +183,14 @@ fn write_files(folder: &Path, files: &Materialized) -> anyhow::Result<()> {
 }
 
 /// Runs the program to its end, or until the mediator dies under it.
-async fn program(
-    args: &RunArgs,
-    mediator: &Mediator,
-    token: &SecretText,
-) -> anyhow::Result<ExitStatus> {
+async fn program(args: &RunArgs, environment: Environment) -> anyhow::Result<ExitStatus> {
     let (name, arguments) = args.command.split_first().context("no command")?;
     let mut command = tokio::process::Command::new(name);
     command.args(arguments).kill_on_drop(true);
     for hidden in args.secret.iter().filter_map(variable) {
         command.env_remove(hidden);
     }
-    command.envs(environment(mediator.address(), token));
+    command.envs(environment);
     let mut child = command
         .spawn()
         .with_context(|| format!("cannot start {}", Path::new(name).display()))?;
@@ -173,18 +217,25 @@ fn variable(secret: &SecretFrom) -> Option<&str> {
     }
 }
 
-/// What a pod's runner gets, with this mediator's address.
-fn environment(
-    mediator: std::net::SocketAddr,
-    token: &SecretText,
-) -> Vec<(&'static str, OsString)> {
+type Environment = Vec<(&'static str, OsString)>;
+
+/// What a pod's runner gets, with this mediator's address and this context.
+fn environment(mediator: SocketAddr, prepared: &Prepared, context: &Path) -> Environment {
     let base = format!("http://{mediator}");
-    let mut variables: Vec<(&'static str, OsString)> = vec![
-        (names::ENV_OPENAI_BASE_URL, format!("{base}/v1").into()),
-        (names::ENV_OPENAI_API_KEY, token.expose().into()),
-        (names::ENV_ANTHROPIC_BASE_URL, base.into()),
-        (names::ENV_ANTHROPIC_API_KEY, token.expose().into()),
+    let token = || prepared.token.expose().into();
+    let mut variables: Environment = vec![
+        (names::ENV_TOKEN, token()),
+        (names::ENV_CONTEXT, context.into()),
     ];
+    match prepared.model {
+        ModelApi::Mediator => variables.extend([
+            (names::ENV_OPENAI_BASE_URL, format!("{base}/v1").into()),
+            (names::ENV_OPENAI_API_KEY, token()),
+            (names::ENV_ANTHROPIC_BASE_URL, base.into()),
+            (names::ENV_ANTHROPIC_API_KEY, token()),
+        ]),
+        ModelApi::Elsewhere => {}
+    }
     let proxied = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
         .iter()
         .any(|name| std::env::var_os(name).is_some());

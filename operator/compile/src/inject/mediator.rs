@@ -14,7 +14,7 @@ use super::{InjectConfig, invariants};
 use crate::names;
 
 /// Value of the annotation on injected pods; goes up when their shape changes.
-pub(super) const INJECTION_VERSION: &str = "1";
+pub(super) const INJECTION_VERSION: &str = "2";
 
 /// How long a link token lives; the kubelet renews it at four fifths.
 const LINK_TOKEN_SECONDS: i64 = 3600;

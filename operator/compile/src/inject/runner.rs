@@ -23,6 +23,7 @@ pub(super) fn edit_containers(
         .map(String::as_str)
     {
         Some(names::ENV_OVERRIDE) => OnConflict::Override,
+        Some(names::ENV_KEEP) => OnConflict::Keep,
         Some(_) | None => OnConflict::Refuse,
     };
     for (index, container) in spec.containers.iter().enumerate() {
@@ -48,6 +49,8 @@ pub(super) fn edit_containers(
 enum OnConflict {
     Refuse,
     Override,
+    /// Of a model API; of what only we name it is refused.
+    Keep,
 }
 
 fn add_environment(
@@ -58,7 +61,7 @@ fn add_environment(
     edits: &mut Edits,
 ) -> Result<(), Refusal> {
     let existing = container.env.as_deref().unwrap_or_default();
-    for variable in variables(agent) {
+    for variable in variables(existing, agent, on_conflict) {
         match existing
             .iter()
             // Of several of one name the kubelet takes the last.
@@ -70,7 +73,7 @@ fn add_environment(
                 OnConflict::Override => {
                     edits.replace(within(place, &["env", &index.to_string()]), variable);
                 }
-                OnConflict::Refuse => {
+                OnConflict::Refuse | OnConflict::Keep => {
                     return Err(Refusal::EnvConflict {
                         container: container.name.clone(),
                         variable: variable.name,
@@ -82,32 +85,71 @@ fn add_environment(
     Ok(())
 }
 
-/// What the official SDKs read. The key is the runner's bearer token, from the Secret: the
-/// webhook that writes this holds no secret.
-fn variables(agent: &str) -> [EnvVar; 4] {
-    let plain = |name: &str, value: String| EnvVar {
-        name: name.to_string(),
-        value: Some(value),
-        ..EnvVar::default()
+/// What the container is to have. An API that it may keep is kept whole: our token must not go
+/// to its address, nor its key to ours.
+fn variables(existing: &[EnvVar], agent: &str, on_conflict: OnConflict) -> Vec<EnvVar> {
+    let sets = |ours: &EnvVar| {
+        existing
+            .iter()
+            .any(|other| other.name == ours.name && !same_variable(other, ours))
     };
-    let token = |name: &str| EnvVar {
-        name: name.to_string(),
-        value_from: Some(EnvVarSource {
-            secret_key_ref: Some(SecretKeySelector {
-                name: names::identity_secret(agent),
-                key: names::TOKEN_KEY.to_string(),
-                optional: None,
+    let kept = |api: &[EnvVar; 2]| match on_conflict {
+        OnConflict::Keep => api.iter().any(sets),
+        OnConflict::Refuse | OnConflict::Override => false,
+    };
+    let Variables { apis, own } = Variables::of(agent);
+    apis.into_iter()
+        .filter(|api| !kept(api))
+        .flatten()
+        .chain(own)
+        .collect()
+}
+
+/// The key is the runner's bearer token, from the Secret: the webhook that writes this holds
+/// no secret.
+struct Variables {
+    /// What the official SDKs read: each API's base URL and key.
+    apis: [[EnvVar; 2]; 2],
+    /// What a program that knows us reads, and `mcp.json` names.
+    own: [EnvVar; 2],
+}
+
+impl Variables {
+    fn of(agent: &str) -> Self {
+        let plain = |name: &str, value: String| EnvVar {
+            name: name.to_string(),
+            value: Some(value),
+            ..EnvVar::default()
+        };
+        let token = |name: &str| EnvVar {
+            name: name.to_string(),
+            value_from: Some(EnvVarSource {
+                secret_key_ref: Some(SecretKeySelector {
+                    name: names::identity_secret(agent),
+                    key: names::TOKEN_KEY.to_string(),
+                    optional: None,
+                }),
+                ..EnvVarSource::default()
             }),
-            ..EnvVarSource::default()
-        }),
-        ..EnvVar::default()
-    };
-    [
-        plain(names::ENV_OPENAI_BASE_URL, names::openai_base_url()),
-        token(names::ENV_OPENAI_API_KEY),
-        plain(names::ENV_ANTHROPIC_BASE_URL, names::anthropic_base_url()),
-        token(names::ENV_ANTHROPIC_API_KEY),
-    ]
+            ..EnvVar::default()
+        };
+        Self {
+            apis: [
+                [
+                    plain(names::ENV_OPENAI_BASE_URL, names::openai_base_url()),
+                    token(names::ENV_OPENAI_API_KEY),
+                ],
+                [
+                    plain(names::ENV_ANTHROPIC_BASE_URL, names::anthropic_base_url()),
+                    token(names::ENV_ANTHROPIC_API_KEY),
+                ],
+            ],
+            own: [
+                token(names::ENV_TOKEN),
+                plain(names::ENV_CONTEXT, names::CONTEXT_DIR.to_string()),
+            ],
+        }
+    }
 }
 
 fn same_variable(found: &EnvVar, ours: &EnvVar) -> bool {
