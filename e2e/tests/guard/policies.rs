@@ -156,7 +156,7 @@ impl Guard {
     pub async fn type_warnings(&self) -> Result<Vec<String>> {
         let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let mut warnings = Vec::new();
-        for part in ["guard", "secrets"] {
+        for part in ["guard", "secrets", "connections"] {
             let name = format!("{}-toolcrib-{part}", self.release);
             let status = eventually("the policy is type-checked", || async {
                 let policy = api.get(&name).await?;
