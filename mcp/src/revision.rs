@@ -27,6 +27,8 @@ pub const META_PREFIX: &str = "io.modelcontextprotocol/";
 pub const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 pub const CLIENT_KEY: &str = "io.modelcontextprotocol/clientInfo";
 pub const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Which `subscriptions/listen` a notification belongs to.
+pub const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 pub const SERVER_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
 /// How a client speaks, by its first header.

@@ -13,6 +13,7 @@ use crate::history::History;
 use crate::link::LinkStatus;
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
+use crate::native::Native;
 use crate::outbound::Outbound;
 use crate::telemetry::Telemetry;
 use crate::tools::mcp::Servers;
@@ -29,6 +30,8 @@ pub struct App {
     pub tokens: Arc<Tokens>,
     /// How MCP servers are spoken to.
     pub servers: Servers,
+    /// Clients of the tools themselves.
+    pub native: Native,
     pub feeds: Feeds,
     pub models: ModelClient,
     pub history: History,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use toolcrib_dialect::Dialect;
 use toolcrib_manifest::{AgentFile, Provider};
@@ -17,36 +18,45 @@ use crate::identity::Runner;
 use crate::model::{Candidate, PolicyError, Prepared, candidates};
 use crate::telemetry::Trace;
 
-/// A request that was let in. Its permits are held until its record is written.
+/// A request of the runner that was let in, whatever it asks for. Its permits are held until
+/// its record is written.
 #[derive(Debug)]
-pub struct Asked {
-    pub id: String,
-    pub dialect: Dialect,
+pub struct Caller {
+    pub request_id: String,
+    pub via: Via,
     pub runner: Runner,
     pub agent: Arc<AgentFile>,
     /// The identity that services and the record see.
     pub claw_id: String,
     pub pod: String,
-    /// The runner's, filtered for the model.
-    pub headers: HeaderMap,
-    /// As the runner named it.
-    pub model: Option<String>,
-    pub tools_count: usize,
     pub started: Instant,
-    /// Time that was spent waiting for feeds, which is nobody's overhead.
-    pub waited_for_feeds: Duration,
     pub trace: Trace,
-    /// What was noticed before the turn began: codes.
-    pub noticed: Vec<&'static str>,
     pub permits: Vec<OwnedSemaphorePermit>,
 }
 
-impl Asked {
+/// How tools are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Via {
+    /// By a model, whose turn is mediated.
+    Mediated,
+    /// By the runner itself, as an MCP client.
+    Native,
+}
+
+impl Via {
+    pub fn is_mediated(&self) -> bool {
+        *self == Self::Mediated
+    }
+}
+
+impl Caller {
     pub fn who(&self) -> Who<'_> {
         Who {
-            request_id: &self.id,
+            request_id: &self.request_id,
             agent_id: &self.claw_id,
             pod: &self.pod,
+            path: self.via,
         }
     }
 
@@ -66,6 +76,22 @@ impl Asked {
             Ok(_) => None,
         }
     }
+}
+
+/// A request for a model.
+#[derive(Debug)]
+pub struct Asked {
+    pub caller: Caller,
+    pub dialect: Dialect,
+    /// The runner's, filtered for the model.
+    pub headers: HeaderMap,
+    /// As the runner named it.
+    pub model: Option<String>,
+    pub tools_count: usize,
+    /// Time that was spent waiting for feeds, which is nobody's overhead.
+    pub waited_for_feeds: Duration,
+    /// What was noticed before the turn began: codes.
+    pub noticed: Vec<&'static str>,
 }
 
 /// The one text for every way of not being let in.

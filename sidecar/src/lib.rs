@@ -9,12 +9,14 @@
 //! ([`config`]); no side effect without a line in the record before it ([`history`]).
 
 pub mod admin;
+pub mod admission;
 pub mod app;
 pub mod args;
 pub mod asked;
 pub mod config;
 pub mod connections;
 pub mod continuity;
+pub mod dispatch;
 pub mod feeds;
 pub mod flight;
 pub mod history;
@@ -23,6 +25,7 @@ pub mod link;
 pub mod log;
 pub mod metrics;
 pub mod model;
+pub mod native;
 pub mod outbound;
 pub mod outgoing;
 pub mod passthrough;
@@ -31,6 +34,7 @@ pub mod process;
 pub mod record;
 pub mod routes;
 pub mod server;
+pub mod sessions;
 pub mod telemetry;
 pub mod tools;
 pub mod turn;

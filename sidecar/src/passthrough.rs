@@ -61,7 +61,7 @@ pub async fn pass(
     changes.mark_changed();
     let total_ms = prepared.version.catalog.policy().total_timeout_ms;
     let bounds = Bounds {
-        deadline: asked.started + Duration::from_millis(total_ms),
+        deadline: asked.caller.started + Duration::from_millis(total_ms),
         total_ms,
     };
     let model_request = ModelRequest {
@@ -75,7 +75,7 @@ pub async fn pass(
         },
     };
     let waiting = Instant::now();
-    let span = asked.trace.chat(prepared.first());
+    let span = asked.caller.trace.chat(prepared.first());
     let answered = tokio::select! {
         biased;
         stopped = stopped(&app, &asked, bounds, &mut changes, &to_runner) => Err(stopped),
@@ -111,7 +111,7 @@ pub async fn pass(
         }
     };
     let (usage, kept) = passed.along.finish();
-    asked.trace.used(usage);
+    asked.caller.trace.used(usage);
     let turn = TurnRecord {
         status: match passed.error {
             None => RecordStatus::Ok,
@@ -137,14 +137,17 @@ pub async fn pass(
         },
         waited: passed.waited,
     };
-    record::finish(&app, &asked, ended);
+    record::finish(&app, asked.recorded(), ended);
     if let Some(last) = last
         && !matches!(
             tokio::time::timeout(DELIVERY, to_runner.send(last)).await,
             Ok(Ok(()))
         )
     {
-        tracing::debug!(request_id = asked.id, "the runner did not take its answer");
+        tracing::debug!(
+            request_id = asked.caller.request_id,
+            "the runner did not take its answer"
+        );
     }
 }
 
@@ -160,7 +163,7 @@ async fn stopped(
         tokio::select! {
             () = to_runner.closed() => return Stopped::RunnerGone,
             Ok(()) = changes.changed() => {
-                if let Some(error) = asked.ended(&app.current.now()) {
+                if let Some(error) = asked.caller.ended(&app.current.now()) {
                     return Stopped::Ended(error);
                 }
             }

@@ -5,17 +5,53 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Deserialize;
+use toolcrib_dialect::Dialect;
 use toolcrib_manifest::RawJson;
 use toolcrib_mediation::{
     RecordStatus, ResultCode, RunnerError, TraceCall, TraceUsage, TurnRecord,
 };
 
 use crate::app::App;
-use crate::asked::Asked;
+use crate::asked::{Asked, Caller};
 use crate::history::TurnLines;
 use crate::history::line::{Bodies, TurnLine, body, escaped};
 use crate::metrics::usage::CallKind;
 use crate::telemetry::spans::Root;
+
+/// A request, as far as its record and the counters speak of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    pub caller: &'a Caller,
+    /// `None`: it was MCP.
+    pub dialect: Option<Dialect>,
+    /// As the runner named it.
+    pub model: Option<&'a str>,
+    pub tools_count: usize,
+    pub noticed: &'a [&'static str],
+    pub waited_for_feeds: Duration,
+}
+
+impl Asked {
+    pub fn recorded(&self) -> Recorded<'_> {
+        Recorded {
+            caller: &self.caller,
+            dialect: Some(self.dialect),
+            model: self.model.as_deref(),
+            tools_count: self.tools_count,
+            noticed: &self.noticed,
+            waited_for_feeds: self.waited_for_feeds,
+        }
+    }
+}
+
+impl Recorded<'_> {
+    fn spoken(&self) -> &'static str {
+        self.dialect.map_or(MCP, Dialect::name)
+    }
+}
+
+/// What stands for a dialect where no model is asked.
+pub const MCP: &str = "mcp";
 
 /// How a request ended.
 #[derive(Debug)]
@@ -46,8 +82,8 @@ pub fn refused(error: &RunnerError) -> TurnRecord {
 
 /// Writes and counts. A record that cannot be written is counted and logged: what had a
 /// side effect has its intent line already.
-pub fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
-    let duration = asked.started.elapsed();
+pub fn finish(app: &App, asked: Recorded<'_>, ended: Ended<'_>) {
+    let duration = asked.caller.started.elapsed();
     let mut noticed = None;
     if !asked.noticed.is_empty() {
         let mut record = ended.record.clone();
@@ -62,22 +98,22 @@ pub fn finish(app: &App, asked: &Asked, ended: Ended<'_>) {
     let lines = lines(app, asked, &ended, duration);
     if let Err(error) = app.history.turn(lines) {
         tracing::error!(
-            request_id = asked.id,
+            request_id = asked.caller.request_id,
             error = error.to_string(),
             "a request is not in the record"
         );
     }
     count(app, asked, &ended, duration);
     app.telemetry
-        .export(&asked.trace, |took| root(asked, &ended, took));
+        .export(&asked.caller.trace, |took| root(asked, &ended, took));
 }
 
-fn root(asked: &Asked, ended: &Ended<'_>, took: Duration) -> Root {
+fn root(asked: Recorded<'_>, ended: &Ended<'_>, took: Duration) -> Root {
     Root {
-        agent: asked.agent.agent.clone(),
-        agent_id: asked.claw_id.clone(),
-        namespace: asked.agent.namespace.clone(),
-        request_id: asked.id.clone(),
+        agent: asked.caller.agent.agent.clone(),
+        agent_id: asked.caller.claw_id.clone(),
+        namespace: asked.caller.agent.namespace.clone(),
+        request_id: asked.caller.request_id.clone(),
         dialect: asked.dialect,
         model: ended.served_by.map(|(model, _)| model.to_string()),
         prompt_tokens: ended.record.usage.prompt_tokens,
@@ -90,20 +126,18 @@ fn root(asked: &Asked, ended: &Ended<'_>, took: Duration) -> Root {
     }
 }
 
-fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> TurnLines {
+fn lines(app: &App, asked: Recorded<'_>, ended: &Ended<'_>, duration: Duration) -> TurnLines {
     let line = TurnLine {
         kind: "turn",
-        request_id: &asked.id,
-        agent_id: &asked.claw_id,
-        pod: &asked.pod,
+        request_id: &asked.caller.request_id,
+        agent_id: &asked.caller.claw_id,
+        pod: &asked.caller.pod,
+        path: asked.caller.via,
         timestamp: jiff::Timestamp::now().to_string(),
-        dialect: asked.dialect.name(),
-        model: ended
-            .served_by
-            .map(|(model, _)| model)
-            .or(asked.model.as_deref()),
+        dialect: asked.spoken(),
+        model: ended.served_by.map(|(model, _)| model).or(asked.model),
         key: ended.served_by.map(|(_, key)| key),
-        token: &asked.runner.token_id,
+        token: &asked.caller.runner.token_id,
         http_status: ended.http_status,
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         turn: ended.record,
@@ -135,14 +169,16 @@ fn lines(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) -> Tur
     }
 }
 
-fn count(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) {
+fn count(app: &App, asked: Recorded<'_>, ended: &Ended<'_>, duration: Duration) {
     let record = ended.record;
     app.metrics
-        .request(asked.dialect.name(), ended.http_status, duration);
+        .request(asked.spoken(), ended.http_status, duration);
     for call in record.tool_trace.iter().flat_map(|round| &round.tool_calls) {
         count_call(app, call);
     }
-    app.metrics.rounds(record.tool_trace.len() as u64);
+    if asked.caller.via.is_mediated() {
+        app.metrics.rounds(record.tool_trace.len() as u64);
+    }
     app.metrics
         .tokens(record.usage.prompt_tokens, record.usage.completion_tokens);
     for code in &record.interventions {
@@ -151,9 +187,9 @@ fn count(app: &App, asked: &Asked, ended: &Ended<'_>, duration: Duration) {
     let overhead = duration.saturating_sub(ended.waited + asked.waited_for_feeds);
     app.metrics.overhead(overhead);
     tracing::info!(
-        request_id = asked.id,
-        agent_id = asked.claw_id,
-        dialect = asked.dialect.name(),
+        request_id = asked.caller.request_id,
+        agent_id = asked.caller.claw_id,
+        dialect = asked.spoken(),
         model = asked.model,
         status = ended.http_status,
         error = record.error,

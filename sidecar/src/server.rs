@@ -21,6 +21,7 @@ use crate::history::{History, HistoryError, OnStdout};
 use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
+use crate::native::Native;
 use crate::outbound::{LocalNames, Outbound};
 use crate::telemetry::Telemetry;
 use crate::telemetry::export::Exporter;
@@ -121,6 +122,7 @@ impl Server {
             outbound,
             tokens,
             servers: Servers::new(metrics.clone(), bodies.clone()),
+            native: Native::default(),
             models: ModelClient::new(metrics.clone()),
             history: History::open(
                 &args.history_dir,
@@ -217,6 +219,7 @@ impl Server {
             link.abort();
         }
         stop.send_replace(true);
+        app.native.close();
         let limits = app.settings.limits;
         let all = u32::try_from(limits.requests).unwrap_or(u32::MAX);
         let idle = app.requests.acquire_many(all);

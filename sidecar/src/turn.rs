@@ -16,24 +16,19 @@ use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::Instant as TokioInstant;
 use toolcrib_dialect::{Reply, SseEvent, keepalive};
 use toolcrib_mediation::{
-    Answer, Certainty, Effect, Event, ManagedCall, ModelCall, ModelFailure, ResultCode, RunnerCode,
-    RunnerError, ToolFailure, ToolOutcome, Turn,
+    Answer, Effect, Event, ManagedCall, ModelCall, ModelFailure, RunnerCode, RunnerError, Turn,
 };
 
 use crate::app::App;
 use crate::asked::{Asked, prepare};
-use crate::config::Effective;
-use crate::history::line::escaped;
-use crate::history::{Bodies, Body, IntentLine};
-use crate::metrics::CallKind;
+use crate::dispatch::{Dispatched, cut_off, dispatch};
+use crate::history::{Bodies, Body};
 use crate::model::{
     Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest, ModelStream,
     ModelTimeouts, Opened,
 };
 use crate::outgoing::{Head, Outgoing, SHOULD_RETRY};
 use crate::record::{self, Ended, HUNG_UP};
-use crate::tools::client::{Client, GrantedTool, wire};
-use crate::tools::{Tool, ToolContext, ToolOutput};
 
 /// Of a streamed answer, for the record.
 const MAX_KEPT: usize = 1024 * 1024;
@@ -115,7 +110,7 @@ impl Drive {
         let mut changes = self.app.current.subscribe();
         // What changed before the subscription is seen here, what changes after it below.
         changes.mark_changed();
-        let deadline = TokioInstant::from_std(self.asked.started + self.turn.deadline());
+        let deadline = TokioInstant::from_std(self.asked.caller.started + self.turn.deadline());
         let mut silent_since = TokioInstant::now();
         loop {
             while let Some(effect) = effects.pop_front() {
@@ -147,7 +142,7 @@ impl Drive {
                 () = self.to_runner.closed() => Woke::By(Event::RunnerGone),
                 // Err: nobody can change anything any more; the turn goes on as it is.
                 Ok(()) = changes.changed() => {
-                    let ended = self.asked.ended(&self.app.current.now());
+                    let ended = self.asked.caller.ended(&self.app.current.now());
                     ended.map_or(Woke::ByNothing, |error| Woke::By(Event::Ended(error)))
                 }
                 () = tokio::time::sleep_until(deadline) => Woke::By(Event::Deadline),
@@ -172,7 +167,7 @@ impl Drive {
                 Woke::ByNothing => None,
             };
             if let Some(event) = event {
-                effects.extend(self.turn.step(self.asked.started.elapsed(), event));
+                effects.extend(self.turn.step(self.asked.caller.started.elapsed(), event));
             }
         }
     }
@@ -183,7 +178,7 @@ impl Drive {
         let prepared = prepare(&now, asked.dialect, asked.model.as_deref(), |model| {
             self.turn.request_body(model)
         });
-        let deadline = asked.started + self.turn.deadline();
+        let deadline = asked.caller.started + self.turn.deadline();
         async move {
             let prepared = match prepared {
                 Ok(prepared) => prepared,
@@ -199,7 +194,7 @@ impl Drive {
                     deadline,
                 },
             };
-            let span = asked.trace.chat(prepared.first());
+            let span = asked.caller.trace.chat(prepared.first());
             if call.streamed {
                 let opened = match app.models.stream(&app.outbound, request).await {
                     Ok(stream) => opened_by(stream).await,
@@ -227,21 +222,17 @@ impl Drive {
 
     fn call_tool(&self, call: ManagedCall) -> BoxFuture<'static, Happened> {
         let (app, asked) = (self.app.clone(), self.asked.clone());
-        let timeout = self.turn.tool_timeout(asked.started.elapsed());
+        let timeout = self.turn.tool_timeout(asked.caller.started.elapsed());
         async move {
-            let began = Instant::now();
-            let span = asked.trace.tool(&call);
-            let now = app.current.now();
-            let max_result_bytes = now
-                .version()
-                .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
-            let outcome = dispatch(&app, &asked, &now, &call, timeout).await;
-            span.finished(&outcome);
-            count(&app, &outcome);
+            let Dispatched {
+                outcome,
+                latency,
+                max_result_bytes,
+            } = dispatch(&app, &asked.caller, &call, timeout).await;
             Happened::Tool(Event::ToolFinished {
                 call: call.id(),
                 outcome,
-                latency: began.elapsed(),
+                latency,
                 max_result_bytes,
             })
         }
@@ -277,7 +268,7 @@ impl Drive {
             Happened::Read(stream, read) => {
                 match (&read, self.turn.heard_usage()) {
                     (Ok(Some(_)), _) => self.stream = Some(stream),
-                    (Ok(None) | Err(_), Some(used)) => self.asked.trace.used(used),
+                    (Ok(None) | Err(_), Some(used)) => self.asked.caller.trace.used(used),
                     (Ok(None) | Err(_), None) => {}
                 }
                 read_event(read)
@@ -293,7 +284,7 @@ impl Drive {
         self.served(&by);
         match Reply::decode(self.asked.dialect, body) {
             Ok(reply) => {
-                self.asked.trace.used(reply.usage());
+                self.asked.caller.trace.used(reply.usage());
                 Event::Replied(reply)
             }
             Err(error) => {
@@ -325,7 +316,7 @@ impl Drive {
     async fn finish(mut self, answer: Answer) {
         // What the end of the turn cut off.
         for _ in 0..self.calling {
-            called(&self.app, CallKind::Failed);
+            cut_off(&self.app);
         }
         if let Some(hidden) = answer.hidden {
             self.app.continuity.remember(hidden);
@@ -358,7 +349,7 @@ impl Drive {
             waited: self.waited,
         };
         // Before the answer: who has the answer finds the record.
-        record::finish(&self.app, &self.asked, ended);
+        record::finish(&self.app, self.asked.recorded(), ended);
         let Some(response) = answer.response else {
             return;
         };
@@ -388,7 +379,7 @@ impl Drive {
         };
         if !matches!(tokio::time::timeout(DELIVERY, delivered).await, Ok(Ok(()))) {
             tracing::debug!(
-                request_id = self.asked.id,
+                request_id = self.asked.caller.request_id,
                 "the runner did not take its answer"
             );
         }
@@ -418,97 +409,6 @@ async fn opened_by(stream: ModelStream) -> Result<Streaming, ModelError> {
 
 pub fn stream_head() -> Head {
     Head::new(200, "text/event-stream").with(CACHE_CONTROL, "no-cache")
-}
-
-/// One call: leave, the line before it, the call.
-async fn dispatch(
-    app: &App,
-    asked: &Asked,
-    now: &Effective,
-    call: &ManagedCall,
-    timeout: Duration,
-) -> ToolOutcome {
-    let live = match now.authority.permits(call) {
-        Ok(live) => live,
-        Err(denied) => return denied.into(),
-    };
-    let Ok(version) = now.version() else {
-        return ToolOutcome::Failed(ToolFailure::canceled(call.name()));
-    };
-    let scrubber = app.current.scrubber();
-    let line = IntentLine::new(asked.who(), jiff::Timestamp::now().to_string(), call);
-    let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
-    if let Err(error) = app
-        .history
-        .intent(&scrubber.scrubbed_json(escaped(line.into())))
-    {
-        tracing::error!(
-            tool = call.name(),
-            error = error.to_string(),
-            "a call is refused"
-        );
-        return ToolOutcome::Failed(ToolFailure::new(
-            ResultCode::RequestFailed,
-            Certainty::NeverRan,
-            format!(
-                "{} was not called, since the call cannot be recorded",
-                call.name()
-            ),
-        ));
-    }
-    let client = Client {
-        outbound: &app.outbound,
-        tokens: &app.tokens,
-        servers: &app.servers,
-        current: &app.current,
-    };
-    let max_result = version.catalog.policy().max_tool_result_bytes;
-    let context = ToolContext {
-        arguments: call.arguments(),
-        claw_id: call.claw_id(),
-        timeout,
-        max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
-        // By the tool's own tier: what may only read gets nothing to write with.
-        wire: wire(client, live.catalog_tool().tier.min(version.agent.max_tier)),
-    };
-    let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone()));
-    match tool.execute(context).await {
-        Ok(result) => {
-            tracing::debug!(request_id = asked.id, result = result.display, "called");
-            match result.output {
-                ToolOutput::Http { status, body } => ToolOutcome::Responded { status, body },
-                ToolOutput::Mcp { is_error, body } => ToolOutcome::Mcp { is_error, body },
-                ToolOutput::McpError { code, body } => ToolOutcome::McpError { code, body },
-            }
-        }
-        Err(failure) => ToolOutcome::Failed(failure),
-    }
-}
-
-/// But for denials, which the record counts: most never come as far as here.
-fn count(app: &App, outcome: &ToolOutcome) {
-    let kind = match outcome {
-        ToolOutcome::Failed(failure)
-            if failure.certainty == Certainty::NeverRan
-                && ResultCode::DENIALS.contains(&failure.code) =>
-        {
-            return;
-        }
-        ToolOutcome::Failed(failure) if failure.certainty == Certainty::NeverRan => {
-            CallKind::Denied
-        }
-        outcome if outcome.is_success() => CallKind::Succeeded,
-        ToolOutcome::Responded { .. }
-        | ToolOutcome::Mcp { .. }
-        | ToolOutcome::McpError { .. }
-        | ToolOutcome::Failed(_) => CallKind::Failed,
-    };
-    called(app, kind);
-}
-
-fn called(app: &App, kind: CallKind) {
-    let at = jiff::Timestamp::now().to_string();
-    app.metrics.usage.call(kind, at);
 }
 
 /// What the client says, in the turn's words.

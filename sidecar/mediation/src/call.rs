@@ -1,7 +1,12 @@
-//! Calls with an owner. Only [`crate::partition`]'s reader makes them, so an executor
-//! cannot be handed a runner's call.
+//! Calls with an owner. Only a round ([`crate::partition`]) and [`crate::LoneCall`] make
+//! them, of tools that were presented, so an executor cannot be handed a runner's call.
 
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
+
+use crate::arguments::{self, Refusal};
+use crate::catalog::CatalogTool;
+use crate::claw_id::ClawId;
+use crate::codes::ResultCode;
 
 /// One call within its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,7 +32,59 @@ pub struct ManagedCall {
     pub(crate) claw_id: String,
 }
 
+/// Why a call of a tool that was presented is not made ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unready {
+    /// The tool needs an approval.
+    Elevated,
+    Refused(Refusal),
+}
+
+impl Unready {
+    /// Other arguments could do.
+    pub(crate) fn is_in_arguments(&self) -> bool {
+        match self {
+            Unready::Elevated => false,
+            Unready::Refused(refusal) => refusal.code != ResultCode::UnsupportedTool,
+        }
+    }
+}
+
 impl ManagedCall {
+    /// A call of `tool` with arguments as they were written.
+    pub(crate) fn read(
+        id: CallId,
+        arguments: &str,
+        tool: &CatalogTool,
+        claw_id: &ClawId,
+    ) -> Result<Self, Unready> {
+        if tool.tier == Tier::Elevated {
+            return Err(Unready::Elevated);
+        }
+        let claw_id = claw_id.towards(&tool.tool);
+        let executed = arguments::executed(arguments, tool, &claw_id)
+            .and_then(|text| {
+                RawJson::from_text(text).map_err(|_| Refusal {
+                    code: ResultCode::InvalidArguments,
+                    message: "arguments are not JSON".into(),
+                    place: None,
+                })
+            })
+            .map_err(Unready::Refused)?;
+        Ok(Self {
+            id,
+            name: tool.name().to_string(),
+            arguments: executed,
+            service: tool.tool.execution.service.clone(),
+            transport: tool.tool.execution.transport,
+            tier: tool.tier,
+            read_only: tool.is_read_only(),
+            grant: tool.tool.extension.grant.clone(),
+            digest: tool.digest.clone(),
+            claw_id,
+        })
+    }
+
     pub fn id(&self) -> CallId {
         self.id
     }

@@ -159,6 +159,16 @@ impl CatalogTool {
         &self.tool.name
     }
 
+    /// What a model or a client is shown: without `claw_id`, which the mediator supplies.
+    pub fn shown_schema(&self) -> &str {
+        &self.shown_schema
+    }
+
+    /// By its tier, or by its own word.
+    pub fn is_read_only(&self) -> bool {
+        self.annotations.read_only || self.tier == Tier::ReadOnly
+    }
+
     /// Whether a result's structured content is what was reviewed.
     pub fn check_output(&self, structured: Option<&str>) -> Result<(), OutputMismatch> {
         let Some(schema) = &self.output_schema else {

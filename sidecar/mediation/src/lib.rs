@@ -3,7 +3,8 @@
 //! Pure: the caller passes the time and does the waiting. [`Catalog`] is one loaded
 //! version of the granted tools; [`Presented`] is what one request showed the model;
 //! [`Authority`] is asked at each dispatch. [`Turn`] takes an [`Event`] and gives
-//! [`Effect`]s; [`http_call`] turns a permitted call into a request; [`Continuity`] puts
+//! [`Effect`]s; [`LoneCall`] is a call that a
+//! runner makes past any turn; [`http_call`] turns a permitted call into a request; [`Continuity`] puts
 //! hidden rounds back; [`Scrubber`] takes known secrets out of bytes.
 //!
 //! Invariants: every call of a reply is executed, returned or rejected exactly once; no
@@ -85,12 +86,15 @@ mod codes;
 mod continuity;
 mod feeds;
 mod http_call;
+mod lone;
 mod names;
 mod outcome;
 mod partition;
 mod presented;
+mod rejection;
 mod schema;
 mod scrub;
+mod slot;
 mod target;
 mod trace;
 mod turn;
@@ -104,6 +108,7 @@ pub use codes::{ResultCode, RunnerCode, RunnerError};
 pub use continuity::{Continuity, Hidden};
 pub use feeds::{FeedShown, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use http_call::{HttpCall, fill_claw_id, http_call, path_at};
+pub use lone::{LoneAnswer, LoneCall};
 pub use names::alias;
 pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
 pub use partition::{Owned, Partition, partition};

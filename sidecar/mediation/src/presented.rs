@@ -111,6 +111,14 @@ impl Presented {
         Self { offer, runner }
     }
 
+    /// The same to a client that has no tools of its own beside them.
+    pub fn alone(authority: &Authority) -> Self {
+        Self {
+            offer: authority.offer().clone(),
+            runner: HashSet::new(),
+        }
+    }
+
     /// No managed tools: the request passes through.
     pub fn is_empty(&self) -> bool {
         self.offer.tools.is_empty()
@@ -170,6 +178,12 @@ impl Presented {
             .tools
             .iter()
             .map(|(alias, tool)| (alias.as_str(), tool.name()))
+    }
+
+    /// Each tool under the name that it is shown by.
+    pub fn tools(&self) -> impl Iterator<Item = (&str, &CatalogTool)> {
+        let tools = self.offer.tools.iter();
+        tools.map(|(alias, tool)| (alias.as_str(), &**tool))
     }
 
     /// What is appended to the runner's tools.

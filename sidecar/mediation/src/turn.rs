@@ -25,7 +25,6 @@ use crate::trace::{TraceRound, TurnRecord};
 
 mod finish;
 mod past;
-mod rejection;
 mod round;
 
 use past::Past;

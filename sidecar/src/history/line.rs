@@ -11,6 +11,8 @@ use toolcrib_dialect::json;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 use toolcrib_mediation::{ManagedCall, TurnRecord};
 
+use crate::asked::Via;
+
 /// Of one body; what is longer is left out with its size.
 const MAX_BODY: usize = 1024 * 1024;
 const BLOCK: usize = 256;
@@ -22,6 +24,9 @@ pub struct IntentLine<'a> {
     pub request_id: &'a str,
     pub agent_id: &'a str,
     pub pod: &'a str,
+    /// Left out: by a model.
+    #[serde(skip_serializing_if = "Via::is_mediated")]
+    pub path: Via,
     pub timestamp: String,
     pub round: u32,
     pub name: &'a str,
@@ -43,6 +48,7 @@ impl<'a> IntentLine<'a> {
             request_id: who.request_id,
             agent_id: who.agent_id,
             pod: who.pod,
+            path: who.path,
             timestamp,
             round: call.id().round,
             name: call.name(),
@@ -62,6 +68,7 @@ pub struct Who<'a> {
     pub request_id: &'a str,
     pub agent_id: &'a str,
     pub pod: &'a str,
+    pub path: Via,
 }
 
 /// One finished request, failed ones too.
@@ -71,6 +78,9 @@ pub struct TurnLine<'a> {
     pub request_id: &'a str,
     pub agent_id: &'a str,
     pub pod: &'a str,
+    /// Left out: by a model.
+    #[serde(skip_serializing_if = "Via::is_mediated")]
+    pub path: Via,
     pub timestamp: String,
     pub dialect: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -23,7 +23,8 @@ pub struct Root {
     pub agent_id: String,
     pub namespace: String,
     pub request_id: String,
-    pub dialect: Dialect,
+    /// `None`: a tool was called without a model.
+    pub dialect: Option<Dialect>,
     /// Who served, `provider/model`.
     pub model: Option<String>,
     pub prompt_tokens: u64,
@@ -52,7 +53,7 @@ pub fn spans(context: &TraceContext, began: SystemTime, root: &Root, steps: &[St
             ..Span::default()
         };
         Some(match &step.what {
-            What::Chat { .. } => chat(blank, step, root.dialect),
+            What::Chat { .. } => chat(blank, step, root.dialect?),
             What::Tool { .. } => execute_tool(blank, step),
         })
     }));
@@ -60,9 +61,20 @@ pub fn spans(context: &TraceContext, began: SystemTime, root: &Root, steps: &[St
 }
 
 fn invoke_agent(context: &TraceContext, id: [u8; 8], began: SystemTime, root: &Root) -> Span {
-    let mut attributes = vec![
-        text("gen_ai.operation.name", "invoke_agent"),
-        text("gen_ai.provider.name", provider_name(root.dialect)),
+    let (name, mut attributes) = match root.dialect {
+        Some(dialect) => (
+            format!("invoke_agent {}", root.agent),
+            vec![
+                text("gen_ai.operation.name", "invoke_agent"),
+                text("gen_ai.provider.name", provider_name(dialect)),
+            ],
+        ),
+        None => (
+            "tools/call".to_string(),
+            vec![text("mcp.method.name", "tools/call")],
+        ),
+    };
+    attributes.extend([
         text("gen_ai.agent.name", &root.agent),
         text("gen_ai.agent.id", &root.agent_id),
         number("gen_ai.usage.input_tokens", root.prompt_tokens),
@@ -71,7 +83,7 @@ fn invoke_agent(context: &TraceContext, id: [u8; 8], began: SystemTime, root: &R
         text("toolcrib.namespace", &root.namespace),
         text("toolcrib.request_id", &root.request_id),
         number("toolcrib.rounds", root.rounds as u64),
-    ];
+    ]);
     if let Some(model) = &root.model {
         attributes.push(text("gen_ai.request.model", model));
     }
@@ -86,7 +98,7 @@ fn invoke_agent(context: &TraceContext, id: [u8; 8], began: SystemTime, root: &R
         span_id: id.to_vec(),
         parent_span_id: context.parent.map(Vec::from).unwrap_or_default(),
         trace_state: context.state.clone(),
-        name: format!("invoke_agent {}", root.agent),
+        name,
         kind: SpanKind::Server.into(),
         attributes,
         ..Span::default()

@@ -3,8 +3,8 @@
 //!
 //! In reading order: [`line`] and [`revision`] (what is written to a child, and what of its
 //! words each revision sees; pure), [`program`] (the calls of one running child),
-//! [`child`] (its process), [`supervisor`] (its lives), [`sessions`], [`relay`] and
-//! [`routes`] (what clients reach).
+//! [`child`] (its process), [`supervisor`] (its lives), [`relay`] and [`routes`] (what
+//! clients reach).
 //!
 //! Not here: authentication (a NetworkPolicy says who may connect), requests of the server
 //! to a client (sampling, elicitation, roots: refused), notifications of the server (there is
@@ -22,5 +22,4 @@ pub mod program;
 pub mod relay;
 pub mod revision;
 pub mod routes;
-pub mod sessions;
 pub mod supervisor;

@@ -15,11 +15,11 @@ use toolcrib_mcp_stdio::args::Cli;
 use toolcrib_mcp_stdio::child;
 use toolcrib_mcp_stdio::relay::Relay;
 use toolcrib_mcp_stdio::routes::{App, router};
-use toolcrib_mcp_stdio::sessions::Sessions;
 use toolcrib_mcp_stdio::supervisor::{self, State};
 use toolcrib_sidecar::connections::{self, Bounds};
 use toolcrib_sidecar::log::Log;
 use toolcrib_sidecar::process;
+use toolcrib_sidecar::sessions::Sessions;
 
 /// Twice the calls that may run: probes and new sessions find room beside them.
 const BOUNDS: Bounds = Bounds {
@@ -27,6 +27,8 @@ const BOUNDS: Bounds = Bounds {
     head: Duration::from_secs(75),
     head_bytes: 16 * 1024,
 };
+/// One per mediator or so; each is a name and a time.
+const SESSIONS: usize = 1024;
 /// For calls that run at SIGTERM. With the child's own end it is less than the 30 s that
 /// Kubernetes grants.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -79,7 +81,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let (stop_serving, serving_stopped) = watch::channel(false);
     let app = Arc::new(App {
         relay: Relay::new(states, Duration::from_secs(cli.call_timeout)),
-        sessions: Sessions::default(),
+        sessions: Sessions::new(SESSIONS),
     });
     let child = tokio::spawn(supervisor::run(cli.command, state, child_stopped));
     let mut served = connections::serve(listener, router(app), BOUNDS, None, serving_stopped);

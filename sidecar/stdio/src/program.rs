@@ -12,9 +12,9 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use toolcrib_mcp::code::METHOD_NOT_FOUND;
 use toolcrib_mcp::{Answer, Fault, Members, Message, Said};
+use toolcrib_sidecar::sessions::SessionId;
 
 use crate::line::{answer_line, notification_line, request_line};
-use crate::sessions::SessionId;
 
 /// Lines that wait for the child to read them. Each belongs to a call, whose number is
 /// bounded too, or is an answer of a few bytes.

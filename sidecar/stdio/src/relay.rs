@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use toolcrib_mcp::{Answer, Members};
+use toolcrib_sidecar::sessions::SessionId;
 
 use crate::program::{CallError, Caller, Program};
 use crate::revision::{About, Method};
-use crate::sessions::SessionId;
 use crate::supervisor::State;
 
 /// Calls at once. A body is bounded as well, so this bounds what they hold.

@@ -19,11 +19,11 @@ use toolcrib_mcp::code::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND};
 use toolcrib_mcp::header::SESSION_HEADER;
 use toolcrib_mcp::revision::{self, Form};
 use toolcrib_mcp::{Answer, Fault, Message, Raw, Said, members, raw, reply};
+use toolcrib_sidecar::sessions::{SessionId, Sessions};
 
 use crate::program::Caller;
 use crate::relay::Relay;
 use crate::revision::{Method, for_child, for_stateless};
-use crate::sessions::{SessionId, Sessions};
 
 /// Of a request's body.
 const BODY: usize = 1024 * 1024;
@@ -33,7 +33,7 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct App {
     pub relay: Relay,
-    pub sessions: Sessions,
+    pub sessions: Sessions<()>,
 }
 
 pub fn router(app: Arc<App>) -> Router {
@@ -102,7 +102,7 @@ async fn in_session(app: &App, headers: &HeaderMap, message: Message) -> Respons
         );
         return refusal(form, None, &fault);
     };
-    let Some(session) = app.sessions.find(name, Instant::now()) else {
+    let Some((session, ())) = app.sessions.find(name, Instant::now()) else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match message {
@@ -135,7 +135,7 @@ async fn initialize(app: &App, id: &RawValue, params: Option<&RawValue>) -> Resp
         Ok(about) => about,
         Err(error) => return answer(form, id, Said::Fault(&error.fault())),
     };
-    let session: SessionId = match app.sessions.begin(Instant::now()) {
+    let session: SessionId = match app.sessions.begin((), Instant::now()) {
         Ok(session) => session,
         Err(error) => {
             tracing::error!(error = error.to_string(), "no randomness");

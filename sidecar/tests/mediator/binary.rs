@@ -99,6 +99,15 @@ impl Mediator {
             .body(body.to_string())
     }
 
+    /// A call without a session, but for its body.
+    pub fn native(&self) -> reqwest::RequestBuilder {
+        self.runner
+            .post(format!("http://{}/mcp", self.listen))
+            .bearer_auth(RUNNER)
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", "tools/call")
+    }
+
     pub async fn ask(&self) -> (u16, Value) {
         let response = within("an answer", self.request(&self.wire.chat()).send())
             .await

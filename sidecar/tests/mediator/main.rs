@@ -20,6 +20,8 @@ mod live;
 mod mcp;
 mod mcp_hostile;
 mod mcp_sessions;
+mod native;
+mod native_sessions;
 mod oauth;
 mod passthrough;
 mod probe;

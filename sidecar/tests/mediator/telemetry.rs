@@ -10,6 +10,7 @@ use prost::Message;
 use serde_json::json;
 use toolcrib_dialect::Dialect;
 
+use crate::support::native::answered;
 use crate::support::{
     Answer, Fake, Files, MODEL_KEY, POLL, RUNNER, TOOL_TOKEN, Wire, World, within,
 };
@@ -153,6 +154,28 @@ async fn a_turn_is_a_span_with_its_model_and_tool_calls_under_it() {
 
 /// Each call of a model has its own tokens where its answer is streamed, and where it breaks
 /// off those that were said by then.
+#[tokio::test]
+async fn a_native_call_is_a_span_with_its_tool_under_it() {
+    let receiver = Fake::start().await;
+    receiver.will(Answer::text(200, ""));
+    let native = |files: &mut Files| files.agent["native"] = json!(true);
+    let world = world(Wire::CHAT, &receiver, native).await;
+    world.desk.will(Answer::json(json!({"price": 3})));
+    let params = json!({"name": "desk__quote", "arguments": {"symbol": "OTR"}});
+    let call = world.stateless("tools/call", params);
+    let call = call.header("traceparent", format!("00-{TRACE}-{PARENT}-01"));
+    assert_eq!(answered(call).await.0, 200);
+    world.server.drain().await;
+    let spans = received(&receiver);
+    let names: Vec<&str> = spans.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["tools/call", "execute_tool desk.quote"]);
+    assert_eq!(hex::encode(&spans[0].parent_span_id), PARENT);
+    assert_eq!(spans[1].parent_span_id, spans[0].span_id);
+    let root = attributes(&spans[0].attributes);
+    assert_eq!(root["mcp.method.name"], "tools/call");
+    assert_eq!(root["gen_ai.agent.name"], "otter");
+}
+
 #[tokio::test]
 async fn a_streamed_answer_tells_its_usage() {
     for wire in Wire::all() {

@@ -3,20 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolcrib_dialect::{RawCall, Reply, ToolResult, json};
-use toolcrib_manifest::{RawJson, Tier};
+use toolcrib_dialect::{RawCall, Reply, ToolResult};
 
 use super::Turn;
 use super::past::{Key, Past};
-use super::rejection::{duplicate_result, order_result, unknown_result};
-use crate::arguments::{self, Refusal};
 use crate::call::{CallId, ManagedCall, RunnerCall};
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
-use crate::outcome::{Certainty, ToolOutcome, error_result};
+use crate::outcome::{Certainty, ToolOutcome};
 use crate::partition::{Owned, Partition};
 use crate::presented::{Presented, Resolved};
-use crate::trace::{DuplicateOf, TraceCall, TraceRound, TraceUsage};
+use crate::rejection::{duplicate_result, order_result, unknown_result, unready_result};
+use crate::slot::{Answered, Slot, SlotState, as_json};
+use crate::trace::{TraceRound, TraceUsage};
 
 /// Calls of one group at most: enough to hide latency, too few to flood a service.
 const MAX_PARALLEL: usize = 8;
@@ -29,49 +28,6 @@ pub(super) struct Round {
     /// The budget is spent: these calls were not run, and no further will be.
     pub(super) exhausted: bool,
     intervention: Option<ResultCode>,
-}
-
-/// One call that gets a result from us.
-#[derive(Debug)]
-struct Slot {
-    index: usize,
-    name: String,
-    tool: Option<Arc<CatalogTool>>,
-    arguments: RawJson,
-    state: SlotState,
-}
-
-#[derive(Debug)]
-enum SlotState {
-    Waiting(ManagedCall),
-    /// Since when.
-    Running(ManagedCall, Duration),
-    Answered(Answered),
-}
-
-#[derive(Debug)]
-pub(super) struct Answered {
-    result: String,
-    latency: Duration,
-    /// The call was sent to its service, as far as anybody knows.
-    executed: bool,
-    /// Its making satisfies a `tool_choice` that forces one.
-    made: bool,
-    success: bool,
-    duplicate: Option<DuplicateOf>,
-}
-
-impl Answered {
-    pub(super) fn rejected(result: String, made: bool) -> Self {
-        Self {
-            result,
-            latency: Duration::ZERO,
-            executed: false,
-            made,
-            success: false,
-            duplicate: None,
-        }
-    }
 }
 
 /// A call that is not the runner's: its place, and its tool if there is one.
@@ -182,38 +138,12 @@ impl Turn {
         call: &RawCall,
         tool: &CatalogTool,
     ) -> Result<ManagedCall, Answered> {
-        if tool.tier == Tier::Elevated {
-            let message = format!("{} needs an approval, which is not available", tool.name());
-            let code = ResultCode::PermissionDenied;
-            return Err(Answered::rejected(
-                error_result(code, &message, None, None),
-                true,
-            ));
-        }
-        let claw_id = self.claw_id.towards(&tool.tool);
-        let executed = arguments::executed(&call.arguments, tool, &claw_id)
-            .and_then(|text| {
-                RawJson::from_text(text).map_err(|_| Refusal {
-                    code: ResultCode::InvalidArguments,
-                    message: "arguments are not JSON".into(),
-                    place: None,
-                })
-            })
-            .map_err(|refusal| self.refused(tool, &refusal))?;
-        Ok(ManagedCall {
-            id: CallId {
-                round: self.rounds,
-                index,
-            },
-            name: tool.name().to_string(),
-            arguments: executed,
-            service: tool.tool.execution.service.clone(),
-            transport: tool.tool.execution.transport,
-            tier: tool.tier,
-            read_only: tool.annotations.read_only || tool.tier == Tier::ReadOnly,
-            grant: tool.tool.extension.grant.clone(),
-            digest: tool.digest.clone(),
-            claw_id,
+        let round = self.rounds;
+        let id = CallId { round, index };
+        ManagedCall::read(id, &call.arguments, tool, &self.claw_id).map_err(|why| {
+            let failures = self.failures.entry(tool.name().to_string()).or_default();
+            *failures += u32::from(why.is_in_arguments());
+            unready_result(tool, &why, *failures)
         })
     }
 }
@@ -248,9 +178,7 @@ impl Round {
                 slot.state = SlotState::Answered(answered);
                 continue;
             }
-            let call = call.clone();
-            slot.state = SlotState::Running(call.clone(), now);
-            group.push(call);
+            group.extend(slot.start(now));
             keys.push(key);
             if !slot.parallel_safe() {
                 break;
@@ -275,22 +203,14 @@ impl Round {
         let Some(slot) = found else {
             return false;
         };
-        let SlotState::Running(call, _) = &slot.state else {
-            return false;
+        let key = match &slot.state {
+            SlotState::Running(call, _) => Key::of(call),
+            SlotState::Waiting(_) | SlotState::Answered(_) => return false,
         };
-        let certainty = outcome.certainty();
-        let executed = certainty != Certainty::NeverRan;
-        if executed {
-            past.executed(Key::of(call), self.number, certainty);
+        let certainty = slot.finish(outcome, latency, max_bytes);
+        if certainty != Certainty::NeverRan {
+            past.executed(key, self.number, certainty);
         }
-        slot.state = SlotState::Answered(Answered {
-            result: outcome.result(&slot.name, max_bytes),
-            latency,
-            executed,
-            made: true,
-            success: outcome.is_success(),
-            duplicate: None,
-        });
         true
     }
 
@@ -310,18 +230,7 @@ impl Round {
     /// Ends what has no result yet.
     pub(super) fn cut_short(&mut self, code: ResultCode, now: Duration) {
         for slot in &mut self.slots {
-            let (began, message) = match &slot.state {
-                SlotState::Answered(_) => continue,
-                SlotState::Running(_, since) => {
-                    (Some(since), "the turn ended while it ran; it may have run")
-                }
-                SlotState::Waiting(_) => (None, "the turn ended before it ran"),
-            };
-            slot.state = SlotState::Answered(Answered {
-                latency: began.map_or(Duration::ZERO, |since| now.saturating_sub(*since)),
-                executed: began.is_some(),
-                ..Answered::rejected(error_result(code, message, None, None), false)
-            });
+            slot.cut_short(code, now);
         }
     }
 
@@ -365,41 +274,6 @@ impl Round {
     }
 }
 
-impl Slot {
-    fn parallel_safe(&self) -> bool {
-        self.tool
-            .as_ref()
-            .is_some_and(|tool| tool.annotations.parallel_safe)
-    }
-
-    fn answered(&self) -> Option<&Answered> {
-        match &self.state {
-            SlotState::Answered(answered) => Some(answered),
-            SlotState::Waiting(_) | SlotState::Running(..) => None,
-        }
-    }
-
-    fn trace(&self) -> Option<TraceCall> {
-        let answered = self.answered()?;
-        let tool = self.tool.as_ref();
-        Some(TraceCall {
-            name: self.name.clone(),
-            arguments: self.arguments.clone(),
-            result: as_json(&answered.result),
-            latency_ms: u64::try_from(answered.latency.as_millis()).unwrap_or(u64::MAX),
-            service: tool.map(|tool| tool.tool.execution.service.clone()),
-            transport: tool
-                .map(|tool| tool.tool.execution.transport)
-                .unwrap_or_default(),
-            tier: tool.map(|tool| tool.tier),
-            read_only: tool.map(|tool| tool.annotations.read_only || tool.tier == Tier::ReadOnly),
-            grant: tool.and_then(|tool| tool.tool.extension.grant.clone()),
-            executed: answered.executed,
-            duplicate: answered.duplicate,
-        })
-    }
-}
-
 fn terminal(tool: &Arc<CatalogTool>) -> bool {
     tool.annotations.terminal_on_success
 }
@@ -424,69 +298,4 @@ fn runner_slot(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>) -> S
         arguments: as_json(&reply.calls()[call.index].arguments),
         state: SlotState::Answered(Answered::rejected(order_result(code), false)),
     }
-}
-
-/// As deep as usual readers of a record's line go without failing, with room for the line.
-const MAX_NESTING: usize = 64;
-
-/// Text that is JSON as it is; other text, and JSON that no reader of the record would get
-/// through, as a JSON string.
-fn as_json(text: &str) -> RawJson {
-    let text = if text.trim_ascii().is_empty() {
-        "{}"
-    } else {
-        text
-    };
-    RawJson::from_text(text)
-        .ok()
-        .filter(|json| is_readable(json.get()))
-        .or_else(|| RawJson::from_text(json::quote(text)).ok())
-        .expect("a quoted text is JSON")
-}
-
-/// Whether valid JSON nests no deeper than that and has no number beyond a double's range:
-/// log collectors drop a line for either.
-fn is_readable(json: &str) -> bool {
-    let bytes = json.as_bytes();
-    let is_number = |byte: u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
-    let (mut at, mut depth) = (0, 0_usize);
-    while let Some(&byte) = bytes.get(at) {
-        at += match byte {
-            b'"' => string_length(&bytes[at..]),
-            b'-' | b'0'..=b'9' => {
-                let rest = &json[at..];
-                let length = rest.bytes().take_while(|byte| is_number(*byte)).count();
-                if !rest[..length].parse::<f64>().is_ok_and(f64::is_finite) {
-                    return false;
-                }
-                length
-            }
-            b'[' | b'{' => {
-                depth += 1;
-                if depth > MAX_NESTING {
-                    return false;
-                }
-                1
-            }
-            b']' | b'}' => {
-                depth = depth.saturating_sub(1);
-                1
-            }
-            _ => 1,
-        };
-    }
-    true
-}
-
-/// Of the string that begins here, with its quotes.
-fn string_length(bytes: &[u8]) -> usize {
-    let mut at = 1;
-    while let Some(&byte) = bytes.get(at) {
-        at += match byte {
-            b'"' => return at + 1,
-            b'\\' => 2,
-            _ => 1,
-        };
-    }
-    at
 }

@@ -13,6 +13,7 @@ use toolcrib_dialect::SseParser;
 use toolcrib_mcp::header::{
     self as mcp_header, METHOD_HEADER, NAME_HEADER, SESSION_HEADER, VERSION_HEADER,
 };
+use toolcrib_mcp::message::nests_within;
 use toolcrib_mcp::revision::STATELESS;
 use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 use url::Url;
@@ -293,25 +294,6 @@ fn read_message(text: &str) -> Option<Incoming> {
     nests_within(text, MAX_DEPTH)
         .then(|| Incoming::read(text))
         .flatten()
-}
-
-/// Of JSON, or of what is found to be none afterwards.
-fn nests_within(text: &str, max: usize) -> bool {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => depth += 1,
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > max {
-            return false;
-        }
-    }
-    true
 }
 
 fn lost(error: reqwest::Error) -> Lost {

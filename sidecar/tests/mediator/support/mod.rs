@@ -3,6 +3,7 @@
 mod fake;
 mod files;
 pub mod mcp;
+pub mod native;
 mod raw;
 mod streams;
 mod wire;
@@ -20,7 +21,7 @@ use toolcrib_sidecar::args::Cli;
 use toolcrib_sidecar::server::Server;
 
 pub use fake::{Answer, Fake, Recorded};
-pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN};
+pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN, hash};
 pub use raw::{Raw, Said};
 pub use wire::{Streamed, Wire};
 

@@ -2,50 +2,54 @@
 
 use toolcrib_dialect::json;
 
-use super::Turn;
-use super::round::Answered;
-use crate::arguments::Refusal;
+use crate::call::Unready;
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
 use crate::outcome::error_result;
+use crate::slot::Answered;
 use crate::trace::DuplicateOf;
 
 /// The failure from which on the schema is no longer repeated.
 const RETRIES_EXHAUSTED_AT: u32 = 3;
 
-impl Turn {
-    /// A failed validation: with the schema twice, then without.
-    pub(super) fn refused(&mut self, tool: &CatalogTool, refusal: &Refusal) -> Answered {
-        if refusal.code == ResultCode::UnsupportedTool {
-            let result = error_result(refusal.code, &refusal.message, None, None);
-            return Answered::rejected(result, true);
+/// A call that is not made ready. `failures`: how often this tool's arguments failed by now;
+/// the schema goes back with the first two.
+pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -> Answered {
+    let refusal = match why {
+        Unready::Elevated => {
+            let message = format!("{} needs an approval, which is not available", tool.name());
+            let code = ResultCode::PermissionDenied;
+            return Answered::rejected(error_result(code, &message, None, None), true);
         }
-        let failures = self.failures.entry(tool.name().to_string()).or_default();
-        *failures += 1;
-        let exhausted = *failures >= RETRIES_EXHAUSTED_AT;
-        let mut details = vec![("retryable", (!exhausted).to_string())];
-        if let Some((path, rule)) = &refusal.place {
-            details.push(("path", json::quote(path)));
-            details.push(("rule", json::quote(rule)));
-        }
-        if !exhausted {
-            details.push(("schema", tool.shown_schema.clone()));
-        }
-        let code = if exhausted {
-            ResultCode::RetriesExhausted
-        } else {
-            refusal.code
-        };
-        let details = json::object(&details);
-        Answered::rejected(
-            error_result(code, &refusal.message, Some(&details), None),
-            exhausted,
-        )
+        Unready::Refused(refusal) => refusal,
+    };
+    if refusal.code == ResultCode::UnsupportedTool {
+        let result = error_result(refusal.code, &refusal.message, None, None);
+        return Answered::rejected(result, true);
     }
+    let exhausted = failures >= RETRIES_EXHAUSTED_AT;
+    let mut details = vec![("retryable", (!exhausted).to_string())];
+    if let Some((path, rule)) = &refusal.place {
+        details.push(("path", json::quote(path)));
+        details.push(("rule", json::quote(rule)));
+    }
+    if !exhausted {
+        details.push(("schema", tool.shown_schema.clone()));
+    }
+    let code = if exhausted {
+        ResultCode::RetriesExhausted
+    } else {
+        refusal.code
+    };
+    let details = json::object(&details);
+    Answered::rejected(
+        error_result(code, &refusal.message, Some(&details), None),
+        exhausted,
+    )
 }
 
 /// Nothing of this reply was run.
-pub(super) fn order_result(code: ResultCode) -> String {
+pub(crate) fn order_result(code: ResultCode) -> String {
     let message = match code {
         ResultCode::TerminalOnSuccessOrder => {
             "nothing was run: a call that ends the turn must be the last of its message"
@@ -61,7 +65,7 @@ pub(super) fn order_result(code: ResultCode) -> String {
     error_result(code, message, None, None)
 }
 
-pub(super) fn duplicate_result(name: &str, duplicate: DuplicateOf) -> String {
+pub(crate) fn duplicate_result(name: &str, duplicate: DuplicateOf) -> String {
     let details = json::object(&[
         ("round", duplicate.round.to_string()),
         ("count", duplicate.count.to_string()),
@@ -78,7 +82,7 @@ pub(super) fn duplicate_result(name: &str, duplicate: DuplicateOf) -> String {
     )
 }
 
-pub(super) fn unknown_result(code: ResultCode, name: &str) -> String {
+pub(crate) fn unknown_result(code: ResultCode, name: &str) -> String {
     let message = match code {
         ResultCode::PermissionDenied => format!("{name} is not granted"),
         ResultCode::UnsupportedRequirement => {

@@ -1,0 +1,201 @@
+//! A call's place: it waits, runs and has one result, whoever made it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolcrib_dialect::json;
+use toolcrib_manifest::RawJson;
+
+use crate::call::ManagedCall;
+use crate::catalog::CatalogTool;
+use crate::codes::ResultCode;
+use crate::outcome::{Certainty, ToolOutcome, error_result};
+use crate::trace::{DuplicateOf, TraceCall};
+
+/// One call that gets a result from us.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) tool: Option<Arc<CatalogTool>>,
+    pub(crate) arguments: RawJson,
+    pub(crate) state: SlotState,
+}
+
+#[derive(Debug)]
+pub(crate) enum SlotState {
+    Waiting(ManagedCall),
+    /// Since when.
+    Running(ManagedCall, Duration),
+    Answered(Answered),
+}
+
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) result: String,
+    pub(crate) latency: Duration,
+    /// The call was sent to its service, as far as anybody knows.
+    pub(crate) executed: bool,
+    /// Its making satisfies a `tool_choice` that forces one.
+    pub(crate) made: bool,
+    pub(crate) success: bool,
+    pub(crate) duplicate: Option<DuplicateOf>,
+}
+
+impl Answered {
+    pub(crate) fn rejected(result: String, made: bool) -> Self {
+        Self {
+            result,
+            latency: Duration::ZERO,
+            executed: false,
+            made,
+            success: false,
+            duplicate: None,
+        }
+    }
+}
+
+impl Slot {
+    /// The call to dispatch, where it still waits.
+    pub(crate) fn start(&mut self, now: Duration) -> Option<ManagedCall> {
+        let SlotState::Waiting(call) = &self.state else {
+            return None;
+        };
+        let call = call.clone();
+        self.state = SlotState::Running(call.clone(), now);
+        Some(call)
+    }
+
+    /// Takes the outcome of a running call in.
+    pub(crate) fn finish(
+        &mut self,
+        outcome: &ToolOutcome,
+        latency: Duration,
+        max_bytes: usize,
+    ) -> Certainty {
+        let certainty = outcome.certainty();
+        self.state = SlotState::Answered(Answered {
+            result: outcome.result(&self.name, max_bytes),
+            latency,
+            executed: certainty != Certainty::NeverRan,
+            made: true,
+            success: outcome.is_success(),
+            duplicate: None,
+        });
+        certainty
+    }
+
+    /// Ends what has no result yet.
+    pub(crate) fn cut_short(&mut self, code: ResultCode, now: Duration) {
+        let (began, message) = match &self.state {
+            SlotState::Answered(_) => return,
+            SlotState::Running(_, since) => {
+                (Some(since), "the turn ended while it ran; it may have run")
+            }
+            SlotState::Waiting(_) => (None, "the turn ended before it ran"),
+        };
+        self.state = SlotState::Answered(Answered {
+            latency: began.map_or(Duration::ZERO, |since| now.saturating_sub(*since)),
+            executed: began.is_some(),
+            ..Answered::rejected(error_result(code, message, None, None), false)
+        });
+    }
+
+    pub(crate) fn parallel_safe(&self) -> bool {
+        self.tool
+            .as_ref()
+            .is_some_and(|tool| tool.annotations.parallel_safe)
+    }
+
+    pub(crate) fn answered(&self) -> Option<&Answered> {
+        match &self.state {
+            SlotState::Answered(answered) => Some(answered),
+            SlotState::Waiting(_) | SlotState::Running(..) => None,
+        }
+    }
+
+    pub(crate) fn trace(&self) -> Option<TraceCall> {
+        let answered = self.answered()?;
+        let tool = self.tool.as_ref();
+        Some(TraceCall {
+            name: self.name.clone(),
+            arguments: self.arguments.clone(),
+            result: as_json(&answered.result),
+            latency_ms: u64::try_from(answered.latency.as_millis()).unwrap_or(u64::MAX),
+            service: tool.map(|tool| tool.tool.execution.service.clone()),
+            transport: tool
+                .map(|tool| tool.tool.execution.transport)
+                .unwrap_or_default(),
+            tier: tool.map(|tool| tool.tier),
+            read_only: tool.map(|tool| tool.is_read_only()),
+            grant: tool.and_then(|tool| tool.tool.extension.grant.clone()),
+            executed: answered.executed,
+            duplicate: answered.duplicate,
+        })
+    }
+}
+
+/// As deep as usual readers of a record's line go without failing, with room for the line.
+const MAX_NESTING: usize = 64;
+
+/// Text that is JSON as it is; other text, and JSON that no reader of the record would get
+/// through, as a JSON string.
+pub(crate) fn as_json(text: &str) -> RawJson {
+    let text = if text.trim_ascii().is_empty() {
+        "{}"
+    } else {
+        text
+    };
+    RawJson::from_text(text)
+        .ok()
+        .filter(|json| is_readable(json.get()))
+        .or_else(|| RawJson::from_text(json::quote(text)).ok())
+        .expect("a quoted text is JSON")
+}
+
+/// Whether valid JSON nests no deeper than that and has no number beyond a double's range:
+/// log collectors drop a line for either.
+fn is_readable(json: &str) -> bool {
+    let bytes = json.as_bytes();
+    let is_number = |byte: u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(&byte) = bytes.get(at) {
+        at += match byte {
+            b'"' => string_length(&bytes[at..]),
+            b'-' | b'0'..=b'9' => {
+                let rest = &json[at..];
+                let length = rest.bytes().take_while(|byte| is_number(*byte)).count();
+                if !rest[..length].parse::<f64>().is_ok_and(f64::is_finite) {
+                    return false;
+                }
+                length
+            }
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > MAX_NESTING {
+                    return false;
+                }
+                1
+            }
+            b']' | b'}' => {
+                depth = depth.saturating_sub(1);
+                1
+            }
+            _ => 1,
+        };
+    }
+    true
+}
+
+/// Of the string that begins here, with its quotes.
+fn string_length(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(&byte) = bytes.get(at) {
+        at += match byte {
+            b'"' => return at + 1,
+            b'\\' => 2,
+            _ => 1,
+        };
+    }
+    at
+}

@@ -1,0 +1,185 @@
+//! Who is let in, and how much of a request is taken, whatever it asks for.
+//!
+//! Nobody's body is read before it is known whose it is; every body has a bound of its own
+//! and a share of the one that all have together.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use axum::body::Body as HttpBody;
+use http::header::{CONTENT_LENGTH, HeaderMap};
+use http_body_util::BodyExt;
+use tokio::sync::OwnedSemaphorePermit;
+use toolcrib_mediation::{RunnerCode, RunnerError};
+
+use crate::app::App;
+use crate::asked::{Caller, Via, unauthorized};
+use crate::config::Effective;
+use crate::identity::{self, Runner, authenticate};
+
+/// A body's declared length is believed so far, before any of it has come.
+const EXPECTED: usize = 512 * 1024;
+
+/// Who it is, also where nothing is served any more: a wrong token hears 401 either way.
+pub fn admit(now: &Effective, headers: &HeaderMap) -> Result<Runner, RunnerError> {
+    match now.agent() {
+        Some(agent) => authenticate(headers, agent).ok_or_else(unauthorized),
+        None => match now.version() {
+            Err(unavailable) => Err(unavailable.into()),
+            Ok(version) => authenticate(headers, &version.agent).ok_or_else(unauthorized),
+        },
+    }
+}
+
+/// Whose request it is, from its headers alone.
+pub fn let_in(
+    app: &App,
+    now: &Effective,
+    headers: &HeaderMap,
+    via: Via,
+) -> Result<Caller, RunnerError> {
+    let runner = admit(now, headers)?;
+    let agent = now.agent().cloned().ok_or_else(unauthorized)?;
+    Ok(Caller {
+        request_id: request_id(),
+        via,
+        runner,
+        claw_id: identity::claw_id(&agent, &app.settings.pod),
+        agent,
+        pod: app.settings.pod.clone(),
+        started: Instant::now(),
+        trace: app.telemetry.trace(headers),
+        permits: Vec::new(),
+    })
+}
+
+/// One more running request, if there is room for it.
+pub fn enter(app: &App, caller: &mut Caller) -> Result<(), RunnerError> {
+    let permit = app.requests.clone().try_acquire_owned();
+    caller.permits.push(permit.map_err(|_| overloaded())?);
+    Ok(())
+}
+
+/// What cannot be recorded does not begin.
+pub fn recordable(app: &App) -> Result<(), RunnerError> {
+    app.history.ready().map_err(|_| unrecordable())
+}
+
+/// The body within its own bound, `limit`, and within that of all bodies together.
+pub async fn read_body(
+    app: &App,
+    headers: &HeaderMap,
+    from: HttpBody,
+    limit: usize,
+    body: &mut Vec<u8>,
+    caller: &mut Caller,
+) -> Result<(), RunnerError> {
+    let too_large = || {
+        let message = format!("the body is larger than {limit} bytes");
+        RunnerError::new(RunnerCode::InvalidRequest, message)
+    };
+    let declared = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.parse::<usize>().ok());
+    if declared.is_some_and(|length| length > limit) {
+        return Err(too_large());
+    }
+    body.reserve_exact(declared.unwrap_or(0).min(EXPECTED));
+    let read = read_frames(app, from, limit, body, &mut caller.permits, too_large);
+    match tokio::time::timeout(app.settings.limits.body_timeout, read).await {
+        Ok(result) => result,
+        Err(_) => Err(RunnerError::new(
+            RunnerCode::InvalidRequest,
+            "the body did not arrive in time",
+        )),
+    }
+}
+
+async fn read_frames(
+    app: &App,
+    mut from: HttpBody,
+    limit: usize,
+    body: &mut Vec<u8>,
+    permits: &mut Vec<OwnedSemaphorePermit>,
+    too_large: impl Fn() -> RunnerError,
+) -> Result<(), RunnerError> {
+    let mut held_kib = 0;
+    while let Some(frame) = from.frame().await {
+        let frame = frame
+            .map_err(|_| RunnerError::new(RunnerCode::InvalidRequest, "the body broke off"))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if body.len() + data.len() > limit {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&data);
+        let more = body.len().div_ceil(1024) - held_kib;
+        if more > 0 {
+            let count = u32::try_from(more).map_err(|_| too_large())?;
+            let permit = app.bodies.clone().try_acquire_many_owned(count);
+            permits.push(permit.map_err(|_| overloaded())?);
+            held_kib += more;
+        }
+    }
+    Ok(())
+}
+
+/// Whoever has no valid token is not a request of the agent: counted and logged, but not
+/// in the record, which a stranger must not be able to fill.
+pub fn not_let_in(
+    app: &App,
+    now: &Effective,
+    spoken: &'static str,
+    error: &RunnerError,
+    started: Instant,
+) {
+    if error.code == RunnerCode::Unauthorized {
+        app.metrics.unauthorized();
+    }
+    app.metrics
+        .request(spoken, error.status(), started.elapsed());
+    tracing::info!(
+        dialect = spoken,
+        status = error.status(),
+        error = error.code.name(),
+        manifest_present = now.version().is_ok(),
+        tools_count = 0,
+        "not let in"
+    );
+}
+
+fn unrecordable() -> RunnerError {
+    RunnerError::new(
+        RunnerCode::RecordUnavailable,
+        "neither the disk nor the log takes the record of this request; free the volume of \
+         the record, or read the mediator's stdout",
+    )
+}
+
+fn overloaded() -> RunnerError {
+    RunnerError::new(
+        RunnerCode::Overloaded,
+        "too many requests are running; try again later",
+    )
+}
+
+/// Ties intents, turns and log lines together; it authenticates nothing. A number after
+/// what is this process's alone: no request asks the system for randomness.
+fn request_id() -> String {
+    static PROCESS: OnceLock<[u8; 8]> = OnceLock::new();
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let process = PROCESS.get_or_init(|| {
+        let mut bytes = [0; 8];
+        if getrandom::fill(&mut bytes).is_err() {
+            // The clock is unique enough for a name.
+            let now = jiff::Timestamp::now().as_nanosecond().to_be_bytes();
+            bytes.copy_from_slice(&now[8..]);
+        }
+        bytes
+    });
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    hex::encode([process.as_slice(), &number.to_be_bytes()].concat())
+}

@@ -1,0 +1,150 @@
+//! One call, whoever makes it: a model's turn, or the runner itself.
+//!
+//! Invariants: authority and credential are those of this moment; the write-ahead line is on
+//! disk before anything leaves; every call is counted once.
+
+use std::time::{Duration, Instant};
+
+use toolcrib_mediation::{Certainty, ManagedCall, ResultCode, ToolFailure, ToolOutcome};
+
+use crate::app::App;
+use crate::asked::Caller;
+use crate::config::Effective;
+use crate::history::IntentLine;
+use crate::history::line::escaped;
+use crate::metrics::CallKind;
+use crate::tools::client::{Client, GrantedTool, wire};
+use crate::tools::{Tool, ToolContext, ToolOutput};
+
+/// What a call gave.
+#[derive(Debug)]
+pub struct Dispatched {
+    pub outcome: ToolOutcome,
+    pub latency: Duration,
+    /// The limit of results that was in force.
+    pub max_result_bytes: u64,
+}
+
+/// Runs one call, with what is in force now. Dropped before its end, it is to be told to
+/// [`cut_off`].
+pub async fn dispatch(
+    app: &App,
+    caller: &Caller,
+    call: &ManagedCall,
+    timeout: Duration,
+) -> Dispatched {
+    let began = Instant::now();
+    let span = caller.trace.tool(call);
+    let now = app.current.now();
+    let max_result_bytes = now
+        .version()
+        .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
+    let outcome = run(app, caller, &now, call, timeout).await;
+    span.finished(&outcome);
+    count(app, &outcome);
+    Dispatched {
+        outcome,
+        latency: began.elapsed(),
+        max_result_bytes,
+    }
+}
+
+/// A call that was dispatched ends without an outcome.
+pub fn cut_off(app: &App) {
+    called(app, CallKind::Failed);
+}
+
+/// Leave, the line before it, the call.
+async fn run(
+    app: &App,
+    caller: &Caller,
+    now: &Effective,
+    call: &ManagedCall,
+    timeout: Duration,
+) -> ToolOutcome {
+    let live = match now.authority.permits(call) {
+        Ok(live) => live,
+        Err(denied) => return denied.into(),
+    };
+    let Ok(version) = now.version() else {
+        return ToolOutcome::Failed(ToolFailure::canceled(call.name()));
+    };
+    let scrubber = app.current.scrubber();
+    let line = IntentLine::new(caller.who(), jiff::Timestamp::now().to_string(), call);
+    let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
+    if let Err(error) = app
+        .history
+        .intent(&scrubber.scrubbed_json(escaped(line.into())))
+    {
+        tracing::error!(
+            tool = call.name(),
+            error = error.to_string(),
+            "a call is refused"
+        );
+        return ToolOutcome::Failed(ToolFailure::new(
+            ResultCode::RequestFailed,
+            Certainty::NeverRan,
+            format!(
+                "{} was not called, since the call cannot be recorded",
+                call.name()
+            ),
+        ));
+    }
+    let client = Client {
+        outbound: &app.outbound,
+        tokens: &app.tokens,
+        servers: &app.servers,
+        current: &app.current,
+    };
+    let max_result = version.catalog.policy().max_tool_result_bytes;
+    let context = ToolContext {
+        arguments: call.arguments(),
+        claw_id: call.claw_id(),
+        timeout,
+        max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
+        // By the tool's own tier: what may only read gets nothing to write with.
+        wire: wire(client, live.catalog_tool().tier.min(version.agent.max_tier)),
+    };
+    let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone()));
+    match tool.execute(context).await {
+        Ok(result) => {
+            tracing::debug!(
+                request_id = caller.request_id,
+                result = result.display,
+                "called"
+            );
+            match result.output {
+                ToolOutput::Http { status, body } => ToolOutcome::Responded { status, body },
+                ToolOutput::Mcp { is_error, body } => ToolOutcome::Mcp { is_error, body },
+                ToolOutput::McpError { code, body } => ToolOutcome::McpError { code, body },
+            }
+        }
+        Err(failure) => ToolOutcome::Failed(failure),
+    }
+}
+
+/// But for denials, which the record counts: most never come as far as here.
+fn count(app: &App, outcome: &ToolOutcome) {
+    let kind = match outcome {
+        ToolOutcome::Failed(failure)
+            if failure.certainty == Certainty::NeverRan
+                && ResultCode::DENIALS.contains(&failure.code) =>
+        {
+            return;
+        }
+        ToolOutcome::Failed(failure) if failure.certainty == Certainty::NeverRan => {
+            CallKind::Denied
+        }
+        outcome if outcome.is_success() => CallKind::Succeeded,
+        ToolOutcome::Responded { .. }
+        | ToolOutcome::Mcp { .. }
+        | ToolOutcome::McpError { .. }
+        | ToolOutcome::Failed(_) => CallKind::Failed,
+    };
+    called(app, kind);
+}
+
+fn called(app: &App, kind: CallKind) {
+    let at = jiff::Timestamp::now().to_string();
+    app.metrics.usage.call(kind, at);
+}

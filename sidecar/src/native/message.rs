@@ -1,0 +1,364 @@
+//! What one message of a client asks, and what it may not.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde_json::json;
+use serde_json::value::RawValue;
+use toolcrib_dialect::json::Object;
+use toolcrib_mcp::code::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
+use toolcrib_mcp::header::{SESSION_HEADER, check_mirrored};
+use toolcrib_mcp::message::nests_within;
+use toolcrib_mcp::revision::{
+    self, Form, META, NEWEST_HANDSHAKE, SERVER_KEY, STATELESS, implementation, settled,
+};
+use toolcrib_mcp::{Fault, Members, Message, Raw, Said, members, raw, reply};
+use toolcrib_mediation::{Presented, Resolved, RunnerError};
+
+use super::call::Call;
+use super::changes::{self, Of, Subscription};
+use super::listing::Listing;
+use super::session::Session;
+use crate::admission::recordable;
+use crate::app::App;
+use crate::asked::Caller;
+use crate::config::Effective;
+
+/// A message's own; arguments have a smaller bound.
+const MAX_DEPTH: usize = 128;
+/// The code of what is refused for another reason than the message: `data.code` says it.
+pub const NOT_SERVED: i64 = -32000;
+
+/// Why a message has no result.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: StatusCode,
+    id: Option<Raw>,
+    fault: Fault,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, fault: Fault) -> Self {
+        Self {
+            status,
+            id: None,
+            fault,
+        }
+    }
+
+    /// Of the request with this id.
+    pub fn to(self, id: &RawValue) -> Self {
+        let id = Some(id.to_owned());
+        Self { id, ..self }
+    }
+
+    /// With the status that the revision gives the code.
+    fn of(form: Form, fault: Fault) -> Self {
+        Self::new(revision::status(form, Some(fault.code)), fault)
+    }
+
+    pub fn body(&self) -> Vec<u8> {
+        reply(self.id.as_deref(), Said::Fault(&self.fault))
+    }
+}
+
+impl From<&RunnerError> for Refusal {
+    fn from(error: &RunnerError) -> Self {
+        let status = StatusCode::from_u16(error.status());
+        let fault = Fault {
+            data: Some(json!({"code": error.code.name()})),
+            ..Fault::new(NOT_SERVED, error.to_string())
+        };
+        Self::new(status.unwrap_or(StatusCode::BAD_GATEWAY), fault)
+    }
+}
+
+impl From<RunnerError> for Refusal {
+    fn from(error: RunnerError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = document(self.status, self.body());
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+pub fn document(status: StatusCode, body: Vec<u8>) -> Response {
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// A result with these members, and what its revision requires beside them.
+pub fn completed<'a>(form: Form, with: impl IntoIterator<Item = (&'a str, Raw)>) -> Raw {
+    let with = with.into_iter();
+    let mut result: Members = with.map(|(name, value)| (name.to_owned(), value)).collect();
+    if form == Form::Stateless {
+        result.insert("resultType".to_owned(), raw(&"complete"));
+    }
+    raw(&result)
+}
+
+/// The same of a list or a description, which nobody may keep: it can change at any time.
+fn uncached<'a>(form: Form, with: impl IntoIterator<Item = (&'a str, Raw)>) -> Raw {
+    let caching = [("ttlMs", raw(&0)), ("cacheScope", raw(&"private"))];
+    let caching = caching.into_iter().filter(|_| form == Form::Stateless);
+    completed(form, with.into_iter().chain(caching))
+}
+
+/// What follows from a message.
+pub enum Next {
+    Answered(Response),
+    Call(Box<Call>),
+}
+
+/// A message of an authenticated client.
+pub struct Received<'a> {
+    pub app: &'a Arc<App>,
+    pub now: &'a Effective,
+    pub headers: &'a HeaderMap,
+    pub caller: Caller,
+    pub body: Vec<u8>,
+}
+
+impl Received<'_> {
+    pub fn next(self) -> Result<Next, Refusal> {
+        let form = revision::form(self.headers);
+        let is_flat = std::str::from_utf8(&self.body).is_ok_and(|it| nests_within(it, MAX_DEPTH));
+        if !is_flat {
+            let fault = Fault::new(PARSE_ERROR, "the body is no JSON, or nested too deeply");
+            return Err(Refusal::of(form, fault));
+        }
+        let message = Message::parse(&self.body).map_err(|it| Refusal::of(form, it.into()))?;
+        match form {
+            Form::Handshake => self.in_session(message),
+            Form::Stateless => self.stateless(message),
+        }
+    }
+
+    fn in_session(self, message: Message) -> Result<Next, Refusal> {
+        let form = Form::Handshake;
+        if let Message::Request { id, method, params } = &message
+            && method == "initialize"
+        {
+            return self.initialize(id, params.as_deref());
+        }
+        let session = session(self.app, self.headers, &self.caller)?;
+        let (id, method, params) = match message {
+            Message::Request { id, method, params } => (id, method, params),
+            Message::Notification { method, params } => {
+                let named = params.as_deref().and_then(members);
+                if method == "notifications/cancelled"
+                    && let Some(id) = named.and_then(|mut params| params.remove("requestId"))
+                {
+                    session.cancel(&id);
+                }
+                return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
+            }
+            // Nothing is ever asked of a client.
+            Message::Answer { .. } => {
+                return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
+            }
+        };
+        match method.as_str() {
+            "ping" => Ok(answer(&id, &raw(&json!({})))),
+            "tools/list" => {
+                let listing = self.listing(form, &id, params.as_deref())?;
+                session.told.renew(listing.digest);
+                Ok(answer(&id, &uncached(form, [("tools", listing.tools)])))
+            }
+            "tools/call" => self.call(form, id, params.as_deref(), Some(&session)),
+            _ => Err(unknown(form).to(&id)),
+        }
+    }
+
+    fn initialize(self, id: &RawValue, params: Option<&RawValue>) -> Result<Next, Refusal> {
+        let result = json!({
+            "protocolVersion": settled(params, NEWEST_HANDSHAKE),
+            "capabilities": capabilities(),
+            "serverInfo": server(),
+        });
+        let session = Arc::new(Session::new(&self.caller.agent));
+        let begun = self.app.native.sessions.begin(session, Instant::now());
+        let name = begun.map_err(|error| {
+            tracing::error!(error = error.to_string(), "no randomness");
+            let fault = Fault::new(NOT_SERVED, "no session can begin");
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, fault).to(id)
+        })?;
+        let Next::Answered(response) = answer(id, &raw(&result)) else {
+            return Err(unknown(Form::Handshake).to(id));
+        };
+        let named = ([(SESSION_HEADER, name.as_str())], response);
+        Ok(Next::Answered(named.into_response()))
+    }
+
+    fn stateless(self, message: Message) -> Result<Next, Refusal> {
+        let form = Form::Stateless;
+        let refuse = |fault| Refusal::of(form, fault);
+        let (id, method, params) = match message {
+            Message::Request { id, method, params } => (id, method, params),
+            // Nothing waits for one: a client cancels by closing its connection.
+            Message::Notification { .. } => {
+                revision::check_version(self.headers).map_err(refuse)?;
+                return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
+            }
+            Message::Answer { .. } => {
+                return Err(refuse(Fault::new(INVALID_REQUEST, "nothing was asked")));
+            }
+        };
+        revision::check_envelope(self.headers, &method, params.as_deref())
+            .map_err(|fault| refuse(fault).to(&id))?;
+        match method.as_str() {
+            "server/discover" => {
+                let described = [
+                    ("supportedVersions", raw(&[STATELESS])),
+                    ("capabilities", raw(&capabilities())),
+                    (META, raw(&json!({SERVER_KEY: server()}))),
+                ];
+                Ok(answer(&id, &uncached(form, described)))
+            }
+            "tools/list" => {
+                let listing = self.listing(form, &id, params.as_deref())?;
+                Ok(answer(&id, &uncached(form, [("tools", listing.tools)])))
+            }
+            "tools/call" => self.call(form, id, params.as_deref(), None),
+            "subscriptions/listen" => {
+                let wanted = params.as_deref().and_then(members);
+                let wanted = wanted.and_then(|params| members(params.get("notifications")?));
+                let wanted = wanted.ok_or_else(|| {
+                    let what = "params.notifications must say what to announce";
+                    refuse(Fault::new(INVALID_PARAMS, what)).to(&id)
+                })?;
+                let tools = wanted.get("toolsListChanged");
+                let of = Of::Subscription(Subscription {
+                    id: id.clone(),
+                    of_tools: tools.is_some_and(|it| it.get() == "true"),
+                });
+                let stream = changes::stream(self.app, &self.caller.runner, of);
+                stream
+                    .map(Next::Answered)
+                    .ok_or_else(|| too_many_streams().to(&id))
+            }
+            _ => Err(unknown(form).to(&id)),
+        }
+    }
+
+    /// All tools are on one page: they fit into one Secret.
+    fn listing(
+        &self,
+        form: Form,
+        id: &RawValue,
+        params: Option<&RawValue>,
+    ) -> Result<Listing, Refusal> {
+        let params = params.and_then(members).unwrap_or_default();
+        if params.contains_key("cursor") {
+            let fault = Fault::new(INVALID_PARAMS, "no cursor was given out");
+            return Err(Refusal::of(form, fault).to(id));
+        }
+        Ok(Listing::of(&self.now.authority))
+    }
+
+    fn call(
+        self,
+        form: Form,
+        id: Raw,
+        params: Option<&RawValue>,
+        session: Option<&Arc<Session>>,
+    ) -> Result<Next, Refusal> {
+        let invalid = |what: &str| Refusal::of(form, Fault::new(INVALID_PARAMS, what)).to(&id);
+        let object = params.ok_or_else(|| invalid("a call needs params"))?;
+        // Two readers of a repeated key could see two calls.
+        let once = Object::scan(object.get()).is_ok_and(|it| it.repeated().is_none());
+        let mut params = members(object)
+            .filter(|_| once)
+            .ok_or_else(|| invalid("params must be an object, and name nothing twice"))?;
+        if params.contains_key("task") {
+            return Err(invalid("tasks are not offered"));
+        }
+        let name: String = params
+            .remove("name")
+            .and_then(|name| serde_json::from_str(name.get()).ok())
+            .ok_or_else(|| invalid("params.name must be a text"))?;
+        let arguments = params
+            .remove("arguments")
+            .filter(|arguments| arguments.get() != "null")
+            .map_or_else(String::new, |arguments| arguments.get().to_owned());
+        if form == Form::Stateless
+            && let Resolved::Managed(tool) = Presented::alone(&self.now.authority).resolve(&name)
+        {
+            check_mirrored(self.headers, tool.shown_schema(), &arguments)
+                .map_err(|fault| Refusal::of(form, fault).to(&id))?;
+        }
+        recordable(self.app).map_err(|error| Refusal::from(error).to(&id))?;
+        let running = match session.map(|session| session.begin(&id)) {
+            None => None,
+            Some(Some(running)) => Some(running),
+            Some(None) => {
+                let fault = Fault::new(INVALID_REQUEST, "a request with this id is running");
+                return Err(Refusal::of(form, fault).to(&id));
+            }
+        };
+        Ok(Next::Call(Box::new(Call {
+            caller: self.caller,
+            form,
+            id,
+            name,
+            arguments,
+            body: self.body,
+            running,
+        })))
+    }
+}
+
+/// The session that a request names: the caller's, and no other agent's.
+pub fn session(app: &App, headers: &HeaderMap, caller: &Caller) -> Result<Arc<Session>, Refusal> {
+    let refuse = |status, what: &str| Refusal::new(status, Fault::new(INVALID_REQUEST, what));
+    let name = session_name(headers).ok_or_else(|| {
+        let what = "no session is named: begin with initialize";
+        refuse(StatusCode::BAD_REQUEST, what)
+    })?;
+    app.native
+        .sessions
+        .find(name, Instant::now())
+        .map(|(_, session)| session)
+        .filter(|session| session.is_of(&caller.agent))
+        .ok_or_else(|| {
+            let what = "there is no such session: begin with initialize";
+            refuse(StatusCode::NOT_FOUND, what)
+        })
+}
+
+pub fn session_name(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION_HEADER)?.to_str().ok()
+}
+
+pub fn too_many_streams() -> Refusal {
+    let fault = Fault::new(NOT_SERVED, "too many streams are open; try again later");
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, fault)
+}
+
+fn unknown(form: Form) -> Refusal {
+    let fault = Fault::new(METHOD_NOT_FOUND, "this method is not offered");
+    Refusal::of(form, fault)
+}
+
+fn answer(id: &RawValue, result: &RawValue) -> Next {
+    let body = reply(Some(id), Said::Result(result));
+    Next::Answered(document(StatusCode::OK, body))
+}
+
+fn capabilities() -> serde_json::Value {
+    json!({"tools": {"listChanged": true}})
+}
+
+fn server() -> serde_json::Value {
+    implementation("toolcrib", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,159 @@
+//! What is kept for a client that began with `initialize`.
+//!
+//! Invariant: a session that ends takes its stream and its running calls along, since they
+//! hold nothing of it but the other end of a channel.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use toolcrib_manifest::AgentFile;
+
+#[derive(Debug)]
+pub struct Session {
+    /// Namespace and name.
+    agent: (String, String),
+    /// Of the list that the client knows.
+    pub told: Arc<Told>,
+    /// By id, as the client wrote it; `None`: it has been told to end.
+    calls: Mutex<HashMap<String, Option<oneshot::Sender<()>>>>,
+    /// Ends the stream that is open.
+    stream: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+impl Session {
+    pub fn new(agent: &AgentFile) -> Self {
+        Self {
+            agent: (agent.namespace.clone(), agent.agent.clone()),
+            told: Arc::default(),
+            calls: Mutex::default(),
+            stream: Mutex::default(),
+        }
+    }
+
+    pub fn is_of(&self, agent: &AgentFile) -> bool {
+        self.agent.0 == agent.namespace && self.agent.1 == agent.agent
+    }
+
+    /// A call begins. `None`: one with this id is running.
+    pub fn begin(self: &Arc<Self>, id: &RawValue) -> Option<Running> {
+        let (end, ended) = oneshot::channel();
+        let id = id.get().to_owned();
+        let mut calls = locked(&self.calls);
+        if calls.contains_key(&id) {
+            return None;
+        }
+        calls.insert(id.clone(), Some(end));
+        Some(Running {
+            ended,
+            id,
+            session: Arc::downgrade(self),
+        })
+    }
+
+    /// The client does not want this call any more.
+    pub fn cancel(&self, id: &RawValue) {
+        let end = locked(&self.calls).get_mut(id.get()).and_then(Option::take);
+        // It may have ended meanwhile.
+        end.map(|end| end.send(()));
+    }
+
+    /// Resolves when the session ends, or another stream takes this one's place.
+    pub fn stream(&self) -> oneshot::Receiver<()> {
+        let (end, ended) = oneshot::channel();
+        *locked(&self.stream) = Some(end);
+        ended
+    }
+}
+
+/// A call of a session, for as long as it runs.
+#[derive(Debug)]
+pub struct Running {
+    ended: oneshot::Receiver<()>,
+    id: String,
+    session: Weak<Session>,
+}
+
+impl Running {
+    /// Resolves when the client cancels it, or its session ends.
+    pub async fn cancelled(&mut self) {
+        (&mut self.ended).await.ok();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.upgrade() {
+            locked(&session.calls).remove(&self.id);
+        }
+    }
+}
+
+/// Which list of tools a client knows, by its digest.
+#[derive(Debug, Default)]
+pub struct Told(Mutex<Option<[u8; 32]>>);
+
+impl Told {
+    /// From now on it knows this one. Whether that is news: it knew another.
+    pub fn renew(&self, digest: [u8; 32]) -> bool {
+        let before = locked(&self.0).replace(digest);
+        before.is_some_and(|before| before != digest)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is one step, so a panic leaves nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use serde_json::json;
+    use toolcrib_mcp::raw;
+
+    use super::*;
+
+    fn session() -> Arc<Session> {
+        let agent = r#"{"version":1,"agent":"otter","namespace":"pond","claw_id":"o","tokens":[]}"#;
+        Arc::new(Session::new(&serde_json::from_str(agent).unwrap()))
+    }
+
+    #[test]
+    fn a_call_is_cancelled_by_its_own_id_alone_and_frees_it_when_it_ends() {
+        let session = session();
+        let mut seven = session.begin(&raw(&json!(7))).unwrap();
+        let mut text = session.begin(&raw(&json!("7"))).unwrap();
+        assert!(session.begin(&raw(&json!(7))).is_none());
+        session.cancel(&raw(&json!(8)));
+        session.cancel(&raw(&json!(7)));
+        assert!(seven.cancelled().now_or_never().is_some());
+        assert!(text.cancelled().now_or_never().is_none());
+        assert!(session.begin(&raw(&json!(7))).is_none());
+        drop(seven);
+        assert!(session.begin(&raw(&json!(7))).is_some());
+    }
+
+    #[test]
+    fn the_end_of_a_session_ends_what_it_runs() {
+        let session = session();
+        let mut call = session.begin(&raw(&json!(7))).unwrap();
+        let mut first = session.stream();
+        let mut second = session.stream();
+        assert!((&mut first).now_or_never().is_some());
+        assert!((&mut second).now_or_never().is_none());
+        drop(session);
+        assert!(call.cancelled().now_or_never().is_some());
+        assert!((&mut second).now_or_never().is_some());
+    }
+
+    #[test]
+    fn only_another_list_than_the_known_one_is_news() {
+        let told = Told::default();
+        assert!(!told.renew([1; 32]));
+        assert!(!told.renew([1; 32]));
+        assert!(told.renew([2; 32]));
+        assert!(!told.renew([2; 32]));
+    }
+}
