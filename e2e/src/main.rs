@@ -57,6 +57,9 @@ enum Verb {
         /// Namespaces in which agents may live; made if absent.
         #[arg(long = "namespace", default_value = "trading")]
         namespaces: Vec<String>,
+        /// Images beside those of the product and the demonstration.
+        #[arg(long = "image")]
+        images: Vec<String>,
     },
     /// Install, apply the trading-desk example, and let its agents work.
     Demo,
@@ -101,22 +104,27 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
             let cluster = Cluster::find(&name)?;
             images::build(&only, cluster.as_ref(), &Progress::stderr())
         }
-        Verb::Install { namespaces } => {
+        Verb::Install { namespaces, images } => {
             let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
-            installed(&name, &namespaces, &Progress::stderr()).map(drop)
+            installed(&name, &namespaces, &images, &Progress::stderr()).map(drop)
         }
         Verb::Demo => {
             let progress = Progress::stderr();
-            let platform = installed(&name, &[demo::NAMESPACE], &progress)?;
+            let platform = installed(&name, &[demo::NAMESPACE], &[], &progress)?;
             demo::tell(&platform, &progress)
         }
         Verb::Node => cluster::serve_node(&name),
     }
 }
 
-fn installed(name: &Name, namespaces: &[&str], progress: &Progress) -> Result<Platform> {
+fn installed(
+    name: &Name,
+    namespaces: &[&str],
+    images: &[String],
+    progress: &Progress,
+) -> Result<Platform> {
     let platform = Platform::on(Cluster::up(name, progress)?);
-    platform.install(namespaces, progress)?;
+    platform.install(namespaces, images, progress)?;
     Ok(platform)
 }
 

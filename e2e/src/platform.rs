@@ -20,7 +20,7 @@ pub const RELEASE: &str = "toolcrib";
 /// Images are imported already, so this is the time of scheduling and starting.
 const HELM_TIMEOUT: &str = "--timeout=180s";
 
-/// What the demonstration and the tests run; the wrapper of MCP servers would be built for nothing.
+/// What the demonstration runs; the wrapper of MCP servers would be built for nothing.
 const IMAGES: [&str; 4] = ["operator", "sidecar", "demo", "runner-python"];
 
 /// A cluster that Toolcrib is, or will be, installed on.
@@ -38,11 +38,12 @@ impl Platform {
         &self.cluster
     }
 
-    /// Builds and imports these images, then installs or upgrades the chart. The operator gets
-    /// rights on Secrets in `namespaces` and nowhere else; they are created if absent, since
-    /// the rights are objects in them.
-    pub fn install(&self, namespaces: &[&str], progress: &Progress) -> Result<()> {
-        let images = IMAGES.map(str::to_owned);
+    /// Builds and imports the images, and `more` of them, then installs or upgrades the chart.
+    /// The operator gets rights on Secrets in `namespaces` and nowhere else; they are created if
+    /// absent, since the rights are objects in them.
+    pub fn install(&self, namespaces: &[&str], more: &[String], progress: &Progress) -> Result<()> {
+        let mut images = IMAGES.map(str::to_owned).to_vec();
+        images.extend_from_slice(more);
         images::build(&images, Some(&self.cluster), progress)?;
         for namespace in namespaces {
             self.apply(&format!(

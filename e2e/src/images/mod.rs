@@ -2,11 +2,14 @@
 //!
 //! [`IMAGES`] is the one list of them; `e2e/images/Dockerfile` says the same to those who
 //! have Docker, and a test compares the two. In reading order: [`archive`] (an image from a
-//! list of files), [`programs`] (static programs by Cargo), [`python`] (the runner's).
+//! list of files), [`programs`] (static programs by Cargo), [`machine`] (files of this machine),
+//! [`python`] (the runner's), [`node`] (an MCP server's).
 //!
 //! Not here: pushing to a registry.
 
 pub mod archive;
+mod machine;
+pub mod node;
 pub mod programs;
 mod python;
 
@@ -33,6 +36,8 @@ pub enum Contents {
     Programs(&'static [Program]),
     /// Python with the OpenAI SDK, a shell and curl.
     PythonRunner,
+    /// Node with the packages that this folder of `e2e/sdk` names.
+    NodePackages(&'static str),
 }
 
 /// A program of the workspace.
@@ -43,7 +48,7 @@ pub struct Program {
 }
 
 /// All images. The first three are the product.
-pub const IMAGES: [Image; 5] = [
+pub const IMAGES: [Image; 6] = [
     Image {
         name: "operator",
         contents: Contents::Programs(&[Program {
@@ -82,6 +87,10 @@ pub const IMAGES: [Image; 5] = [
         name: "runner-python",
         contents: Contents::PythonRunner,
     },
+    Image {
+        name: "mcp-servers",
+        contents: Contents::NodePackages("mcp"),
+    },
 ];
 
 impl Image {
@@ -99,7 +108,7 @@ pub fn build(only: &[String], cluster: Option<&Cluster>, progress: &Progress) ->
         .iter()
         .flat_map(|image| match image.contents {
             Contents::Programs(programs) => programs,
-            Contents::PythonRunner => &[],
+            Contents::PythonRunner | Contents::NodePackages(_) => &[],
         })
         .copied()
         .collect();
@@ -132,7 +141,7 @@ fn choose(only: &[String]) -> Result<Vec<&'static Image>> {
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
         bail!("no image {unknown:?}: there are {}", names.join(", "));
     }
-    static TABLE: [Image; 5] = IMAGES;
+    static TABLE: [Image; 6] = IMAGES;
     Ok(TABLE
         .iter()
         .filter(|image| only.is_empty() || only.iter().any(|name| name == image.name))
@@ -148,6 +157,7 @@ fn files(
 ) -> Result<Archive> {
     let own = match image.contents {
         Contents::PythonRunner => return python::archive(&image.tag(), home, progress),
+        Contents::NodePackages(packages) => return node::archive(&image.tag(), packages),
         Contents::Programs(own) => own,
     };
     let first = own.first().context("an image has a program")?;
@@ -198,7 +208,7 @@ mod tests {
             .iter()
             .filter_map(|image| match image.contents {
                 Contents::Programs(programs) => Some((image.name.to_string(), programs)),
-                Contents::PythonRunner => None,
+                Contents::PythonRunner | Contents::NodePackages(_) => None,
             })
             .map(|(name, programs)| {
                 let mut lines: Vec<String> = programs
@@ -219,7 +229,7 @@ mod tests {
     fn an_unknown_image_is_an_error_that_lists_the_known() {
         let error = choose(&["otter".into()]).expect_err("unknown").to_string();
         assert!(
-            error.contains("operator, sidecar, mcp-stdio, demo, runner-python"),
+            error.contains("operator, sidecar, mcp-stdio, demo, runner-python, mcp-servers"),
             "{error}"
         );
     }

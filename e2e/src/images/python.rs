@@ -13,7 +13,8 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::archive::Archive;
-use crate::cluster::process::{output, run};
+use super::machine::{add_libraries, add_tree};
+use crate::cluster::process::run;
 use crate::cluster::{Home, Progress};
 
 /// Debian's, not one that a version manager puts first in PATH: its parts are where the
@@ -75,13 +76,9 @@ pub fn archive(tag: &str, home: &Home, progress: &Progress) -> Result<Archive> {
         linked.insert(source);
     }
     for (to, from) in [(&standard, &standard), (&local, &packages)] {
-        add_tree(&mut image, to, from, &mut linked)?;
+        add_tree(&mut image, to, from, &LEFT_OUT, &mut linked)?;
     }
-    for library in libraries(&linked)? {
-        if !image.contains(&library) {
-            image.program(library.clone(), library);
-        }
-    }
+    add_libraries(&mut image, &linked)?;
     Ok(image)
 }
 
@@ -124,79 +121,4 @@ fn installed(program: &str) -> Result<PathBuf> {
         .map(|folder| Path::new(folder).join(program))
         .find(|path| path.is_file())
         .with_context(|| format!("{program} is not installed: apt-get install {program}"))
-}
-
-/// Adds what is below `from`, and notes what has to be linked.
-fn add_tree(
-    image: &mut Archive,
-    to: &Path,
-    from: &Path,
-    linked: &mut BTreeSet<PathBuf>,
-) -> Result<()> {
-    for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let (to, from) = (to.join(&name), entry.path());
-        if LEFT_OUT.iter().any(|left_out| name == *left_out) {
-            continue;
-        }
-        // Follows links: Debian keeps some modules elsewhere.
-        match fs::metadata(&from) {
-            Ok(metadata) if metadata.is_dir() => add_tree(image, &to, &from, linked)?,
-            Ok(_) if name.to_string_lossy().contains(".so") => {
-                image.program(to, &from);
-                linked.insert(from);
-            }
-            Ok(_) if name.to_string_lossy().ends_with(".a") => {}
-            Ok(_) => image.file(to, from),
-            // A dangling link into a package that is not installed.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("read {}", from.display())),
-        }
-    }
-    Ok(())
-}
-
-/// The shared libraries of these files, by the paths the loader finds them at.
-fn libraries(files: &BTreeSet<PathBuf>) -> Result<BTreeSet<PathBuf>> {
-    let mut found = BTreeSet::new();
-    for file in files {
-        // `ldd` fails for a static program, which wants none.
-        let told = output(Command::new("ldd").arg(file))?;
-        for line in String::from_utf8_lossy(&told.stdout).lines() {
-            found.extend(library(line));
-        }
-    }
-    Ok(found)
-}
-
-/// `name => /path (address)`, or `/loader (address)`.
-fn library(line: &str) -> Option<PathBuf> {
-    let (path, _) = line.trim().rsplit_once(" (")?;
-    let path = path.rsplit_once("=> ").map_or(path, |(_, path)| path);
-    path.starts_with('/').then(|| path.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ldd_lines() {
-        let cases = [
-            (
-                "\tlibc.so.6 => /lib/libc.so.6 (0x00007f)",
-                Some("/lib/libc.so.6"),
-            ),
-            (
-                "\t/lib64/ld-linux-x86-64.so.2 (0x00007f)",
-                Some("/lib64/ld-linux-x86-64.so.2"),
-            ),
-            ("\tlinux-vdso.so.1 (0x00007f)", None),
-            ("\tstatically linked", None),
-        ];
-        for (line, want) in cases {
-            assert_eq!(library(line), want.map(PathBuf::from), "{line}");
-        }
-    }
 }

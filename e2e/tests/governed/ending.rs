@@ -15,10 +15,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use toolcrib_e2e::platform::{Platform, Seen};
 
-use crate::support::{Desk, START, VOLUME};
+use crate::support::{Desk, MEDIATOR, START, VOLUME, lines, process_of};
 
 const HERE: &str = "ending";
-const MEDIATOR: &str = "toolcrib-mediator";
 const TRADE: &str = "trading-api.execute_trade";
 
 /// Asks in a process of its own, so that the pod's end can be told apart from the question's.
@@ -141,8 +140,8 @@ fn what_ran_is_in_the_record_however_the_pod_ends() -> Result<()> {
         let phase = &pod["status"]["phase"];
         Ok(Seen::when(phase == "Succeeded", phase.to_string()))
     })?;
-    let log = platform.kubectl(&["logs", "--namespace", HERE, "completed", "-c", MEDIATOR])?;
-    let turn = turn_of(&lines(&log)).with_context(|| format!("no turn in\n{log}"))?;
+    let record = desk.record("completed")?;
+    let turn = turn_of(&record).with_context(|| format!("no turn in {record:?}"))?;
     assert_eq!(turn["status"], "ok", "{turn}");
     Ok(())
 }
@@ -224,13 +223,6 @@ impl Drop for Record {
     }
 }
 
-/// The record's lines; the mediator's own log stands between them.
-fn lines(log: &str) -> Vec<Value> {
-    log.lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect()
-}
-
 fn intent_of(lines: &[Value]) -> Option<Value> {
     let intent = |line: &&Value| line["kind"] == "intent" && line["name"] == TRADE;
     lines.iter().find(intent).cloned()
@@ -245,28 +237,15 @@ fn turn_of(lines: &[Value]) -> Option<Value> {
     lines.iter().find(made).cloned()
 }
 
-/// The process of the pod's mediator: the node is this machine.
+/// The process of the pod's mediator.
 fn mediator_of(desk: &Desk, pod: &str) -> Result<Pid> {
     let object = desk
         .platform
         .get(&["pod", pod, "--namespace", &desk.namespace])?;
-    let id = object["status"]["initContainerStatuses"][0]["containerID"]
-        .as_str()
-        .and_then(|id| id.rsplit('/').next())
-        .context("the mediator's container")?
-        .to_string();
-    for entry in std::fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // A process that has just ended has none.
-        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        if groups.contains(&id) {
-            return Pid::from_raw(pid).context("a process");
-        }
-    }
-    anyhow::bail!("no process of container {id} on this machine")
+    process_of(
+        &object["status"]["initContainerStatuses"][0],
+        "toolcrib-sidecar",
+    )
 }
 
 fn pod(name: &str, program: &str) -> String {

@@ -8,6 +8,7 @@
 
 mod admission;
 mod ending;
+mod mcp;
 mod mistakes;
 mod offline;
 mod pod_files;

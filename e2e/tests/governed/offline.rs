@@ -53,8 +53,20 @@ fn compile_from_files_equals_what_the_cluster_holds() -> Result<()> {
 
 /// The kubectl plugin of this source tree.
 pub fn plugin() -> Result<std::path::PathBuf> {
+    let mut cargo = Command::new(env!("CARGO"));
+    // What Cargo says of this package to its tests would make build scripts run again, and
+    // nearly everything be compiled twice.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if ["CARGO_MANIFEST_", "CARGO_PKG_"]
+            .iter()
+            .any(|own| name.starts_with(own))
+        {
+            cargo.env_remove(name);
+        }
+    }
     // With a test, so that Cargo chooses the features that it chose for this one.
-    run(Command::new(env!("CARGO"))
+    run(cargo
         .current_dir(repository())
         .args([
             "build",

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use rustix::process::Pid;
 use serde_json::Value;
 use toolcrib_e2e::cluster::{Cluster, Name};
 use toolcrib_e2e::platform::{Platform, Seen};
 
-/// Scheduling, pulling from the node's own store, starting.
-pub const START: Duration = Duration::from_secs(120);
+/// Scheduling, pulling from the node's own store, starting, and whatever else a pod does soon:
+/// on a machine that is busy with others, importing an SDK alone has taken two minutes.
+pub const START: Duration = Duration::from_secs(400);
 /// A changed Secret reaches a pod when the kubelet next looks, within a minute and a half,
 /// and two cores are busy here.
 pub const VOLUME: Duration = Duration::from_secs(200);
@@ -19,6 +21,9 @@ pub const SECRETS: [&str; 3] = [
     "desk-reader-41d9b7a2",
     "desk-executor-e83c06f5",
 ];
+
+/// The container that is injected.
+pub const MEDIATOR: &str = "toolcrib-mediator";
 
 pub struct Desk {
     pub platform: Platform,
@@ -51,7 +56,8 @@ impl Desk {
         Ok(desk)
     }
 
-    fn rollout(&self, deployment: &str) -> Result<()> {
+    /// Until the Deployment's pods are ready.
+    pub fn rollout(&self, deployment: &str) -> Result<()> {
         let deployment = format!("deployment/{deployment}");
         let namespace = self.namespace.as_str();
         self.platform.kubectl(&[
@@ -72,6 +78,24 @@ impl Desk {
             agent,
             &["python3", "/agent/ask.py", question],
         )
+    }
+
+    /// Gives the model another script.
+    pub fn play(&self, script: &str) -> Result<()> {
+        let header = format!("Authorization: Bearer {}", SECRETS[0]);
+        let url = "http://scripted-model:8080/script";
+        let mut command = vec![
+            "exec",
+            "--stdin",
+            "--namespace",
+            &self.namespace,
+            "observer",
+        ];
+        command.extend(["--", "curl", "-sSf", "--max-time", "10", "-H", &header]);
+        command.extend(["--data-binary", "@-", url]);
+        let output = self.platform.try_kubectl(&command, script)?;
+        ensure!(output.status.success(), "the script: {output:?}");
+        Ok(())
     }
 
     /// All that the trading desk was asked so far.
@@ -105,6 +129,13 @@ impl Desk {
     pub fn agent(&self, name: &str) -> Result<Value> {
         self.platform
             .get(&["agent", name, "--namespace", &self.namespace])
+    }
+
+    /// What the pod's mediator said on stdout: the lines of its record, its own log between
+    /// them left out.
+    pub fn record(&self, pod: &str) -> Result<Vec<Value>> {
+        let pod = ["logs", "--namespace", &self.namespace, pod, "-c", MEDIATOR];
+        Ok(lines(&self.platform.kubectl(&pod)?))
     }
 
     /// Until the agent's status says that all its pods have loaded what is compiled.
@@ -142,6 +173,34 @@ pub fn condition(object: &Value, kind: &str) -> Value {
         .and_then(|all| all.iter().find(|condition| condition["type"] == kind))
         .cloned()
         .unwrap_or(Value::Null)
+}
+
+/// The record's lines in a log.
+pub fn lines(log: &str) -> Vec<Value> {
+    log.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+/// The process that runs this program in the container of this status: the node is this
+/// machine.
+pub fn process_of(status: &Value, program: &str) -> Result<Pid> {
+    let id = status["containerID"].as_str();
+    let id = id.and_then(|id| id.rsplit('/').next());
+    let id = id.with_context(|| format!("a container: {status}"))?;
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // A process that has just ended has neither.
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let runs = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        if groups.contains(id) && runs.ends_with(program) {
+            return Pid::from_raw(pid).context("a process");
+        }
+    }
+    anyhow::bail!("no process of container {id} on this machine runs {program}")
 }
 
 /// A pod that is no agent's: it looks at the servers' logs, with the servers' own tokens.

@@ -1,0 +1,50 @@
+//! The image of an MCP server that others wrote, as its users have it: Node from this machine
+//! and the package with all that it pulls in.
+//!
+//! Not here: the wrapper that serves it; an init container brings that into the pod.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::archive::Archive;
+use super::machine::{add_libraries, add_tree};
+use crate::packages;
+
+const NODE: &str = "/usr/bin/node";
+/// The package's own program is below it, under the package's name.
+pub const MODULES: &str = "/srv/node_modules";
+
+/// Lists the image's files; installs the packages if they are not there.
+pub fn archive(tag: &str, packages: &str) -> Result<Archive> {
+    let modules = packages::node_modules(packages)?;
+    let node = installed()?;
+    let mut image = Archive::new(tag, &[NODE]);
+    image.environment("PATH", "/usr/bin");
+    image.program(NODE, &node);
+    let mut linked = BTreeSet::from([node]);
+    // Links to programs of packages.
+    let left_out = [".bin"];
+    add_tree(
+        &mut image,
+        Path::new(MODULES),
+        &modules,
+        &left_out,
+        &mut linked,
+    )?;
+    add_libraries(&mut image, &linked)?;
+    Ok(image)
+}
+
+/// The one that a shell would start here, where it really is.
+fn installed() -> Result<PathBuf> {
+    let path = env::var_os("PATH").context("PATH is not set")?;
+    let found = env::split_paths(&path)
+        .map(|folder| folder.join("node"))
+        .find(|path| path.is_file())
+        .context("node is not installed: apt-get install nodejs")?;
+    fs::canonicalize(&found).with_context(|| format!("find {}", found.display()))
+}

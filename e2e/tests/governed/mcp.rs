@@ -1,0 +1,177 @@
+//! An MCP server that others wrote for standard streams, from its package to an agent's call:
+//! `surface from-stdio` runs it in a pod, `surface discover` brings its tools for review, a
+//! grant gives some of them.
+//!
+//! The namespace enforces Pod Security `restricted`, so that the server runs says that it
+//! passes. Not here: that the NetworkPolicy keeps others away, since this cluster takes the
+//! object and enforces none; how the protocol is spoken (`tests/laptop/mcp.rs`).
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use toolcrib_e2e::cluster::process::run;
+use toolcrib_e2e::images::node;
+use toolcrib_e2e::platform::Seen;
+
+use crate::offline::plugin;
+use crate::support::{Desk, START, offered, process_of};
+
+const HERE: &str = "mcp";
+const SERVER: &str = "everything";
+/// What its pod has in its environment.
+const CREDENTIAL: &str = "everything-5f3a91c7";
+
+#[test]
+fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<()> {
+    let desk = Desk::open(HERE)?;
+    let cluster = desk.platform.cluster();
+    desk.play(include_str!("mcp/script.yaml"))?;
+
+    let plugin = plugin()?;
+    let plugin = plugin.to_str().context("the plugin's path")?;
+    let folder = tempfile::tempdir()?;
+    let objects = folder.path().join("objects.yaml");
+    fs::write(&objects, from_stdio(plugin)?)?;
+    desk.platform.apply(include_str!("mcp/objects.yaml"))?;
+    desk.platform.apply(&fs::read_to_string(&objects)?)?;
+    desk.rollout(SERVER)?;
+    let policy = desk
+        .platform
+        .get(&["networkpolicy", SERVER, "--namespace", HERE])?;
+    let who = &policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"][0];
+    assert_eq!(who["key"], "toolcrib.dev/agent", "{policy}");
+
+    // What the server lists becomes the Surface, and is what it lists when it is asked again.
+    let url = url(&desk)?;
+    let discover = |more: &[&str]| {
+        let mut discover = cluster.on_node(plugin).context("a node of ours")?;
+        discover.args(["surface", "discover", SERVER, "--namespace", HERE]);
+        discover.args(["--url", &url, "--filename"]).arg(&objects);
+        run(discover.args(more))
+    };
+    let surface = discover(&[])?;
+    for tool in ["name: echo", "name: get-env", "name: get-sum"] {
+        ensure!(surface.contains(tool), "no {tool} in\n{surface}");
+    }
+    desk.platform.apply(&surface)?;
+    fs::write(&objects, surface)?;
+    discover(&["--check"])?;
+
+    desk.wait_in_force("caller")?;
+    let echoed = json!({"ok": true, "data": "Echo: otter"});
+    assert_eq!(answer(&desk, "echo")?, echoed);
+    let requests = desk.model_requests()?;
+    assert_eq!(
+        offered(requests.first().context("the model was asked")?),
+        [
+            "local_clock",
+            "everything__echo",
+            "everything__trigger-long-running-operation"
+        ]
+    );
+
+    // A model may ask for anything; this tool would tell it the pod's environment.
+    let refused = answer(&desk, "environment")?;
+    assert_eq!(refused["ok"], false, "{refused}");
+
+    let ended = ended_in_mid_call(&desk)?;
+    assert_eq!(ended["ok"], false, "{ended}");
+    assert_eq!(ended["error"]["code"], "mcp_error", "{ended}");
+    assert_eq!(ended["error"]["details"]["rpc_code"], -32012, "{ended}");
+    assert_eq!(answer(&desk, "echo")?, echoed, "the program runs again");
+    let server = server(&desk)?;
+    assert_eq!(server["restartCount"], 0, "its pod ran on: {server}");
+
+    let requests = Value::from(desk.model_requests()?).to_string();
+    ensure!(!requests.contains(CREDENTIAL), "the server's own secret");
+    in_the_record(&desk)
+}
+
+/// The objects as a user would write them.
+fn from_stdio(plugin: &str) -> Result<String> {
+    let program = format!(
+        "{}/@modelcontextprotocol/server-everything/dist/index.js",
+        node::MODULES
+    );
+    run(Command::new(plugin)
+        .args(["surface", "from-stdio", SERVER, "--namespace", HERE])
+        .args(["--image", "docker.io/toolcrib/mcp-servers:dev"])
+        .args(["--wrapper-image", "docker.io/toolcrib/mcp-stdio:dev"])
+        .args(["--env", "EVERYTHING_TOKEN=everything-token/token"])
+        .args(["--", "node", &program, "stdio"]))
+}
+
+/// The Service's, which the node reaches as pods do.
+fn url(desk: &Desk) -> Result<String> {
+    let service = desk
+        .platform
+        .get(&["service", SERVER, "--namespace", HERE])?;
+    let address = service["spec"]["clusterIP"].as_str();
+    let address = address.context("the Service's address")?;
+    let port = &service["spec"]["ports"][0]["port"];
+    Ok(format!("http://{address}:{port}/mcp"))
+}
+
+/// What the model was told of the call that these words make it try.
+fn answer(desk: &Desk, words: &str) -> Result<Value> {
+    let said = desk.ask("caller", words)?;
+    serde_json::from_str(&said).with_context(|| said)
+}
+
+/// The status of the container that runs the server.
+fn server(desk: &Desk) -> Result<Value> {
+    let selector = format!("--selector=app={SERVER}");
+    let pods = desk
+        .platform
+        .get(&["pods", "--namespace", HERE, &selector])?;
+    let all = pods["items"].as_array().context("pods")?;
+    ensure!(all.len() == 1, "one pod of the server: {all:?}");
+    Ok(all[0]["status"]["containerStatuses"][0].clone())
+}
+
+/// What the model is told of a call whose program is killed while it works at it.
+fn ended_in_mid_call(desk: &Desk) -> Result<Value> {
+    let program = process_of(&server(desk)?, "node")?;
+    let before = read_so_far(program)?;
+    thread::scope(|scope| {
+        let slowly = scope.spawn(|| answer(desk, "slowly"));
+        desk.platform
+            .eventually("the call to reach the program", START, || {
+                let read = read_so_far(program)? - before;
+                Ok(Seen::when(read >= CALL, format!("{read} bytes")))
+            })?;
+        kill_process(program, Signal::KILL).context("kill the program")?;
+        slowly.join().expect("a question does not panic")
+    })
+}
+
+/// Bytes of a call at least. Nobody else speaks to the program, and what it reads to wake
+/// itself has eight.
+const CALL: u64 = 100;
+
+/// Bytes that the process has read.
+fn read_so_far(process: Pid) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/io", process.as_raw_nonzero()))
+        .context("the program's reads")?;
+    let read = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+    read.context("rchar")?.parse().context("a number")
+}
+
+/// The call that was cut off has its line, as every other has.
+fn in_the_record(desk: &Desk) -> Result<()> {
+    let cut = |line: &Value| {
+        let call = &line["tool_trace"][0]["tool_calls"][0];
+        call["name"] == "everything.trigger-long-running-operation"
+            && call["executed"] == true
+            && call["result"]["ok"] == false
+    };
+    desk.platform
+        .eventually("the call to be in the record", START, || {
+            let record = desk.record("caller")?;
+            Ok(Seen::when(record.iter().any(cut), format!("{record:?}")))
+        })
+}
