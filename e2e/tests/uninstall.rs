@@ -1,5 +1,5 @@
-//! Upgrading and uninstalling: nothing is left but what the chart says it keeps, and nothing
-//! is blocked by what is gone.
+//! Upgrading and uninstalling: nothing is left but what the chart says it keeps, nothing is
+//! blocked by what is gone, and an agent at work does not notice.
 //!
 //! A target of its own: after it, Toolcrib is not installed any more.
 
@@ -8,14 +8,22 @@
 mod support;
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 use toolcrib_e2e::platform::{NAMESPACE, Platform, Seen};
+
+use support::Desk;
+
+const WORKING: &str = "trading";
 
 #[test]
 fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
-    let platform = support::platform()?;
+    let worker = Worker::start()?;
+    let platform = worker.desk.platform.clone();
     // The namespaces' own rights come from the install; an upgrade keeps them.
-    let upgraded = platform.helm_upgrade(&["trading"])?;
+    let upgraded = platform.helm_upgrade(&[WORKING])?;
     ensure!(upgraded.contains("deployed"), "{upgraded}");
+    replace_the_operator(&platform)?;
+    worker.goes_on()?;
 
     platform.helm_uninstall()?;
     for kind in [
@@ -40,8 +48,10 @@ fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
             Ok(Seen::when(left.is_empty(), left.join(", ")))
         },
     )?;
-    let left = names(&platform, &["roles,rolebindings", "--namespace", "trading"])?;
-    assert_eq!(left, [""; 0], "rights left in trading");
+    let left = names(&platform, &["roles,rolebindings", "--namespace", WORKING])?;
+    assert_eq!(left, [""; 0], "rights left in {WORKING}");
+    worker.goes_on()?;
+    worker.ends_with_a_whole_record()?;
 
     // Kept: the kinds, and so every user's objects.
     let kept = names(&platform, &["customresourcedefinitions"])?;
@@ -63,7 +73,7 @@ fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
         "agents",
         "--all",
         "--namespace",
-        "trading",
+        WORKING,
         "--timeout=30s",
     ])?;
     platform.apply(
@@ -84,6 +94,124 @@ spec:
         "--wait=false",
     ])?;
     Ok(())
+}
+
+/// An upgrade's: a new leader and new webhooks, each beside the old ones until it is ready.
+fn replace_the_operator(platform: &Platform) -> Result<()> {
+    for deployment in names(platform, &["deployments", "--namespace", NAMESPACE])? {
+        let deployment = format!("deployment/{deployment}");
+        for verb in [&["restart"][..], &["status", "--timeout=180s"]] {
+            let mut rollout = vec!["rollout"];
+            rollout.extend(verb);
+            rollout.extend(["--namespace", NAMESPACE, &deployment]);
+            platform.kubectl(&rollout)?;
+        }
+    }
+    Ok(())
+}
+
+/// An agent that makes one trade after the other until it is told to end; one that is not made
+/// ends it with an error.
+struct Worker {
+    desk: Desk,
+}
+
+const WORKER: &str = "worker";
+const WORK: &str = r#"
+import json, os, signal, sys, threading, urllib.request
+told = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: told.set())
+question = {"model": "scripted/trader", "messages": [{"role": "user", "content": "Make a trade"}]}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+    json.dumps(question).encode(),
+    {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"},
+)
+made = 0
+while not told.wait(0.5):
+    with urllib.request.urlopen(request, timeout=100) as answer:
+        said = json.load(answer)["choices"][0]["message"]["content"]
+    if "filled" not in said:
+        sys.exit(said)
+    made += 1
+    print(made, flush=True)
+"#;
+
+impl Worker {
+    /// Returns when it has made a trade.
+    fn start() -> Result<Self> {
+        let desk = Desk::open(WORKING)?;
+        desk.wait_in_force("executor")?;
+        desk.platform.apply(&pod())?;
+        let worker = Self { desk };
+        worker.goes_on()?;
+        Ok(worker)
+    }
+
+    /// How many trades it has made.
+    fn made(&self) -> Result<usize> {
+        let logs = ["logs", "--namespace", WORKING, WORKER, "-c", "runner"];
+        Ok(self.desk.platform.kubectl(&logs)?.lines().count())
+    }
+
+    fn goes_on(&self) -> Result<()> {
+        let platform = &self.desk.platform;
+        platform.wait_ready(WORKING, &[WORKER])?;
+        let before = self.made()?;
+        platform.eventually("three more trades", support::START, || {
+            let made = self.made()?;
+            let seen = format!("{made} after {before}");
+            Ok(Seen::when(made >= before + 3, seen))
+        })
+    }
+
+    /// Its own container ends first, then the mediator: the pod has done its work.
+    fn ends_with_a_whole_record(&self) -> Result<()> {
+        let platform = &self.desk.platform;
+        platform.exec(WORKING, WORKER, &["sh", "-c", "kill -TERM 1"])?;
+        platform.eventually("the worker to end", support::START, || {
+            let pod = platform.get(&["pod", WORKER, "--namespace", WORKING])?;
+            let status = &pod["status"];
+            ensure!(status["phase"] != "Failed", "{status}");
+            let ended = status["phase"] == "Succeeded";
+            Ok(Seen::when(ended, status["phase"].to_string()))
+        })?;
+        let pod = platform.get(&["pod", WORKER, "--namespace", WORKING])?;
+        let mediator = &pod["status"]["initContainerStatuses"][0];
+        assert_eq!(mediator["restartCount"], 0, "{mediator}");
+        assert_eq!(mediator["state"]["terminated"]["exitCode"], 0, "{mediator}");
+
+        let (made, record) = (self.made()?, self.desk.record(WORKER)?);
+        let count =
+            |wanted: &dyn Fn(&Value) -> bool| record.iter().filter(|line| wanted(line)).count();
+        let intents = count(&|line| line["kind"] == "intent");
+        let turns = count(&|line| {
+            let call = &line["tool_trace"][0]["tool_calls"][0];
+            line["kind"] == "turn" && call["result"]["ok"] == true
+        });
+        assert_eq!((intents, turns), (made, made), "of {made} trades");
+        Ok(())
+    }
+}
+
+fn pod() -> String {
+    let program = Value::from(WORK);
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {WORKER}, namespace: {WORKING}, labels: {{toolcrib.dev/agent: executor}}}}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+  containers:
+  - name: runner
+    image: docker.io/toolcrib/runner-python:dev
+    imagePullPolicy: IfNotPresent
+    command: [python3, -c, {program}]
+    securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+"
+    )
 }
 
 fn names(platform: &Platform, arguments: &[&str]) -> Result<Vec<String>> {
