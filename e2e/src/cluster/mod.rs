@@ -60,6 +60,13 @@ struct Node {
     processes: NodeProcesses,
 }
 
+impl Node {
+    fn volume(&self, pod_uid: &str, plugin: &str, volume: &str) -> PathBuf {
+        let pods = self.layout.data("kubelet").join("pods");
+        pods.join(pod_uid).join("volumes").join(plugin).join(volume)
+    }
+}
+
 impl Cluster {
     /// The cluster the user named (`TOOLCRIB_E2E_USE_KUBECONFIG=1` and `KUBECONFIG`), else
     /// the local one of this name, brought up if it is not. Returns when it takes pods.
@@ -189,11 +196,16 @@ impl Cluster {
     /// cluster that the user named.
     pub fn secret_volume(&self, pod_uid: &str, volume: &str) -> Option<PathBuf> {
         let node = self.node.as_ref()?;
-        let kubelet = node.layout.data("kubelet");
         let root = PathBuf::from(format!("/proc/{}/root", node.processes.inner.pid));
-        let below = kubelet.strip_prefix("/").unwrap_or(&kubelet);
-        let volumes = root.join(below).join("pods").join(pod_uid).join("volumes");
-        Some(volumes.join("kubernetes.io~secret").join(volume))
+        let volume = node.volume(pod_uid, "kubernetes.io~secret", volume);
+        Some(root.join(volume.strip_prefix("/").unwrap_or(&volume)))
+    }
+
+    /// The folder of a pod's `emptyDir`, as [`Cluster::on_node`]'s commands see it; `None` for
+    /// a cluster that the user named.
+    pub fn empty_dir(&self, pod_uid: &str, volume: &str) -> Option<PathBuf> {
+        let node = self.node.as_ref()?;
+        Some(node.volume(pod_uid, "kubernetes.io~empty-dir", volume))
     }
 
     /// Puts an image archive into the node's store. Nothing is done for a cluster that the

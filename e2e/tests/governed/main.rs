@@ -12,6 +12,7 @@ mod mcp;
 mod mistakes;
 mod offline;
 mod pod_files;
+mod recorded;
 mod sniffing;
 mod starvation;
 mod support;

@@ -1,0 +1,257 @@
+//! A disk that takes nothing and a stdout that nobody reads, on a node: what the service did is
+//! in the record, and what could not be recorded was not done.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use toolcrib_e2e::cluster::process::run;
+use toolcrib_e2e::platform::Seen;
+
+use crate::support::{Desk, START, lines, process_of};
+
+const HERE: &str = "recorded";
+const AGENT: &str = "executor";
+const MEDIATOR: &str = "toolcrib-sidecar";
+const HISTORY: &str = "toolcrib-history";
+const TRADE: &str = "Make a trade";
+
+#[test]
+fn what_cannot_be_recorded_is_not_done() -> Result<()> {
+    let desk = Desk::open(HERE)?;
+    desk.wait_in_force(AGENT)?;
+    a_full_disk(&desk)?;
+    an_unread_stdout(&desk)
+}
+
+/// The medium of the record is made small, and the mediator started on it: what an `emptyDir`
+/// in memory is, and a node's disk when others have filled it.
+fn a_full_disk(desk: &Desk) -> Result<()> {
+    let history = small_medium(desk)?;
+    let filled = desk.ask(AGENT, TRADE)?;
+    ensure!(filled.contains("filled"), "there is room: {filled}");
+
+    let rest = history.join("rest");
+    // Err: nothing more fits, which is what it is for.
+    fs::write(&rest, vec![0; MEDIUM]).ok();
+    // What is left of the record's last page still takes a line or two.
+    let refused = desk
+        .platform
+        .eventually("a trade to be refused", START, || {
+            let before = posts(desk)?;
+            let answer = desk.ask(AGENT, TRADE)?;
+            let done = posts(desk)? - before;
+            let ok = answer.contains("filled");
+            ensure!(done == usize::from(ok), "{done} trades: {answer}");
+            Ok(if ok {
+                Seen::NotYet(answer)
+            } else {
+                Seen::Yes(answer)
+            })
+        })?;
+    ensure!(refused.contains("request_failed"), "{refused}");
+
+    fs::remove_file(&rest)?;
+    let filled = desk.ask(AGENT, TRADE)?;
+    ensure!(filled.contains("filled"), "there is room again: {filled}");
+    let done = posts(desk)?;
+    desk.platform
+        .eventually("the disk to have what was done", START, || {
+            let file = fs::read_to_string(history.join("history.jsonl"))?;
+            let on_disk = lines(&file);
+            let torn = file.lines().count() - on_disk.len();
+            let counts = (intents(&on_disk), refusals(&on_disk), torn);
+            let whole = counts.0 == done && counts.1 > 0 && torn == 0;
+            Ok(Seen::when(whole, format!("{counts:?} of {done}: {file}")))
+        })
+}
+
+/// Some pages.
+const MEDIUM: usize = 64 << 10;
+
+/// Puts a small medium where the record is written, and the mediator on it; returns its folder
+/// as this process sees it.
+fn small_medium(desk: &Desk) -> Result<PathBuf> {
+    let cluster = desk.platform.cluster();
+    let pod = desk.platform.get(&["pod", AGENT, "--namespace", HERE])?;
+    let uid = pod["metadata"]["uid"].as_str().context("a uid")?;
+    let folder = cluster.empty_dir(uid, HISTORY).context("a node of ours")?;
+    let mut mount = cluster.on_node("mount").context("a node of ours")?;
+    let options = format!("size={MEDIUM},mode=0777");
+    // The kubelet unmounts it with the pod.
+    run(mount
+        .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+        .arg(&folder))?;
+    // A container's mounts are made when it starts.
+    let before = mediator(desk)?["restartCount"].clone();
+    kill_process(process_of(&mediator(desk)?, MEDIATOR)?, Signal::KILL)?;
+    desk.platform
+        .eventually("the mediator to be back", START, || {
+            let now = mediator(desk)?;
+            let back = now["restartCount"] != before && now["ready"] == true;
+            Ok(Seen::when(back, now.to_string()))
+        })?;
+    let root = format!(
+        "/proc/{}/root",
+        process_of(&mediator(desk)?, MEDIATOR)?.as_raw_nonzero()
+    );
+    Ok(Path::new(&root).join("var/lib/toolcrib"))
+}
+
+/// Whoever copies the mediator's stdout into the node's log is stopped, until the mediator
+/// cannot say any more what it is about to do.
+fn an_unread_stdout(desk: &Desk) -> Result<()> {
+    let before = posts(desk)?;
+    desk.platform.apply(&busy())?;
+    desk.platform.wait_ready(HERE, &[BUSY])?;
+    desk.platform.eventually("a first trade", START, || {
+        let done = posts(desk)? - before;
+        Ok(Seen::when(done > 0, "none"))
+    })?;
+    let pod = desk.platform.get(&["pod", BUSY, "--namespace", HERE])?;
+    let status = &pod["status"]["initContainerStatuses"][0];
+    let reader = Stopped::stop(parent_of(process_of(status, MEDIATOR)?)?)?;
+    // Its queue has room for hundreds of usual lines.
+    let earlier = desk.model_requests()?;
+    let earlier = earlier.last().and_then(|last| last["seq"].as_u64());
+    desk.play(&long_trades()?)?;
+    desk.platform
+        .eventually("a trade to be refused", START, || {
+            let requests = desk.model_requests()?;
+            let late = |request: &&Value| request["seq"].as_u64() > earlier;
+            let refused = requests.iter().filter(late).any(is_told_of_a_refusal);
+            Ok(Seen::when(refused, format!("{} requests", requests.len())))
+        })?;
+    drop(reader);
+
+    // It ends when a trade is made again.
+    desk.platform.eventually("the pod to complete", START, || {
+        let pod = desk.platform.get(&["pod", BUSY, "--namespace", HERE])?;
+        let phase = &pod["status"]["phase"];
+        ensure!(phase != "Failed", "{}", pod["status"]);
+        Ok(Seen::when(phase == "Succeeded", phase.to_string()))
+    })?;
+    let said = intents(&desk.record(BUSY)?);
+    assert_eq!(said, posts(desk)? - before, "what was said, and done");
+    Ok(())
+}
+
+const BUSY: &str = "busy";
+/// So long that stdout's queue holds a few.
+fn long_trades() -> Result<String> {
+    let note = "otter ".repeat(10 << 10);
+    let notes = [&note, &note, &note];
+    let arguments = json!({"symbol": "OTTR", "side": "buy", "quantity": 3, "notes": notes});
+    let call = json!({"tool": {"named": "trading-api__execute_trade"}, "arguments": arguments});
+    let script = json!({"steps": [
+        {"when": {"round": 0}, "reply": {"calls": [call]}},
+        {"reply": {"text": "{tool_result}"}},
+    ]});
+    serde_json::to_string(&script).context("the script")
+}
+
+/// Trades until one is refused, and then until one is made: nobody can look into the pod
+/// meanwhile.
+fn busy() -> String {
+    let program = r#"
+import json, os, time, urllib.request
+question = {"model": "scripted/trader", "messages": [{"role": "user", "content": "Make a trade"}]}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+    json.dumps(question).encode(),
+    {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"},
+)
+def is_made():
+    time.sleep(0.5)
+    with urllib.request.urlopen(request, timeout=100) as answer:
+        return b"filled" in answer.read()
+while is_made(): pass
+while not is_made(): pass
+"#;
+    let program = Value::from(program);
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {BUSY}, namespace: {HERE}, labels: {{toolcrib.dev/agent: {AGENT}}}}}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+  containers:
+  - name: runner
+    image: docker.io/toolcrib/runner-python:dev
+    imagePullPolicy: IfNotPresent
+    command: [python3, -c, {program}]
+    securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+    volumeMounts:
+    - {{name: program, mountPath: /agent, readOnly: true}}
+  volumes:
+  - name: program
+    configMap: {{name: agent-program}}
+"
+    )
+}
+
+/// The status of the agent's mediator.
+fn mediator(desk: &Desk) -> Result<Value> {
+    let pod = desk.platform.get(&["pod", AGENT, "--namespace", HERE])?;
+    Ok(pod["status"]["initContainerStatuses"][0].clone())
+}
+
+fn intents(record: &[Value]) -> usize {
+    let intent = |line: &&Value| line["kind"] == "intent";
+    record.iter().filter(intent).count()
+}
+
+fn refusals(record: &[Value]) -> usize {
+    let refused = |line: &&Value| {
+        line["kind"] == "turn" && line["tool_trace"][0]["tool_calls"][0]["executed"] == false
+    };
+    record.iter().filter(refused).count()
+}
+
+fn is_told_of_a_refusal(request: &Value) -> bool {
+    let messages = request["body"]["messages"].as_array();
+    let last = messages.and_then(|messages| messages.last());
+    last.is_some_and(|last| last["role"] == "tool" && last.to_string().contains("request_failed"))
+}
+
+/// How many trades the desk was asked for.
+fn posts(desk: &Desk) -> Result<usize> {
+    let asked = desk.asked()?;
+    Ok(asked.iter().filter(|it| it["method"] == "POST").count())
+}
+
+/// The process that started it: of a container, the one that has the other ends of its pipes.
+fn parent_of(process: Pid) -> Result<Pid> {
+    let path = format!("/proc/{}/status", process.as_raw_nonzero());
+    let status = fs::read_to_string(path)?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let parent = parent.context("its parent")?.trim().parse()?;
+    let program = fs::read_link(format!("/proc/{parent}/exe"))?;
+    ensure!(
+        program.ends_with("containerd-shim-runc-v2"),
+        "the runtime's: {}",
+        program.display()
+    );
+    Pid::from_raw(parent).context("a process")
+}
+
+/// A process that goes on when this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn stop(process: Pid) -> Result<Self> {
+        kill_process(process, Signal::STOP).context("stop")?;
+        Ok(Self(process))
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // Err: it has ended.
+        kill_process(self.0, Signal::CONT).ok();
+    }
+}
