@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::Plan;
 use crate::load::{Load, Step, Timing, Work};
-use crate::manifest::{self, Streaming};
+use crate::manifest::{self, Streaming, Transport};
 use crate::process::{Program, free_addresses};
 use crate::report::Row;
 
@@ -23,6 +23,9 @@ mod hung;
 
 const CHAT: &str = "/v1/chat/completions";
 const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
+/// A tool's call over MCP, as the mediator sends it.
+const MCP: &str = "/mcp";
+const MCP_CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"depth_0","arguments":{"spot":"reed 0","claw_id":"otter"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"toolcrib","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
 /// Concurrency of the cases that do not name another.
 const CONNECTIONS: usize = 8;
 /// A promise of its own is about this many.
@@ -40,6 +43,7 @@ struct Case {
     rounds: usize,
     streamed: bool,
     streaming: Streaming,
+    transport: Transport,
     /// CPU, as a multiple of the bare proxy's.
     cpu_at_most: Option<f64>,
     first_byte_at_most: Option<f64>,
@@ -78,6 +82,7 @@ fn cases() -> Vec<Case> {
         rounds,
         streamed: false,
         streaming: Streaming::Buffered,
+        transport: Transport::Http,
         cpu_at_most: None,
         first_byte_at_most: None,
         fraction,
@@ -94,6 +99,16 @@ fn cases() -> Vec<Case> {
         Case {
             cpu_at_most: Some(2.0),
             ..case("2 hidden rounds (5 hops)", 10, chat(2, false), 2, 4)
+        },
+        Case {
+            transport: Transport::Mcp,
+            ..case(
+                "2 hidden rounds over MCP (5 hops)",
+                10,
+                chat(2, false),
+                2,
+                4,
+            )
         },
         case("8 hidden rounds (17 hops)", 10, chat(8, false), 8, 12),
         Case {
@@ -172,10 +187,21 @@ impl Bench {
     }
 
     async fn mediator(&self, plan: &Plan, tools: usize, streaming: Streaming) -> Result<Mediator> {
+        self.mediator_of(plan, tools, streaming, Transport::Http)
+            .await
+    }
+
+    async fn mediator_of(
+        &self,
+        plan: &Plan,
+        tools: usize,
+        streaming: Streaming,
+        transport: Transport,
+    ) -> Result<Mediator> {
         let files = tempfile::tempdir().context("a folder for the mediator's files")?;
         let config = files.path().join("config");
         std::fs::create_dir(&config)?;
-        manifest::write(&config, self.servers_address, tools, streaming)?;
+        manifest::write(&config, self.servers_address, tools, streaming, transport)?;
         let [address, admin] = free_addresses()?;
         let arguments = [
             "--config-dir".into(),
@@ -201,7 +227,9 @@ impl Bench {
     }
 
     async fn compare(&self, plan: &Plan, case: &Case) -> Result<Vec<Row>> {
-        let mediator = self.mediator(plan, case.tools, case.streaming).await?;
+        let mediator = self
+            .mediator_of(plan, case.tools, case.streaming, case.transport)
+            .await?;
         let mediated = Arc::new(Work(vec![Step {
             path: CHAT,
             body: case.body.clone(),
@@ -314,6 +342,7 @@ impl Bench {
             rounds: ROUNDS,
             streamed: false,
             streaming: Streaming::Buffered,
+            transport: Transport::Http,
             cpu_at_most: None,
             first_byte_at_most: None,
             fraction: 1,
@@ -418,9 +447,15 @@ fn hop_by_hop(case: &Case) -> Work {
         path: CHAT,
         body: case.body.clone(),
     };
-    let tool = Step {
-        path: TOOL,
-        body: Bytes::new(),
+    let tool = match case.transport {
+        Transport::Http => Step {
+            path: TOOL,
+            body: Bytes::new(),
+        },
+        Transport::Mcp => Step {
+            path: MCP,
+            body: Bytes::from_static(MCP_CALL.as_bytes()),
+        },
     };
     let mut steps = vec![model.clone()];
     for _ in 0..case.rounds {

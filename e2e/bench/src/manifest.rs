@@ -18,9 +18,22 @@ pub enum Streaming {
     Live,
 }
 
+/// How the tools are called.
+#[derive(Clone, Copy, Debug)]
+pub enum Transport {
+    Http,
+    Mcp,
+}
+
 /// Writes the files of an agent whose model and tools are at `servers`.
-pub fn write(dir: &Path, servers: SocketAddr, tools: usize, streaming: Streaming) -> Result<()> {
-    let tools: Vec<Value> = (0..tools).map(|at| tool(at, servers)).collect();
+pub fn write(
+    dir: &Path,
+    servers: SocketAddr,
+    tools: usize,
+    streaming: Streaming,
+    transport: Transport,
+) -> Result<()> {
+    let tools: Vec<Value> = (0..tools).map(|at| tool(at, servers, transport)).collect();
     let others = [
         ("tools.json", json!({"version": 1, "tools": tools})),
         (
@@ -61,7 +74,22 @@ pub fn write(dir: &Path, servers: SocketAddr, tools: usize, streaming: Streaming
 }
 
 /// Of a usual size: a sentence, and a schema of some fields.
-fn tool(at: usize, servers: SocketAddr) -> Value {
+fn tool(at: usize, servers: SocketAddr, transport: Transport) -> Value {
+    let mut execution = match transport {
+        Transport::Http => json!({
+            "transport": "http",
+            "method": "GET",
+            "path": format!("/api/v1/{{claw_id}}/depth_{at}"),
+        }),
+        Transport::Mcp => json!({
+            "transport": "mcp",
+            "path": "/mcp",
+            "tool_name": format!("depth_{at}"),
+        }),
+    };
+    execution["service"] = "pond".into();
+    execution["base_url"] = format!("http://{servers}").into();
+    execution["auth"] = json!({"type": "bearer", "token": "pond-reader-2e81f7a90c"});
     json!({
         "name": format!("pond.depth_{at}"),
         "description": "How deep the pond is at a spot, with the time of the last measurement \
@@ -79,14 +107,7 @@ fn tool(at: usize, servers: SocketAddr) -> Value {
             "additionalProperties": false,
         },
         "annotations": {"readOnly": true},
-        "execution": {
-            "transport": "http",
-            "service": "pond",
-            "base_url": format!("http://{servers}"),
-            "method": "GET",
-            "path": format!("/api/v1/{{claw_id}}/depth_{at}"),
-            "auth": {"type": "bearer", "token": "pond-reader-2e81f7a90c"},
-        },
+        "execution": execution,
         "x-toolcrib": {"tier": "ReadOnly", "grant": {"namespace": "pond", "name": "otter-reads"}},
     })
 }

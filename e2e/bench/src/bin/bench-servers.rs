@@ -1,4 +1,5 @@
-//! The far side of every measurement: a scripted model and a tool service on one address.
+//! The far side of every measurement: a scripted model, a tool service, and the same service
+//! over MCP (2026-07-28, no sessions), on one address.
 //! They read as little as they can, so that what is measured stands between, not here.
 //!
 //! The model's name says what it does: after `-r` how many tool rounds it asks for, and
@@ -63,17 +64,34 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 
 async fn answer(request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
     let is_model = request.uri().path().ends_with("/chat/completions");
+    let is_mcp = request.uri().path() == "/mcp";
     let hangs = request.uri().to_string().contains(HUNG);
     let body = request.into_body().collect().await?.to_bytes();
     if hangs {
         std::future::pending::<()>().await;
     }
-    Ok(if is_model { model(&body)? } else { tool()? })
+    Ok(match (is_model, is_mcp) {
+        (true, _) => model(&body)?,
+        (false, true) => mcp(&body)?,
+        (false, false) => whole(Bytes::from_static(DEPTH.as_bytes()))?,
+    })
 }
 
-fn tool() -> anyhow::Result<Response<Body>> {
-    const DEPTH: &[u8] = br#"{"pond":"north","depth_m":3.25,"measured_at":"2026-02-03T04:05:06Z","points":[{"x":1,"y":2,"depth_m":3.1},{"x":4,"y":2,"depth_m":3.3},{"x":4,"y":7,"depth_m":3.35}],"surveyor":"heron-2","temperature_c":11.5,"note":"reeds along the western bank were not measured"}"#;
-    whole(Bytes::from_static(DEPTH))
+const DEPTH: &str = r#"{"pond":"north","depth_m":3.25,"measured_at":"2026-02-03T04:05:06Z","points":[{"x":1,"y":2,"depth_m":3.1},{"x":4,"y":2,"depth_m":3.3},{"x":4,"y":7,"depth_m":3.35}],"surveyor":"heron-2","temperature_c":11.5,"note":"reeds along the western bank were not measured"}"#;
+
+/// The id, which is a number here, goes back as it came.
+fn mcp(body: &[u8]) -> anyhow::Result<Response<Body>> {
+    let after = |needle: &[u8]| memmem::find(body, needle).map(|at| &body[at + needle.len()..]);
+    let digits = after(br#""id":"#).unwrap_or_default();
+    let digits = digits.split(|byte| !byte.is_ascii_digit()).next();
+    let id = std::str::from_utf8(digits.unwrap_or_default())?;
+    let result = match after(b"server/discover") {
+        Some(_) => {
+            r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"resultType":"complete"}"#.to_string()
+        }
+        None => format!(r#"{{"content":[],"structuredContent":{DEPTH},"resultType":"complete"}}"#),
+    };
+    whole(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into())
 }
 
 fn model(body: &[u8]) -> anyhow::Result<Response<Body>> {
