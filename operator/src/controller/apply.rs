@@ -21,6 +21,7 @@ use toolcrib_compile::{ObjectRef, Presence, names};
 use toolcrib_crds::Agent;
 
 use super::carrier::Carrier;
+use super::kept::Kept;
 use super::stores::{Scoped, Version};
 
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +81,7 @@ pub fn to_remove(
     key: &ObjectRef,
 ) -> Option<Version> {
     match table.look_up(key) {
-        Presence::Present(found) if standing(found.meta(), owner) == Standing::Ours => {
+        Presence::Present(found) if standing(&found, owner) == Standing::Ours => {
             Version::of(&*found)
         }
         // Somebody else's, or one that nobody can see.
@@ -139,24 +140,13 @@ pub enum Standing {
     Foreign,
 }
 
-pub fn standing(found: &ObjectMeta, owner: &OwnerReference) -> Standing {
-    let managed = found
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get(names::MANAGED_BY_LABEL));
-    if managed.map(String::as_str) != Some(names::FIELD_MANAGER) {
+pub fn standing<K>(found: &Kept<K>, owner: &OwnerReference) -> Standing {
+    if found.label(names::MANAGED_BY_LABEL) != Some(names::FIELD_MANAGER) {
         return Standing::Foreign;
     }
-    match found
-        .owner_references
-        .iter()
-        .flatten()
-        .find(|other| other.controller == Some(true))
-    {
-        Some(other) if other.uid == owner.uid => Standing::Ours,
-        Some(other) if (&other.kind, &other.name) == (&owner.kind, &owner.name) => {
-            Standing::Leftover
-        }
+    match &found.controller {
+        Some(other) if *other.uid == owner.uid => Standing::Ours,
+        Some(other) if *other.kind == owner.kind && *other.name == owner.name => Standing::Leftover,
         Some(_) | None => Standing::Foreign,
     }
 }
@@ -216,6 +206,7 @@ pub async fn apply<K: Carrier>(
                 .await
                 .map(|made| (Verb::Created, applied(&made)));
         }
+        Presence::Unknown(_) if table.is_listing(&key.namespace) => return Err(stale()),
         Presence::Unknown(why) => {
             return Err(ApplyError::NotWatched {
                 kind: K::KIND,
@@ -235,7 +226,7 @@ pub async fn apply<K: Carrier>(
         .await
         .map_err(failed("read"))?
         .ok_or_else(stale)?;
-    match standing(found.meta(), owner) {
+    match standing(&Kept::<K>::of(found.meta()), owner) {
         Standing::Ours => {}
         Standing::Leftover => {
             return Err(ApplyError::Leftover {
@@ -460,6 +451,9 @@ mod tests {
     #[test]
     fn only_what_this_very_agent_controls_is_ours() {
         let ours = found(&[]).metadata;
+        let standing = |meta: &ObjectMeta, owner: &OwnerReference| {
+            standing(&Kept::<ConfigMap>::of(meta), owner)
+        };
         assert_eq!(standing(&ours, &otter("u1")), Standing::Ours);
         assert_eq!(standing(&ours, &otter("u2")), Standing::Leftover);
         let unlabelled = ObjectMeta {

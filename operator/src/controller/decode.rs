@@ -6,9 +6,10 @@
 //! kube's `DeserializeGuard` would not survive: the raw text is only skipped over, without
 //! recursion.
 //!
-//! Managed fields are dropped: nobody here reads them, they are half of a stored object's
-//! size, and they mirror the object's depth. Statuses are kept as text: they are most of
-//! what is left, and each is read only when its own object's turn comes.
+//! Of the metadata only what is read stays. Managed fields are half of a stored object's size,
+//! and mirror its depth; an annotation may hold the whole object once more. Statuses are
+//! packed: they are most of what is left, and each is read only when its own object's turn
+//! comes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,16 +23,20 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use toolcrib_compile::names;
 use toolcrib_crds::{
     Agent, AgentStatus, ModelProvider, ModelProviderStatus, Surface, SurfaceStatus, ToolDefaults,
     ToolDefaultsStatus, ToolGrant, ToolGrantStatus,
 };
 
+use super::packed::Packed;
+
 /// Why an object of the store could not be read as its kind; never the object's content.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Undecodable {
     /// Where in the text, and what was expected.
     pub reason: String,
+    meta: Box<ObjectMeta>,
 }
 
 /// A kind that is decoded whole.
@@ -62,29 +67,30 @@ whole! {
     Service => ServiceStatus,
 }
 
-/// An object as watched: its metadata, and the object itself if it can be decoded.
+/// An object as watched; `Err`: its metadata is all that can be decoded.
 #[derive(Clone, Debug)]
 pub struct Decoded<K> {
-    meta: ObjectMeta,
     /// Without its status.
     pub object: Result<Arc<K>, Undecodable>,
-    status: Option<Box<str>>,
+    status: Option<Packed>,
 }
 
 impl<K: Whole> Decoded<K> {
     pub fn of(mut object: K) -> Self {
-        object.meta_mut().managed_fields = None;
-        let status = object.take_status().map(|status| text(&status).into());
+        let meta = std::mem::take(object.meta_mut());
+        *object.meta_mut() = slim(meta);
+        let status = object.take_status();
+        let status = status.map(|status| Packed::of(&text(&status)));
         Self {
-            meta: ObjectMeta::default(),
-            object: Ok(Arc::new(object)),
+            // A copy has no room to spare; what was read has a quarter.
+            object: Ok(Arc::new(object.clone())),
             status,
         }
     }
 
     pub fn status(&self) -> Option<K::Status> {
-        let text = self.status.as_deref()?;
-        Some(serde_json::from_str(text).expect("it was written from this type"))
+        let text = self.status.as_ref()?.text();
+        Some(serde_json::from_str(&text).expect("it was written from this type"))
     }
 
     /// For whoever never reads it.
@@ -93,8 +99,30 @@ impl<K: Whole> Decoded<K> {
     }
 
     /// As JSON; what [`text`] says of an equal status.
-    pub fn status_text(&self) -> &str {
-        self.status.as_deref().unwrap_or("null")
+    pub fn status_text(&self) -> String {
+        self.status
+            .as_ref()
+            .map_or_else(|| "null".to_owned(), Packed::text)
+    }
+}
+
+/// Names and versions, what decides about life and death, and the one annotation that is
+/// read.
+fn slim(meta: ObjectMeta) -> ObjectMeta {
+    let annotations = meta.annotations.and_then(|mut all| {
+        let (name, value) = all.remove_entry(names::ROTATE_ANNOTATION)?;
+        Some(BTreeMap::from([(name, value)]))
+    });
+    ObjectMeta {
+        name: meta.name,
+        namespace: meta.namespace,
+        uid: meta.uid,
+        resource_version: meta.resource_version,
+        generation: meta.generation,
+        creation_timestamp: meta.creation_timestamp,
+        deletion_timestamp: meta.deletion_timestamp,
+        annotations,
+        ..ObjectMeta::default()
     }
 }
 
@@ -120,13 +148,15 @@ fn decode<K: Whole>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
     let object =
         match without_managed_fields(text).and_then(|text| serde_json::from_str::<K>(&text)) {
             Ok(object) => return Ok(Decoded::of(object)),
-            Err(_) => Err(Undecodable {
-                reason: reason(&first),
-            }),
+            Err(_) => {
+                let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
+                Err(Undecodable {
+                    reason: reason(&first),
+                    meta: Box::new(slim(meta)),
+                })
+            }
         };
-    let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
     Ok(Decoded {
-        meta,
         object,
         status: None,
     })
@@ -159,7 +189,7 @@ struct OnlyMeta {
     metadata: Meta,
 }
 
-/// The metadata that a controller reads, without managed fields.
+/// Metadata without managed fields.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Meta {
@@ -176,11 +206,7 @@ struct Meta {
 }
 
 impl From<Meta> for ObjectMeta {
-    fn from(mut meta: Meta) -> Self {
-        // There is one; the reader made room for four.
-        if let Some(owners) = &mut meta.owner_references {
-            owners.shrink_to_fit();
-        }
+    fn from(meta: Meta) -> Self {
         Self {
             name: meta.name,
             namespace: meta.namespace,
@@ -225,15 +251,16 @@ impl<K: Resource + Clone> Resource for Decoded<K> {
     of_the_kind!(K);
 
     fn meta(&self) -> &ObjectMeta {
-        self.object
-            .as_ref()
-            .map_or(&self.meta, |object| object.meta())
+        match &self.object {
+            Ok(object) => object.meta(),
+            Err(why) => &why.meta,
+        }
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         match &mut self.object {
             Ok(object) => Arc::make_mut(object).meta_mut(),
-            Err(_) => &mut self.meta,
+            Err(why) => &mut why.meta,
         }
     }
 }
@@ -342,6 +369,43 @@ mod tests {
             Some("ClusterIP")
         );
         assert_eq!(heron.metadata.managed_fields, None);
+    }
+
+    #[test]
+    fn of_an_object_what_is_read_stays() {
+        let text = r#"{
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+            "metadata": {
+                "name": "otter", "namespace": "pond", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "labels": {"team": "reeds"}, "finalizers": ["pond/drain"],
+                "annotations": {"toolcrib.dev/rotate": "1", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
+            },
+            "spec": {"surfaces": [{"name": "reed"}]},
+            "status": {"toolCount": 5}
+        }"#;
+        let otter = decode::<Agent>(text).unwrap();
+        let agent = otter.object.as_ref().unwrap();
+        let read = ObjectMeta {
+            name: Some("otter".into()),
+            namespace: Some("pond".into()),
+            uid: Some("u".into()),
+            resource_version: Some("7".into()),
+            generation: Some(3),
+            annotations: Some([("toolcrib.dev/rotate".into(), "1".into())].into()),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(agent.metadata, read);
+        assert_eq!(agent.spec.surfaces.len(), 1);
+        assert!(agent.status.is_none());
+        let status = AgentStatus {
+            tool_count: Some(5),
+            ..AgentStatus::default()
+        };
+        assert_eq!(otter.status_text(), super::text(&status));
+        assert_eq!(
+            otter.status().map(|status| super::text(&status)),
+            Some(super::text(&status))
+        );
     }
 
     #[test]

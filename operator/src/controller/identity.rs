@@ -9,7 +9,7 @@ use toolcrib_compile::names::{PREVIOUS_TOKEN_PREFIX, ROTATED_FOR_ANNOTATION, TOK
 use toolcrib_manifest::SecretText;
 
 /// When each earlier token was replaced.
-const REPLACED_ANNOTATION: &str = "toolcrib.dev/replaced";
+pub const REPLACED_ANNOTATION: &str = "toolcrib.dev/replaced";
 /// A pod's creation time comes from another clock, and its container reads the Secret later.
 const MARGIN: SignedDuration = SignedDuration::from_secs(120);
 

@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 
-use super::queue::Done;
-use super::reconcile::reconcile;
+use super::queue::{Done, Step};
+use super::reconcile::{reconcile, tell};
 use super::related::everything;
 use super::status::counted;
 use super::work::Work;
@@ -31,14 +31,19 @@ use crate::metrics::Reconcile;
 
 /// How often the tables are looked at while they fill.
 const LOOK: Duration = Duration::from_millis(50);
-/// Secrets and ConfigMaps of a namespace without rights never come; the others are waited
-/// for this long, so that a restart does not report them as unknown for a moment.
+/// Secrets and ConfigMaps are waited for this long, unless the API server refuses them: one
+/// namespace that is slow to list is not to keep the others waiting for ever.
 const SECRETS: Duration = Duration::from_secs(10);
 /// Certificates last for months, but a Secret or a caBundle can be damaged any time.
 const CERTIFICATES: Duration = Duration::from_secs(30);
 const CERTIFICATES_RETRY: Duration = Duration::from_secs(2);
 /// One reconcile makes a dozen requests at most.
 const RECONCILE: Duration = Duration::from_secs(60);
+/// Who compiles and waits for no write. More than there are processors, since a Secret that
+/// nobody has read yet is read.
+const TELLERS: usize = 4;
+/// What it compiles is in memory, but for what nobody has read yet.
+const TELL: Duration = Duration::from_secs(10);
 /// Best effort requests when leading ends.
 const PARTING: Duration = Duration::from_secs(2);
 
@@ -55,16 +60,16 @@ pub async fn lead(
     }
     let listed = async {
         let tables = &world.tables;
-        while !(tables.secrets.synced()
-            && tables.config_maps.synced()
-            && tables.network_policies.synced())
+        while !(tables.secrets.settled()
+            && tables.config_maps.settled()
+            && tables.network_policies.settled())
         {
             tokio::time::sleep(LOOK).await;
         }
     };
     if tokio::time::timeout(SECRETS, listed).await.is_err() {
         tracing::warn!(
-            "Secrets, ConfigMaps or NetworkPolicies of some namespace cannot be listed; what refers to them is unknown"
+            "Secrets, ConfigMaps or NetworkPolicies of some namespace are not listed yet; its objects wait for them"
         );
     }
     // Certificates first: the link's authority is part of every compiled agent.json.
@@ -98,6 +103,10 @@ pub async fn lead(
     });
     // Only now may mediators come here.
     label(world).await;
+    for _ in 0..TELLERS {
+        let world = Arc::clone(world);
+        parts.spawn(async move { speak(&world).await });
+    }
     for _ in 0..world.settings.workers {
         let world = Arc::clone(world);
         parts.spawn(async move { work(&world).await });
@@ -115,9 +124,24 @@ pub async fn lead(
     }
 }
 
+/// What is taken away is heard before it is written, for all agents that it is taken from.
+async fn speak(world: &World) -> anyhow::Error {
+    loop {
+        let work = world.queue.next(Step::Say).await;
+        let one = AssertUnwindSafe(tell(world, &work)).catch_unwind();
+        // The next step does the same again, and says what went wrong.
+        match tokio::time::timeout(TELL, one).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::error!(object = %work.subject(), "panicked; others go on"),
+            Err(_) => tracing::warn!(object = %work.subject(), "not told in time"),
+        }
+        world.queue.done(&work, Done::Said);
+    }
+}
+
 async fn work(world: &World) -> anyhow::Error {
     loop {
-        let work = world.queue.next().await;
+        let work = world.queue.next(Step::Write).await;
         let begun = Instant::now();
         // A panic over one object is that object's failure and nobody else's.
         let one = AssertUnwindSafe(reconcile(world, &work)).catch_unwind();

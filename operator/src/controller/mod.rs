@@ -1,10 +1,10 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
-//! Reading order: [`settings`]; [`decode`], [`tables`], [`stores`], [`watches`] (what is);
-//! [`names_in`], [`related`], [`work`], [`queue`], [`noticed`] (whom a change concerns);
-//! [`snapshot`], [`readers`], [`reconcile`] (one piece of work); [`carrier`], [`apply`],
-//! [`identity`] (what is written); [`status`], [`report`], [`events`] (what is said); [`leader`]
-//! (who does it).
+//! Reading order: [`settings`]; [`decode`], [`packed`], [`kept`], [`tables`], [`stores`],
+//! [`watches`] (what is); [`names_in`], [`related`], [`work`], [`lanes`], [`queue`], [`noticed`]
+//! (whom a change concerns); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
+//! [`carrier`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
+//! (what is said); [`leader`] (who does it).
 //!
 //! Invariants: nothing is compiled or written before everything is listed; only the leader
 //! writes; nothing changes, nothing is written; what cannot be read stops nobody else.
@@ -15,10 +15,13 @@ pub(crate) mod decode;
 mod events;
 mod health;
 mod identity;
+mod kept;
+mod lanes;
 mod leader;
 pub(crate) mod names_in;
 mod noticed;
 mod pace;
+mod packed;
 mod queue;
 mod readers;
 mod reconcile;
@@ -28,7 +31,7 @@ mod settings;
 pub(crate) mod snapshot;
 mod status;
 mod stores;
-mod tables;
+pub(crate) mod tables;
 mod watches;
 pub(crate) mod work;
 pub(crate) mod world;

@@ -2,10 +2,12 @@
 //!
 //! A key stands in line at most once, however many events name it; it is never worked on
 //! twice at a time; an event during its work puts it in line again afterwards. Namespaces
-//! take turns, so one that floods the queue delays only itself. The state machine
-//! ([`Line`]) is a function of the time it is given; [`Queue`] adds the waiting.
+//! take turns, so one that floods the queue delays only itself. Work that somebody is to hear
+//! of has a first step of its own, done by workers of its own: nobody waits for the writes of
+//! others to hear what is taken away. The state machine ([`Line`]) is a function of the time
+//! it is given; [`Queue`] adds the waiting.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,15 +15,31 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::lanes::Lanes;
+
 /// What can stand in line.
 pub trait Key: Clone + Eq + Hash + Ord {
     /// Keys of one lane take turns with those of others.
     fn lane(&self) -> &str;
+
+    /// With which step its work begins.
+    fn begins(&self) -> Step;
+}
+
+/// The steps of a piece of work, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Tell who waits for it.
+    Say,
+    /// Everything, what was told included.
+    Write,
 }
 
 /// How work on a key ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
+    /// It is told; what is to be written comes next.
+    Said,
     /// Nothing to do until an event names it.
     Settled,
     /// Look again after this time, event or not.
@@ -35,10 +53,8 @@ const LAST_BACKOFF: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub struct Line<K> {
-    /// Lanes with a waiting key, in turn.
-    turns: VecDeque<String>,
-    lanes: HashMap<String, VecDeque<K>>,
-    waiting: BTreeSet<K>,
+    to_say: Lanes<K>,
+    to_write: Lanes<K>,
     /// Being worked on; `true`: named by an event meanwhile.
     running: HashMap<K, bool>,
     delayed: BTreeSet<(Instant, K)>,
@@ -49,9 +65,8 @@ pub struct Line<K> {
 impl<K> Default for Line<K> {
     fn default() -> Self {
         Self {
-            turns: VecDeque::new(),
-            lanes: HashMap::new(),
-            waiting: BTreeSet::new(),
+            to_say: Lanes::default(),
+            to_write: Lanes::default(),
             running: HashMap::new(),
             delayed: BTreeSet::new(),
             due: HashMap::new(),
@@ -66,14 +81,14 @@ impl<K: Key> Line<K> {
             *again = true;
             return;
         }
-        if !self.waiting.insert(key.clone()) {
-            return;
+        match key.begins() {
+            Step::Say => {
+                // Told before, but not of this.
+                self.to_write.remove(&key);
+                self.to_say.add(key);
+            }
+            Step::Write => self.to_write.add(key),
         }
-        let lane = self.lanes.entry(key.lane().to_owned()).or_default();
-        if lane.is_empty() {
-            self.turns.push_back(key.lane().to_owned());
-        }
-        lane.push_back(key);
     }
 
     /// At `at`, or earlier if it was to come earlier already.
@@ -89,8 +104,8 @@ impl<K: Key> Line<K> {
         self.delayed.insert((at, key));
     }
 
-    /// The next key to work on now.
-    pub fn next(&mut self, now: Instant) -> Option<K> {
+    /// The next key to do this step of now.
+    pub fn next(&mut self, step: Step, now: Instant) -> Option<K> {
         while let Some((at, key)) = self.delayed.first().cloned() {
             if at > now {
                 break;
@@ -99,15 +114,10 @@ impl<K: Key> Line<K> {
             self.due.remove(&key);
             self.add(key);
         }
-        let name = self.turns.pop_front()?;
-        let lane = self.lanes.get_mut(&name)?;
-        let key = lane.pop_front()?;
-        if lane.is_empty() {
-            self.lanes.remove(&name);
-        } else {
-            self.turns.push_back(name);
-        }
-        self.waiting.remove(&key);
+        let key = match step {
+            Step::Say => self.to_say.next(),
+            Step::Write => self.to_write.next(),
+        }?;
         self.running.insert(key.clone(), false);
         Some(key)
     }
@@ -115,6 +125,8 @@ impl<K: Key> Line<K> {
     pub fn done(&mut self, key: &K, done: Done, now: Instant) {
         let again = self.running.remove(key).unwrap_or(false);
         match done {
+            Done::Said if again => {}
+            Done::Said => self.to_write.add(key.clone()),
             Done::Settled => {
                 self.failures.remove(key);
             }
@@ -143,16 +155,17 @@ impl<K: Key> Line<K> {
 
     /// Keys that wait now, for the metric.
     pub fn depth(&self) -> usize {
-        self.waiting.len()
+        self.to_say.len() + self.to_write.len()
     }
 
     /// Keys that wait, are worked on, or failed and wait to be tried again.
     pub fn unsettled(&self) -> usize {
-        let failed = self
-            .failures
-            .keys()
-            .filter(|key| !self.waiting.contains(key) && !self.running.contains_key(key));
-        self.waiting.len() + self.running.len() + failed.count()
+        let failed = self.failures.keys().filter(|key| {
+            !self.to_say.contains(key)
+                && !self.to_write.contains(key)
+                && !self.running.contains_key(key)
+        });
+        self.depth() + self.running.len() + failed.count()
     }
 }
 
@@ -217,7 +230,7 @@ impl<K: Key> Queue<K> {
     }
 
     /// Waits for work; returns only with a key.
-    pub async fn next(&self) -> K {
+    pub async fn next(&self, step: Step) -> K {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -227,7 +240,7 @@ impl<K: Key> Queue<K> {
                 let mut line = self.line();
                 match &mut *line {
                     None => None,
-                    Some(line) => match line.next(Instant::now()) {
+                    Some(line) => match line.next(step, Instant::now()) {
                         Some(key) => return key,
                         None => line.wake_at(),
                     },
@@ -254,10 +267,18 @@ mod tests {
         fn lane(&self) -> &str {
             self.split_once('/').map_or("", |(lane, _)| lane)
         }
+
+        fn begins(&self) -> Step {
+            if self.ends_with('!') {
+                Step::Say
+            } else {
+                Step::Write
+            }
+        }
     }
 
     fn drain(line: &mut Line<&'static str>, now: Instant) -> Vec<&'static str> {
-        std::iter::from_fn(|| line.next(now)).collect()
+        std::iter::from_fn(|| line.next(Step::Write, now)).collect()
     }
 
     #[test]
@@ -274,14 +295,60 @@ mod tests {
     }
 
     #[test]
+    fn what_is_to_be_told_waits_for_no_write() {
+        let now = Instant::now();
+        let mut line = Line::default();
+        let say = |line: &mut Line<&'static str>| {
+            let key = line.next(Step::Say, now)?;
+            line.done(&key, Done::Said, now);
+            Some(key)
+        };
+        for key in ["pond/a", "pond/b!", "pond/c!"] {
+            line.add(key);
+        }
+        assert_eq!(line.next(Step::Write, now), Some("pond/a"));
+        assert_eq!(line.next(Step::Write, now), None, "told first");
+        assert_eq!(
+            (say(&mut line), say(&mut line)),
+            (Some("pond/b!"), Some("pond/c!"))
+        );
+        assert_eq!(line.unsettled(), 3);
+        // There is more to tell of it before it was written.
+        line.add("pond/b!");
+        assert_eq!(
+            (line.depth(), line.next(Step::Write, now)),
+            (2, Some("pond/c!"))
+        );
+        assert_eq!(line.next(Step::Write, now), None);
+        assert_eq!(say(&mut line), Some("pond/b!"));
+        assert_eq!(drain(&mut line, now), ["pond/b!"]);
+        assert_eq!(say(&mut line), None);
+    }
+
+    #[test]
+    fn an_event_while_it_is_told_has_it_told_again_before_it_is_written() {
+        let now = Instant::now();
+        let mut line = Line::default();
+        line.add("pond/a!");
+        let key = line.next(Step::Say, now).unwrap();
+        line.add(key);
+        assert_eq!(line.next(Step::Say, now), None, "never twice at a time");
+        line.done(&key, Done::Said, now);
+        assert_eq!(line.next(Step::Write, now), None);
+        assert_eq!(line.next(Step::Say, now), Some(key));
+        line.done(&key, Done::Said, now);
+        assert_eq!(drain(&mut line, now), [key]);
+    }
+
+    #[test]
     fn an_event_during_the_work_brings_the_key_back_once() {
         let now = Instant::now();
         let mut line = Line::default();
         line.add("pond/a");
-        assert_eq!(line.next(now), Some("pond/a"));
+        assert_eq!(line.next(Step::Write, now), Some("pond/a"));
         line.add("pond/a");
         line.add("pond/a");
-        assert_eq!(line.next(now), None, "never twice at a time");
+        assert_eq!(line.next(Step::Write, now), None, "never twice at a time");
         line.done(&"pond/a", Done::Settled, now);
         assert_eq!(drain(&mut line, now), ["pond/a"]);
     }
@@ -294,7 +361,7 @@ mod tests {
         let mut now = start;
         let mut waits = Vec::new();
         for _ in 0..10 {
-            let key = line.next(now).unwrap();
+            let key = line.next(Step::Write, now).unwrap();
             line.done(&key, Done::Failed, now);
             let at = line.wake_at().unwrap();
             waits.push((at - now).as_millis());
@@ -306,11 +373,11 @@ mod tests {
                 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 120_000, 120_000
             ]
         );
-        let key = line.next(now).unwrap();
+        let key = line.next(Step::Write, now).unwrap();
         line.done(&key, Done::Settled, now);
         assert_eq!(line.wake_at(), None);
         line.add("pond/a");
-        let key = line.next(now).unwrap();
+        let key = line.next(Step::Write, now).unwrap();
         line.done(&key, Done::Failed, now);
         assert_eq!(line.wake_at(), Some(now + FIRST_BACKOFF));
     }
@@ -322,14 +389,14 @@ mod tests {
         line.add("pond/a");
         line.add("pond/b");
         assert_eq!(line.unsettled(), 2);
-        let key = line.next(now).unwrap();
+        let key = line.next(Step::Write, now).unwrap();
         line.done(&key, Done::Failed, now);
         assert_eq!(line.unsettled(), 2);
         // Named by an event before its back-off ends: still one.
         line.add("pond/a");
         assert_eq!(line.unsettled(), 2);
         for _ in 0..2 {
-            let key = line.next(now).unwrap();
+            let key = line.next(Step::Write, now).unwrap();
             assert_eq!(line.unsettled(), if key == "pond/b" { 2 } else { 1 });
             line.done(&key, Done::Again(FIRST_BACKOFF), now);
         }
@@ -345,7 +412,7 @@ mod tests {
         line.add_at("pond/a", now + 3 * second);
         line.add_at("pond/a", now + second);
         line.add_at("pond/a", now + 2 * second);
-        assert_eq!(line.next(now), None);
+        assert_eq!(line.next(Step::Write, now), None);
         assert_eq!(drain(&mut line, now + second), ["pond/a"]);
         assert_eq!(line.wake_at(), None);
     }
@@ -357,7 +424,7 @@ mod tests {
         queue.open();
         let worker = tokio::spawn({
             let queue = std::sync::Arc::clone(&queue);
-            async move { queue.next().await }
+            async move { queue.next(Step::Write).await }
         });
         queue.add_all(["pond/a"]);
         let key = tokio::time::timeout(Duration::from_secs(5), worker)

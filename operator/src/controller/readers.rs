@@ -16,7 +16,6 @@ use kube::{Api, Client};
 use toolcrib_compile::{ConfigMapFacts, ObjectRef, Presence, SecretFacts};
 use toolcrib_manifest::SecretText;
 
-use super::decode::MetaOf;
 use super::stores::{Scoped, Version};
 use kube::Resource;
 
@@ -100,10 +99,9 @@ impl Readers {
                     .secrets
                     .get(key, &version)
                     .map(|content| content.values.keys().cloned().collect());
-                let empty = BTreeMap::new();
                 Presence::Present(SecretFacts::from_metadata(
-                    found.meta().labels.as_ref().unwrap_or(&empty),
-                    found.meta().annotations.as_ref().unwrap_or(&empty),
+                    &found.labels(),
+                    &found.annotations(),
                     &version.uid,
                     &version.resource_version,
                     keys,
@@ -201,9 +199,9 @@ impl Readers {
     }
 }
 
-fn present<K: Resource>(table: &Scoped<K>, key: &ObjectRef) -> Option<Version>
+fn present<K>(table: &Scoped<K>, key: &ObjectRef) -> Option<Version>
 where
-    MetaOf<K>: Resource,
+    K: Resource<DynamicType = ()>,
 {
     match table.look_up(key) {
         Presence::Present(found) => Version::of(&*found),
@@ -234,6 +232,7 @@ mod tests {
     use kube_runtime::watcher::Event;
     use serde_json::json;
 
+    use super::super::kept::Kept;
     use super::super::settings::SecretScope;
     use super::super::tables::Filler;
     use super::*;
@@ -260,8 +259,8 @@ mod tests {
         Some((code, body))
     }
 
-    fn meta(uid: &str, version: &str) -> MetaOf<ConfigMap> {
-        MetaOf::new(ObjectMeta {
+    fn kept(uid: &str, version: &str) -> Kept<ConfigMap> {
+        Kept::of(&ObjectMeta {
             namespace: Some("pond".to_owned()),
             name: Some("docs".to_owned()),
             uid: Some(uid.to_owned()),
@@ -304,7 +303,7 @@ mod tests {
                 answers.lock().expect("one thread").extend(read);
                 filler.apply(Event::Init);
                 if let Some((uid, version)) = watched {
-                    filler.apply(Event::InitApply(meta(uid, version)));
+                    filler.apply(Event::InitApply(kept(uid, version)));
                 }
                 filler.apply(Event::InitDone);
                 let key = ObjectRef::new("pond", "docs");

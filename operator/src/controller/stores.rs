@@ -9,8 +9,9 @@ use toolcrib_compile::{Kind, ObjectRef, Presence, Synced};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::decode::{Decoded, MetaOf};
+use super::kept::Kept;
 use super::settings::SecretScope;
-use super::tables::Table;
+use super::tables::{Stored, Table};
 
 #[derive(Clone, Debug)]
 pub struct Tables {
@@ -21,7 +22,7 @@ pub struct Tables {
     pub providers: Table<Decoded<ModelProvider>>,
     pub services: Table<Decoded<Service>>,
     pub namespaces: Table<MetaOf<Namespace>>,
-    pub pods: Table<MetaOf<Pod>>,
+    pub pods: Table<Kept<Pod>>,
     pub secrets: Scoped<Secret>,
     pub config_maps: Scoped<ConfigMap>,
     pub network_policies: Scoped<NetworkPolicy>,
@@ -88,8 +89,8 @@ impl Tables {
 /// Metadata of Secrets, ConfigMaps or NetworkPolicies, of the namespaces that the operator has rights in.
 #[derive(Debug)]
 pub enum Scoped<K> {
-    Cluster(Table<MetaOf<K>>),
-    Namespaces(BTreeMap<String, Table<MetaOf<K>>>),
+    Cluster(Table<Kept<K>>),
+    Namespaces(BTreeMap<String, Table<Kept<K>>>),
 }
 
 impl<K> Clone for Scoped<K> {
@@ -109,11 +110,11 @@ pub struct Version {
 }
 
 impl Version {
-    pub fn of(object: &impl Resource) -> Option<Self> {
-        let meta = object.meta();
+    pub fn of(object: &impl Stored) -> Option<Self> {
+        let id = object.id();
         Some(Self {
-            uid: meta.uid.clone()?,
-            resource_version: meta.resource_version.clone()?,
+            uid: id.uid?.to_owned(),
+            resource_version: id.version?.to_owned(),
         })
     }
 }
@@ -131,7 +132,7 @@ impl<K: Resource> Scoped<K> {
         }
     }
 
-    fn table(&self, namespace: &str) -> Option<&Table<MetaOf<K>>> {
+    fn table(&self, namespace: &str) -> Option<&Table<Kept<K>>> {
         match self {
             Scoped::Cluster(table) => Some(table),
             Scoped::Namespaces(tables) => tables.get(namespace),
@@ -139,7 +140,7 @@ impl<K: Resource> Scoped<K> {
     }
 
     /// Present, certainly absent, or unknown because nobody could look.
-    pub fn look_up(&self, key: &ObjectRef) -> Presence<std::sync::Arc<MetaOf<K>>> {
+    pub fn look_up(&self, key: &ObjectRef) -> Presence<std::sync::Arc<Kept<K>>> {
         let Some(table) = self.table(&key.namespace) else {
             return Presence::Unknown(format!(
                 "the operator has no right to read in namespace {}: add it to secretNamespaces",
@@ -149,12 +150,20 @@ impl<K: Resource> Scoped<K> {
         match table.get(&key.namespace, &key.name) {
             Some(found) => Presence::Present(found),
             None if table.synced() => Presence::Absent,
-            None => Presence::Unknown(format!("namespace {} was not listed yet", key.namespace)),
+            None => Presence::Unknown(match table.forbidden() {
+                Some(why) => format!("the operator may not list it: {why}"),
+                None => format!("namespace {} is not listed yet", key.namespace),
+            }),
         }
     }
 
+    /// What is unknown of a namespace will soon be known.
+    pub fn is_listing(&self, namespace: &str) -> bool {
+        self.table(namespace).is_some_and(Table::is_listing)
+    }
+
     /// `(namespace or all, table)`.
-    pub fn each(&self) -> Vec<(Option<String>, Table<MetaOf<K>>)> {
+    pub fn each(&self) -> Vec<(Option<String>, Table<Kept<K>>)> {
         match self {
             Scoped::Cluster(table) => vec![(None, table.clone())],
             Scoped::Namespaces(tables) => tables
@@ -164,10 +173,67 @@ impl<K: Resource> Scoped<K> {
         }
     }
 
-    pub fn synced(&self) -> bool {
-        match self {
-            Scoped::Cluster(table) => table.synced(),
-            Scoped::Namespaces(tables) => tables.values().all(Table::synced),
+    /// Whether all that may be listed is.
+    pub fn settled(&self) -> bool {
+        self.each().iter().all(|(_, table)| !table.is_listing())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube_runtime::watcher::Event;
+    use toolcrib_compile::Presence::{Absent, Present, Unknown};
+
+    use super::super::tables::Filler;
+    use super::*;
+
+    fn keys(namespace: &str) -> ObjectRef {
+        ObjectRef::new(namespace, "keys")
+    }
+
+    #[track_caller]
+    fn check(table: &Scoped<Secret>, namespace: &str, expected: Presence<()>) {
+        let found = match table.look_up(&keys(namespace)) {
+            Present(_) => Present(()),
+            Absent => Absent,
+            Unknown(why) => Unknown(why),
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn not_listed_yet_and_not_to_be_listed_are_told_apart() {
+        let scope = SecretScope::Namespaces(["pond".to_owned()].into());
+        let table: Scoped<Secret> = Scoped::new(&scope);
+        let (_, pond) = table.each().remove(0);
+        let mut filler = Filler::new(pond);
+        let says = |why: &str| Unknown(why.to_owned());
+
+        check(
+            &table,
+            "reef",
+            says("the operator has no right to read in namespace reef: add it to secretNamespaces"),
+        );
+        assert!(!table.is_listing("reef"), "nothing will come");
+
+        check(&table, "pond", says("namespace pond is not listed yet"));
+        assert!(table.is_listing("pond") && !table.settled());
+
+        filler.forbidden("secrets is forbidden".to_owned());
+        check(
+            &table,
+            "pond",
+            says("the operator may not list it: secrets is forbidden"),
+        );
+        assert!(!table.is_listing("pond") && table.settled());
+
+        for event in [Event::Init, Event::InitDone] {
+            filler.apply(event);
         }
+        check(&table, "pond", Absent);
+        // Rights that are taken away later do not make it unknown what was listed.
+        filler.forbidden("secrets is forbidden".to_owned());
+        check(&table, "pond", Absent);
+        assert!(table.settled());
     }
 }

@@ -7,11 +7,44 @@
 //! Invariant: a table says it is synced only after a whole list was taken over, and the
 //! list replaces the content at once, so no reader sees half of it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use kube::Resource;
 use kube_runtime::watcher::Event;
+
+/// An object of a table.
+pub trait Stored {
+    fn kind_name() -> Cow<'static, str>;
+
+    fn id(&self) -> Id<'_>;
+}
+
+/// Which object, and which version of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub uid: Option<&'a str>,
+    pub version: Option<&'a str>,
+}
+
+impl<K: Resource<DynamicType = ()>> Stored for K {
+    fn kind_name() -> Cow<'static, str> {
+        K::kind(&())
+    }
+
+    fn id(&self) -> Id<'_> {
+        let meta = self.meta();
+        Id {
+            namespace: meta.namespace.as_deref().unwrap_or_default(),
+            name: meta.name.as_deref().unwrap_or_default(),
+            uid: meta.uid.as_deref(),
+            version: meta.resource_version.as_deref(),
+        }
+    }
+}
 
 /// Objects of one namespace, by name.
 pub type Named<K> = BTreeMap<String, Arc<K>>;
@@ -32,6 +65,8 @@ pub struct Table<K>(Arc<RwLock<Content<K>>>);
 #[derive(Debug)]
 struct Content<K> {
     synced: bool,
+    /// Why the API server lists nothing for us; `None`: it does, or has not answered yet.
+    forbidden: Option<String>,
     namespaces: BTreeMap<String, Named<K>>,
 }
 
@@ -45,6 +80,7 @@ impl<K> Default for Table<K> {
     fn default() -> Self {
         Self(Arc::new(RwLock::new(Content {
             synced: false,
+            forbidden: None,
             namespaces: BTreeMap::new(),
         })))
     }
@@ -58,6 +94,16 @@ impl<K> Table<K> {
 
     pub fn synced(&self) -> bool {
         self.read().synced
+    }
+
+    pub fn forbidden(&self) -> Option<String> {
+        self.read().forbidden.clone()
+    }
+
+    /// Nothing is known yet, but will be.
+    pub fn is_listing(&self) -> bool {
+        let content = self.read();
+        !content.synced && content.forbidden.is_none()
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
@@ -100,12 +146,18 @@ pub struct Filler<K> {
     listing: BTreeMap<String, Named<K>>,
 }
 
-impl<K: Resource> Filler<K> {
+impl<K: Stored> Filler<K> {
     pub fn new(table: Table<K>) -> Self {
         Self {
             table,
             listing: BTreeMap::new(),
         }
+    }
+
+    /// The API server does not let us list. What was listed before stands.
+    pub fn forbidden(&self, why: String) {
+        let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
+        content.forbidden = Some(why);
     }
 
     /// Takes one event over and says what differs now. A relist reports only what really
@@ -129,6 +181,7 @@ impl<K: Resource> Filler<K> {
                 let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
                 let old = std::mem::replace(&mut content.namespaces, new);
                 content.synced = true;
+                content.forbidden = None;
                 differences(&old, &content.namespaces)
             }
             Event::Apply(object) => {
@@ -176,20 +229,16 @@ impl<K: Resource> Filler<K> {
     }
 }
 
-fn key<K: Resource>(object: &K) -> (String, String) {
-    let meta = object.meta();
-    (
-        meta.namespace.clone().unwrap_or_default(),
-        meta.name.clone().unwrap_or_default(),
-    )
+fn key<K: Stored>(object: &K) -> (String, String) {
+    let id = object.id();
+    (id.namespace.to_owned(), id.name.to_owned())
 }
 
-fn same_version<K: Resource>(a: &K, b: &K) -> bool {
-    let (a, b) = (a.meta(), b.meta());
-    a.uid == b.uid && a.resource_version.is_some() && a.resource_version == b.resource_version
+fn same_version<K: Stored>(a: &K, b: &K) -> bool {
+    a.id() == b.id() && a.id().version.is_some()
 }
 
-fn differences<K: Resource>(
+fn differences<K: Stored>(
     old: &BTreeMap<String, Named<K>>,
     new: &BTreeMap<String, Named<K>>,
 ) -> Vec<Change<K>> {

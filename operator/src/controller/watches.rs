@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::client::Body;
 use kube::{Api, Client, Resource};
+use kube_runtime::watcher::Event;
 use kube_runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
@@ -21,8 +22,9 @@ use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 
 use super::decode::{Decoded, MetaOf, Whole};
+use super::kept::Kept;
 use super::related::{Concerns, everything};
-use super::tables::{Filler, Table};
+use super::tables::{Filler, Stored, Table};
 use super::world::World;
 
 /// Begins all watches. They end when the set is dropped.
@@ -93,27 +95,21 @@ where
     }
 }
 
-fn task<K>(
+/// Fills a table with what `K` is kept as.
+fn task<W, K>(
     world: &Arc<World>,
     tasks: &mut JoinSet<()>,
-    api: Api<K>,
+    api: Api<W>,
     config: watcher::Config,
     table: &Table<K>,
 ) where
-    K: Resource<DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + Concerns
-        + Readable
-        + 'static,
+    W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: From<W> + Stored + Send + Sync + Concerns + Readable + 'static,
 {
     let world = Arc::clone(world);
     let table = table.clone();
     tasks.spawn(async move {
-        let kind = K::kind(&()).into_owned();
+        let kind = K::kind_name();
         let mut filler = Filler::new(table.clone());
         let mut events = watcher(api, config).default_backoff().boxed();
         while let Some(event) = events.next().await {
@@ -121,14 +117,14 @@ fn task<K>(
                 Ok(event) => {
                     let now = Instant::now();
                     let first = !table.synced();
-                    let changes = filler.apply(event);
+                    let changes = filler.apply(kept(event));
                     for change in &changes {
                         if let Some(object) = &change.new
                             && let Some(why) = object.unreadable()
                         {
                             world.metrics.undecodable.inc();
                             tracing::warn!(
-                                kind,
+                                %kind,
                                 namespace = change.namespace,
                                 name = change.name,
                                 why,
@@ -154,18 +150,45 @@ fn task<K>(
                         }
                     }
                     if first && table.synced() {
-                        tracing::info!(kind, objects = table.len(), "listed");
+                        tracing::info!(%kind, objects = table.len(), "listed");
                         // What was Unknown is known now, though nothing changed.
                         world.queue.add_all(everything(&world.tables));
                     }
                 }
                 Err(error) => {
+                    if let Some(why) = forbidden(&error) {
+                        filler.forbidden(why);
+                    }
                     world.metrics.watch_errors.inc();
-                    tracing::warn!(kind, %error, "watch failed; it is begun again");
+                    tracing::warn!(%kind, %error, "watch failed; it is begun again");
                 }
             }
         }
     });
+}
+
+/// The API server's words, if it is a matter of rights.
+fn forbidden(error: &watcher::Error) -> Option<String> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+            if status.is_forbidden() =>
+        {
+            Some(status.message.clone())
+        }
+        _ => None,
+    }
+}
+
+fn kept<W, K: From<W>>(event: Event<W>) -> Event<K> {
+    match event {
+        Event::Apply(object) => Event::Apply(object.into()),
+        Event::Delete(object) => Event::Delete(object.into()),
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(object.into()),
+        Event::InitDone => Event::InitDone,
+    }
 }
 
 /// Why an object of a table cannot be read, if so.
@@ -180,6 +203,12 @@ impl<K> Readable for Decoded<K> {
 }
 
 impl<K> Readable for MetaOf<K> {
+    fn unreadable(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl<K> Readable for Kept<K> {
     fn unreadable(&self) -> Option<&str> {
         None
     }

@@ -2,7 +2,7 @@
 
 use toolcrib_compile::{Kind, ObjectRef, Subject};
 
-use super::queue::Key;
+use super::queue::{Key, Step};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Work {
@@ -50,5 +50,16 @@ impl Work {
 impl Key for Work {
     fn lane(&self) -> &str {
         &self.key.namespace
+    }
+
+    /// Mediators wait to hear what their agent is left with.
+    fn begins(&self) -> Step {
+        match self.kind {
+            WorkKind::Agent => Step::Say,
+            WorkKind::Surface
+            | WorkKind::ToolGrant
+            | WorkKind::ToolDefaults
+            | WorkKind::ModelProvider => Step::Write,
+        }
     }
 }

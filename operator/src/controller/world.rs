@@ -23,7 +23,7 @@ use super::queue::Queue;
 use super::readers::Readers;
 use super::settings::Settings;
 use super::stores::Tables;
-use super::tables::Change;
+use super::tables::{Change, Stored};
 use super::work::{Work, WorkKind};
 use crate::lease;
 use crate::link::answers::Answers;
@@ -233,7 +233,7 @@ impl World {
     }
 
     /// Bookkeeping that follows a change of a table.
-    pub fn changed<K: Resource<DynamicType = ()> + 'static>(&self, change: &Change<K>) {
+    pub fn changed<K: Stored>(&self, change: &Change<K>) {
         let gone = change.new.is_none();
         if !gone {
             return;
@@ -248,15 +248,15 @@ impl World {
         ];
         if let Some(kind) = kinds
             .into_iter()
-            .find(|kind| kind.kind().name() == K::kind(&()))
+            .find(|kind| kind.kind().name() == K::kind_name())
         {
             self.memory().statuses.remove(&kind.work(key.clone()));
         }
-        match K::kind(&()).as_ref() {
+        match K::kind_name().as_ref() {
             kind if kind == Pod::kind(&()) => {
-                if let Some(uid) = change.old.as_ref().and_then(|pod| pod.meta().uid.clone()) {
-                    self.reports().gone(&uid);
-                    self.revocations(|open| open.gone(&uid, Instant::now()));
+                if let Some(uid) = change.old.as_ref().and_then(|pod| pod.id().uid) {
+                    self.reports().gone(uid);
+                    self.revocations(|open| open.gone(uid, Instant::now()));
                 }
             }
             "Agent" => {

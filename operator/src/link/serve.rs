@@ -13,7 +13,6 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use kube::Resource;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
@@ -23,6 +22,7 @@ use super::answers::Heard;
 use super::holds::Holds;
 use super::reports::{News, Sender};
 use super::review::{Bearer, ReviewError, Reviewer};
+use crate::controller::tables::Stored as _;
 use crate::controller::work::WorkKind;
 use crate::controller::world::World;
 use crate::metrics::Outcome;
@@ -207,19 +207,14 @@ fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
         .tables
         .pods
         .get(&bearer.namespace, &bearer.pod)
-        .filter(|pod| pod.meta().uid.as_ref() == Some(&bearer.uid))
+        .filter(|pod| pod.id().uid == Some(&bearer.uid))
         .ok_or(Refusal::NoAgentPod)?;
-    let labels = pod.meta().labels.as_ref();
-    let agent = labels
-        .and_then(|labels| labels.get(names::AGENT_LABEL))
-        .ok_or(Refusal::NoAgentPod)?;
+    let agent = pod.label(names::AGENT_LABEL).ok_or(Refusal::NoAgentPod)?;
     let older = pod
-        .meta()
-        .creation_timestamp
-        .as_ref()
+        .created
         // Creation times are cut to the second.
-        .is_none_or(|created| created.0.as_second() < link.started.as_second());
-    Ok((ObjectRef::new(&*bearer.namespace, &**agent), older))
+        .is_none_or(|created| created.as_second() < link.started.as_second());
+    Ok((ObjectRef::new(&*bearer.namespace, agent), older))
 }
 
 /// Takes over what a message says.

@@ -4,19 +4,23 @@
 //! compile again where they say more, materialize and apply, report. Not here: how any of the steps
 //! is done.
 //!
-//! What is left standing is said to the mediators as soon as it is known.
+//! What is left standing is said to the mediators as soon as it is known: in a step of its own
+//! too, which waits for nothing to be written.
 //!
 //! Invariant: an error of the watches only catching up is not reported to a user.
 
+use std::sync::Arc;
+
 use kube::Resource;
 use tokio::time::Instant;
-use toolcrib_compile::{ObjectRef, Synced, compile, floor};
+use toolcrib_compile::{Compilation, ObjectRef, Synced, compile, floor};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::Floor;
 
 use super::gather::Gathered;
 use super::secrets::Known;
 use super::{ReconcileError, computed, objects, outcome, secrets};
+use crate::controller::decode::Decoded;
 use crate::controller::noticed::Look;
 use crate::controller::queue::Done;
 use crate::controller::report;
@@ -24,6 +28,20 @@ use crate::controller::status::counted;
 use crate::controller::work::Work;
 use crate::controller::world::World;
 
+/// Says what is left standing, and writes nothing.
+pub(super) async fn tell(world: &World, work: &Work, synced: Synced) {
+    let look = world.noticed.look(&work.key);
+    match there(world, &work.key) {
+        None => say(world, &work.key, None, look),
+        Some(stored) if stored.object.is_ok() => {
+            compiled(world, work, synced, look).await;
+        }
+        // What it was compiled to stands.
+        Some(_) => {}
+    }
+}
+
+/// All of it, what [`tell`] says included: there may be more to say by now.
 pub(super) async fn agent(
     world: &World,
     work: &Work,
@@ -31,15 +49,11 @@ pub(super) async fn agent(
 ) -> Result<Done, ReconcileError> {
     let key = &work.key;
     let look = world.noticed.look(key);
-    let Some(stored) = world.tables.agents.get(&key.namespace, &key.name) else {
+    let Some(stored) = there(world, key) else {
         // What was written for it goes with its owner.
         say(world, key, None, look);
         return Ok(Done::Settled);
     };
-    if stored.meta().deletion_timestamp.is_some() {
-        say(world, key, None, look);
-        return Ok(Done::Settled);
-    }
     let agent = match &stored.object {
         Ok(agent) => agent,
         Err(why) => {
@@ -51,28 +65,43 @@ pub(super) async fn agent(
     let usage = before.as_ref().and_then(|status| status.usage.as_ref());
     world.reports().begin(key, &counted(usage));
 
-    let gathered = Gathered::of(world, work, synced).await;
-    let Some(first) = computed(|| compile(&gathered.inputs(world, &Known::default()), key)) else {
+    let Some((compiled, known)) = compiled(world, work, synced, look).await else {
         return Ok(Done::Settled);
     };
-    let known = secrets::read(world, &first).await;
-    let compiled = if known.stands_behind(&first) {
-        first
-    } else {
-        let Some(again) = computed(|| compile(&gathered.inputs(world, &known), key)) else {
-            return Ok(Done::Settled);
-        };
-        again
-    };
-    // Before anything is written, and whether or not it can be: mediators need no volume to
-    // hear what is taken away.
-    say(world, key, Some(&floor(&compiled)), look);
     let wrote = objects::write(world, agent, &compiled, &known).await;
     if wrote.errors.iter().any(ReconcileError::passes) {
         // Nothing that a user should read about.
         return Err(ReconcileError::NotSynced);
     }
     outcome::report(world, work, agent, before.as_ref(), &compiled, wrote).await
+}
+
+/// The agent, unless it is gone or going.
+fn there(world: &World, agent: &ObjectRef) -> Option<Arc<Decoded<Agent>>> {
+    let stored = world.tables.agents.get(&agent.namespace, &agent.name)?;
+    stored.meta().deletion_timestamp.is_none().then_some(stored)
+}
+
+/// What it is compiled to now, with the Secrets that stand behind it; said already.
+async fn compiled(
+    world: &World,
+    work: &Work,
+    synced: Synced,
+    look: Look<'_>,
+) -> Option<(Compilation, Known)> {
+    let key = &work.key;
+    let gathered = Gathered::of(world, work, synced).await;
+    let first = computed(|| compile(&gathered.inputs(world, &Known::default()), key))?;
+    let known = secrets::read(world, &first).await;
+    let compiled = if known.stands_behind(&first) {
+        first
+    } else {
+        computed(|| compile(&gathered.inputs(world, &known), key))?
+    };
+    // Before anything is written, and whether or not it can be: mediators need no volume to
+    // hear what is taken away.
+    say(world, key, Some(&floor(&compiled)), look);
+    Some((compiled, known))
 }
 
 /// What is left of what the agent's mediators have loaded; `None`: nothing, it is deleted.

@@ -40,6 +40,16 @@ impl Gathered {
         }
     }
 
+    /// Whether something that it refers to will soon be known.
+    pub(super) fn is_listing(&self, world: &World) -> bool {
+        let secrets = self.scope.secrets.iter();
+        let config_maps = self.scope.config_maps.iter();
+        secrets
+            .map(|key| world.tables.secrets.is_listing(&key.namespace))
+            .chain(config_maps.map(|key| world.tables.config_maps.is_listing(&key.namespace)))
+            .any(|listing| listing)
+    }
+
     /// The snapshot as of now, with Secrets as they are `known`.
     pub(super) fn inputs(&self, world: &World, known: &Known) -> Inputs {
         let secret = |key: &ObjectRef| -> Presence<SecretFacts> {

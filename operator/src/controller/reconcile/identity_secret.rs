@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Resource;
 use toolcrib_compile::{Compilation, ObjectRef, Presence, Role, identity::runner_tokens, names};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::RunnerToken;
@@ -79,7 +78,7 @@ async fn current(
     world.readers.read_secret(table, key).await.map_err(read)?;
     match table.look_up(key) {
         Presence::Present(found) => {
-            match apply::standing(found.meta(), &apply::owner(agent)) {
+            match apply::standing(&found, &apply::owner(agent)) {
                 Standing::Ours => {}
                 Standing::Leftover => {
                     return Err(ApplyError::Leftover {
@@ -103,7 +102,7 @@ async fn current(
                 .ok_or(ReconcileError::NotSynced)?;
             Ok(Some(Identity {
                 data: values.values.clone(),
-                annotations: found.meta().annotations.clone().unwrap_or_default(),
+                annotations: found.annotations(),
             }))
         }
         Presence::Absent => {
@@ -117,6 +116,7 @@ async fn current(
             }
             Ok(None)
         }
+        Presence::Unknown(_) if table.is_listing(&key.namespace) => Err(ReconcileError::NotSynced),
         Presence::Unknown(why) => Err(ReconcileError::NotWatched(key.clone(), why)),
     }
 }

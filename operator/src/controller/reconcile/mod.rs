@@ -65,6 +65,14 @@ fn computed<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
 }
 
+/// Tells the mediators of an agent what it is left with.
+pub async fn tell(world: &World, work: &Work) {
+    // Not synced: there is nothing to tell yet.
+    if let Some(synced) = world.tables.synced() {
+        agent::tell(world, work, synced).await;
+    }
+}
+
 /// Does one piece of work.
 pub async fn reconcile(world: &World, work: &Work) -> Result<Done, ReconcileError> {
     let synced = world.tables.synced().ok_or(ReconcileError::NotSynced)?;

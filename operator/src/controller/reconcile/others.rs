@@ -23,7 +23,7 @@ pub(super) async fn surface(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let report = check_surface(&snapshot(world, work, synced).await, &work.key);
+    let report = check_surface(&snapshot(world, work, synced).await?, &work.key);
     report::other::<Surface, _>(world, work, &world.tables.surfaces, report).await?;
     Ok(())
 }
@@ -33,7 +33,7 @@ pub(super) async fn grant(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let report = check_grant(&snapshot(world, work, synced).await, &work.key).map(OfGrant);
+    let report = check_grant(&snapshot(world, work, synced).await?, &work.key).map(OfGrant);
     report::other::<ToolGrant, _>(world, work, &world.tables.grants, report).await?;
     Ok(())
 }
@@ -43,7 +43,7 @@ pub(super) async fn defaults(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let report = check_defaults(&snapshot(world, work, synced).await, &work.key).map(OfDefaults);
+    let report = check_defaults(&snapshot(world, work, synced).await?, &work.key).map(OfDefaults);
     report::other::<ToolDefaults, _>(world, work, &world.tables.defaults, report).await?;
     Ok(())
 }
@@ -53,13 +53,17 @@ pub(super) async fn provider(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let report = check_provider(&snapshot(world, work, synced).await, &work.key);
+    let report = check_provider(&snapshot(world, work, synced).await?, &work.key);
     report::other::<ModelProvider, _>(world, work, &world.tables.providers, report).await?;
     Ok(())
 }
 
-async fn snapshot(world: &World, work: &Work, synced: Synced) -> Inputs {
-    Gathered::of(world, work, synced)
-        .await
-        .inputs(world, &Known::default())
+/// While what it refers to is being listed there is nothing to report: a status would say for
+/// a moment that nobody knows.
+async fn snapshot(world: &World, work: &Work, synced: Synced) -> Result<Inputs, ReconcileError> {
+    let gathered = Gathered::of(world, work, synced).await;
+    if gathered.is_listing(world) {
+        return Err(ReconcileError::NotSynced);
+    }
+    Ok(gathered.inputs(world, &Known::default()))
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource;
 use toolcrib_compile::{ObjectRef, names};
 
-use crate::controller::decode::MetaOf;
+use crate::controller::kept::Kept;
 use crate::controller::status::{PodNews, PodState};
+use crate::controller::tables::Stored;
 use crate::controller::world::{AgentMemory, World};
 
 /// What the agent's pods say, and when one of them becomes overdue.
@@ -28,10 +28,10 @@ pub(super) fn pods(
     let reports = world.reports();
     let states = agent_pods(world, agent)
         .iter()
-        .filter(|pod| pod.meta().deletion_timestamp.is_none())
+        .filter(|pod| !pod.ending)
         .map(|pod| {
-            let meta = pod.meta();
-            let said = meta.uid.as_deref().and_then(|uid| reports.pod(uid));
+            let id = pod.id();
+            let said = id.uid.and_then(|uid| reports.pod(uid));
             let news = match said {
                 None => PodNews::None,
                 Some(said) => match (&said.error, &said.loaded) {
@@ -42,10 +42,9 @@ pub(super) fn pods(
                     (None, _) => PodNews::Behind,
                 },
             };
-            let age = meta
-                .creation_timestamp
-                .as_ref()
-                .and_then(|created| Duration::try_from(now.duration_since(created.0)).ok())
+            let age = pod
+                .created
+                .and_then(|created| Duration::try_from(now.duration_since(created)).ok())
                 .unwrap_or_default();
             let waiting = memory
                 .map_or(Duration::ZERO, |memory| memory.since.elapsed())
@@ -56,7 +55,7 @@ pub(super) fn pods(
                 wait = Some(wait.map_or(left, |wait| wait.min(left)));
             }
             PodState {
-                name: meta.name.clone().unwrap_or_default(),
+                name: id.name.to_owned(),
                 news,
                 overdue,
                 withheld: said.map(|said| said.withheld.clone()).unwrap_or_default(),
@@ -70,20 +69,13 @@ pub(super) fn pods(
 pub(super) fn births(world: &World, agent: &ObjectRef) -> Vec<Timestamp> {
     agent_pods(world, agent)
         .iter()
-        .filter_map(|pod| pod.meta().creation_timestamp.as_ref())
-        .map(|time| time.0)
+        .filter_map(|pod| pod.created)
         .collect()
 }
 
 /// Pods of the agent that have not ended.
-fn agent_pods(world: &World, agent: &ObjectRef) -> Vec<Arc<MetaOf<Pod>>> {
+fn agent_pods(world: &World, agent: &ObjectRef) -> Vec<Arc<Kept<Pod>>> {
     let mut pods = world.tables.pods.namespace(&agent.namespace);
-    pods.retain(|pod| {
-        pod.meta()
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(names::AGENT_LABEL))
-            == Some(&agent.name)
-    });
+    pods.retain(|pod| pod.label(names::AGENT_LABEL) == Some(&agent.name));
     pods
 }

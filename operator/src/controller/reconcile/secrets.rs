@@ -20,6 +20,7 @@ use toolcrib_manifest::SecretText;
 use super::ReconcileError;
 use crate::controller::apply::{self, Standing};
 use crate::controller::carrier::Carrier;
+use crate::controller::kept::Kept;
 use crate::controller::readers::{Content, Read};
 use crate::controller::related::users_of_secret;
 use crate::controller::world::World;
@@ -138,10 +139,13 @@ pub(super) async fn last_good(
         compiled.agent.namespace.clone(),
         names::mediator_secret(&compiled.agent.name),
     );
+    let owner = apply::owner(agent);
     let found = find(world, &key)
         .await?
         // Somebody else's Secret holds nothing of ours.
-        .filter(|found| apply::standing(found.meta(), &apply::owner(agent)) == Standing::Ours);
+        .filter(|found| {
+            apply::standing(&Kept::<Secret>::of(found.meta()), &owner) == Standing::Ours
+        });
     Ok(found.map_or_else(LastGood::default, |found| {
         LastGood::read(
             found

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -17,6 +18,7 @@ use toolcrib_compile::{Leads, ObjectRef, ServiceFacts, names};
 use super::users::users_of;
 use super::{Concerns, Related, here, key};
 use crate::controller::decode::{Decoded, MetaOf};
+use crate::controller::kept::Kept;
 use crate::controller::names_in;
 use crate::controller::stores::Tables;
 use crate::controller::tables::Change;
@@ -75,10 +77,10 @@ pub fn users_of_secret(tables: &Tables, secret: &ObjectRef) -> Related {
     related
 }
 
-impl Concerns for MetaOf<Secret> {
+impl Concerns for Kept<Secret> {
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
         let mut related = Related::new();
-        compiled_for(change.old.as_deref(), change.new.as_deref(), &mut related);
+        compiled_for(change, &mut related);
         let secret = here(change);
         users_of(
             tables,
@@ -100,10 +102,10 @@ impl Concerns for MetaOf<Secret> {
     }
 }
 
-impl Concerns for MetaOf<ConfigMap> {
+impl Concerns for Kept<ConfigMap> {
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
         let mut related = Related::new();
-        compiled_for(change.old.as_deref(), change.new.as_deref(), &mut related);
+        compiled_for(change, &mut related);
         let config_map = here(change);
         users_of(
             tables,
@@ -116,25 +118,22 @@ impl Concerns for MetaOf<ConfigMap> {
     }
 }
 
-impl Concerns for MetaOf<NetworkPolicy> {
+impl Concerns for Kept<NetworkPolicy> {
     fn concerns(change: &Change<Self>, _: &Tables) -> Related {
         let mut related = Related::new();
-        compiled_for(change.old.as_deref(), change.new.as_deref(), &mut related);
+        compiled_for(change, &mut related);
         related
     }
 }
 
-impl Concerns for MetaOf<Pod> {
+impl Concerns for Kept<Pod> {
     fn concerns(change: &Change<Self>, _: &Tables) -> Related {
-        let label = |pod: &Self| {
-            let labels = pod.meta().labels.as_ref()?;
-            Some((
-                labels.get(names::AGENT_LABEL)?.clone(),
-                pod.meta().deletion_timestamp.is_some(),
-            ))
+        let side = |pod: &Option<Arc<Self>>| {
+            let pod = pod.as_ref()?;
+            Some((pod.label(names::AGENT_LABEL)?.to_owned(), pod.ending))
         };
-        let old = change.old.as_deref().and_then(label);
-        let new = change.new.as_deref().and_then(label);
+        let old = side(&change.old);
+        let new = side(&change.new);
         // A pod's own status changes often and says nothing to us.
         if old == new {
             return Related::new();
@@ -150,7 +149,7 @@ impl Concerns for MetaOf<Pod> {
 impl Concerns for MetaOf<Namespace> {
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
         let mut related = Related::new();
-        let labels = |side: &Option<std::sync::Arc<Self>>| {
+        let labels = |side: &Option<Arc<Self>>| {
             side.as_ref()
                 .and_then(|namespace| namespace.meta().labels.clone())
         };
@@ -201,19 +200,12 @@ fn naming_namespaces(tables: &Tables) -> BTreeSet<String> {
         .collect()
 }
 
-/// The agent that an object of ours was compiled for.
-fn compiled_for(old: Option<&impl Resource>, new: Option<&impl Resource>, related: &mut Related) {
-    let mut add = |meta: &ObjectMeta| {
-        let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
-        if let Some(agent) = label(names::COMPILED_FOR_LABEL) {
-            let namespace = meta.namespace.clone().unwrap_or_default();
-            related.insert(WorkKind::Agent.work(ObjectRef::new(namespace, agent.clone())));
-        }
-    };
-    if let Some(old) = old {
-        add(old.meta());
-    }
-    if let Some(new) = new {
-        add(new.meta());
-    }
+/// The agents that both versions of an object of ours were compiled for.
+fn compiled_for<K>(change: &Change<Kept<K>>, related: &mut Related) {
+    let versions = [&change.old, &change.new].into_iter().flatten();
+    related.extend(
+        versions
+            .filter_map(|object| object.label(names::COMPILED_FOR_LABEL))
+            .map(|agent| WorkKind::Agent.work(ObjectRef::new(&*change.namespace, agent))),
+    );
 }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::controller::settings::SecretScope;
     use crate::controller::stores::Scoped;
-    use crate::controller::tables::{Filler, Table};
+    use crate::controller::tables::{Filler, Stored, Table};
 
     fn meta(name: &str, version: &str, generation: i64) -> Value {
         json!({
@@ -98,7 +98,7 @@ mod tests {
 
     fn feed<K>(table: &Table<K>, object: Value) -> Vec<Change<K>>
     where
-        K: Resource<DynamicType = ()> + DeserializeOwned,
+        K: Stored + DeserializeOwned,
     {
         let object = serde_json::from_value(object).unwrap();
         Filler::new(table.clone()).apply(Event::Apply(object))
@@ -141,7 +141,7 @@ mod tests {
     /// Whom the change that `event` makes concerns, as `Kind name`.
     fn check<K>(tables: &Tables, table: &Table<K>, event: Value) -> BTreeSet<String>
     where
-        K: Resource<DynamicType = ()> + DeserializeOwned + Concerns,
+        K: Stored + DeserializeOwned + Concerns,
     {
         feed(table, event)
             .iter()

@@ -21,7 +21,7 @@ use crate::controller::work::WorkKind;
 impl Concerns for Decoded<Agent> {
     fn status(&self) -> Option<(WorkKind, u64)> {
         self.object.as_ref().ok()?;
-        Some((WorkKind::Agent, digest(self.status_text())))
+        Some((WorkKind::Agent, digest(&self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
@@ -69,7 +69,7 @@ impl Concerns for Decoded<Agent> {
 impl Concerns for Decoded<Surface> {
     fn status(&self) -> Option<(WorkKind, u64)> {
         self.object.as_ref().ok()?;
-        Some((WorkKind::Surface, digest(self.status_text())))
+        Some((WorkKind::Surface, digest(&self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
@@ -85,7 +85,7 @@ impl Concerns for Decoded<Surface> {
 impl Concerns for Decoded<ToolGrant> {
     fn status(&self) -> Option<(WorkKind, u64)> {
         self.object.as_ref().ok()?;
-        Some((WorkKind::ToolGrant, digest(self.status_text())))
+        Some((WorkKind::ToolGrant, digest(&self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
@@ -109,7 +109,7 @@ impl Concerns for Decoded<ToolGrant> {
 impl Concerns for Decoded<ToolDefaults> {
     fn status(&self) -> Option<(WorkKind, u64)> {
         self.object.as_ref().ok()?;
-        Some((WorkKind::ToolDefaults, digest(self.status_text())))
+        Some((WorkKind::ToolDefaults, digest(&self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
@@ -129,7 +129,7 @@ impl Concerns for Decoded<ToolDefaults> {
 impl Concerns for Decoded<ModelProvider> {
     fn status(&self) -> Option<(WorkKind, u64)> {
         self.object.as_ref().ok()?;
-        Some((WorkKind::ModelProvider, digest(self.status_text())))
+        Some((WorkKind::ModelProvider, digest(&self.status_text())))
     }
 
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {
