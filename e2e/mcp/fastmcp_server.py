@@ -1,4 +1,4 @@
-"""A tool on FastMCP."""
+"""A tool on FastMCP: on the port that is given, or on standard streams."""
 
 import sys
 
@@ -13,4 +13,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-server.run(transport="http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)
+if sys.argv[1] == "stdio":
+    server.run(transport="stdio", show_banner=False)
+else:
+    server.run(transport="http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)

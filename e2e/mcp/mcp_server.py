@@ -1,4 +1,5 @@
-"""A tool on the official SDK's server, which speaks both revisions."""
+"""A tool on the official SDK's server, which speaks both revisions: on the port that is given,
+or on standard streams."""
 
 import sys
 
@@ -13,4 +14,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-server.run(transport="streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+if sys.argv[1] == "stdio":
+    server.run(transport="stdio")
+else:
+    server.run(transport="streamable-http", host="127.0.0.1", port=int(sys.argv[1]))

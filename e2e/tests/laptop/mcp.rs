@@ -1,9 +1,11 @@
 //! MCP servers that others wrote, unchanged, called by the real mediator: the protocol
 //! project's own test server (sessions, streams of events, progress), the official Python SDK
-//! and FastMCP (no sessions).
+//! and FastMCP (no sessions), on HTTP and on standard streams behind the wrapper. `surface
+//! discover` lists them as they are.
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     time::Instant,
@@ -12,17 +14,19 @@ use std::{
 use serde_json::{Value, json};
 use toolcrib_e2e::{model::Script, packages};
 
-use crate::machine::{DEADLINE, Laptop, POLL, document, example, repository, runner};
+use crate::machine::{
+    DEADLINE, Laptop, POLL, built, document, example, repository, runner, stderr, stdout,
+};
 
 /// A server that ends with the test.
-struct McpServer {
+pub struct McpServer {
     child: Child,
-    address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 impl McpServer {
     /// Listening on a port of its own when this returns.
-    fn start(command: impl FnOnce(u16) -> Command) -> Self {
+    pub fn start(command: impl FnOnce(u16) -> Command) -> Self {
         // Free a moment ago; a test of this machine that takes it in between fails loudly.
         let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = free.local_addr().unwrap();
@@ -42,14 +46,34 @@ impl McpServer {
     }
 
     fn python(program: &str) -> Self {
-        let sources = repository().join("e2e/mcp");
-        let python = packages::python("mcp/requirements.txt").unwrap();
-        Self::start(|port| {
-            let mut command = Command::new(python);
-            command.arg("-B").arg(sources.join(program));
-            command.arg(port.to_string());
+        Self::start(|port| python(program, &port.to_string()))
+    }
+
+    /// The program, which speaks on standard streams, behind the wrapper; ready for calls.
+    pub fn wrapped(program: &Command) -> Self {
+        let wrapper = built("toolcrib-mcp-stdio");
+        let server = Self::start(|port| {
+            let mut command = Command::new(wrapper);
+            command.args(["--listen", &format!("127.0.0.1:{port}"), "--"]);
+            command.arg(program.get_program()).args(program.get_args());
             command
-        })
+        });
+        let began = Instant::now();
+        while !server.is_ready() {
+            assert!(began.elapsed() < DEADLINE, "the program is not ready");
+            std::thread::sleep(POLL);
+        }
+        server
+    }
+
+    /// What the wrapper's own probe says.
+    fn is_ready(&self) -> bool {
+        let mut answer = String::new();
+        let asked = TcpStream::connect(self.address).and_then(|mut stream| {
+            stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n")?;
+            stream.read_to_string(&mut answer)
+        });
+        asked.is_ok() && answer.starts_with("HTTP/1.0 200")
     }
 
     fn everything() -> Self {
@@ -62,6 +86,14 @@ impl McpServer {
             command
         })
     }
+}
+
+/// One of our programs on a Python SDK, with the port that it listens on, or `stdio`.
+fn python(program: &str, place: &str) -> Command {
+    let sources = repository().join("e2e/mcp");
+    let mut command = Command::new(packages::python("mcp/requirements.txt").unwrap());
+    command.arg("-B").arg(sources.join(program)).arg(place);
+    command
 }
 
 impl Drop for McpServer {
@@ -134,4 +166,51 @@ fn a_fastmcp_server_is_called() {
         &McpServer::python("fastmcp_server.py"),
         &[("ibis", sum)],
     );
+}
+
+#[test]
+fn servers_of_the_python_sdks_are_called_behind_the_wrapper() {
+    for (surface, program, words, sum) in [
+        ("heron", "mcp_server.py", "heron", 5),
+        ("ibis", "fastmcp_server.py", "ibis", 6),
+    ] {
+        let sum = json!({"ok": true, "data": {"result": sum}});
+        check(
+            surface,
+            &McpServer::wrapped(&python(program, "stdio")),
+            &[(words, sum)],
+        );
+    }
+}
+
+/// The Surface that `surface discover` writes with these arguments.
+fn discovered(arguments: &[&str], program: Option<&Command>) -> Value {
+    let mut command = Command::new(built("kubectl-toolcrib"));
+    command.args(["surface", "discover", "heron", "--service", "heron:80"]);
+    command.args(arguments);
+    if let Some(program) = program {
+        command.arg("--").arg(program.get_program());
+        command.args(program.get_args());
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_yaml::from_str(&stdout(&output)).unwrap()
+}
+
+#[test]
+fn servers_of_the_python_sdks_are_discovered_the_same_each_way() {
+    for program in ["mcp_server.py", "fastmcp_server.py"] {
+        let served = McpServer::python(program);
+        let streams = python(program, "stdio");
+        let wrapped = McpServer::wrapped(&streams);
+        let url = |server: &McpServer| format!("http://{}/mcp", server.address);
+        let surface = discovered(&["--url", &url(&served)], None);
+        let tools = surface["spec"]["descriptor"]["tools"].as_array().unwrap();
+        assert_eq!(tools.len(), 1, "{program}: {surface}");
+        assert_eq!(tools[0]["name"], "add");
+        assert_eq!(tools[0]["description"], "The sum of two numbers.");
+        assert_eq!(tools[0]["inputSchema"]["required"], json!(["a", "b"]));
+        assert_eq!(discovered(&["--url", &url(&wrapped)], None), surface);
+        assert_eq!(discovered(&["--stdio"], Some(&streams)), surface);
+    }
 }
