@@ -49,10 +49,15 @@ pub fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     }
 }
 
-/// The marked arguments that are there. None at all where a mark is not one that the
-/// protocol knows: servers then look for none.
+/// Whether each mark is one that the protocol knows, no two of them for the same header. A tool
+/// with others must not be called.
+pub fn is_marked_well(schema: &str) -> bool {
+    marks(schema).is_some()
+}
+
+/// The marked arguments that are there; none at all where a schema is not marked well.
 pub fn mirrored(schema: &str, arguments: &str) -> Vec<(HeaderName, HeaderValue)> {
-    let marks = marks(schema).into_iter();
+    let marks = marks(schema).into_iter().flatten();
     marks
         .filter_map(|(path, name)| Some((name, value(&value_at(arguments, &path)?))))
         .collect()
@@ -61,7 +66,7 @@ pub fn mirrored(schema: &str, arguments: &str) -> Vec<(HeaderName, HeaderValue)>
 /// Whether the headers say of each marked argument what the body says: all that are there,
 /// and no other.
 pub fn check_mirrored(headers: &HeaderMap, schema: &str, arguments: &str) -> Result<(), Fault> {
-    for (path, name) in marks(schema) {
+    for (path, name) in marks(schema).into_iter().flatten() {
         let is_twice = headers.get_all(&name).iter().count() > 1;
         if is_twice || text(headers, name.as_str()) != value_at(arguments, &path) {
             let path = path.join(".");
@@ -76,17 +81,16 @@ pub fn check_mirrored(headers: &HeaderMap, schema: &str, arguments: &str) -> Res
 
 type Mark = (Vec<String>, HeaderName);
 
-fn marks(schema: &str) -> Vec<Mark> {
+/// `None`: one of them is not valid.
+fn marks(schema: &str) -> Option<Vec<Mark>> {
     let mut marks = Vec::new();
-    if !schema.contains("x-mcp-header") || find_marks(schema, &mut Vec::new(), &mut marks).is_none()
-    {
-        return Vec::new();
+    if !schema.contains("x-mcp-header") {
+        return Some(marks);
     }
+    find_marks(schema, &mut Vec::new(), &mut marks)?;
     let mut seen = HashSet::new();
-    if marks.len() > MAX_MIRRORED || !marks.iter().all(|(_, name)| seen.insert(name.clone())) {
-        return Vec::new();
-    }
-    marks
+    let is_each_once = marks.iter().all(|(_, name)| seen.insert(name.clone()));
+    (marks.len() <= MAX_MIRRORED && is_each_once).then_some(marks)
 }
 
 type Properties<'a> = BTreeMap<String, &'a RawValue>;
@@ -201,7 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn where_a_mark_is_no_mark_there_are_none() {
+    fn where_a_mark_is_no_mark_there_are_none_and_it_is_said() {
+        assert!(is_marked_well(
+            r#"{"properties":{"pond":{"type":"string"}}}"#
+        ));
         for property in [
             r#"{"type":"number","x-mcp-header":"Pond"}"#,
             r#"{"type":"string","x-mcp-header":""}"#,
@@ -211,9 +218,11 @@ mod tests {
         ] {
             let schema = format!(r#"{{"properties":{{"pond":{property}}}}}"#);
             check(&schema, r#"{"pond":"reef"}"#, &[]);
+            assert!(!is_marked_well(&schema), "{schema}");
         }
         let twice = r#"{"properties":{"a":{"type":"string","x-mcp-header":"P"},
             "b":{"type":"string","x-mcp-header":"p"}}}"#;
         check(twice, r#"{"a":"1","b":"2"}"#, &[]);
+        assert!(!is_marked_well(twice));
     }
 }

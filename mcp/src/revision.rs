@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::code::{
-    HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR,
-    UNSUPPORTED_VERSION,
+    HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MISSING_CAPABILITY,
+    PARSE_ERROR, UNSUPPORTED_VERSION,
 };
 use crate::header::{self, METHOD_HEADER, NAME_HEADER, VERSION_HEADER};
 use crate::message::{Fault, members};
@@ -155,7 +155,7 @@ pub fn status(form: Form, code: Option<i64>) -> StatusCode {
             Form::Stateless,
             Some(
                 PARSE_ERROR | INVALID_REQUEST | INVALID_PARAMS | HEADER_MISMATCH
-                | UNSUPPORTED_VERSION,
+                | MISSING_CAPABILITY | UNSUPPORTED_VERSION,
             ),
         ) => StatusCode::BAD_REQUEST,
         (Form::Stateless, Some(METHOD_NOT_FOUND)) => StatusCode::NOT_FOUND,

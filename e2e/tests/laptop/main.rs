@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
+mod conformance;
 mod machine;
 mod mcp;
 mod mediator;

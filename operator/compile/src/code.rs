@@ -158,7 +158,7 @@ codes! {
 
     /// A tool's inputSchema is not a JSON Schema that can be used.
     InvalidSchema: Error, Spec,
-    cause "The schema is missing, is not about an object, is no valid JSON Schema, or refers to itself without end."
+    cause "The schema is missing, is not about an object, is no valid JSON Schema, or refers to itself without end; or it marks arguments for headers (`x-mcp-header`) in a way that MCP does not know."
     cure "Correct the schema; `{\"type\": \"object\"}` is one without arguments."
 
     /// A tool's inputSchema is over a bound on size, nodes or depth.

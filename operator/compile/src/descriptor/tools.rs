@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolcrib_manifest::{RawJson, Tier};
+use toolcrib_mcp::header;
 
 use super::http::{HttpCall, http_call};
 use super::members::{ByName, Reader};
@@ -70,6 +71,14 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
     })?;
     let schema =
         schema::check(input_schema.get()).map_err(|finding| finding.within("inputSchema"))?;
+    // Of a tool over MCP, the mediator repeats marked arguments in headers.
+    if paper.http.is_none() && !header::is_marked_well(input_schema.get()) {
+        return Err(Finding::new(
+            "inputSchema",
+            Code::InvalidSchema,
+            "marks an argument with an x-mcp-header that is no header's name, is there twice, or is not of type string, integer or boolean",
+        ));
+    }
     let output_schema = paper.output_schema.filter(|_| paper.http.is_none());
     if let Some(output) = &output_schema {
         schema::check(output.get()).map_err(|finding| finding.within("outputSchema"))?;

@@ -1,0 +1,254 @@
+//! The protocol project's own conformance scenarios: its client asks the wrapper, and the
+//! mediator asks its servers.
+//!
+//! `docs/mcp-conformance.md` has a row for every scenario of the package and says what comes of
+//! it: a scenario that is new there, or comes out differently, fails here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::{Value, json};
+use toolcrib_e2e::{model::Script, packages};
+
+use crate::{
+    machine::{Laptop, example, repository, runner, stderr, stdout},
+    mcp::McpServer,
+};
+
+/// Those that are spoken, both ways.
+const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+
+/// Names of checks.
+type Failed = BTreeSet<String>;
+
+/// By scenario and revision.
+type Outcomes = BTreeMap<(String, &'static str), Failed>;
+
+/// Which part of ours is looked at.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// By the package's client.
+    Wrapper,
+    /// By the package's servers.
+    Mediator,
+}
+
+impl Part {
+    /// As the package calls it.
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Wrapper => "--server",
+            Self::Mediator => "--client",
+        }
+    }
+
+    /// In the document.
+    fn heading(self) -> &'static str {
+        match self {
+            Self::Wrapper => "## The wrapper as a server",
+            Self::Mediator => "## The mediator as a client",
+        }
+    }
+}
+
+/// The package's program, with the Node.js that it needs.
+fn conformance() -> Command {
+    let packages = packages::node_modules("conformance").unwrap();
+    let machine = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "x64",
+    };
+    let mut command = Command::new(packages.join(format!("node-linux-{machine}/bin/node")));
+    command.arg(packages.join("@modelcontextprotocol/conformance/dist/index.js"));
+    command
+}
+
+/// Every scenario that the package has for a part, with its revisions.
+fn listed(part: Part) -> BTreeMap<String, Vec<&'static str>> {
+    let output = conformance().arg("list").arg(part.flag()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let scenarios = text.lines().filter_map(|line| {
+        let (name, revisions) = line.strip_prefix("  - ")?.split_once(" [")?;
+        let of_ours = REVISIONS
+            .into_iter()
+            .filter(|ours| revisions.contains(ours));
+        Some((name.to_string(), of_ours.collect()))
+    });
+    scenarios.collect()
+}
+
+/// What a row of the document says of a scenario.
+enum Expected {
+    /// All that it checks, but for these.
+    Fails(Failed),
+    NotApplicable,
+}
+
+/// The rows of a part's table: `` | `scenario` | result | why | ``.
+fn documented(part: Part) -> BTreeMap<String, Expected> {
+    let text = fs::read_to_string(repository().join("docs/mcp-conformance.md")).unwrap();
+    let (_, section) = text.split_once(part.heading()).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        let name = cells.next()?.trim_end_matches('`').to_string();
+        let result = cells.next()?;
+        let expected = match result.strip_prefix("all but ") {
+            Some(checks) => Expected::Fails(checks.split(", ").map(unquoted).collect()),
+            None if result == "passes" => Expected::Fails(Failed::new()),
+            None => {
+                assert_eq!(result, "–", "{name}");
+                Expected::NotApplicable
+            }
+        };
+        Some((name, expected))
+    });
+    rows.collect()
+}
+
+fn unquoted(name: &str) -> String {
+    name.trim_matches('`').to_string()
+}
+
+/// Holds the document against the package and against what came.
+fn check(part: Part, run: impl Fn(&[(String, &'static str)], &Path) -> Outcomes) {
+    let (listed, documented) = (listed(part), documented(part));
+    let names = |all: &mut dyn Iterator<Item = &String>| -> Vec<String> { all.cloned().collect() };
+    assert_eq!(
+        names(&mut listed.keys()),
+        names(&mut documented.keys()),
+        "the package's scenarios, and those of docs/mcp-conformance.md"
+    );
+    let applicable: Vec<(String, &'static str)> = listed
+        .into_iter()
+        .filter(|(name, _)| matches!(documented[name], Expected::Fails(_)))
+        .flat_map(|(name, revisions)| revisions.into_iter().map(move |it| (name.clone(), it)))
+        .collect();
+    let results = tempfile::tempdir().unwrap();
+    let came = run(&applicable, results.path());
+    let expected: Outcomes = applicable
+        .into_iter()
+        .map(|scenario| {
+            let failed = match &documented[&scenario.0] {
+                Expected::Fails(failed) => failed.clone(),
+                Expected::NotApplicable => Failed::new(),
+            };
+            (scenario, failed)
+        })
+        .collect();
+    let differs: Vec<String> = expected
+        .iter()
+        .filter(|(scenario, failed)| came.get(*scenario) != Some(failed))
+        .map(|(scenario, failed)| {
+            format!(
+                "{scenario:?}: documented {failed:?}, came {:?}",
+                came.get(scenario)
+            )
+        })
+        .collect();
+    assert!(differs.is_empty(), "{}", differs.join("\n"));
+}
+
+/// The checks that failed, from the file that the package writes for a run.
+fn failed(results: &Path) -> Failed {
+    let checks = fs::read_to_string(results.join("checks.json")).unwrap();
+    let checks: Vec<Value> = serde_json::from_str(&checks).unwrap();
+    let failed = checks.iter().filter(|check| check["status"] == "FAILURE");
+    failed
+        .map(|check| check["id"].as_str().unwrap().to_string())
+        .collect()
+}
+
+/// The folders of a run's results: `PREFIX` + scenario + `-2026-11-23T02-39-04-325Z`.
+fn results(folder: &Path, prefix: &str) -> Vec<(String, PathBuf)> {
+    const TIME: usize = "-2026-11-23T02-39-04-325Z".len();
+    let entries = fs::read_dir(folder).unwrap();
+    let folders = entries.map(|entry| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let scenario = name[..name.len() - TIME].strip_prefix(prefix).unwrap();
+        (scenario.to_string(), path)
+    });
+    folders.collect()
+}
+
+#[test]
+fn the_wrapper_is_a_server_as_the_protocol_has_it() {
+    let mut program = Command::new("python3");
+    program.arg("-B");
+    program.arg(repository().join("e2e/mcp/conformance/server.py"));
+    let server = McpServer::wrapped(&program);
+    check(Part::Wrapper, |_, folder| {
+        let mut outcomes = Outcomes::new();
+        for revision in REVISIONS {
+            let into = folder.join(revision);
+            // Its exit code counts what does not apply, too.
+            let output = conformance()
+                .args(["server", "--url", &format!("http://{}/mcp", server.address)])
+                .args(["--suite", "all", "--spec-version", revision, "-o"])
+                .arg(&into)
+                .output()
+                .unwrap();
+            assert!(into.is_dir(), "{}{}", stdout(&output), stderr(&output));
+            for (scenario, path) in results(&into, "server-") {
+                outcomes.insert((scenario, revision), failed(&path));
+            }
+        }
+        outcomes
+    });
+}
+
+#[test]
+fn the_mediator_is_a_client_as_the_protocol_has_it() {
+    let sources = repository().join("e2e/mcp/conformance");
+    let script = fs::read_to_string(sources.join("script.yaml")).unwrap();
+    let laptop = Laptop::start(Script::parse(&script).unwrap());
+    let run = laptop.command(&[], &example(), "referee", &[], &[]);
+    // All but the `--` before the program.
+    let arguments: Vec<&str> = run.get_args().map(|it| it.to_str().unwrap()).collect();
+    let (_, arguments) = arguments.split_last().unwrap();
+    let arguments = json!({
+        "program": run.get_program().to_str().unwrap(),
+        "arguments": arguments,
+        "agent": ["python3", "-B", &runner("agent_stdlib.py"), "--json"],
+    });
+    let client = sources.join("client.py");
+    check(Part::Mediator, |applicable, folder| {
+        let mut outcomes = Outcomes::new();
+        for (index, (scenario, revision)) in applicable.iter().enumerate() {
+            let into = folder.join(index.to_string());
+            let output = conformance()
+                .env("CONFORMANCE_RUN", arguments.to_string())
+                .args(["client", "--scenario", scenario, "--spec-version", revision])
+                .args([
+                    "--command",
+                    &format!("python3 -B {}", client.display()),
+                    "-o",
+                ])
+                .arg(&into)
+                .output()
+                .unwrap();
+            assert!(into.is_dir(), "{}{}", stdout(&output), stderr(&output));
+            for (_, path) in results(&into, "") {
+                let failed = failed(&path);
+                if !failed.is_empty() {
+                    println!("{scenario} {revision}:\n{}", said(&path));
+                }
+                outcomes.insert((scenario.clone(), revision), failed);
+            }
+        }
+        outcomes
+    });
+}
+
+/// What our client said in a run.
+fn said(results: &Path) -> String {
+    ["stdout.txt", "stderr.txt"]
+        .map(|name| fs::read_to_string(results.join(name)).unwrap_or_default())
+        .concat()
+}
