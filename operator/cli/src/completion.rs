@@ -17,7 +17,7 @@ use toolcrib_compile::{Loaded, ObjectRef, Settings, inspect_surface};
 use toolcrib_crds::{Agent, Surface};
 
 use crate::{
-    args::{Args, COMPLETE, ClusterArgs, Completes, OperatorArgs, SourceArgs},
+    args::{Args, COMPLETE, ClusterArgs, Completes, ConnectionArgs, OperatorArgs, SourceArgs},
     cluster::Session,
     failure::Failure,
     print, sources,
@@ -168,9 +168,11 @@ fn source(verb: &ArgMatches) -> SourceArgs {
         cluster: ClusterArgs {
             namespace: text("namespace"),
             all_namespaces: flag("all_namespaces"),
-            context: text("context"),
-            kubeconfig: kubeconfig.cloned(),
-            impersonate: text("impersonate"),
+            connection: ConnectionArgs {
+                context: text("context"),
+                kubeconfig: kubeconfig.cloned(),
+                impersonate: text("impersonate"),
+            },
         },
         // Names are the same, however it is set up.
         operator: OperatorArgs::default(),

@@ -12,7 +12,7 @@ use toolcrib_compile::{Loaded, ObjectRef, Presence, Settings, load_into};
 
 use crate::{
     admitted::admitted,
-    args::{FileArgs, SourceArgs},
+    args::{ConnectionArgs, FileArgs, SourceArgs},
     cluster::{self, PodFacts},
     failure::Failure,
     operator,
@@ -69,7 +69,7 @@ pub fn objects(args: &SourceArgs) -> Result<Objects, Failure> {
             from: From::Cluster(read.pods),
         });
     }
-    if named.context.is_some() || named.kubeconfig.is_some() || named.impersonate.is_some() {
+    if named.connection != ConnectionArgs::default() {
         return Err(Failure::usage(
             "--context, --kubeconfig and --as choose a cluster, and -f reads files: leave one out",
         ));

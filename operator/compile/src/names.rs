@@ -10,6 +10,8 @@ pub use toolcrib_manifest::names::*;
 pub const GROUP: &str = "toolcrib.dev";
 /// `fieldManager` of everything we apply, and the value of [`MANAGED_BY_LABEL`].
 pub const FIELD_MANAGER: &str = "toolcrib";
+/// `fieldManager` of the tools that `surface discover` writes into a Surface.
+pub const DISCOVER_FIELD_MANAGER: &str = "toolcrib-discover";
 /// The one ToolDefaults of a namespace that counts.
 pub const TOOL_DEFAULTS: &str = "default";
 /// Label that the API server puts on every namespace.

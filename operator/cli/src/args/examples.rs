@@ -117,13 +117,19 @@ Examples:
   # A program of this machine, as from-stdio runs it in the cluster
   kubectl toolcrib surface discover files -n shop --stdio -- files-mcp /data > files.yaml
 
+  # A Service of the cluster: what its Surface would get, and the same written
+  kubectl toolcrib surface discover forge -n shop --in-cluster
+  kubectl toolcrib surface discover forge -n shop --in-cluster --apply
+
   # In CI: does the server still say what was reviewed?
   kubectl toolcrib surface discover forge -n shop --url https://mcp.forge.example/mcp -f forge.yaml --check
 
-What a reviewer must look at stands in the file and on standard error; with -f, what changed, too.
+What a reviewer must look at stands in the file and on standard error; with -f or --in-cluster,
+what changed, too. --apply writes nothing if a tool would be lost, or if there is something new to
+look at, before --yes says that it was read.
 
-Exit codes: 0; 1 if the server cannot be asked, or with --check if its tools changed; 2 for a wrong
-command line, or files that cannot be used.";
+Exit codes: 0; 1 if the server cannot be asked, if nothing was written, or with --check if its tools
+changed; 2 for a wrong command line, or files that cannot be used.";
 
 pub const FROM_OPENAPI: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! The command line. Here: verbs and arguments; [`examples`] is what follows them in the help,
-//! [`image`] has the arguments of one verb, [`values`] reads the arguments that are more than a word.
+//! [`image`] and [`discover`] have the arguments of one verb each, [`values`] reads the arguments that are more than a word.
 
+mod discover;
 mod examples;
 mod image;
 mod values;
@@ -10,9 +11,10 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::{import::KnownProvider, openapi::Address};
+pub use discover::DiscoverArgs;
 pub use image::{FromImageArgs, Platform};
 pub use values::{Description, DnsEgress, Place, PlaceOf, SecretFrom, ValueFrom, VariableFrom};
-use values::{dns_label, endpoint, service_address, url_address};
+use values::{dns_label, service_address, url_address};
 
 /// Governed tools for AI agents: what every agent may do, from files or from a cluster.
 #[derive(Parser)]
@@ -161,6 +163,13 @@ pub struct ClusterArgs {
     /// All namespaces of the cluster
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Where the cluster is, and who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, ClapArgs)]
+pub struct ConnectionArgs {
     /// The kubeconfig's context
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
@@ -347,50 +356,6 @@ pub enum SurfaceVerb {
     /// A Surface from what an MCP server lists, or what changed there since it was reviewed
     #[command(after_help = examples::DISCOVER)]
     Discover(DiscoverArgs),
-}
-
-#[derive(ClapArgs)]
-pub struct DiscoverArgs {
-    /// The surface's name
-    #[arg(value_parser = dns_label)]
-    pub name: String,
-    /// The namespace of the Surface
-    #[arg(short, long, default_value = "default", value_parser = dns_label)]
-    pub namespace: String,
-    #[command(flatten)]
-    pub server: ServerArgs,
-    /// File with a bearer token for --url
-    #[arg(long, value_name = "PATH", requires = "url")]
-    pub token_file: Option<PathBuf>,
-    /// File with headers for --url, one `Name: value` a line
-    #[arg(long, value_name = "PATH", requires = "url")]
-    pub header_file: Option<PathBuf>,
-    /// The Service that a new Surface names; else the URL's host, or with --stdio the Service
-    /// that from-stdio writes
-    #[arg(long, value_name = "NAME:PORT", value_parser = service_address)]
-    pub service: Option<Address>,
-    /// YAML or JSON file, or a folder of them, with the Surface as it was reviewed: all of it
-    /// stays but for the tools that go over MCP. May be repeated
-    #[arg(short = 'f', long = "filename", value_name = "PATH")]
-    pub paths: Vec<PathBuf>,
-    /// Print what changed and nothing else; exit with 1 if anything did
-    #[arg(long, requires = "paths")]
-    pub check: bool,
-    /// With --stdio: the program and its arguments
-    #[arg(last = true, value_name = "COMMAND", requires = "stdio")]
-    pub command: Vec<OsString>,
-}
-
-/// Where the server is.
-#[derive(ClapArgs)]
-#[group(required = true, multiple = false)]
-pub struct ServerArgs {
-    /// Its endpoint, as https://mcp.example.com/mcp
-    #[arg(long, value_name = "URL", value_parser = endpoint)]
-    pub url: Option<url::Url>,
-    /// A program of this machine, which is started
-    #[arg(long, requires = "command")]
-    pub stdio: bool,
 }
 
 #[derive(ClapArgs)]

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::read::list;
 use super::{Broken, Cluster, Scope, advice, read_all};
 use crate::{
-    args::{ClusterArgs, OperatorArgs},
+    args::{ClusterArgs, ConnectionArgs, OperatorArgs},
     failure::Failure,
     tls,
 };
@@ -19,6 +19,7 @@ use crate::{
 /// Connected, as far as is known before the first question.
 pub struct Session {
     runtime: tokio::runtime::Runtime,
+    config: Config,
     client: Client,
     /// For messages.
     server: String,
@@ -41,8 +42,10 @@ impl Session {
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let mut config = runtime.block_on(config(args)).map_err(Failure::Usage)?;
-        if let Some(user) = &args.impersonate {
+        let mut config = runtime
+            .block_on(config(&args.connection))
+            .map_err(Failure::Usage)?;
+        if let Some(user) = &args.connection.impersonate {
             config.auth_info.impersonate = Some(user.clone());
         }
         let default_namespace = args
@@ -50,13 +53,10 @@ impl Session {
             .clone()
             .unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string();
-        let client = {
-            let _in_runtime = runtime.enter();
-            Client::try_from(config)
-                .with_context(|| format!("cannot speak to the API server {server}"))?
-        };
+        let client = client(&runtime, config.clone())?;
         Ok(Self {
             runtime,
+            config,
             client,
             server,
             namespace: (!args.all_namespaces).then(|| default_namespace.clone()),
@@ -106,7 +106,23 @@ impl Session {
         }
     }
 
-    fn ask<T>(&self, question: impl Future<Output = T>) -> Result<T, Failure> {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// One that takes each answer as it is: the usual one asks again where a Service has no pod.
+    pub(super) fn client_without_retry(&self) -> Result<Client, Failure> {
+        let mut config = self.config.clone();
+        config.default_retry = false;
+        Ok(client(&self.runtime, config)?)
+    }
+
+    /// Until it has ended, which it does by itself.
+    pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    pub(super) fn ask<T>(&self, question: impl Future<Output = T>) -> Result<T, Failure> {
         let answer = async { tokio::time::timeout(DEADLINE, question).await };
         self.runtime.block_on(answer).map_err(|_| {
             let waited = DEADLINE.as_secs();
@@ -117,13 +133,19 @@ impl Session {
         })
     }
 
-    fn failure(&self, (doing, error): Broken) -> Failure {
+    pub(super) fn failure(&self, (doing, error): Broken) -> Failure {
         advice::failure(&self.server, &doing, error)
     }
 }
 
+fn client(runtime: &tokio::runtime::Runtime, config: Config) -> anyhow::Result<Client> {
+    let server = config.cluster_url.to_string();
+    let _in_runtime = runtime.enter();
+    Client::try_from(config).with_context(|| format!("cannot speak to the API server {server}"))
+}
+
 /// `--kubeconfig`, else KUBECONFIG, else ~/.kube/config, else the pod that this runs in.
-async fn config(args: &ClusterArgs) -> anyhow::Result<Config> {
+async fn config(args: &ConnectionArgs) -> anyhow::Result<Config> {
     let options = KubeConfigOptions {
         context: args.context.clone(),
         cluster: None,

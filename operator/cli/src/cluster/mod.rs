@@ -2,7 +2,8 @@
 //!
 //! The same inputs that files give, and the same compiler behind them: so a question has
 //! the same answer from both. Values of Secrets are never asked for, only their metadata.
-//! What the user may not read is Unknown, and said. Nothing is written.
+//! What the user may not read is Unknown, and said. Nothing is written, but the tools of one
+//! Surface where that is what was asked for ([`surface`]).
 
 mod advice;
 mod connect;
@@ -10,6 +11,7 @@ mod facts;
 mod operator;
 mod pods;
 mod read;
+mod surface;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +30,7 @@ pub use connect::Session;
 pub use pods::PodFacts;
 pub use read::Scope;
 use read::{Found, each, get, list};
+pub use surface::{Conflicts, Held};
 
 /// What was read.
 pub struct Cluster {

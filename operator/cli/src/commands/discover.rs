@@ -11,53 +11,56 @@ use anyhow::Context as _;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::review::{self, Name};
-use crate::args::DiscoverArgs;
+use super::in_cluster;
+use super::review::{self, Listing, Name};
+use crate::args::{ConnectionArgs, DiscoverArgs};
 use crate::failure::Failure;
 use crate::mcp::client::Server;
 use crate::mcp::http::Http;
 use crate::mcp::stdio::Stdio;
-use crate::mcp::tools::{drift, look, normalized};
-use crate::openapi::{Address, Remarks};
+use crate::openapi::Address;
 use crate::sources;
 use crate::wrapped;
 
 pub fn discover(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
+    let headers = headers(args)?;
+    if args.server.in_cluster {
+        return in_cluster::discover(args, headers);
+    }
+    if args.connection != ConnectionArgs::default() {
+        return Err(Failure::usage(
+            "--context, --kubeconfig and --as choose a cluster, which only --in-cluster asks",
+        ));
+    }
+    if args.check && args.paths.is_empty() {
+        return Err(Failure::usage(
+            "--check compares with a Surface: name its file with -f, or ask with --in-cluster",
+        ));
+    }
     let name = Name {
         name: &args.name,
-        namespace: &args.namespace,
+        namespace: args.namespace.as_deref().unwrap_or("default"),
     };
     let reviewed = review::reviewed(&name, &args.paths)?;
-    let listed = list(args)?;
-    let mut remarks = Remarks::default();
-    let now = normalized(&listed, &mut remarks)
-        .map_err(|message| Failure::Failed(anyhow::anyhow!("the server's list: {message}")))?;
-    look(&now, &mut remarks);
-
-    let drift = match &reviewed {
-        Some(surface) => drift(&review::mcp_tools(surface)?, &now),
-        None => Vec::new(),
-    };
-    for change in &drift {
-        eprintln!("{change}");
-    }
+    let listing = Listing::of(
+        reviewed.as_ref(),
+        &list(args, headers)?,
+        "the server's list",
+    )?;
+    listing.say_drift();
     if args.check {
-        return Ok(ExitCode::from(u8::from(!drift.is_empty())));
+        return Ok(listing.verdict());
     }
-    for remark in &remarks.0 {
-        eprintln!("{remark}");
-    }
+    listing.say_remarks();
     let surface = match reviewed {
-        Some(surface) => review::with_mcp_tools(surface, now),
-        None => review::new_surface(&name, spec(args, now)),
+        Some(surface) => review::with_mcp_tools(surface, listing.tools),
+        None => review::new_surface(&name, spec(args, listing.tools)),
     };
-    let said = "Nobody may call its tools yet: a ToolGrant gives them.";
-    review::print(surface, said, &remarks)?;
+    review::print(surface, review::NOT_GRANTED, &listing.remarks)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(args: &DiscoverArgs) -> Result<Vec<Value>, Failure> {
-    let headers = headers(args)?;
+fn list(args: &DiscoverArgs, headers: HeaderMap) -> Result<Vec<Value>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -14,14 +14,14 @@ use oci_client::secrets::RegistryAuth;
 use serde_json::{Value, json};
 use toolcrib_compile::names::IMAGE_ANNOTATION;
 
-use super::review::{self, Name};
+use super::review::{self, Listing, Name};
 use crate::args::{DescribedAs, FromImageArgs};
 use crate::failure::Failure;
 use crate::image::credential::credential;
 use crate::image::described::{Described, Said, find};
-use crate::image::descriptor::{drift as drift_of_descriptors, for_review};
+use crate::image::descriptor::{drift, for_review};
 use crate::image::registry::{Access, Image};
-use crate::mcp::tools::{Drift, drift as drift_of_tools, look, normalized};
+use crate::mcp::tools::Drift;
 use crate::openapi::{Address, Remarks};
 use crate::print;
 use crate::tls;
@@ -164,20 +164,20 @@ fn with(
 ) -> Result<(Value, Vec<Drift>), Failure> {
     match said {
         Said::Tools(listed) => {
-            let now = normalized(&listed, remarks).map_err(|message| {
-                Failure::Failed(anyhow::anyhow!("the image's list: {message}"))
-            })?;
-            look(&now, remarks);
-            let drift = drift_of_tools(&review::mcp_tools(&surface)?, &now);
+            let listing = Listing::of(Some(&surface), &listed, "the image's list")?;
+            *remarks = listing.remarks;
             if surface["spec"]["descriptor"].is_null() {
                 surface["spec"]["mcp"] = json!({"path": wrapped::PATH});
             }
-            Ok((review::with_mcp_tools(surface, now), drift))
+            Ok((
+                review::with_mcp_tools(surface, listing.tools),
+                listing.drift,
+            ))
         }
         Said::Descriptor { descriptor, skill } => {
             let name = surface["metadata"]["name"].as_str().unwrap_or_default();
             let now = for_review(descriptor, skill, name, remarks);
-            let drift = drift_of_descriptors(&surface["spec"]["descriptor"], &now);
+            let drift = drift(&surface["spec"]["descriptor"], &now);
             surface["spec"]["descriptor"] = now;
             Ok((surface, drift))
         }

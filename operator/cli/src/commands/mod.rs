@@ -5,6 +5,7 @@ pub mod discover;
 pub mod explain;
 pub mod image;
 pub mod import;
+mod in_cluster;
 pub mod inject;
 pub mod inspect;
 pub mod plan;

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use toolcrib_compile::yaml;
 
 use crate::failure::Failure;
-use crate::mcp::tools::normalized;
-use crate::openapi::{RemarkKind, Remarks};
+use crate::mcp::tools::{Drift, drift, look, normalized};
+use crate::openapi::{Remark, RemarkKind, Remarks};
 use crate::print::{self, Document};
 use crate::sources;
 
@@ -49,7 +50,8 @@ pub fn reviewed(of: &Name<'_>, paths: &[PathBuf]) -> Result<Option<Value>, Failu
     Ok(found)
 }
 
-fn usable(surface: &Value) -> Result<(), &'static str> {
+/// Whether tools can be compared with it and put into it.
+pub fn usable(surface: &Value) -> Result<(), &'static str> {
     let annotations = &surface["metadata"]["annotations"];
     if !surface["spec"].is_object() || !(annotations.is_null() || annotations.is_object()) {
         return Err("the Surface does not read: its spec and its annotations are objects");
@@ -60,6 +62,63 @@ fn usable(surface: &Value) -> Result<(), &'static str> {
         );
     }
     Ok(())
+}
+
+pub const NOT_GRANTED: &str = "Nobody may call its tools yet: a ToolGrant gives them.";
+
+/// What an MCP server lists, beside what was reviewed.
+pub struct Listing {
+    pub tools: BTreeMap<String, Value>,
+    pub remarks: Remarks,
+    pub drift: Vec<Drift>,
+}
+
+impl Listing {
+    pub fn of(reviewed: Option<&Value>, listed: &[Value], whose: &str) -> Result<Self, Failure> {
+        let mut remarks = Remarks::default();
+        let tools = normalized(listed, &mut remarks)
+            .map_err(|message| Failure::Failed(anyhow::anyhow!("{whose}: {message}")))?;
+        look(&tools, &mut remarks);
+        let drift = match reviewed {
+            Some(surface) => drift(&mcp_tools(surface)?, &tools),
+            None => Vec::new(),
+        };
+        Ok(Self {
+            tools,
+            remarks,
+            drift,
+        })
+    }
+
+    pub fn say_drift(&self) {
+        for change in &self.drift {
+            eprintln!("{change}");
+        }
+    }
+
+    pub fn say_remarks(&self) {
+        for remark in &self.remarks.0 {
+            eprintln!("{remark}");
+        }
+    }
+
+    /// With `--check`.
+    pub fn verdict(&self) -> ExitCode {
+        ExitCode::from(u8::from(!self.drift.is_empty()))
+    }
+
+    pub fn loses(&self) -> bool {
+        let is_loss = |drift: &Drift| matches!(drift, Drift::Removed(_));
+        self.drift.iter().any(is_loss)
+    }
+
+    /// What the reviewed tools gave nobody to look at.
+    pub fn new_remarks(&self, reviewed: &Value) -> Result<Vec<&Remark>, Failure> {
+        let before: Vec<Value> = mcp_tools(reviewed)?.into_values().collect();
+        let known = Self::of(None, &before, "the Surface's tools")?.remarks;
+        let new = self.remarks.0.iter().filter(|it| !known.0.contains(it));
+        Ok(new.collect())
+    }
 }
 
 /// Those that go over MCP, as they were reviewed.

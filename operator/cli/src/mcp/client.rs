@@ -130,7 +130,7 @@ fn client_info() -> Value {
 }
 
 /// Somebody else's words, on a terminal.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let start: String = text.chars().take(300).collect();
     start.escape_debug().to_string()
 }

@@ -1,27 +1,45 @@
-//! A server behind a URL. No redirect is followed: it would carry the credential elsewhere.
+//! A server behind a URL, or behind a Service, by the API server's proxy. No redirect is
+//! followed: it would carry the credential elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, Response, StatusCode, Url, redirect};
+use reqwest::{Client, StatusCode, Url, redirect};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::Value;
 use toolcrib_mcp::header::{METHOD_HEADER, SESSION_HEADER, VERSION_HEADER};
 use toolcrib_mcp::revision::STATELESS;
 
-use super::client::{MESSAGE, answers};
+use super::client::{MESSAGE, answers, shown};
 
 const CONNECT: Duration = Duration::from_secs(10);
 
 pub struct Http {
-    client: Client,
-    url: Url,
+    way: Way,
     /// Of each request: the credential, then the session and the version.
     headers: HeaderMap,
     is_stateless: bool,
 }
+
+enum Way {
+    Url { client: Client, url: Url },
+    Proxy { client: kube::Client, path: String },
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Chunks,
+}
+
+type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
 
 impl Http {
     pub fn new(url: Url, headers: HeaderMap) -> anyhow::Result<Self> {
@@ -39,11 +57,19 @@ impl Http {
             .connect_timeout(CONNECT)
             .build()?;
         Ok(Self {
-            client,
-            url,
+            way: Way::Url { client, url },
             headers,
             is_stateless: false,
         })
+    }
+
+    /// Through the API server, at this path of its own.
+    pub fn proxied(client: kube::Client, path: String, headers: HeaderMap) -> Self {
+        Self {
+            way: Way::Proxy { client, path },
+            headers,
+            is_stateless: false,
+        }
     }
 
     /// The revision that each further request names.
@@ -55,8 +81,7 @@ impl Http {
     }
 
     pub async fn notify(&self, message: &Value) -> anyhow::Result<()> {
-        let response = self.send(message, None).await?;
-        let status = response.status();
+        let status = self.send(message, None).await?.status;
         ensure!(status.is_success(), "the server answered {status}");
         Ok(())
     }
@@ -64,21 +89,26 @@ impl Http {
     /// The message that answers.
     pub async fn ask(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
         let response = self.send(request, Some(method)).await?;
-        if let Some(session) = response.headers().get(SESSION_HEADER) {
+        if let Some(session) = response.headers.get(SESSION_HEADER) {
             self.headers.insert(SESSION_HEADER, session.clone());
         }
-        let status = response.status();
+        let status = response.status;
         let is_stream = response
-            .headers()
+            .headers
             .get(CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         let answer = match is_stream {
-            true => from_stream(response, id).await?,
-            false => from_document(response).await?,
+            true => from_stream(response.body, id).await?,
+            false => from_document(response.body).await?,
         };
         // An error's id may be null, where the request was not even read.
         match answer {
             Some(answer) if answers(&answer, id) || answer.get("error").is_some() => Ok(answer),
+            // The API server's own word: it may not be asked, or the Service has no pod.
+            Some(answer) if matches!(self.way, Way::Proxy { .. }) && answer["kind"] == "Status" => {
+                let message = answer["message"].as_str().unwrap_or_default();
+                bail!("the API server answered {status}: {}", shown(message))
+            }
             _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
                 bail!(
                     "the server answered {status}: give a credential with --token-file or --header-file"
@@ -90,27 +120,49 @@ impl Http {
         }
     }
 
-    async fn send(&self, message: &Value, method: Option<&str>) -> anyhow::Result<Response> {
-        let mut request = self
-            .client
-            .post(self.url.clone())
-            .headers(self.headers.clone())
-            .header(ACCEPT, "application/json, text/event-stream")
-            .header(CONTENT_TYPE, "application/json")
-            .body(message.to_string());
+    async fn send(&self, message: &Value, method: Option<&str>) -> anyhow::Result<Answer> {
+        let mut headers = self.headers.clone();
+        let accept = HeaderValue::from_static("application/json, text/event-stream");
+        headers.insert(ACCEPT, accept);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(method) = method.filter(|_| self.is_stateless) {
-            request = request.header(METHOD_HEADER, method);
+            headers.insert(METHOD_HEADER, HeaderValue::from_str(method)?);
         }
-        let sent = request.send().await;
-        sent.map_err(reqwest::Error::without_url)
-            .with_context(|| format!("{} cannot be asked", self.url))
+        match &self.way {
+            Way::Url { client, url } => {
+                let request = client.post(url.clone()).headers(headers);
+                let sent = request.body(message.to_string()).send().await;
+                let response = sent
+                    .map_err(reqwest::Error::without_url)
+                    .with_context(|| format!("{url} cannot be asked"))?;
+                Ok(Answer {
+                    status: response.status(),
+                    headers: response.headers().clone(),
+                    body: response.bytes_stream().map_err(Into::into).boxed(),
+                })
+            }
+            Way::Proxy { client, path } => {
+                let body = Body::from(message.to_string().into_bytes());
+                let mut request = Request::post(path).body(body)?;
+                *request.headers_mut() = headers;
+                let sent = client.send(request).await;
+                let response = sent.context("the API server cannot be asked")?;
+                let (parts, body) = response.into_parts();
+                let chunks = body.into_data_stream();
+                Ok(Answer {
+                    status: parts.status,
+                    headers: parts.headers,
+                    body: chunks.map_err(|error| anyhow::anyhow!(error)).boxed(),
+                })
+            }
+        }
     }
 }
 
 /// `None`: the body is no JSON.
-async fn from_document(mut response: Response) -> anyhow::Result<Option<Value>> {
+async fn from_document(mut chunks: Chunks) -> anyhow::Result<Option<Value>> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
+    while let Some(chunk) = chunks.try_next().await? {
         ensure!(
             body.len() + chunk.len() <= MESSAGE,
             "the server's answer is too long"
@@ -121,11 +173,11 @@ async fn from_document(mut response: Response) -> anyhow::Result<Option<Value>> 
 }
 
 /// The first event that answers; others are notifications, or requests that nobody answers.
-async fn from_stream(mut response: Response, id: u64) -> anyhow::Result<Option<Value>> {
+async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<Value>> {
     let mut rest = Vec::new();
     let mut data = String::new();
     let mut read = 0;
-    while let Some(chunk) = response.chunk().await? {
+    while let Some(chunk) = chunks.try_next().await? {
         read += chunk.len();
         ensure!(read <= MESSAGE, "the server's answer is too long");
         rest.extend_from_slice(&chunk);

@@ -1,6 +1,7 @@
-"""An MCP server with two pages of tools: `server.py stdio|http TOOLS`, a JSON file's list.
+"""An MCP server with two pages of tools: `server.py stdio|http TOOLS [ADDRESS]`, a JSON file's list.
 
-Over HTTP it prints its port, wants the token `otter-token`, answers with an event stream, and
+Over HTTP it prints its port, wants the token `otter-token` (in the header x-otter where another
+has taken Authorization), answers with an event stream, and
 knows 2026-07-28 alone.
 """
 
@@ -8,7 +9,7 @@ import http.server
 import json
 import sys
 
-form, file = sys.argv[1:]
+form, file, *address = sys.argv[1:]
 with open(file) as opened:
     tools = json.load(opened)
 
@@ -30,7 +31,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.headers["authorization"] != "Bearer otter-token":
+        tokens = (self.headers["authorization"], self.headers["x-otter"])
+        if tokens[0] != "Bearer otter-token" and tokens[1] != "otter-token":
             return self.say(401, "text/plain", b"who are you?")
         said = answer(request["method"], request["params"])
         envelope = request["params"].get("_meta", {})
@@ -61,7 +63,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 if form == "http":
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer((*(address or ["127.0.0.1"]), 0), Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
 for line in sys.stdin:

@@ -1,0 +1,139 @@
+//! One Surface of the cluster, for review: read, its service asked, its tools written.
+//!
+//! The service is reached by the API server's proxy: one right, on one Service, and no port of
+//! this machine is opened.
+
+use kube::Resource as _;
+use kube::api::{GetParams, Patch, PatchParams};
+use kube::core::Request;
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+use toolcrib_compile::{ObjectRef, names};
+use toolcrib_crds::Surface;
+
+use super::Session;
+use crate::failure::Failure;
+use crate::mcp::http::Http;
+
+/// As the API server has it.
+pub struct Held {
+    /// What somebody wrote of it.
+    pub surface: Value,
+    version: Value,
+}
+
+/// What if somebody else has written the tools?
+#[derive(Clone, Copy)]
+pub enum Conflicts {
+    Refuse,
+    TakeOver,
+}
+
+impl Session {
+    pub fn surface(&self, key: &ObjectRef) -> Result<Option<Held>, Failure> {
+        let path = Surface::url_path(&(), Some(&key.namespace));
+        let read = async {
+            let request = Request::new(path)
+                .get(&key.name, &GetParams::default())
+                .map_err(kube::Error::BuildRequest)?;
+            self.client().request::<Value>(request).await
+        };
+        match self.ask(read)? {
+            Ok(object) => Ok(Some(Held::of(object))),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(self.failure((format!("read Surface {key}"), error))),
+        }
+    }
+
+    /// An MCP server behind a Service.
+    pub fn server(
+        &self,
+        service: &str,
+        namespace: &str,
+        path: &str,
+        headers: HeaderMap,
+    ) -> Result<Http, Failure> {
+        let path = format!("/api/v1/namespaces/{namespace}/services/{service}/proxy{path}");
+        Ok(Http::proxied(self.client_without_retry()?, path, headers))
+    }
+
+    /// The tools into the Surface that was read, if it is still that one.
+    pub fn apply_tools(
+        &self,
+        held: &Held,
+        tools: &Value,
+        conflicts: Conflicts,
+    ) -> Result<(), Failure> {
+        let metadata = &held.surface["metadata"];
+        let text = |member: &str| metadata[member].as_str().unwrap_or_default();
+        let key = ObjectRef::new(text("namespace"), text("name"));
+        let patch = json!({
+            "apiVersion": Surface::api_version(&()),
+            "kind": Surface::kind(&()),
+            // With the version, since what was shown was the difference to that one.
+            "metadata": {"name": key.name, "namespace": key.namespace, "resourceVersion": held.version},
+            "spec": {"descriptor": {"version": 2, "tools": tools}},
+        });
+        let parameters = PatchParams::apply(names::DISCOVER_FIELD_MANAGER);
+        let parameters = match conflicts {
+            Conflicts::Refuse => parameters,
+            Conflicts::TakeOver => parameters.force(),
+        };
+        let path = Surface::url_path(&(), Some(&key.namespace));
+        let write = async {
+            let request = Request::new(path)
+                .patch(&key.name, &parameters, &Patch::Apply(&patch))
+                .map_err(kube::Error::BuildRequest)?;
+            self.client().request::<Value>(request).await
+        };
+        match self.ask(write)? {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Err(Failure::Failed(anyhow::anyhow!(conflict(&key, &status))))
+            }
+            Err(error) => Err(self.failure((format!("apply Surface {key}"), error))),
+        }
+    }
+}
+
+impl Held {
+    fn of(object: Value) -> Self {
+        let mut surface = json!({
+            "apiVersion": object["apiVersion"],
+            "kind": object["kind"],
+            "metadata": {},
+            "spec": object["spec"],
+        });
+        for member in ["name", "namespace", "labels", "annotations"] {
+            let written = &object["metadata"][member];
+            if !written.is_null() {
+                surface["metadata"][member] = written.clone();
+            }
+        }
+        let annotations = surface.pointer_mut("/metadata/annotations");
+        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
+        Self {
+            surface,
+            version: object["metadata"]["resourceVersion"].clone(),
+        }
+    }
+}
+
+/// Of fields that others have, or of a version that is no longer the one that was read.
+fn conflict(key: &ObjectRef, status: &kube::core::Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let is_field = |reason: &str| reason == "FieldManagerConflict";
+    let others: Vec<&str> = causes
+        .filter(|cause| is_field(&cause.reason))
+        .map(|cause| cause.message.as_str())
+        .collect();
+    match others.is_empty() {
+        true => format!("Surface {key} was changed while it was compared: try again"),
+        false => format!(
+            "others have written the tools of Surface {key} ({}): write them where they are kept, or take them over with --force-conflicts",
+            others.join(", ")
+        ),
+    }
+}
