@@ -8,6 +8,7 @@ mod conformance;
 mod machine;
 mod mcp;
 mod mediator;
+mod native;
 mod run;
 mod sdk;
 mod swap;

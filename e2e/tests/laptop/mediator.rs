@@ -82,6 +82,18 @@ impl Version {
             digest: about["digest"]["manifest"].clone(),
         }
     }
+
+    /// The same with this in `agent.json`.
+    pub fn native(mut self, member: &str, value: Value) -> Self {
+        for (name, text) in &mut self.files {
+            if name == "agent.json" {
+                let mut about: Value = serde_json::from_str(text).unwrap();
+                about[member] = value.clone();
+                *text = about.to_string();
+            }
+        }
+        self
+    }
 }
 
 pub struct Mediator {
@@ -166,6 +178,17 @@ impl Mediator {
 
     fn log(&self) -> String {
         fs::read_to_string(self.files.path().join("log")).unwrap()
+    }
+
+    /// What a program finds in its environment, as injection would write it.
+    pub fn runner_environment(&self) -> [(&'static str, String); 4] {
+        let address = self.address;
+        [
+            ("MCP_URL", format!("http://{address}/mcp")),
+            ("TOOLCRIB_TOKEN", RUNNER.to_string()),
+            ("OPENAI_BASE_URL", format!("http://{address}/v1")),
+            ("OPENAI_API_KEY", RUNNER.to_string()),
+        ]
     }
 
     /// A runner, which may be asked from another thread.
