@@ -127,20 +127,12 @@ async fn read_frames(
     Ok(())
 }
 
-/// Whoever has no valid token is not a request of the agent: counted and logged, but not
-/// in the record, which a stranger must not be able to fill.
-pub fn not_let_in(
-    app: &App,
-    now: &Effective,
-    spoken: &'static str,
-    error: &RunnerError,
-    started: Instant,
-) {
+/// Whoever has no valid token is not a request of the agent: logged, but not in the record,
+/// which a stranger must not be able to fill.
+pub fn not_let_in(app: &App, now: &Effective, spoken: &'static str, error: &RunnerError) {
     if error.code == RunnerCode::Unauthorized {
         app.metrics.unauthorized();
     }
-    app.metrics
-        .request(spoken, error.status(), started.elapsed());
     tracing::info!(
         dialect = spoken,
         status = error.status(),

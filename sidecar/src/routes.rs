@@ -79,7 +79,9 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
     let caller = match let_in(&app, &now, request.headers(), Via::Mediated) {
         Ok(caller) => caller,
         Err(error) => {
-            not_let_in(&app, &now, dialect.name(), &error, started);
+            not_let_in(&app, &now, dialect.name(), &error);
+            app.metrics
+                .request(dialect.name(), error.status(), started.elapsed());
             return outgoing::error(dialect, &error);
         }
     };

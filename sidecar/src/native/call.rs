@@ -12,7 +12,7 @@ use toolcrib_mcp::revision::Form;
 use toolcrib_mcp::{Fault, Raw, Said, raw, reply};
 use toolcrib_mediation::{LoneCall, Presented, RunnerError};
 
-use super::message::{Refusal, completed};
+use super::message::{NOT_SERVED, Refusal, completed};
 use super::session::Running;
 use crate::app::App;
 use crate::asked::Caller;
@@ -181,7 +181,7 @@ impl Stopped {
             Stopped::HungUp | Stopped::Cancelled => {
                 let fault = Fault {
                     data: Some(json!({"code": self.code(), "mayHaveRun": true})),
-                    ..Fault::new(super::message::NOT_SERVED, "the call was cancelled")
+                    ..Fault::new(NOT_SERVED, "the call was cancelled")
                 };
                 Refusal::new(StatusCode::OK, fault)
             }

@@ -193,10 +193,9 @@ impl Received<'_> {
             let fault = Fault::new(NOT_SERVED, "no session can begin");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, fault).to(id)
         })?;
-        let Next::Answered(response) = answer(id, &raw(&result)) else {
-            return Err(unknown(Form::Handshake).to(id));
-        };
-        let named = ([(SESSION_HEADER, name.as_str())], response);
+        let body = reply(Some(id), Said::Result(&raw(&result)));
+        let greeting = document(StatusCode::OK, body);
+        let named = ([(SESSION_HEADER, name.as_str())], greeting);
         Ok(Next::Answered(named.into_response()))
     }
 

@@ -33,7 +33,7 @@ pub fn method_router() -> MethodRouter<Arc<App>> {
 
 async fn receive(State(app): State<Arc<App>>, request: Request) -> Response {
     let started = Instant::now();
-    let response = match received(&app, request, started).await {
+    let response = match received(&app, request).await {
         // It is counted with its record.
         Ok(Next::Call(asked)) => {
             return match call(app, *asked).await {
@@ -47,9 +47,9 @@ async fn receive(State(app): State<Arc<App>>, request: Request) -> Response {
     counted(&app, response, started)
 }
 
-async fn received(app: &Arc<App>, request: Request, started: Instant) -> Result<Next, Refusal> {
+async fn received(app: &Arc<App>, request: Request) -> Result<Next, Refusal> {
     let (head, from) = request.into_parts();
-    let mut caller = admitted(app, &head.headers, started)?;
+    let mut caller = admitted(app, &head.headers)?;
     enter(app, &mut caller)?;
     let mut body = Vec::new();
     let limit = MAX_BODY.min(app.settings.limits.body);
@@ -71,13 +71,13 @@ async fn received(app: &Arc<App>, request: Request, started: Instant) -> Result<
 
 async fn listen(State(app): State<Arc<App>>, request: Request) -> Response {
     let started = Instant::now();
-    let opened = listening(&app, request.headers(), started);
+    let opened = listening(&app, request.headers());
     let response = opened.unwrap_or_else(IntoResponse::into_response);
     counted(&app, response, started)
 }
 
-fn listening(app: &Arc<App>, headers: &HeaderMap, started: Instant) -> Result<Response, Refusal> {
-    let caller = admitted(app, headers, started)?;
+fn listening(app: &Arc<App>, headers: &HeaderMap) -> Result<Response, Refusal> {
+    let caller = admitted(app, headers)?;
     if revision::form(headers) == Form::Stateless {
         let allowed = [(ALLOW, "POST")];
         return Ok((StatusCode::METHOD_NOT_ALLOWED, allowed).into_response());
@@ -94,8 +94,8 @@ fn listening(app: &Arc<App>, headers: &HeaderMap, started: Instant) -> Result<Re
 async fn end(State(app): State<Arc<App>>, request: Request) -> Response {
     let started = Instant::now();
     let headers = request.headers();
-    let found = admitted(&app, headers, started)
-        .and_then(|caller| session(&app, headers, &caller).map(|_| ()));
+    let found =
+        admitted(&app, headers).and_then(|caller| session(&app, headers, &caller).map(|_| ()));
     let response = match (found, session_name(headers)) {
         (Err(refusal), _) => refusal.into_response(),
         (Ok(()), Some(name)) if app.native.sessions.end(name) => {
@@ -107,14 +107,14 @@ async fn end(State(app): State<Arc<App>>, request: Request) -> Response {
 }
 
 /// From the headers alone.
-fn admitted(app: &Arc<App>, headers: &HeaderMap, started: Instant) -> Result<Caller, Refusal> {
+fn admitted(app: &Arc<App>, headers: &HeaderMap) -> Result<Caller, Refusal> {
     if !is_local(headers) {
         let fault = Fault::new(INVALID_REQUEST, "pages and other hosts are not served");
         return Err(Refusal::new(StatusCode::FORBIDDEN, fault));
     }
     let now = app.current.now();
     let caller = let_in(app, &now, headers, Via::Native)
-        .inspect_err(|error| not_let_in(app, &now, MCP, error, started))?;
+        .inspect_err(|error| not_let_in(app, &now, MCP, error))?;
     if let Err(unavailable) = now.version() {
         return Err(RunnerError::from(unavailable).into());
     }
@@ -153,11 +153,8 @@ fn host_of(uri: &str) -> Option<String> {
 }
 
 fn counted(app: &App, response: Response, started: Instant) -> Response {
-    let status = response.status();
-    // Who was not let in is counted there.
-    if status != StatusCode::UNAUTHORIZED {
-        app.metrics.request(MCP, status.as_u16(), started.elapsed());
-    }
+    let status = response.status().as_u16();
+    app.metrics.request(MCP, status, started.elapsed());
     response
 }
 

@@ -195,6 +195,13 @@ async fn who_is_not_let_in_hears_one_answer_and_reaches_nobody() {
     }
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert!(heard.first().unwrap().contains("unauthorized"));
+    let metrics = world.metrics().await;
+    for counted in [
+        r#"toolcrib_mediator_requests_total{dialect="mcp",status="401"} 9"#,
+        "toolcrib_mediator_unauthorized_total 9",
+    ] {
+        assert!(metrics.contains(counted), "{counted}\n{metrics}");
+    }
     assert_eq!(world.desk.connections(), 0);
 }
 
