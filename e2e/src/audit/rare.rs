@@ -1,6 +1,6 @@
 //! Objects whose ways are rarely gone, so that a run in which a right is not used proves that
-//! nothing needs it: a descriptor in a ConfigMap, a surface of another namespace, defaults, and
-//! a NetworkPolicy that comes, changes and goes.
+//! nothing needs it: a descriptor in a ConfigMap, a surface by its address, one of another
+//! namespace, defaults, and a NetworkPolicy that comes, changes and goes.
 //!
 //! Applied step by step: each has been acted on when its right was used.
 

@@ -32,11 +32,12 @@ pub enum Presence<T> {
 /// held before stands in while it cannot be read; it never holds authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigMapFacts {
-    /// `data` as text; keys whose bytes are not UTF-8 are left out.
-    Present(BTreeMap<String, String>),
+    /// `data` as text; keys whose bytes are not UTF-8 are left out. Shared, and known by where
+    /// it is: what was read of one is not read again in the next compilation.
+    Present(Arc<BTreeMap<String, String>>),
     /// It could not be read now, and why; this is what it held when it last was.
     LastGood {
-        data: BTreeMap<String, String>,
+        data: Arc<BTreeMap<String, String>>,
         why: String,
     },
     /// It is certain that it is not there.
@@ -48,7 +49,7 @@ pub enum ConfigMapFacts {
 impl From<Presence<BTreeMap<String, String>>> for ConfigMapFacts {
     fn from(presence: Presence<BTreeMap<String, String>>) -> Self {
         match presence {
-            Presence::Present(data) => Self::Present(data),
+            Presence::Present(data) => Self::Present(Arc::new(data)),
             Presence::Absent => Self::Absent,
             Presence::Unknown(why) => Self::Unknown(why),
         }
@@ -58,7 +59,7 @@ impl From<Presence<BTreeMap<String, String>>> for ConfigMapFacts {
 /// The content of a ConfigMap that may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Material<'a> {
-    pub data: &'a BTreeMap<String, String>,
+    pub data: &'a Arc<BTreeMap<String, String>>,
     /// Why it could not be read now, if `data` is what it held before.
     pub stale: Option<&'a str>,
 }

@@ -134,6 +134,9 @@ impl ResolvedSurface<'_> {
     }
 }
 
+/// The one descriptor of a Surface; those of a ConfigMap go by their keys.
+const INLINE: &str = "";
+
 fn read_descriptor(
     inputs: &Inputs,
     key: &ObjectRef,
@@ -142,7 +145,7 @@ fn read_descriptor(
 ) -> (Result<Option<Arc<Descriptor>>, Finding>, String) {
     if let Some(inline) = &surface.spec.descriptor {
         let field = "spec.descriptor".to_owned();
-        let descriptor = descriptor::read_inline(surface, inline.get())
+        let descriptor = descriptor::read_of(surface, INLINE, inline.get())
             .map(Some)
             .map_err(|finding| finding.within(&field));
         return (descriptor, field);
@@ -158,7 +161,7 @@ fn read_descriptor(
             let name = join(&field, "configMapKeyRef.name");
             findings.extend(stale(&name, &config_map, found));
             match found.data.get(&source.key) {
-                Some(text) => descriptor::read(text)
+                Some(text) => descriptor::read_of(found.data, &source.key, text)
                     .map(Some)
                     .map_err(|finding| finding.within(&field)),
                 None => Err(Finding::new(

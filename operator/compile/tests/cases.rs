@@ -11,6 +11,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::NetworkPolicySpec;
 use serde::Deserialize as _;
@@ -62,7 +63,10 @@ fn check(case: &Path) -> Option<String> {
             "Secret" => loaded.inputs.set_secret(key, Presence::Unknown(why)),
             "ConfigMap" => {
                 let facts = match config_map(case, &key) {
-                    Some(data) => ConfigMapFacts::LastGood { data, why },
+                    Some(data) => ConfigMapFacts::LastGood {
+                        data: Arc::new(data),
+                        why,
+                    },
                     None => ConfigMapFacts::Unknown(why),
                 };
                 loaded.inputs.set_config_map(key, facts);

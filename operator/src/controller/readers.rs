@@ -164,15 +164,16 @@ impl Readers {
             return self.unread(key, None, "its metadata has no version".to_owned());
         };
         if let Some(content) = self.config_maps.get(key, &version) {
-            return ConfigMapFacts::Present((*content).clone());
+            return ConfigMapFacts::Present(content);
         }
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
         match api.get_opt(&key.name).await {
             Ok(Some(found)) => {
-                let data = found.data.clone().unwrap_or_default();
-                if let Some(version) = Version::of(&found) {
+                let version = Version::of(&found);
+                let data = Arc::new(found.data.unwrap_or_default());
+                if let Some(version) = version {
                     self.config_maps
-                        .put(key.clone(), version, Arc::new(data.clone()));
+                        .put(key.clone(), version, Arc::clone(&data));
                 }
                 ConfigMapFacts::Present(data)
             }
@@ -190,10 +191,7 @@ impl Readers {
 
     fn unread(&self, key: &ObjectRef, uid: Option<&str>, why: String) -> ConfigMapFacts {
         match self.config_maps.last_good(key, uid) {
-            Some(data) => ConfigMapFacts::LastGood {
-                data: (*data).clone(),
-                why,
-            },
+            Some(data) => ConfigMapFacts::LastGood { data, why },
             None => ConfigMapFacts::Unknown(why),
         }
     }
@@ -326,8 +324,8 @@ mod tests {
         }
     }
 
-    fn data(text: &str) -> BTreeMap<String, String> {
-        BTreeMap::from([("text".to_owned(), text.to_owned())])
+    fn data(text: &str) -> Arc<BTreeMap<String, String>> {
+        Arc::new([("text".to_owned(), text.to_owned())].into())
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! ConfigMaps are not read at all, there is no right to; what they hold is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
@@ -32,7 +33,7 @@ pub const MOST_AGENTS: usize = 50;
 const MOST_NAMESPACES: usize = 8;
 /// Read one by one.
 const MOST_SURFACES: usize = 64;
-/// One page. A namespace with more is a big one, and is left to the CLI too.
+/// One page. Where there are more, the place is a big one, and is left to the CLI too.
 const MOST_LISTED: u32 = 500;
 const AT_A_TIME: usize = 8;
 
@@ -131,13 +132,7 @@ pub async fn neighbours(
     }
     bound(surfaces.len(), MOST_SURFACES, "surfaces are concerned")?;
     let surfaces = get_all::<Surface>(client, surfaces).await?;
-    let mut services: BTreeSet<ObjectRef> = surfaces
-        .iter()
-        .filter_map(|(_, surface)| surface.object.as_ref().ok())
-        .flat_map(|surface| surface.possible_services())
-        .collect();
-    services.extend(versions.iter().flat_map(|object| object.services()));
-    let services = get_all::<Service>(client, services).await?;
+    let services = services(client, &versions, &surfaces, &read.providers).await?;
     let foreign = surfaces
         .iter()
         .any(|(surface, _)| namespaces.iter().any(|own| *own != surface.namespace))
@@ -182,6 +177,47 @@ fn bound(count: usize, most: usize, what: &'static str) -> Result<(), Unavailabl
     Ok(())
 }
 
+/// The Services that any of these may lead to, by a name or by an address.
+async fn services(
+    client: &Client,
+    versions: &[&Object],
+    surfaces: &[(ObjectRef, Decoded<Surface>)],
+    providers: &[(ObjectRef, Decoded<ModelProvider>)],
+) -> Result<Vec<(ObjectRef, Decoded<Service>)>, Unavailable> {
+    let mut named: BTreeSet<ObjectRef> = BTreeSet::new();
+    let mut addresses: BTreeSet<IpAddr> = BTreeSet::new();
+    for object in versions {
+        named.extend(object.services());
+        addresses.extend(object.addresses());
+    }
+    for surface in surfaces
+        .iter()
+        .filter_map(|(_, it)| it.object.as_ref().ok())
+    {
+        named.extend(surface.possible_services());
+        addresses.extend(surface.addresses());
+    }
+    for provider in providers
+        .iter()
+        .filter_map(|(_, it)| it.object.as_ref().ok())
+    {
+        named.extend(provider.possible_services());
+        addresses.extend(provider.addresses());
+    }
+    let mut found = get_all::<Service>(client, named).await?;
+    // Nothing but a list tells whose an address is, and addresses are rarely written.
+    if !addresses.is_empty() {
+        let mut all = list::<Service>(Api::all(client.clone()), "services").await?;
+        all.retain(|(_, service)| {
+            let has =
+                |service: &Arc<Service>| !ServiceFacts::addresses(service).is_disjoint(&addresses);
+            service.object.as_ref().is_ok_and(has)
+        });
+        found.extend(all);
+    }
+    Ok(found)
+}
+
 /// Agents that hold something by the object, in either version.
 fn affected(
     agents: &Agents,
@@ -221,7 +257,8 @@ impl Read {
         namespace: &str,
         affected: &BTreeSet<ObjectRef>,
     ) -> Result<(), Unavailable> {
-        let grants = list::<ToolGrant>(client, namespace, "grants in a namespace").await?;
+        let here = || Api::namespaced(client.clone(), namespace);
+        let grants = list::<ToolGrant>(here(), "grants in a namespace").await?;
         for (key, grant) in grants {
             if let Ok(object) = &grant.object {
                 let agents = object.spec.agents.iter();
@@ -235,8 +272,9 @@ impl Read {
             }
             self.grants.push((key, grant));
         }
+        let here = Api::namespaced(client.clone(), namespace);
         self.providers
-            .extend(list::<ModelProvider>(client, namespace, "providers in a namespace").await?);
+            .extend(list::<ModelProvider>(here, "providers in a namespace").await?);
         let defaults = ObjectRef::new(namespace, names::TOOL_DEFAULTS);
         self.defaults
             .extend(get_all::<ToolDefaults>(client, BTreeSet::from([defaults])).await?);
@@ -286,14 +324,12 @@ impl Read {
 }
 
 async fn list<K>(
-    client: &Client,
-    namespace: &str,
+    api: Api<Decoded<K>>,
     what: &'static str,
 ) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
 where
     K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let api: Api<Decoded<K>> = Api::namespaced(client.clone(), namespace);
     let page = api.list(&ListParams::default().limit(MOST_LISTED)).await?;
     if page
         .metadata
@@ -306,7 +342,10 @@ where
     Ok(page
         .items
         .into_iter()
-        .map(|object| (ObjectRef::new(namespace, object.name_any()), object))
+        .map(|object| {
+            let namespace = object.namespace().unwrap_or_default();
+            (ObjectRef::new(namespace, object.name_any()), object)
+        })
         .collect())
 }
 

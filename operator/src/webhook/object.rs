@@ -4,6 +4,7 @@
 //! that follows recurses without bound.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -121,6 +122,15 @@ impl Object {
         match self {
             Self::Surface(surface) => surface.possible_services(),
             Self::ModelProvider(provider) => provider.possible_services(),
+            Self::Agent(_) | Self::ToolGrant(_) | Self::ToolDefaults(_) => BTreeSet::new(),
+        }
+    }
+
+    /// Literal ones, which a Service could have.
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
+        match self {
+            Self::Surface(surface) => surface.addresses(),
+            Self::ModelProvider(provider) => provider.addresses(),
             Self::Agent(_) | Self::ToolGrant(_) | Self::ToolDefaults(_) => BTreeSet::new(),
         }
     }

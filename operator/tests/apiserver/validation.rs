@@ -4,6 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
@@ -291,6 +292,29 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
         .await;
     assert_eq!(said.status, 201);
     assert!(said.has(&["InvalidSchema"]), "{said:?}");
+    // Whose an address is, only a list of Services tells.
+    let services: Api<Service> = h.api(&pond);
+    let service = json!({
+        "metadata": {"name": "tide", "namespace": pond}, "spec": {"ports": [{"port": 80}]},
+    });
+    let service = serde_json::from_value(service).expect("a Service");
+    let tide = services.create(&PostParams::default(), &service).await;
+    let address = tide
+        .expect("created")
+        .spec
+        .and_then(|spec| spec.cluster_ip)
+        .expect("the cluster gives it one");
+    let by_address = |url: String| {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+            "metadata": {"name": "by-address", "namespace": pond}, "spec": {"url": url},
+        })
+    };
+    // Nobody's.
+    let said = world
+        .create(&by_address("http://192.0.2.7".to_owned()), true)
+        .await;
+    assert_eq!(said.status, 201, "{said:?}");
     // Never to be stored.
     for (name, object, word) in [
         ("deep", world.surface("deep", &too_deep()), "nested deeper"),
@@ -307,6 +331,11 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
                 "spec": {"url": "http://169.254.169.254/"},
             }),
             "AddressRefused",
+        ),
+        (
+            "by-address",
+            by_address(format!("http://{address}")),
+            "is the address of Service",
         ),
     ] {
         let said = world.create(&object, false).await;

@@ -14,6 +14,7 @@ mod read;
 mod surface;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
@@ -163,8 +164,8 @@ fn set_ours(inputs: &mut Inputs, ours: Ours) {
     );
 }
 
-/// The Services that surfaces and providers lead to, if only by a url: egress is narrowed to
-/// their pods. One that may not be read is taken to be as the surface
+/// The Services that surfaces and providers lead to, if only by a url or by an address: egress
+/// is narrowed to their pods. One that may not be read is taken to be as the surface
 /// says: the operator reads it, whoever asks.
 async fn services(
     client: &Client,
@@ -189,6 +190,7 @@ async fn services(
         }
         named.extend(provider.services());
     }
+    services_at(client, inputs, notes).await?;
     let keys: BTreeSet<ObjectRef> = wanted.keys().cloned().collect();
     let found = each(keys, |key| async move {
         let api: Api<Service> = Api::namespaced(client.clone(), &key.namespace);
@@ -214,6 +216,37 @@ async fn services(
                 };
                 inputs.set_service(key, facts);
             }
+        }
+    }
+    Ok(())
+}
+
+/// The Services that have an address which is written in a url: nothing but a list tells.
+async fn services_at(
+    client: &Client,
+    inputs: &mut Inputs,
+    notes: &mut BTreeSet<String>,
+) -> Result<(), Broken> {
+    let of_surfaces = inputs.surfaces().flat_map(|(_, it)| it.addresses());
+    let of_providers = inputs.providers().flat_map(|(_, it)| it.addresses());
+    let addresses: BTreeSet<IpAddr> = of_surfaces.chain(of_providers).collect();
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    let all = match list::<Service>(client, &Scope::All).await {
+        Ok(all) => all,
+        Err((_, kube::Error::Api(status))) if status.code == 403 => {
+            notes.insert(format!(
+                "Services could not be listed, and no address is taken to be one of theirs: {}",
+                status.message
+            ));
+            return Ok(());
+        }
+        Err(broken) => return Err(broken),
+    };
+    for (key, service) in all.iter().filter_map(Found::ok) {
+        if !ServiceFacts::addresses(service).is_disjoint(&addresses) {
+            inputs.set_service(key.clone(), ServiceFacts::from_object(service));
         }
     }
     Ok(())

@@ -17,12 +17,12 @@ mod members;
 mod tools;
 mod versions;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use toolcrib_crds::Surface;
 
 use crate::Code;
 use crate::digest::sha256;
@@ -84,20 +84,20 @@ type Verdict = Result<Arc<Descriptor>, Finding>;
 #[derive(Default)]
 struct Memory {
     by_text: HashMap<String, Verdict>,
-    /// By the object's address, which is its own as long as the object can be reached.
-    by_object: HashMap<usize, (Weak<Surface>, Verdict)>,
+    /// The pointer keeps an object's address from being given to another.
+    by_object: HashMap<Place, (Weak<dyn Any + Send + Sync>, Verdict)>,
 }
 
-/// [`read`], of the inline descriptor of a surface. Objects are shared and never change, so
+/// An object's address, and a key in it.
+type Place = (usize, String);
+
+/// [`read`], of a text that `object` holds under `key`. Objects are shared and never change, so
 /// the text of one that was read before is not even hashed.
-pub(crate) fn read_inline(surface: &Arc<Surface>, text: &str) -> Verdict {
-    let address = Arc::as_ptr(surface).addr();
+pub(crate) fn read_of<T: Any + Send + Sync>(object: &Arc<T>, key: &str, text: &str) -> Verdict {
+    let place: Place = (Arc::as_ptr(object).addr(), key.to_owned());
     let known = with_memory(|memory| {
-        let (object, verdict) = memory.by_object.get(&address)?;
-        let same = object
-            .upgrade()
-            .is_some_and(|object| Arc::ptr_eq(&object, surface));
-        same.then(|| verdict.clone())
+        let (_, verdict) = memory.by_object.get(&place)?;
+        Some(verdict.clone())
     });
     known.unwrap_or_else(|| {
         let verdict = read(text);
@@ -105,8 +105,8 @@ pub(crate) fn read_inline(surface: &Arc<Surface>, text: &str) -> Verdict {
             if memory.by_object.len() >= REMEMBERED {
                 memory.by_object.clear();
             }
-            let object = Arc::downgrade(surface);
-            memory.by_object.insert(address, (object, verdict.clone()));
+            let object: Weak<T> = Arc::downgrade(object);
+            memory.by_object.insert(place, (object, verdict.clone()));
         });
         verdict
     })
@@ -114,7 +114,7 @@ pub(crate) fn read_inline(surface: &Arc<Surface>, text: &str) -> Verdict {
 
 /// Reads a descriptor's text. `Err`: nothing of it can be used. A pure function whose
 /// results are remembered.
-pub(crate) fn read(text: &str) -> Verdict {
+fn read(text: &str) -> Verdict {
     let hash = sha256(text.as_bytes());
     let known = with_memory(|memory| memory.by_text.get(&hash).cloned());
     known.unwrap_or_else(|| {
@@ -192,4 +192,28 @@ fn mcp_path(reader: &mut Reader, written: Option<&RawValue>) -> Option<String> {
         }
     };
     Some(mcp.path.unwrap_or_else(|| "/mcp".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_object_holds_is_read_once_and_never_taken_for_anothers() {
+        let text = |name: &str| format!(r#"{{"version": 2, "description": "{name}"}}"#);
+        let said = |object: &Arc<String>, key: &str, text: &str| {
+            read_of(object, key, text).map(|read| read.description.clone())
+        };
+        let reed = Arc::new("reed".to_owned());
+        assert_eq!(said(&reed, "a", &text("heron")), Ok("heron".to_owned()));
+        assert_eq!(said(&reed, "b", &text("newt")), Ok("newt".to_owned()));
+        // The object cannot change, so nobody looks.
+        assert_eq!(said(&reed, "a", &text("toad")), Ok("heron".to_owned()));
+        for number in 0..100 {
+            let name = format!("otter-{number}");
+            // Each goes as the next one comes, perhaps to the same place.
+            let object = Arc::new(name.clone());
+            assert_eq!(said(&object, "a", &text(&name)), Ok(name));
+        }
+    }
 }
