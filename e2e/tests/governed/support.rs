@@ -134,8 +134,13 @@ impl Desk {
     /// What the pod's mediator said on stdout: the lines of its record, its own log between
     /// them left out.
     pub fn record(&self, pod: &str) -> Result<Vec<Value>> {
+        Ok(lines(&self.log(pod)?))
+    }
+
+    /// The same as it stands in the node's log, which mixes both streams.
+    pub fn log(&self, pod: &str) -> Result<String> {
         let pod = ["logs", "--namespace", &self.namespace, pod, "-c", MEDIATOR];
-        Ok(lines(&self.platform.kubectl(&pod)?))
+        self.platform.kubectl(&pod)
     }
 
     /// Until the agent's status says that all its pods have loaded what is compiled.

@@ -30,5 +30,6 @@ mod record;
 mod security;
 mod swaps;
 mod telemetry;
+mod tiers;
 mod tools;
 mod turns;
