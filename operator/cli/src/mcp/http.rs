@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
+use futures::stream::{BoxStream, Stream, StreamExt as _, TryStreamExt as _};
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -40,6 +40,10 @@ struct Answer {
 }
 
 type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
+
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off")]
+struct BrokenOff;
 
 impl Http {
     pub fn new(url: Url, headers: HeaderMap) -> anyhow::Result<Self> {
@@ -86,8 +90,16 @@ impl Http {
         Ok(())
     }
 
-    /// The message that answers.
+    /// The message that answers. What is asked here changes nothing, so where an answer breaks
+    /// off on its way, as a proxy's can, it is asked for once more.
     pub async fn ask(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
+        match self.ask_once(id, method, request).await {
+            Err(error) if error.is::<BrokenOff>() => self.ask_once(id, method, request).await,
+            asked => asked,
+        }
+    }
+
+    async fn ask_once(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
         let response = self.send(request, Some(method)).await?;
         if let Some(session) = response.headers.get(SESSION_HEADER) {
             self.headers.insert(SESSION_HEADER, session.clone());
@@ -138,7 +150,7 @@ impl Http {
                 Ok(Answer {
                     status: response.status(),
                     headers: response.headers().clone(),
-                    body: response.bytes_stream().map_err(Into::into).boxed(),
+                    body: broken_off(response.bytes_stream().map_err(Into::into)),
                 })
             }
             Way::Proxy { client, path } => {
@@ -152,11 +164,15 @@ impl Http {
                 Ok(Answer {
                     status: parts.status,
                     headers: parts.headers,
-                    body: chunks.map_err(|error| anyhow::anyhow!(error)).boxed(),
+                    body: broken_off(chunks.map_err(|error| anyhow::anyhow!(error))),
                 })
             }
         }
     }
+}
+
+fn broken_off(chunks: impl Stream<Item = anyhow::Result<Bytes>> + Send + 'static) -> Chunks {
+    chunks.map_err(|error| error.context(BrokenOff)).boxed()
 }
 
 /// `None`: the body is no JSON.
