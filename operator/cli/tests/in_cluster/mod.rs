@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -175,6 +176,7 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     let client = client().await;
     define(&client).await;
     label(&client, NAMESPACE, &json!({})).await;
+    account(&client).await;
     let files = tempfile::tempdir().unwrap();
     let list = |tools: &Value| fs::write(files.path().join("tools.json"), tools.to_string());
     list(&tools()).unwrap();
@@ -273,6 +275,16 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     )
     .unwrap();
     failed(&discover(&[]), 2, "keeps the header Authorization");
+}
+
+/// A namespace has its account a moment after itself, and no pod before.
+async fn account(client: &Client) {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let deadline = Instant::now() + DEADLINE;
+    while accounts.get_opt("default").await.unwrap().is_none() {
+        assert!(Instant::now() < deadline, "no account in {NAMESPACE}");
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// To the program.
