@@ -1,6 +1,6 @@
 //! Keys that wait, lane by lane in turn, each at most once.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::queue::Key;
 
@@ -8,8 +8,10 @@ use super::queue::Key;
 pub struct Lanes<K> {
     /// Lanes with a waiting key.
     turns: VecDeque<String>,
-    lanes: HashMap<String, VecDeque<K>>,
-    waiting: BTreeSet<K>,
+    /// By arrival.
+    lanes: HashMap<String, BTreeMap<u64, K>>,
+    waiting: BTreeMap<K, u64>,
+    arrivals: u64,
 }
 
 impl<K> Default for Lanes<K> {
@@ -17,30 +19,33 @@ impl<K> Default for Lanes<K> {
         Self {
             turns: VecDeque::new(),
             lanes: HashMap::new(),
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            arrivals: 0,
         }
     }
 }
 
 impl<K: Key> Lanes<K> {
     pub fn add(&mut self, key: K) {
-        if !self.waiting.insert(key.clone()) {
+        if self.contains(&key) {
             return;
         }
+        self.arrivals += 1;
+        self.waiting.insert(key.clone(), self.arrivals);
         let lane = self.lanes.entry(key.lane().to_owned()).or_default();
         if lane.is_empty() {
             self.turns.push_back(key.lane().to_owned());
         }
-        lane.push_back(key);
+        lane.insert(self.arrivals, key);
     }
 
     /// Takes a key out of the line.
     pub fn remove(&mut self, key: &K) {
-        if !self.waiting.remove(key) {
+        let Some(arrival) = self.waiting.remove(key) else {
             return;
-        }
+        };
         if let Some(lane) = self.lanes.get_mut(key.lane()) {
-            lane.retain(|waiting| waiting != key);
+            lane.remove(&arrival);
             if lane.is_empty() {
                 self.lanes.remove(key.lane());
                 self.turns.retain(|lane| lane != key.lane());
@@ -53,13 +58,13 @@ impl<K: Key> Lanes<K> {
     }
 
     pub fn contains(&self, key: &K) -> bool {
-        self.waiting.contains(key)
+        self.waiting.contains_key(key)
     }
 
     pub fn next(&mut self) -> Option<K> {
         let name = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&name)?;
-        let key = lane.pop_front()?;
+        let (_, key) = lane.pop_first()?;
         if lane.is_empty() {
             self.lanes.remove(&name);
         } else {
