@@ -4,13 +4,15 @@
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod common;
+mod scripted;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 
-use common::{folder, run, text};
+use common::{run, text};
+use scripted::Scripted;
 use serde_json::{Value, json};
 use toolcrib_e2e::packages;
 
@@ -31,8 +33,7 @@ fn listing(tools: &Value) -> tempfile::TempDir {
 }
 
 fn server() -> String {
-    let path = folder("discover").join("server.py");
-    path.to_str().unwrap().to_owned()
+    scripted::program().to_str().unwrap().to_owned()
 }
 
 /// `surface discover fish -n pond` with these flags, of the scripted program.
@@ -132,35 +133,11 @@ fn what_changed_since_review_is_found_and_taken_over() {
     assert_eq!(updated, expected);
 }
 
-struct Http(Child, u16);
-
-impl Http {
-    fn start(files: &Path) -> Self {
-        let mut process = Command::new("python3")
-            .args([&server(), "http", "tools.json"])
-            .current_dir(files)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut port = String::new();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap());
-        stdout.read_line(&mut port).unwrap();
-        Self(process, port.trim().parse().unwrap())
-    }
-}
-
-impl Drop for Http {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
 #[test]
 fn a_server_behind_a_url_is_asked_with_a_credential_that_is_not_shown() {
     let files = listing(&tools());
-    let http = Http::start(files.path());
-    let origin = format!("http://127.0.0.1:{}", http.1);
+    let http = Scripted::start(files.path(), Ipv4Addr::LOCALHOST.into());
+    let origin = format!("http://127.0.0.1:{}", http.port);
     let url = format!("{origin}/fish/mcp");
     fs::write(files.path().join("token"), "otter-token\n").unwrap();
     fs::write(

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod in_cluster;
+mod scripted;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -5,10 +5,9 @@
 //! by. A Pod says that it has that address, since no other is proxied to; it never runs.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -18,35 +17,10 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
+use super::scripted::Scripted;
 use super::{DEADLINE, POLL, client, define, kubeconfig, label, toolcrib};
 
 const NAMESPACE: &str = "listed";
-
-struct Server(Child, u16);
-
-impl Server {
-    fn start(files: &Path, address: IpAddr) -> Self {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/discover/server.py");
-        let mut process = Command::new("python3")
-            .arg(program)
-            .args(["http", "tools.json", &address.to_string()])
-            .current_dir(files)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut port = String::new();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap());
-        stdout.read_line(&mut port).unwrap();
-        Self(process, port.trim().parse().unwrap())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
 
 /// Of this machine, for the API server.
 fn our_address() -> IpAddr {
@@ -182,7 +156,7 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     list(&tools()).unwrap();
     fs::write(files.path().join("headers"), "X-Otter: otter-token\n").unwrap();
     let address = our_address();
-    let mut server = Server::start(files.path(), address);
+    let mut server = Scripted::start(files.path(), address);
     let proxy = json!({"apiGroups": [""], "resources": ["services/proxy"], "resourceNames": ["carp:8080"], "verbs": ["create"]});
     let surfaces = |verbs: &[&str]| json!({"apiGroups": ["toolcrib.dev"], "resources": ["surfaces"], "resourceNames": ["fish"], "verbs": verbs});
     user(&client, "reader", json!([surfaces(&["get"]), proxy])).await;
@@ -193,7 +167,7 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     )
     .await;
     user(&client, "heron", json!([surfaces(&["get"])])).await;
-    service(&client, address, server.1).await;
+    service(&client, address, server.port).await;
     apply(&client, "surfaces", surface()).await;
     let surfaces = api(&client, &surface(), "surfaces");
     let discover = |flags: &[&str]| discover(files.path(), flags);
@@ -258,8 +232,8 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     let mut fewer = tools();
     fewer.as_array_mut().unwrap().remove(0);
     list(&fewer).unwrap();
-    server = Server::start(files.path(), address);
-    service(&client, address, server.1).await;
+    server = Scripted::start(files.path(), address);
+    service(&client, address, server.port).await;
     let lost = eventually(|| write(&[]), |it| said(it).contains("say --yes"));
     failed(&lost, 1, "removed: dive");
     succeeded(&write(&["--yes"]));
