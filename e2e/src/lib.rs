@@ -11,4 +11,5 @@ pub mod images;
 pub mod model;
 pub mod packages;
 pub mod platform;
+pub mod runner;
 pub mod serving;

@@ -10,6 +10,7 @@ mod support;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 use toolcrib_e2e::platform::{NAMESPACE, Platform, Seen};
+use toolcrib_e2e::runner;
 
 use support::Desk;
 
@@ -195,23 +196,7 @@ impl Worker {
 }
 
 fn pod() -> String {
-    let program = Value::from(WORK);
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata: {{name: {WORKER}, namespace: {WORKING}, labels: {{toolcrib.dev/agent: executor}}}}
-spec:
-  restartPolicy: Never
-  automountServiceAccountToken: false
-  securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
-  containers:
-  - name: runner
-    image: docker.io/toolcrib/runner-python:dev
-    imagePullPolicy: IfNotPresent
-    command: [python3, -c, {program}]
-    securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
-"
-    )
+    runner::pod(WORKING, WORKER, "executor", WORK).to_string()
 }
 
 fn names(platform: &Platform, arguments: &[&str]) -> Result<Vec<String>> {

@@ -11,9 +11,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolcrib_e2e::platform::{Platform, Seen};
+use toolcrib_e2e::runner;
 
 use crate::support::{Desk, MEDIATOR, START, VOLUME, lines, process_of};
 
@@ -249,31 +250,17 @@ fn mediator_of(desk: &Desk, pod: &str) -> Result<Pid> {
 }
 
 fn pod(name: &str, program: &str) -> String {
-    let program = Value::from(program);
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata: {{name: {name}, namespace: {HERE}, labels: {{toolcrib.dev/agent: executor}}}}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 20
-  automountServiceAccountToken: false
-  securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
-  containers:
-  - name: runner
-    image: docker.io/toolcrib/runner-python:dev
-    imagePullPolicy: IfNotPresent
-    command: [python3, -c, {program}]
-    resources: {{limits: {{memory: 256Mi}}}}
-    securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
-    volumeMounts:
-    - {{name: program, mountPath: /agent, readOnly: true}}
-    - {{name: scratch, mountPath: /scratch}}
-  volumes:
-  - name: program
-    configMap: {{name: agent-program}}
-  - name: scratch
-    emptyDir: {{sizeLimit: 1Mi}}
-"
-    )
+    let mut pod = runner::pod(HERE, name, "executor", program);
+    let spec = &mut pod["spec"];
+    spec["terminationGracePeriodSeconds"] = json!(20);
+    spec["containers"][0]["resources"] = json!({"limits": {"memory": "256Mi"}});
+    spec["containers"][0]["volumeMounts"] = json!([
+        {"name": "program", "mountPath": "/agent", "readOnly": true},
+        {"name": "scratch", "mountPath": "/scratch"},
+    ]);
+    spec["volumes"] = json!([
+        {"name": "program", "configMap": {"name": "agent-program"}},
+        {"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}},
+    ]);
+    pod.to_string()
 }

@@ -60,6 +60,11 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
     desk.platform.apply(&surface)?;
     fs::write(&objects, surface)?;
     discover(&["--check"])?;
+    // The same from outside, by way of the API server.
+    run(Command::new(plugin)
+        .args(["surface", "discover", SERVER, "--namespace", HERE])
+        .args(["--in-cluster", "--check"])
+        .env("KUBECONFIG", cluster.kubeconfig()))?;
 
     desk.wait_in_force("caller")?;
     let echoed = json!({"ok": true, "data": "Echo: otter"});

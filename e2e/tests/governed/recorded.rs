@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use toolcrib_e2e::cluster::process::run;
 use toolcrib_e2e::platform::Seen;
+use toolcrib_e2e::runner;
 
 use crate::support::{Desk, START, lines, process_of};
 
@@ -171,28 +172,7 @@ def is_made():
 while is_made(): pass
 while not is_made(): pass
 "#;
-    let program = Value::from(program);
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata: {{name: {BUSY}, namespace: {HERE}, labels: {{toolcrib.dev/agent: {AGENT}}}}}
-spec:
-  restartPolicy: Never
-  automountServiceAccountToken: false
-  securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
-  containers:
-  - name: runner
-    image: docker.io/toolcrib/runner-python:dev
-    imagePullPolicy: IfNotPresent
-    command: [python3, -c, {program}]
-    securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
-    volumeMounts:
-    - {{name: program, mountPath: /agent, readOnly: true}}
-  volumes:
-  - name: program
-    configMap: {{name: agent-program}}
-"
-    )
+    runner::pod(HERE, BUSY, AGENT, program).to_string()
 }
 
 /// The status of the agent's mediator.

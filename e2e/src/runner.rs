@@ -1,0 +1,30 @@
+//! Pods of an agent, each with a program of its own.
+//!
+//! Not here: the agents of the trading desk, which are files of the example.
+
+use serde_json::{Value, json};
+
+/// Runs `program`, Python, once, with the agent's rights and none of the node's.
+pub fn pod(namespace: &str, name: &str, agent: &str, program: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"toolcrib.dev/agent": agent}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            "securityContext": {
+                "runAsNonRoot": true,
+                "runAsUser": 1000,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{
+                "name": "runner",
+                "image": "docker.io/toolcrib/runner-python:dev",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["python3", "-c", program],
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            }],
+        },
+    })
+}
