@@ -1,5 +1,5 @@
-//! The protocol project's own conformance scenarios: its client asks the wrapper, and the
-//! mediator asks its servers.
+//! The protocol project's own conformance scenarios: its client asks the wrapper and the
+//! mediator's `/mcp`, and the mediator asks its servers.
 //!
 //! `docs/mcp-conformance.md` has a row for every scenario of the package and says what comes of
 //! it: a scenario that is new there, or comes out differently, fails here.
@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -15,8 +16,10 @@ use serde_json::{Value, json};
 use toolcrib_e2e::{model::Script, packages};
 
 use crate::{
-    machine::{Laptop, example, repository, runner, stderr, stdout},
-    mcp::McpServer,
+    forwarder::Forwarder,
+    machine::{Laptop, demo, example, example_files, repository, runner, stderr, stdout},
+    mcp::{McpServer, discovered},
+    mediator::{Mediator, Version},
 };
 
 /// Those that are spoken, both ways.
@@ -35,13 +38,15 @@ enum Part {
     Wrapper,
     /// By the package's servers.
     Mediator,
+    /// Its `/mcp`, by the package's client.
+    Native,
 }
 
 impl Part {
     /// As the package calls it.
     fn flag(self) -> &'static str {
         match self {
-            Self::Wrapper => "--server",
+            Self::Wrapper | Self::Native => "--server",
             Self::Mediator => "--client",
         }
     }
@@ -51,6 +56,7 @@ impl Part {
         match self {
             Self::Wrapper => "## The wrapper as a server",
             Self::Mediator => "## The mediator as a client",
+            Self::Native => "## The mediator as a server",
         }
     }
 }
@@ -177,27 +183,73 @@ fn results(folder: &Path, prefix: &str) -> Vec<(String, PathBuf)> {
     folders.collect()
 }
 
-#[test]
-fn the_wrapper_is_a_server_as_the_protocol_has_it() {
+/// A program with what the scenarios for servers expect, behind the wrapper.
+fn expected_server() -> McpServer {
     let mut program = Command::new("python3");
     program.arg("-B");
     program.arg(repository().join("e2e/mcp/conformance/server.py"));
-    let server = McpServer::wrapped(&program);
-    check(Part::Wrapper, |_, folder| {
-        let mut outcomes = Outcomes::new();
+    McpServer::wrapped(&program)
+}
+
+/// Every scenario for servers, asked of the one at this address.
+fn asked(address: SocketAddr, folder: &Path) -> Outcomes {
+    let mut outcomes = Outcomes::new();
+    for revision in REVISIONS {
+        let into = folder.join(revision);
+        // Its exit code counts what does not apply, too.
+        let output = conformance()
+            .args(["server", "--url", &format!("http://{address}/mcp")])
+            .args(["--suite", "all", "--spec-version", revision, "-o"])
+            .arg(&into)
+            .output()
+            .unwrap();
+        assert!(into.is_dir(), "{}{}", stdout(&output), stderr(&output));
+        for (scenario, path) in results(&into, "server-") {
+            outcomes.insert((scenario, revision), failed(&path));
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn the_wrapper_is_a_server_as_the_protocol_has_it() {
+    let server = expected_server();
+    check(Part::Wrapper, |_, folder| asked(server.address, folder));
+}
+
+#[test]
+fn the_mediator_is_a_server_as_the_protocol_has_it() {
+    let server = expected_server();
+    let laptop = Laptop::start(demo());
+    let objects = tempfile::tempdir().unwrap();
+    let referee = repository().join("e2e/mcp/conformance/objects.yaml");
+    let url = format!("http://{}/mcp", server.address);
+    let surface = discovered("conformance", &["-n", "trading", "--url", &url], None);
+    let more = [
+        ("referee.yaml", fs::read_to_string(referee).unwrap()),
+        ("surface.yaml", surface.to_string()),
+    ];
+    let more = more.map(|(name, text)| (name.to_string(), text));
+    for (name, text) in example_files().into_iter().chain(more) {
+        fs::write(objects.path().join(name), text).unwrap();
+    }
+    let services = [("conformance.trading.svc:80", server.address)];
+    let version = Version::compiled_with(&laptop, objects.path(), "referee", &services);
+    let mediator = Mediator::start(&version.native("native", json!(true)));
+    let (address, token) = mediator.place();
+    let forwarder = Forwarder::start(address, token, "conformance__");
+    check(Part::Native, |_, folder| {
+        let outcomes = asked(forwarder.address, folder);
         for revision in REVISIONS {
-            let into = folder.join(revision);
-            // Its exit code counts what does not apply, too.
-            let output = conformance()
-                .args(["server", "--url", &format!("http://{}/mcp", server.address)])
-                .args(["--suite", "all", "--spec-version", revision, "-o"])
-                .arg(&into)
-                .output()
-                .unwrap();
-            assert!(into.is_dir(), "{}{}", stdout(&output), stderr(&output));
-            for (scenario, path) in results(&into, "server-") {
-                outcomes.insert((scenario, revision), failed(&path));
-            }
+            let results = results(&folder.join(revision), "server-");
+            let called = |(name, _): &&(String, PathBuf)| name == "tools-call-simple-text";
+            let (_, path) = results.iter().find(called).unwrap();
+            let checks = fs::read_to_string(path.join("checks.json")).unwrap();
+            // To that scenario a denial is a text, too.
+            assert!(
+                checks.contains("This is a simple text response"),
+                "{checks}"
+            );
         }
         outcomes
     });

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod conformance;
+mod forwarder;
 mod machine;
 mod mcp;
 mod mediator;

@@ -184,9 +184,10 @@ fn servers_of_the_python_sdks_are_called_behind_the_wrapper() {
 }
 
 /// The Surface that `surface discover` writes with these arguments.
-fn discovered(arguments: &[&str], program: Option<&Command>) -> Value {
+pub fn discovered(name: &str, arguments: &[&str], program: Option<&Command>) -> Value {
     let mut command = Command::new(built("kubectl-toolcrib"));
-    command.args(["surface", "discover", "heron", "--service", "heron:80"]);
+    command.args(["surface", "discover", name]);
+    command.args(["--service", &format!("{name}:80")]);
     command.args(arguments);
     if let Some(program) = program {
         command.arg("--").arg(program.get_program());
@@ -204,13 +205,16 @@ fn servers_of_the_python_sdks_are_discovered_the_same_each_way() {
         let streams = python(program, "stdio");
         let wrapped = McpServer::wrapped(&streams);
         let url = |server: &McpServer| format!("http://{}/mcp", server.address);
-        let surface = discovered(&["--url", &url(&served)], None);
+        let surface = discovered("heron", &["--url", &url(&served)], None);
         let tools = surface["spec"]["descriptor"]["tools"].as_array().unwrap();
         assert_eq!(tools.len(), 1, "{program}: {surface}");
         assert_eq!(tools[0]["name"], "add");
         assert_eq!(tools[0]["description"], "The sum of two numbers.");
         assert_eq!(tools[0]["inputSchema"]["required"], json!(["a", "b"]));
-        assert_eq!(discovered(&["--url", &url(&wrapped)], None), surface);
-        assert_eq!(discovered(&["--stdio"], Some(&streams)), surface);
+        assert_eq!(
+            discovered("heron", &["--url", &url(&wrapped)], None),
+            surface
+        );
+        assert_eq!(discovered("heron", &["--stdio"], Some(&streams)), surface);
     }
 }

@@ -28,6 +28,16 @@ impl Version {
     /// What the objects in this folder compile to for this agent, with the example's
     /// credentials and this machine's addresses, as the operator would write it.
     pub fn compiled(laptop: &Laptop, folder: &Path, agent: &str) -> Self {
+        Self::compiled_with(laptop, folder, agent, &[])
+    }
+
+    /// The same with more services than the example's, each with its place on this machine.
+    pub fn compiled_with(
+        laptop: &Laptop,
+        folder: &Path,
+        agent: &str,
+        services: &[(&str, SocketAddr)],
+    ) -> Self {
         let output = Command::new(built("kubectl-toolcrib"))
             .args(["compile", "--output", "json", "--agent", agent])
             .arg("-f")
@@ -63,6 +73,13 @@ impl Version {
             ]
             .iter()
             .fold(text.to_string(), |text, (from, to)| text.replace(from, to))
+        };
+        let filled = |text: &Value| {
+            services
+                .iter()
+                .fold(filled(text), |text, (service, place)| {
+                    text.replace(service, &place.to_string())
+                })
         };
         let mut files: Vec<(String, String)> = ["feeds.json", "providers.json", "tools.json"]
             .iter()
@@ -189,6 +206,11 @@ impl Mediator {
             ("OPENAI_BASE_URL", format!("http://{address}/v1")),
             ("OPENAI_API_KEY", RUNNER.to_string()),
         ]
+    }
+
+    /// Where it listens, and the token that it takes.
+    pub fn place(&self) -> (SocketAddr, &'static str) {
+        (self.address, RUNNER)
     }
 
     /// A runner, which may be asked from another thread.

@@ -1,0 +1,141 @@
+//! Stands between a client that others wrote and a mediator, and gives what that client cannot:
+//! the runner's token, and the surface before the names of tools, which it knows by their own.
+//! `Host`, `Origin` and everything else stay as they were.
+
+use std::{future, net::SocketAddr, sync::Arc};
+
+use axum::{
+    Router,
+    body::{Body, Bytes, to_bytes},
+    extract::{Request, State},
+    response::Response,
+};
+use http::{
+    HeaderMap, HeaderValue, Uri,
+    header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING},
+};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::Value;
+use tokio::{net::TcpListener, runtime::Runtime};
+use toolcrib_e2e::serving::serve_on;
+
+/// More than any message of a test.
+const MAX_BODY: usize = 4 << 20;
+/// In place of a tool's name or beside it.
+const NAME: &str = "mcp-name";
+
+pub struct Forwarder {
+    pub address: SocketAddr,
+    /// Dropped, it ends what is served.
+    _runtime: Runtime,
+}
+
+struct Onward {
+    client: Client<HttpConnector, Body>,
+    to: SocketAddr,
+    authorization: HeaderValue,
+    /// Before each tool's own name, at the mediator.
+    prefix: String,
+}
+
+impl Forwarder {
+    /// Listening when this returns.
+    pub fn start(to: SocketAddr, token: &str, prefix: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime
+            .block_on(TcpListener::bind(("127.0.0.1", 0)))
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        let onward = Onward {
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            to,
+            authorization: format!("Bearer {token}").parse().unwrap(),
+            prefix: prefix.to_string(),
+        };
+        let router = Router::new().fallback(pass).with_state(Arc::new(onward));
+        runtime.spawn(serve_on(listener, router, future::pending()));
+        Self {
+            address,
+            _runtime: runtime,
+        }
+    }
+}
+
+/// A panic hangs up, which the client's checks see.
+async fn pass(State(onward): State<Arc<Onward>>, request: Request) -> Response {
+    let (mut head, body) = request.into_parts();
+    head.uri = Uri::try_from(format!("http://{}{}", onward.to, head.uri.path())).unwrap();
+    let authorization = onward.authorization.clone();
+    head.headers.insert(AUTHORIZATION, authorization);
+    let body = edited(&mut head.headers, body, |headers, message| {
+        onward.prefix_call(headers, message);
+    })
+    .await;
+    let request = Request::from_parts(head, body);
+
+    let (mut head, body) = onward.client.request(request).await.unwrap().into_parts();
+    let is_document = head.headers.get(CONTENT_TYPE) == Some(&"application/json".parse().unwrap());
+    let body = match is_document {
+        true => {
+            edited(&mut head.headers, Body::new(body), |_, message| {
+                onward.strip(message)
+            })
+            .await
+        }
+        false => Body::new(body),
+    };
+    Response::from_parts(head, body)
+}
+
+/// The same body, or what became of its JSON.
+async fn edited(
+    headers: &mut HeaderMap,
+    body: Body,
+    edit: impl FnOnce(&mut HeaderMap, &mut Value),
+) -> Body {
+    let bytes = to_bytes(body, MAX_BODY).await.unwrap();
+    let mut text = bytes.clone();
+    if let Ok(mut message) = serde_json::from_slice::<Value>(&bytes) {
+        let before = message.clone();
+        edit(headers, &mut message);
+        if message != before {
+            text = Bytes::from(message.to_string());
+        }
+    }
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(TRANSFER_ENCODING);
+    Body::from(text)
+}
+
+impl Onward {
+    fn prefix_call(&self, headers: &mut HeaderMap, message: &mut Value) {
+        if message["method"] != "tools/call" {
+            return;
+        }
+        if let Some(Value::String(name)) = message.pointer_mut("/params/name") {
+            name.insert_str(0, &self.prefix);
+        }
+        if let Some(name) = headers.get(NAME) {
+            let name = [self.prefix.as_bytes(), name.as_bytes()].concat();
+            headers.insert(NAME, HeaderValue::from_bytes(&name).unwrap());
+        }
+    }
+
+    fn strip(&self, message: &mut Value) {
+        let tools = message.pointer_mut("/result/tools");
+        for tool in tools.and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(Value::String(name)) = tool.get_mut("name")
+                && let Some(own) = name.strip_prefix(&self.prefix)
+            {
+                *name = own.to_string();
+            }
+        }
+    }
+}
