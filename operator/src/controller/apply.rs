@@ -17,11 +17,12 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use toolcrib_compile::{ObjectRef, Presence, names};
+use toolcrib_compile::{ObjectRef, Presence, Role, names};
 use toolcrib_crds::Agent;
 
 use super::carrier::Carrier;
 use super::kept::Kept;
+use super::related::digest;
 use super::stores::{Scoped, Version};
 
 #[derive(Debug, thiserror::Error)]
@@ -54,17 +55,19 @@ pub enum ApplyError {
 
 /// An object as it should be. Its bytes may hold secrets: no `Debug`.
 pub struct Desired {
+    pub role: Role,
     pub key: ObjectRef,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub data: BTreeMap<String, Vec<u8>>,
 }
 
-/// What was found to be in place: of which content, at which version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What was found to be in place: of which content, at which version. Digests of both, since
+/// that is all they are compared by, and every agent has four.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
     fingerprint: [u8; 32],
-    version: Version,
+    version: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,9 +147,9 @@ pub fn standing<K>(found: &Kept<K>, owner: &OwnerReference) -> Standing {
     if found.label(names::MANAGED_BY_LABEL) != Some(names::FIELD_MANAGER) {
         return Standing::Foreign;
     }
-    match &found.controller {
-        Some(other) if *other.uid == owner.uid => Standing::Ours,
-        Some(other) if *other.kind == owner.kind && *other.name == owner.name => Standing::Leftover,
+    match found.controller() {
+        Some(other) if other.uid == owner.uid => Standing::Ours,
+        Some(other) if other.kind == owner.kind && other.name == owner.name => Standing::Leftover,
         Some(_) | None => Standing::Foreign,
     }
 }
@@ -159,7 +162,7 @@ pub async fn apply<K: Carrier>(
     table: &Scoped<K>,
     owner: &OwnerReference,
     desired: &Desired,
-    last: Option<&Applied>,
+    last: Option<Applied>,
     leads: impl Fn() -> bool,
 ) -> Result<(Verb, Applied), ApplyError> {
     let key = &desired.key;
@@ -178,10 +181,7 @@ pub async fn apply<K: Carrier>(
     };
     let applied = |object: &K| Applied {
         fingerprint,
-        version: Version::of(object).unwrap_or_else(|| Version {
-            uid: String::new(),
-            resource_version: String::new(),
-        }),
+        version: digest(&Version::of(object)),
     };
 
     let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
@@ -217,9 +217,9 @@ pub async fn apply<K: Carrier>(
     };
     if let Some(last) = last
         && last.fingerprint == fingerprint
-        && last.version == seen
+        && last.version == digest(&Some(&seen))
     {
-        return Ok((Verb::Unchanged, last.clone()));
+        return Ok((Verb::Unchanged, last));
     }
     let found = api
         .get_opt(&key.name)
@@ -377,6 +377,7 @@ mod tests {
 
     fn desired(data: &[(&str, &str)]) -> Desired {
         Desired {
+            role: Role::Context,
             key: ObjectRef::new("pond", "toolcrib-otter-context"),
             labels: map(&[(names::MANAGED_BY_LABEL, names::FIELD_MANAGER)]),
             annotations: map(&[("digest", "d1")]),

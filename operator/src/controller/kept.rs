@@ -3,7 +3,8 @@
 //! Pods, Secrets, ConfigMaps and NetworkPolicies come by the ten thousand, four of them for
 //! each agent alone. Kubernetes' type for metadata takes about 2 KiB for one (a map has room
 //! for eleven entries before it has one, and a compiled Secret's annotations say where each
-//! credential stands), so of each only the fields that somebody here reads are kept.
+//! credential stands), so of each only the fields that somebody here reads are kept, all their
+//! text in one piece.
 //!
 //! Invariant: a label or annotation that is read is named in one of the lists below; any
 //! other looks as if it were not there.
@@ -20,6 +21,7 @@ use toolcrib_compile::names;
 use super::decode::MetaOf;
 use super::identity::REPLACED_ANNOTATION;
 use super::tables::{Id, Stored};
+use super::texts::Texts;
 
 const LABELS: [&str; 4] = [
     names::AGENT_LABEL,
@@ -36,84 +38,92 @@ const ANNOTATIONS: [&str; 3] = [
 /// The metadata of a `K`, as far as it is read.
 #[derive(Clone, Debug)]
 pub struct Kept<K> {
-    namespace: Box<str>,
-    name: Box<str>,
-    uid: Option<Box<str>>,
-    version: Option<Box<str>>,
+    texts: Texts<TEXTS>,
     pub created: Option<Timestamp>,
     /// It is being deleted.
     pub ending: bool,
-    /// Whose deletion deletes it.
-    pub controller: Option<Box<Controller>>,
-    labels: Chosen,
-    annotations: Chosen,
     kind: PhantomData<fn() -> K>,
 }
 
-/// The owner that controls an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Controller {
-    pub kind: Box<str>,
-    pub name: Box<str>,
-    pub uid: Box<str>,
+/// The owner that controls an object: whose deletion deletes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controller<'a> {
+    pub kind: &'a str,
+    pub name: &'a str,
+    pub uid: &'a str,
 }
 
-type Chosen = Box<[(&'static str, Box<str>)]>;
+// Which text is where.
+const NAMESPACE: usize = 0;
+const NAME: usize = 1;
+const UID: usize = 2;
+const VERSION: usize = 3;
+const CONTROLLER_KIND: usize = 4;
+const CONTROLLER_NAME: usize = 5;
+const CONTROLLER_UID: usize = 6;
+const FIRST_LABEL: usize = 7;
+const FIRST_ANNOTATION: usize = FIRST_LABEL + LABELS.len();
+const TEXTS: usize = FIRST_ANNOTATION + ANNOTATIONS.len();
 
 impl<K> Kept<K> {
     pub fn of(meta: &ObjectMeta) -> Self {
-        let boxed = |text: &Option<String>| text.as_deref().map(Box::from);
-        let controller = meta
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|owner| owner.controller == Some(true));
+        let mut owners = meta.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true));
+        let mut texts = [None; TEXTS];
+        texts[NAMESPACE] = meta.namespace.as_deref();
+        texts[NAME] = meta.name.as_deref();
+        texts[UID] = meta.uid.as_deref();
+        texts[VERSION] = meta.resource_version.as_deref();
+        texts[CONTROLLER_KIND] = controller.map(|owner| &*owner.kind);
+        texts[CONTROLLER_NAME] = controller.map(|owner| &*owner.name);
+        texts[CONTROLLER_UID] = controller.map(|owner| &*owner.uid);
+        for (place, name) in texts[FIRST_LABEL..].iter_mut().zip(LABELS) {
+            *place = text(meta.labels.as_ref(), name);
+        }
+        for (place, name) in texts[FIRST_ANNOTATION..].iter_mut().zip(ANNOTATIONS) {
+            *place = text(meta.annotations.as_ref(), name);
+        }
         Self {
-            namespace: boxed(&meta.namespace).unwrap_or_default(),
-            name: boxed(&meta.name).unwrap_or_default(),
-            uid: boxed(&meta.uid),
-            version: boxed(&meta.resource_version),
+            texts: Texts::of(texts),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             ending: meta.deletion_timestamp.is_some(),
-            controller: controller.map(|owner| {
-                Box::new(Controller {
-                    kind: owner.kind.as_str().into(),
-                    name: owner.name.as_str().into(),
-                    uid: owner.uid.as_str().into(),
-                })
-            }),
-            labels: chosen(&LABELS, meta.labels.as_ref()),
-            annotations: chosen(&ANNOTATIONS, meta.annotations.as_ref()),
             kind: PhantomData,
         }
     }
 
+    pub fn controller(&self) -> Option<Controller<'_>> {
+        Some(Controller {
+            kind: self.texts.get(CONTROLLER_KIND)?,
+            name: self.texts.get(CONTROLLER_NAME)?,
+            uid: self.texts.get(CONTROLLER_UID)?,
+        })
+    }
+
     pub fn label(&self, name: &str) -> Option<&str> {
-        let (_, value) = self.labels.iter().find(|(label, _)| *label == name)?;
-        Some(value)
+        let index = LABELS.iter().position(|label| *label == name)?;
+        self.texts.get(FIRST_LABEL + index)
     }
 
     pub fn labels(&self) -> BTreeMap<String, String> {
-        map(&self.labels)
+        self.map(FIRST_LABEL, &LABELS)
     }
 
     pub fn annotations(&self) -> BTreeMap<String, String> {
-        map(&self.annotations)
+        self.map(FIRST_ANNOTATION, &ANNOTATIONS)
+    }
+
+    fn map(&self, first: usize, names: &[&str]) -> BTreeMap<String, String> {
+        let named = (first..).zip(names);
+        named
+            .filter_map(|(index, name)| {
+                Some(((*name).to_owned(), self.texts.get(index)?.to_owned()))
+            })
+            .collect()
     }
 }
 
-fn chosen(names: &[&'static str], all: Option<&BTreeMap<String, String>>) -> Chosen {
-    names
-        .iter()
-        .filter_map(|name| Some((*name, all?.get(*name)?.as_str().into())))
-        .collect()
-}
-
-fn map(chosen: &Chosen) -> BTreeMap<String, String> {
-    chosen
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), value.to_string()))
-        .collect()
+fn text<'a>(all: Option<&'a BTreeMap<String, String>>, name: &str) -> Option<&'a str> {
+    Some(all?.get(name)?)
 }
 
 impl<K> From<MetaOf<K>> for Kept<K>
@@ -132,10 +142,10 @@ impl<K: Resource<DynamicType = ()>> Stored for Kept<K> {
 
     fn id(&self) -> Id<'_> {
         Id {
-            namespace: &self.namespace,
-            name: &self.name,
-            uid: self.uid.as_deref(),
-            version: self.version.as_deref(),
+            namespace: self.texts.get(NAMESPACE).unwrap_or_default(),
+            name: self.texts.get(NAME).unwrap_or_default(),
+            uid: self.texts.get(UID),
+            version: self.texts.get(VERSION),
         }
     }
 }
@@ -190,17 +200,17 @@ mod tests {
             named("toolcrib.dev/hosts", "fish.pond.svc")
         );
         let controller = Controller {
-            kind: "Agent".into(),
-            name: "newt".into(),
-            uid: "u-3".into(),
+            kind: "Agent",
+            name: "newt",
+            uid: "u-3",
         };
-        assert_eq!(secret.controller.as_deref(), Some(&controller));
+        assert_eq!(secret.controller(), Some(controller));
     }
 
     #[test]
     fn an_object_that_is_being_deleted_says_so() {
         let secret = kept(json!({"name": "reed", "deletionTimestamp": "2026-01-02T03:04:05Z"}));
         assert!(secret.ending);
-        assert_eq!(secret.controller, None);
+        assert_eq!(secret.controller(), None);
     }
 }

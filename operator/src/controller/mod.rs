@@ -1,7 +1,7 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
-//! Reading order: [`settings`]; [`decode`], [`packed`], [`kept`], [`tables`], [`stores`],
-//! [`watches`] (what is); [`names_in`], [`related`], [`work`], [`lanes`], [`queue`], [`noticed`]
+//! Reading order: [`settings`]; [`decode`], [`packed`], [`kept`], [`texts`], [`tables`],
+//! [`stores`], [`watches`] (what is); [`names_in`], [`related`], [`work`], [`lanes`], [`queue`], [`noticed`]
 //! (whom a change concerns); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
 //! [`carrier`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
 //! (what is said); [`leader`] (who does it).
@@ -21,7 +21,7 @@ mod leader;
 pub(crate) mod names_in;
 mod noticed;
 mod pace;
-mod packed;
+pub(crate) mod packed;
 mod queue;
 mod readers;
 mod reconcile;
@@ -32,6 +32,7 @@ pub(crate) mod snapshot;
 mod status;
 mod stores;
 pub(crate) mod tables;
+mod texts;
 mod watches;
 pub(crate) mod work;
 pub(crate) mod world;

@@ -21,27 +21,49 @@ use kube::Resource;
 
 pub struct Readers {
     client: Client,
-    pub secrets: Cache<Content>,
-    pub config_maps: Cache<BTreeMap<String, String>>,
+    pub secrets: Cache<Values>,
+    pub config_maps: Cache<Arc<BTreeMap<String, String>>>,
 }
 
-/// What one version of a Secret holds.
+/// What one version of an object holds.
 #[derive(Debug)]
-pub struct Content {
+pub struct Held<T> {
     pub version: Version,
-    pub values: BTreeMap<String, SecretText>,
+    pub data: T,
 }
+
+/// A Secret's keys and values. Every agent has one, mostly of one key, and a map has room for
+/// eleven.
+#[derive(Debug)]
+pub struct Values(Box<[(String, SecretText)]>);
 
 /// A Secret's content, and whether it took asking.
 #[derive(Debug)]
 pub enum Read {
-    Before(Arc<Content>),
-    Now(Arc<Content>),
+    Before(Arc<Held<Values>>),
+    Now(Arc<Held<Values>>),
+}
+
+impl Values {
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &SecretText)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    pub fn get(&self, key: &str) -> Option<&SecretText> {
+        let (_, value) = self.iter().find(|(name, _)| *name == key)?;
+        Some(value)
+    }
+}
+
+impl FromIterator<(String, SecretText)> for Values {
+    fn from_iter<I: IntoIterator<Item = (String, SecretText)>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
 }
 
 /// One version of each object that was asked for.
 #[derive(Debug)]
-pub struct Cache<T>(Mutex<HashMap<ObjectRef, (Version, Arc<T>)>>);
+pub struct Cache<T>(Mutex<HashMap<ObjectRef, Arc<Held<T>>>>);
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
@@ -50,27 +72,29 @@ impl<T> Default for Cache<T> {
 }
 
 impl<T> Cache<T> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef, (Version, Arc<T>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef, Arc<Held<T>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn get(&self, key: &ObjectRef, version: &Version) -> Option<Arc<T>> {
+    pub fn get(&self, key: &ObjectRef, version: &Version) -> Option<Arc<Held<T>>> {
         let cache = self.lock();
-        let (cached, content) = cache.get(key)?;
-        (cached == version).then(|| Arc::clone(content))
+        let held = cache.get(key)?;
+        (held.version == *version).then(|| Arc::clone(held))
     }
 
     /// What the object held when it was last read, of whatever version; `uid`, if it is
     /// known: a namesake of something that is gone is another object.
-    pub fn last_good(&self, key: &ObjectRef, uid: Option<&str>) -> Option<Arc<T>> {
+    pub fn last_good(&self, key: &ObjectRef, uid: Option<&str>) -> Option<Arc<Held<T>>> {
         let cache = self.lock();
-        let (cached, content) = cache.get(key)?;
-        uid.is_none_or(|uid| uid == cached.uid)
-            .then(|| Arc::clone(content))
+        let held = cache.get(key)?;
+        uid.is_none_or(|uid| uid == held.version.uid)
+            .then(|| Arc::clone(held))
     }
 
-    fn put(&self, key: ObjectRef, version: Version, content: Arc<T>) {
-        self.lock().insert(key, (version, content));
+    fn put(&self, key: ObjectRef, version: Version, data: T) -> Arc<Held<T>> {
+        let held = Arc::new(Held { version, data });
+        self.lock().insert(key, Arc::clone(&held));
+        held
     }
 
     pub fn forget(&self, key: &ObjectRef) {
@@ -98,7 +122,7 @@ impl Readers {
                 let keys: Option<BTreeSet<String>> = self
                     .secrets
                     .get(key, &version)
-                    .map(|content| content.values.keys().cloned().collect());
+                    .map(|held| held.data.iter().map(|(key, _)| key.clone()).collect());
                 Presence::Present(SecretFacts::from_metadata(
                     &found.labels(),
                     &found.annotations(),
@@ -122,8 +146,8 @@ impl Readers {
         let Some(version) = present(table, key) else {
             return Ok(None);
         };
-        if let Some(content) = self.secrets.get(key, &version) {
-            return Ok(Some(Read::Before(content)));
+        if let Some(held) = self.secrets.get(key, &version) {
+            return Ok(Some(Read::Before(held)));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
         let Some(secret) = api.get_opt(&key.name).await? else {
@@ -139,16 +163,16 @@ impl Readers {
             .into_iter()
             .filter_map(|(key, bytes)| Some((key, SecretText::new(text(bytes.0)?))))
             .collect();
-        let content = Arc::new(Content {
-            version: version.clone(),
-            values,
-        });
-        self.secrets.put(key.clone(), version, Arc::clone(&content));
-        Ok(Some(Read::Now(content)))
+        let held = self.secrets.put(key.clone(), version, values);
+        Ok(Some(Read::Now(held)))
     }
 
     /// The values of the version that the table names, if they were read.
-    pub fn secret_values(&self, table: &Scoped<Secret>, key: &ObjectRef) -> Option<Arc<Content>> {
+    pub fn secret_values(
+        &self,
+        table: &Scoped<Secret>,
+        key: &ObjectRef,
+    ) -> Option<Arc<Held<Values>>> {
         self.secrets.get(key, &present(table, key)?)
     }
 
@@ -163,8 +187,8 @@ impl Readers {
         let Some(version) = version else {
             return self.unread(key, None, "its metadata has no version".to_owned());
         };
-        if let Some(content) = self.config_maps.get(key, &version) {
-            return ConfigMapFacts::Present(content);
+        if let Some(held) = self.config_maps.get(key, &version) {
+            return ConfigMapFacts::Present(Arc::clone(&held.data));
         }
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
         match api.get_opt(&key.name).await {
@@ -191,7 +215,10 @@ impl Readers {
 
     fn unread(&self, key: &ObjectRef, uid: Option<&str>, why: String) -> ConfigMapFacts {
         match self.config_maps.last_good(key, uid) {
-            Some(data) => ConfigMapFacts::LastGood { data, why },
+            Some(held) => ConfigMapFacts::LastGood {
+                data: Arc::clone(&held.data),
+                why,
+            },
             None => ConfigMapFacts::Unknown(why),
         }
     }

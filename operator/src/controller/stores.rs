@@ -103,7 +103,7 @@ impl<K> Clone for Scoped<K> {
 }
 
 /// Which version of an object is meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
     pub uid: String,
     pub resource_version: String,
@@ -119,7 +119,7 @@ impl Version {
     }
 }
 
-impl<K: Resource> Scoped<K> {
+impl<K: Resource<DynamicType = ()>> Scoped<K> {
     pub fn new(scope: &SecretScope) -> Self {
         match scope {
             SecretScope::Cluster => Scoped::Cluster(Table::default()),

@@ -7,8 +7,9 @@
 //! Invariant: a table says it is synced only after a whole list was taken over, and the
 //! list replaces the content at once, so no reader sees half of it.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::borrow::{Borrow, Cow};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use kube::Resource;
@@ -47,7 +48,37 @@ impl<K: Resource<DynamicType = ()>> Stored for K {
 }
 
 /// Objects of one namespace, by name.
-pub type Named<K> = BTreeMap<String, Arc<K>>;
+type Named<K> = BTreeSet<ByName<K>>;
+
+/// An object by the name that it has: a map's key would hold it a second time.
+#[derive(Debug)]
+struct ByName<K>(Arc<K>);
+
+impl<K: Stored> Borrow<str> for ByName<K> {
+    fn borrow(&self) -> &str {
+        self.0.id().name
+    }
+}
+
+impl<K: Stored> Ord for ByName<K> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.id().name.cmp(other.0.id().name)
+    }
+}
+
+impl<K: Stored> PartialOrd for ByName<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<K: Stored> PartialEq for ByName<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<K: Stored> Eq for ByName<K> {}
 
 /// One difference that a watch event made.
 #[derive(Clone, Debug)]
@@ -106,31 +137,29 @@ impl<K> Table<K> {
         !content.synced && content.forbidden.is_none()
     }
 
-    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.read().namespaces.get(namespace)?.get(name).cloned()
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>>
+    where
+        K: Stored,
+    {
+        let content = self.read();
+        let ByName(object) = content.namespaces.get(namespace)?.get(name)?;
+        Some(Arc::clone(object))
     }
 
     pub fn namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.read()
-            .namespaces
-            .get(namespace)
-            .into_iter()
-            .flat_map(BTreeMap::values)
-            .cloned()
-            .collect()
+        let content = self.read();
+        let objects = content.namespaces.get(namespace).into_iter().flatten();
+        objects.map(|ByName(object)| Arc::clone(object)).collect()
     }
 
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.read()
-            .namespaces
-            .values()
-            .flat_map(BTreeMap::values)
-            .cloned()
-            .collect()
+        let content = self.read();
+        let objects = content.namespaces.values().flatten();
+        objects.map(|ByName(object)| Arc::clone(object)).collect()
     }
 
     pub fn len(&self) -> usize {
-        self.read().namespaces.values().map(BTreeMap::len).sum()
+        self.read().namespaces.values().map(BTreeSet::len).sum()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -169,11 +198,11 @@ impl<K: Stored> Filler<K> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let (namespace, name) = key(&object);
+                let (namespace, _) = key(&object);
                 self.listing
                     .entry(namespace)
                     .or_default()
-                    .insert(name, Arc::new(object));
+                    .replace(ByName(Arc::new(object)));
                 Vec::new()
             }
             Event::InitDone => {
@@ -192,7 +221,8 @@ impl<K: Stored> Filler<K> {
                     .namespaces
                     .entry(namespace.clone())
                     .or_default()
-                    .insert(name.clone(), Arc::clone(&new));
+                    .replace(ByName(Arc::clone(&new)))
+                    .map(|ByName(old)| old);
                 drop(content);
                 if old.as_ref().is_some_and(|old| same_version(&**old, &*new)) {
                     return Vec::new();
@@ -210,13 +240,13 @@ impl<K: Stored> Filler<K> {
                 let Some(objects) = content.namespaces.get_mut(&namespace) else {
                     return Vec::new();
                 };
-                let old = objects.remove(&name);
+                let old = objects.take(&*name);
                 if objects.is_empty() {
                     content.namespaces.remove(&namespace);
                 }
                 drop(content);
                 match old {
-                    Some(old) => vec![Change {
+                    Some(ByName(old)) => vec![Change {
                         namespace,
                         name,
                         old: Some(old),
@@ -244,28 +274,30 @@ fn differences<K: Stored>(
 ) -> Vec<Change<K>> {
     let mut changes = Vec::new();
     for (namespace, objects) in new {
-        for (name, object) in objects {
-            let before = old.get(namespace).and_then(|objects| objects.get(name));
-            if !before.is_some_and(|before| same_version(&**before, &**object)) {
+        for object in objects {
+            let ByName(after) = object;
+            let before = old.get(namespace).and_then(|objects| objects.get(object));
+            if !before.is_some_and(|ByName(before)| same_version(&**before, &**after)) {
                 changes.push(Change {
                     namespace: namespace.clone(),
-                    name: name.clone(),
-                    old: before.cloned(),
-                    new: Some(Arc::clone(object)),
+                    name: after.id().name.to_owned(),
+                    old: before.map(|ByName(before)| Arc::clone(before)),
+                    new: Some(Arc::clone(after)),
                 });
             }
         }
     }
     for (namespace, objects) in old {
-        for (name, object) in objects {
+        for object in objects {
             if new
                 .get(namespace)
-                .is_none_or(|objects| !objects.contains_key(name))
+                .is_none_or(|objects| !objects.contains(object))
             {
+                let ByName(gone) = object;
                 changes.push(Change {
                     namespace: namespace.clone(),
-                    name: name.clone(),
-                    old: Some(Arc::clone(object)),
+                    name: gone.id().name.to_owned(),
+                    old: Some(Arc::clone(gone)),
                     new: None,
                 });
             }

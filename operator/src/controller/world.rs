@@ -6,16 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource};
 use rustls::sign::CertifiedKey;
 use tokio::time::Instant;
-use toolcrib_compile::{ObjectRef, names};
-use toolcrib_manifest::{Digests, LinkConfig};
+use toolcrib_compile::{ObjectRef, Role, names};
+use toolcrib_manifest::{LinkConfig, Want};
 
 use super::apply::Applied;
-use super::carrier::Carrier;
 use super::events::Events;
 use super::noticed::Noticed;
 use super::pace::Pace;
@@ -57,9 +55,8 @@ pub struct World {
 /// Per agent, and only while this replica leads.
 #[derive(Debug)]
 pub struct Memory {
-    pub agents: HashMap<ObjectRef, AgentMemory>,
-    /// What was last found in place, by kind and name.
-    pub applied: HashMap<(&'static str, ObjectRef), Applied>,
+    /// Boxed: a map keeps half as much room again as it has entries.
+    pub agents: HashMap<ObjectRef, Box<AgentMemory>>,
     /// Findings that stand, by the object they were reported for.
     pub findings: HashMap<Work, BTreeSet<String>>,
     pub usage: Pace,
@@ -71,7 +68,6 @@ impl Default for Memory {
     fn default() -> Self {
         Self {
             agents: HashMap::new(),
-            applied: HashMap::new(),
             findings: HashMap::new(),
             usage: Pace::new(USAGE_APART),
             statuses: HashMap::new(),
@@ -79,12 +75,13 @@ impl Default for Memory {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AgentMemory {
-    /// What is compiled and written.
-    pub want: Digests,
-    /// Since when.
-    pub since: Instant,
+    /// What was last found in place, by its role's number. Of an object that is gone since it
+    /// stays: the API server is asked once more before that one is made again.
+    applied: [Option<Applied>; Role::ALL.len()],
+    /// What is compiled and written, and since when. The mediators hear the same.
+    pub want: Option<(Arc<Want>, Instant)>,
     pub usage_written: Option<Instant>,
     /// When its changed usage may be written.
     pub usage_slot: Option<Instant>,
@@ -117,6 +114,22 @@ impl World {
 
     pub fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was last found in place of an agent's object.
+    pub fn applied(&self, agent: &ObjectRef, role: Role) -> Option<Applied> {
+        self.memory().agents.get(agent)?.applied[role as usize]
+    }
+
+    pub fn set_applied(&self, agent: &ObjectRef, role: Role, applied: Applied) {
+        let mut memory = self.memory();
+        let remembered = memory.agents.entry(agent.clone()).or_default();
+        remembered.applied[role as usize] = Some(applied);
+    }
+
+    /// What was last compiled and written for an agent, and since when.
+    pub fn want(&self, agent: &ObjectRef) -> Option<(Arc<Want>, Instant)> {
+        self.memory().agents.get(agent)?.want.clone()
     }
 
     pub fn reports(&self) -> MutexGuard<'_, Reports> {
@@ -263,17 +276,8 @@ impl World {
                 self.memory().agents.remove(&key);
                 self.reports().forget_agent(&key);
             }
-            "Secret" => {
-                self.readers.secrets.forget(&key);
-                self.memory().applied.remove(&(Secret::KIND, key));
-            }
-            "ConfigMap" => {
-                self.readers.config_maps.forget(&key);
-                self.memory().applied.remove(&(ConfigMap::KIND, key));
-            }
-            "NetworkPolicy" => {
-                self.memory().applied.remove(&(NetworkPolicy::KIND, key));
-            }
+            "Secret" => self.readers.secrets.forget(&key),
+            "ConfigMap" => self.readers.config_maps.forget(&key),
             _ => {}
         }
     }

@@ -16,6 +16,8 @@ use tokio::sync::watch;
 use toolcrib_compile::{ObjectRef, takes_away};
 use toolcrib_manifest::{AgentPresence, Floor, Want};
 
+use crate::controller::packed::Packed;
+
 /// Answers that nobody waits for, of agents that are gone, are forgotten from here on.
 const FORGET_FROM: usize = 64;
 
@@ -25,10 +27,10 @@ pub type Heard = Option<Answer>;
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub seq: u64,
-    want: Option<Want>,
-    /// As JSON: ten thousand of them are held, and read only when they change. `None`: the
-    /// agent is deleted.
-    floor: Option<Arc<RawValue>>,
+    want: Option<Arc<Want>>,
+    /// As JSON, packed: ten thousand of them are held, and read only when they change.
+    /// `None`: the agent is deleted.
+    floor: Option<Packed>,
 }
 
 /// A change of an answer.
@@ -54,7 +56,7 @@ struct State {
 struct Down<'a> {
     seq: u64,
     want: Option<&'a Want>,
-    floor: Option<&'a RawValue>,
+    floor: Option<Box<RawValue>>,
     agent: AgentPresence,
 }
 
@@ -63,8 +65,11 @@ impl Answer {
     pub fn body(&self) -> Vec<u8> {
         let down = Down {
             seq: self.seq,
-            want: self.want.as_ref(),
-            floor: self.floor.as_deref(),
+            want: self.want.as_deref(),
+            floor: self
+                .floor
+                .as_ref()
+                .map(|floor| RawValue::from_string(floor.text()).expect("written from a floor")),
             agent: match self.floor {
                 Some(_) => AgentPresence::Present,
                 None => AgentPresence::Deleted,
@@ -91,25 +96,22 @@ impl Answers {
     /// What an agent was just compiled to, `None`: it is gone. `None` is also the answer
     /// where nothing changed.
     pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>) -> Option<Published> {
-        let floor_text: Option<Arc<RawValue>> = floor.map(|floor| {
-            let raw = serde_json::value::to_raw_value(floor).expect("strings are JSON");
-            Arc::from(raw)
-        });
+        let packed =
+            floor.map(|floor| Packed::of(&serde_json::to_string(floor).expect("strings are JSON")));
         let mut state = self.state();
         let State { seq, agents, .. } = &mut *state;
         let sender = agents.entry(agent.clone()).or_default();
         let mut published = None;
         sender.send_if_modified(|heard| {
             if let Some(before) = heard
-                && before.floor.as_deref().map(RawValue::get)
-                    == floor_text.as_deref().map(RawValue::get)
+                && before.floor == packed
             {
                 return false;
             }
             *seq += 1;
             let before: Option<Floor> = heard.as_ref().and_then(|answer| {
-                let text = answer.floor.as_ref()?.get();
-                Some(serde_json::from_str(text).expect("written from a floor"))
+                let text = answer.floor.as_ref()?.text();
+                Some(serde_json::from_str(&text).expect("written from a floor"))
             });
             published = Some(Published {
                 seq: *seq,
@@ -122,7 +124,7 @@ impl Answers {
             *heard = Some(Answer {
                 seq: *seq,
                 want: heard.take().and_then(|answer| answer.want),
-                floor: floor_text,
+                floor: packed,
             });
             true
         });
@@ -130,7 +132,7 @@ impl Answers {
     }
 
     /// The digests of what is written now; wakes nobody.
-    pub fn want(&self, agent: &ObjectRef, want: Want) {
+    pub fn want(&self, agent: &ObjectRef, want: Arc<Want>) {
         if let Some(sender) = self.state().agents.get(agent) {
             sender.send_if_modified(|heard| {
                 if let Some(answer) = heard {
@@ -244,10 +246,10 @@ mod tests {
         assert_eq!(publish(Some(floor(&["a", "b"]))), None);
         answers.want(
             &otter(),
-            Want {
+            Arc::new(Want {
                 manifest: "m1".into(),
                 credentials: "c1".into(),
-            },
+            }),
         );
         assert!(!heard.has_changed().unwrap());
         assert_eq!(down(&heard).unwrap().want.unwrap().manifest, "m1");

@@ -52,6 +52,7 @@ pub(super) async fn agent(
     let Some(stored) = there(world, key) else {
         // What was written for it goes with its owner.
         say(world, key, None, look);
+        world.memory().agents.remove(key);
         return Ok(Done::Settled);
     };
     let agent = match &stored.object {

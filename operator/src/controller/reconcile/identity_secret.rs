@@ -9,7 +9,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
 use toolcrib_compile::{Compilation, ObjectRef, Presence, Role, identity::runner_tokens, names};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::RunnerToken;
@@ -18,7 +17,6 @@ use super::ReconcileError;
 use super::objects::put;
 use super::{pods, secrets};
 use crate::controller::apply::{self, ApplyError, Desired, Standing};
-use crate::controller::carrier::Carrier;
 use crate::controller::identity::{Identity, identity, look_again};
 use crate::controller::world::World;
 
@@ -58,6 +56,7 @@ pub(super) async fn write(
         .map(|(key, value)| (key.clone(), value.expose().as_bytes().to_vec()))
         .collect();
     let desired = Desired {
+        role: Role::Identity,
         key,
         labels: object.labels,
         annotations,
@@ -96,20 +95,21 @@ async fn current(
                 }
             }
             // Read, but of a newer version than the watch has brought: soon.
-            let values = world
+            let held = world
                 .readers
                 .secret_values(table, key)
                 .ok_or(ReconcileError::NotSynced)?;
+            let values = held.data.iter();
             Ok(Some(Identity {
-                data: values.values.clone(),
+                data: values
+                    .map(|(key, value)| (key.clone(), value.clone()))
+                    .collect(),
                 annotations: found.annotations(),
             }))
         }
         Presence::Absent => {
-            let made = world
-                .memory()
-                .applied
-                .contains_key(&(Secret::KIND, key.clone()));
+            let of_agent = ObjectRef::new(&*key.namespace, &*apply::owner(agent).name);
+            let made = world.applied(&of_agent, Role::Identity).is_some();
             if made && secrets::find(world, key).await?.is_some() {
                 // Another token now would lock out whoever got the one made a moment ago.
                 return Err(ReconcileError::NotSynced);

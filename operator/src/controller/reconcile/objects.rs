@@ -17,7 +17,7 @@ use toolcrib_crds::Agent;
 use super::ReconcileError;
 use super::secrets::Known;
 use super::{identity_secret, secrets};
-use crate::controller::apply::{self, Applied, ApplyError, Desired, Verb};
+use crate::controller::apply::{self, ApplyError, Desired, Verb};
 use crate::controller::carrier::{self, Carrier};
 use crate::controller::stores::Scoped;
 use crate::controller::world::World;
@@ -89,6 +89,7 @@ async fn apply_all(
         };
         let Some(object) = object else { continue };
         let mut desired = Desired {
+            role,
             key: object.key,
             labels: object.labels,
             annotations: object.annotations,
@@ -157,16 +158,15 @@ pub(super) async fn put<K: Carrier>(
     agent: &Agent,
     desired: &Desired,
 ) -> Result<(), ReconcileError> {
-    let memory_key = (K::KIND, desired.key.clone());
-    let last: Option<Applied> = world.memory().applied.get(&memory_key).cloned();
     let owner = apply::owner(agent);
+    let of_agent = ObjectRef::new(&*desired.key.namespace, &*owner.name);
+    let last = world.applied(&of_agent, desired.role);
     if !world.leading() {
         return Err(ReconcileError::NotLeading);
     }
     let leads = || world.leading();
-    let (verb, applied) =
-        apply::apply(&world.client, table, &owner, desired, last.as_ref(), leads).await?;
-    world.memory().applied.insert(memory_key, applied);
+    let (verb, applied) = apply::apply(&world.client, table, &owner, desired, last, leads).await?;
+    world.set_applied(&of_agent, desired.role, applied);
     match verb {
         Verb::Unchanged => {}
         Verb::Created => {

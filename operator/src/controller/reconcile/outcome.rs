@@ -5,6 +5,7 @@
 //!
 //! Invariant: status lists the tools that are really in the files.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,7 +21,7 @@ use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::{AgentFacts, Written, counted};
 use crate::controller::work::Work;
-use crate::controller::world::{AgentMemory, Memory, World};
+use crate::controller::world::{Memory, World};
 
 /// Status, events, and when to look again.
 pub(super) async fn report(
@@ -37,28 +38,23 @@ pub(super) async fn report(
         .as_ref()
         .map(|materialized| &materialized.digests);
     if let (Some(digests), true) = (digests, wrote.errors.is_empty()) {
-        let mut memory = world.memory();
-        let remembered = memory
-            .agents
-            .entry(key.clone())
-            .or_insert_with(|| AgentMemory {
-                want: digests.clone(),
-                since: Instant::now(),
-                usage_written: None,
-                usage_slot: None,
-            });
-        if remembered.want != *digests {
-            remembered.want = digests.clone();
-            remembered.since = Instant::now();
-        }
         let want = Want {
             manifest: digests.manifest.clone(),
             credentials: digests.credentials.clone(),
         };
-        world.answers.want(key, want);
+        let mut memory = world.memory();
+        let remembered = memory.agents.entry(key.clone()).or_default();
+        let before = remembered
+            .want
+            .take()
+            .filter(|(before, _)| **before == want);
+        let (want, _) = remembered
+            .want
+            .insert(before.unwrap_or_else(|| (Arc::new(want), Instant::now())));
+        world.answers.want(key, Arc::clone(want));
     }
-    let memory = world.memory().agents.get(key).cloned();
-    let (pods, pods_wait) = pods(world, key, memory.as_ref());
+    let want = world.want(key);
+    let (pods, pods_wait) = pods(world, key, want.as_ref());
     let usage = world.reports().usage(key);
     let shown = counted(before.and_then(|status| status.usage.as_ref()));
     let usage_wait = if usage == shown {
@@ -133,7 +129,10 @@ fn usage_wait(world: &World, agent: &toolcrib_compile::ObjectRef) -> Duration {
     let now = Instant::now();
     let mut memory = world.memory();
     let Memory { agents, usage, .. } = &mut *memory;
-    let Some(remembered) = agents.get_mut(agent) else {
+    let Some(remembered) = agents
+        .get_mut(agent)
+        .filter(|remembered| remembered.want.is_some())
+    else {
         return Duration::ZERO;
     };
     let due = remembered

@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
+use toolcrib_manifest::{Digests, Want};
 
 use crate::controller::kept::Kept;
 use crate::controller::status::{PodNews, PodState};
 use crate::controller::tables::Stored;
-use crate::controller::world::{AgentMemory, World};
+use crate::controller::world::World;
 
-/// What the agent's pods say, and when one of them becomes overdue.
+/// What the agent's pods say, and when one of them becomes overdue. `want`: what is written
+/// for them, and since when.
 pub(super) fn pods(
     world: &World,
     agent: &ObjectRef,
-    memory: Option<&AgentMemory>,
+    want: Option<&(Arc<Want>, Instant)>,
 ) -> (Vec<PodState>, Option<Duration>) {
     let now = Timestamp::now();
     let limit = world.settings.stale_after;
@@ -36,7 +39,9 @@ pub(super) fn pods(
                 None => PodNews::None,
                 Some(said) => match (&said.error, &said.loaded) {
                     (Some(error), _) => PodNews::Rejected(error.clone()),
-                    (None, Some(loaded)) if memory.is_some_and(|m| m.want == *loaded) => {
+                    (None, Some(loaded))
+                        if want.is_some_and(|(want, _)| is_loaded(want, loaded)) =>
+                    {
                         PodNews::Loaded
                     }
                     (None, _) => PodNews::Behind,
@@ -46,8 +51,8 @@ pub(super) fn pods(
                 .created
                 .and_then(|created| Duration::try_from(now.duration_since(created)).ok())
                 .unwrap_or_default();
-            let waiting = memory
-                .map_or(Duration::ZERO, |memory| memory.since.elapsed())
+            let waiting = want
+                .map_or(Duration::ZERO, |(_, since)| since.elapsed())
                 .min(age);
             let overdue = waiting >= limit;
             if news != PodNews::Loaded && !overdue {
@@ -63,6 +68,10 @@ pub(super) fn pods(
         })
         .collect();
     (states, wait)
+}
+
+fn is_loaded(want: &Want, loaded: &Digests) -> bool {
+    (&want.manifest, &want.credentials) == (&loaded.manifest, &loaded.credentials)
 }
 
 /// When each was created.

@@ -21,7 +21,7 @@ use super::ReconcileError;
 use crate::controller::apply::{self, Standing};
 use crate::controller::carrier::Carrier;
 use crate::controller::kept::Kept;
-use crate::controller::readers::{Content, Read};
+use crate::controller::readers::{Held, Read, Values};
 use crate::controller::related::users_of_secret;
 use crate::controller::world::World;
 
@@ -29,7 +29,7 @@ use crate::controller::world::World;
 /// meanwhile and others read.
 #[derive(Default)]
 pub(super) struct Known {
-    held: BTreeMap<ObjectRef, Arc<Content>>,
+    held: BTreeMap<ObjectRef, Arc<Held<Values>>>,
     /// Could not be read just now, and why; what they hold is unknown.
     unread: BTreeMap<ObjectRef, String>,
     /// Keys are known that were not before.
@@ -74,13 +74,13 @@ impl Known {
             // The other version is on its way; with it comes another look.
             return Presence::Unknown("it is changing just now".to_owned());
         }
-        facts.keys = Some(content.values.keys().cloned().collect());
+        facts.keys = Some(content.data.iter().map(|(key, _)| key.clone()).collect());
         Presence::Present(facts)
     }
 
     pub(super) fn value(&self, reference: &SecretKeyRef) -> Option<SecretText> {
         let content = self.held.get(&reference.secret)?;
-        content.values.get(&reference.key).cloned()
+        content.data.get(&reference.key).cloned()
     }
 }
 
@@ -205,12 +205,12 @@ spec: {agents: [otter], tools: [{surface: {name: fish}, allow: [list]}]}
     }
 
     fn known(version: &str, token: &str) -> Known {
-        let content = Content {
+        let content = Held {
             version: Version {
                 uid: "u".into(),
                 resource_version: version.into(),
             },
-            values: BTreeMap::from([("token".to_owned(), SecretText::new(token))]),
+            data: Values::from_iter([("token".to_owned(), SecretText::new(token))]),
         };
         Known {
             held: BTreeMap::from([(creds(), Arc::new(content))]),

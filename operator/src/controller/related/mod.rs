@@ -36,10 +36,10 @@ pub trait Concerns: Sized {
     }
 }
 
-/// Of a status's text.
-pub fn digest(text: &str) -> u64 {
+/// Of what is only compared, as a status's text is.
+pub fn digest(of: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
+    of.hash(&mut hasher);
     hasher.finish()
 }
 
