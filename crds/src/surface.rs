@@ -104,7 +104,7 @@ pub enum Scheme {
 #[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'Header') == has(self.headerName)").message("headerName belongs to type Header, which needs it"))]
 #[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'OAuth') == has(self.tokenUrl)").message("tokenUrl belongs to type OAuth, which needs it"))]
 #[x_kube(validation = Rule::new("(has(self.type) && self.type == 'OAuth') || !(has(self.resource) || (has(self.scopes) && size(self.scopes) > 0))").message("resource and scopes belong to type OAuth"))]
-#[x_kube(validation = Rule::new("has(self.secretKeyRef) || (has(self.perAgent) && size(self.perAgent) > 0)").message("secretKeyRef or perAgent must be set"))]
+#[x_kube(validation = Rule::new("has(self.secretKeyRef) || (has(self.perAgent) && size(self.perAgent) > 0) || (has(self.fallback) && self.fallback == 'Deny')").message("secretKeyRef or perAgent must be set, unless fallback is Deny"))]
 pub struct SurfaceAuth {
     /// Left out: the descriptor's `auth.type`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ pub struct SurfaceAuth {
     #[schemars(length(max = 256))]
     pub per_agent: Vec<AgentCredential>,
     /// What an agent without a credential of its own gets: Allow (left out) gives it
-    /// `secretKeyRef`, Deny gives it no tools.
+    /// `secretKeyRef`, Deny gives it no tools. Deny may stand alone: every agent brings its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Fallback>,
 }

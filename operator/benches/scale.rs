@@ -122,6 +122,7 @@ async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
         secrets: SecretScope::Cluster,
         listen,
         link_listen: free_port()?,
+        claw_api: None,
         refused_hosts: Default::default(),
         dns_egress: NetworkSettings::default().dns,
         cluster_ranges: NetworkSettings::default().cluster_ranges,

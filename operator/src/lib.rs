@@ -6,8 +6,10 @@
 //! to the API server is thin.
 
 pub mod certificates;
+pub mod claw;
 pub mod controller;
 pub mod lease;
 pub mod link;
+mod listen;
 pub mod metrics;
 pub mod webhook;

@@ -33,6 +33,12 @@ pub struct Outcome {
     pub outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Asked {
+    pub verb: &'static str,
+    pub outcome: &'static str,
+}
+
 /// One metric, as it is registered and described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -89,6 +95,12 @@ const LINK_HELD: Row = Row {
     labels: &[],
     help: "Mediators that wait for an answer",
 };
+const CLAW_REQUESTS: Row = Row {
+    name: "claw_requests",
+    kind: "counter",
+    labels: &["verb", "outcome"],
+    help: "Requests to claw-api, by verb and outcome; verb none: a path that is none",
+};
 const REVOCATIONS_OPEN: Row = Row {
     name: "revocations_open",
     kind: "gauge",
@@ -127,7 +139,7 @@ const UNDECODABLE: Row = Row {
 };
 
 /// Every metric of the controller.
-pub const ROWS: [Row; 13] = [
+pub const ROWS: [Row; 14] = [
     RECONCILES,
     RECONCILE_SECONDS,
     WRITES,
@@ -135,6 +147,7 @@ pub const ROWS: [Row; 13] = [
     LINK_REPORTS,
     LINK_PODS,
     LINK_HELD,
+    CLAW_REQUESTS,
     REVOCATIONS_OPEN,
     QUEUE_DEPTH,
     UNSETTLED,
@@ -178,6 +191,7 @@ pub struct Metrics {
     pub link_reports: Family<Outcome, Counter>,
     pub link_pods: Gauge,
     pub link_held: Gauge,
+    pub claw_requests: Family<Asked, Counter>,
     pub revocation_seconds: Histogram,
     pub revocations_open: Gauge,
     pub queue_depth: Gauge,
@@ -211,6 +225,8 @@ impl Default for Metrics {
         register(registry, LINK_PODS, link_pods.clone());
         let link_held = Gauge::default();
         register(registry, LINK_HELD, link_held.clone());
+        let claw_requests = Family::default();
+        register(registry, CLAW_REQUESTS, claw_requests.clone());
         let revocations_open = Gauge::default();
         register(registry, REVOCATIONS_OPEN, revocations_open.clone());
         let queue_depth = Gauge::default();
@@ -231,6 +247,7 @@ impl Default for Metrics {
             link_reports,
             link_pods,
             link_held,
+            claw_requests,
             revocation_seconds,
             revocations_open,
             queue_depth,

@@ -6,6 +6,8 @@
 
 #[path = "apiserver/alerts.rs"]
 mod alerts;
+#[path = "apiserver/claw.rs"]
+mod claw;
 #[path = "apiserver/faults.rs"]
 mod faults;
 #[path = "apiserver/harness.rs"]

@@ -68,6 +68,7 @@ pub async fn run(client: Client, ports: Ports) -> Result<()> {
         secrets: SecretScope::Cluster,
         listen: ports.health,
         link_listen: ports.link,
+        claw_api: None,
         refused_hosts: Default::default(),
         dns_egress: NetworkSettings::default().dns,
         cluster_ranges: NetworkSettings::default().cluster_ranges,

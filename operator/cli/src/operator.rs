@@ -46,6 +46,7 @@ fn with_services(given: &OperatorArgs, services: [String; 2]) -> Settings {
                 named => named.to_vec(),
             },
         },
+        claw_api_host: None,
     }
 }
 

@@ -72,6 +72,8 @@ pub enum SourceState {
 pub struct ToolSummary {
     /// `<surface>.<tool>`.
     pub name: String,
+    /// Whose tool it is, whatever the agent calls that surface.
+    pub surface: ObjectRef,
     pub tier: Tier,
     pub read_only: bool,
     /// The first object, in name order, that gives it.

@@ -1,11 +1,12 @@
 //! Bytes and digests: how the files are written, what two compilations are compared by,
 //! and what a tool's entry digest covers.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use toolcrib_manifest::{AgentFile, Execution, RawJson, Tool};
+use toolcrib_manifest::{AgentFile, Execution, RawJson, ServiceSettings, Tool, ToolsFile};
 
 use crate::compilation::Files;
 use crate::names;
@@ -47,13 +48,13 @@ pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
 
 /// The four files' text, by file name.
 pub fn render(files: &Files) -> BTreeMap<String, String> {
-    rendered(&files.agent, files)
+    rendered(&files.agent, &files.tools, files)
 }
 
-fn rendered(agent: &AgentFile, files: &Files) -> BTreeMap<String, String> {
+fn rendered(agent: &AgentFile, tools: &ToolsFile, files: &Files) -> BTreeMap<String, String> {
     [
         (names::AGENT_FILE, canonical(agent)),
-        (names::TOOLS_FILE, canonical(&files.tools)),
+        (names::TOOLS_FILE, canonical(tools)),
         (names::PROVIDERS_FILE, canonical(&files.providers)),
         (names::FEEDS_FILE, canonical(&files.feeds)),
     ]
@@ -81,7 +82,8 @@ pub fn published(files: &Files) -> BTreeMap<String, String> {
 
 /// What the manifest digest is taken of, and what "offline equals online" compares: the
 /// canonical files with references in place of secrets, without `digest`, `files`,
-/// `tokens` and `link`.
+/// `tokens` and `link`, and without the link's authority where a surface is the operator's own:
+/// that is renewed, and nothing that is given changes with it.
 pub fn comparable(files: &Files) -> String {
     let agent = AgentFile {
         digest: None,
@@ -90,8 +92,28 @@ pub fn comparable(files: &Files) -> String {
         link: None,
         ..files.agent.clone()
     };
+    let tools = match &files.agent.link {
+        Some(link) => without_authority(&files.tools, &link.ca),
+        None => Cow::Borrowed(&files.tools),
+    };
     // A map of text is in order already.
-    text(&rendered(&agent, files))
+    text(&rendered(&agent, &tools, files))
+}
+
+fn without_authority<'a>(tools: &'a ToolsFile, authority: &str) -> Cow<'a, ToolsFile> {
+    let is_own = |settings: &ServiceSettings| {
+        let ca = settings.tls.as_ref().and_then(|tls| tls.ca.as_deref());
+        ca == Some(authority) && settings.proxy.is_none()
+    };
+    if !tools.extension.services.values().any(is_own) {
+        return Cow::Borrowed(tools);
+    }
+    let mut tools = tools.clone();
+    tools
+        .extension
+        .services
+        .retain(|_, settings| !is_own(settings));
+    Cow::Owned(tools)
 }
 
 /// Hex SHA-256 of [`comparable`].

@@ -98,7 +98,7 @@ pub(crate) fn tools(
                     execution,
                     grant,
                     &credential,
-                    reach.foreign,
+                    reach,
                 ));
             }
         }
@@ -342,7 +342,7 @@ fn lower(
     execution: Execution,
     grant: GrantSource,
     credential: &Credential,
-    foreign: bool,
+    reach: &Reach<'_>,
 ) -> Lowered {
     let mut tool = Tool {
         name,
@@ -359,7 +359,7 @@ fn lower(
             }),
             entry_digest: None,
             output_schema: described.output_schema.clone(),
-            foreign,
+            foreign: reach.foreign,
         },
     };
     let digest = entry_digest(&tool);
@@ -367,6 +367,7 @@ fn lower(
     Lowered {
         summary: ToolSummary {
             name: tool.name.clone(),
+            surface: reach.resolved.subject.key.clone(),
             tier,
             read_only: tier == Tier::ReadOnly,
             grant,

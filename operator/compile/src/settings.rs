@@ -16,6 +16,9 @@ pub struct Settings {
     pub refused_hosts: BTreeSet<String>,
     /// What a NetworkPolicy opens besides what objects name.
     pub network: NetworkSettings,
+    /// Host of the operator's own service for agents, where it serves one. It shows a
+    /// certificate of the operator's authority, which is the link's.
+    pub claw_api_host: Option<String>,
 }
 
 impl Default for Settings {
@@ -27,6 +30,7 @@ impl Default for Settings {
             link: None,
             refused_hosts: refused_hosts(&network.operator_namespace, services, &[]),
             network,
+            claw_api_host: None,
         }
     }
 }

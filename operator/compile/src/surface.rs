@@ -36,7 +36,9 @@ pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<Resolve
     let spec = &surface.spec;
     let mut findings = Vec::new();
     let (descriptor, descriptor_field) = read_descriptor(inputs, key, surface, &mut findings);
-    let ca = read_ca(inputs, &key.namespace, spec.tls.as_ref(), &mut findings);
+    let address = find_address(inputs, key, surface);
+    let ca = read_ca(inputs, &key.namespace, spec.tls.as_ref(), &mut findings)
+        .map(|named| named.or_else(|| own_authority(inputs, address.as_ref().ok()?)));
     let skill = descriptor
         .as_ref()
         .ok()
@@ -58,7 +60,7 @@ pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<Resolve
         surface,
         descriptor,
         descriptor_field,
-        address: find_address(inputs, key, surface),
+        address,
         ca,
         skill,
         findings,
@@ -284,6 +286,14 @@ fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<A
     }
 }
 
+/// The operator's own service is trusted by the operator's own authority, which changes with
+/// time and stands in no ConfigMap.
+fn own_authority(inputs: &Inputs, address: &Address) -> Option<String> {
+    let settings = &inputs.settings;
+    let own = settings.claw_api_host.as_deref() == Some(&*address.host);
+    own.then(|| settings.link.as_ref().map(|link| link.ca.clone()))?
+}
+
 /// A CA bundle by reference. One that is missing withholds: falling back to public roots
 /// would trust others than the owner chose.
 pub(crate) fn read_ca(
@@ -333,4 +343,65 @@ fn stale(field: &str, config_map: &ObjectRef, found: Material<'_>) -> Option<Fin
             "ConfigMap {config_map} could not be read, and what it held before stays in use: {why}"
         ),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use toolcrib_manifest::LinkConfig;
+
+    use super::*;
+    use crate::{Settings, compile, load};
+
+    const DEN: &str = r#"
+{apiVersion: v1, kind: Service, metadata: {name: claw, namespace: den}, spec: {ports: [{port: 443}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: other, namespace: den}, spec: {ports: [{port: 443}]}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: own, namespace: den}
+spec:
+  service: {name: SERVICE, port: 443, scheme: https}
+  descriptor: {version: 2, tools: [{name: read, inputSchema: {type: object}, http: {method: GET, path: /}}]}
+---
+{apiVersion: toolcrib.dev/v1alpha1, kind: Agent, metadata: {name: otter, namespace: den}, spec: {surfaces: [{name: own}]}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: g, namespace: den}
+spec: {agents: [otter], tools: [{surface: {name: own}, allow: [read]}]}
+"#;
+
+    /// The CA that the agent's files have for the surface, and their digest.
+    fn compiled(service: &str, authority: Option<&str>) -> (Option<String>, String) {
+        let settings = Settings {
+            link: authority.map(|ca| LinkConfig {
+                url: "https://link.den.svc".to_owned(),
+                ca: ca.to_owned(),
+                audience: "link".to_owned(),
+            }),
+            claw_api_host: Some("claw.den.svc".to_owned()),
+            ..Settings::default()
+        };
+        let text = DEN.replace("SERVICE", service);
+        let inputs = load([("den.yaml".to_owned(), text)], settings).inputs;
+        let compiled = compile(&inputs, &ObjectRef::new("den", "otter")).expect("the agent");
+        assert_eq!(compiled.tools.len(), 1, "{:?}", compiled.withheld);
+        let services = &compiled.files.tools.extension.services;
+        let tls = services.get("own").and_then(|own| own.tls.clone());
+        (tls.and_then(|tls| tls.ca), compiled.manifest_digest)
+    }
+
+    #[test]
+    fn the_operators_own_service_is_trusted_by_its_authority_which_is_no_part_of_the_digest() {
+        let (ca, digest) = compiled("claw", Some("first"));
+        assert_eq!(ca.as_deref(), Some("first"));
+        assert_eq!(
+            compiled("claw", Some("next")),
+            (Some("next".to_owned()), digest.clone())
+        );
+        // From files, where nobody knows the authority.
+        assert_eq!(compiled("claw", None), (None, digest));
+        assert_eq!(compiled("other", Some("first")).0, None);
+    }
 }

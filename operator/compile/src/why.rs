@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::compilation::Withheld;
+use crate::consent::consents;
 use crate::reach::surface_key;
 use crate::surface;
 use crate::{Compilation, Inputs, Kind, ObjectRef};
@@ -21,6 +22,11 @@ pub enum WhyNot {
     NotDeclared { agent: ObjectRef, alias: String },
     /// The agent declares a surface that is not there.
     NoSurface(ObjectRef),
+    /// Its owner does not let that namespace in.
+    NoConsent {
+        surface: ObjectRef,
+        namespace: String,
+    },
     /// The surface has no such tool.
     NotOffered { surface: ObjectRef, tool: String },
     /// The second layer: nothing allows it.
@@ -91,6 +97,13 @@ fn missing_layer(inputs: &Inputs, key: &ObjectRef, name: &str) -> WhyNot {
     let Some(resolved) = surface::resolve(inputs, &surface) else {
         return WhyNot::NoSurface(surface);
     };
+    // What it offers is for those to know whom its owner lets in.
+    if !consents(inputs, &surface, resolved.surface, &key.namespace) {
+        return WhyNot::NoConsent {
+            surface,
+            namespace: key.namespace.clone(),
+        };
+    }
     let offered = resolved
         .descriptor()
         .is_none_or(|descriptor| descriptor.tools.contains_key(tool));
@@ -119,6 +132,10 @@ impl fmt::Display for WhyNot {
                 "the surface {alias} is not among spec.surfaces of agent {agent}"
             ),
             WhyNot::NoSurface(surface) => write!(f, "there is no Surface {surface}"),
+            WhyNot::NoConsent { surface, namespace } => write!(
+                f,
+                "the surface {surface} does not consent to namespace {namespace}: its owner must allow it in spec.consumers.namespaces"
+            ),
             WhyNot::NotOffered { surface, tool } => {
                 write!(f, "the surface {surface} has no tool {tool:?}")
             }
@@ -132,5 +149,41 @@ impl fmt::Display for WhyNot {
                 agent.namespace, agent.name
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, compile, load};
+
+    const LAKE: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: news, namespace: lake}
+spec:
+  url: https://news.example
+  descriptor: {version: 2, tools: [{name: read, inputSchema: {type: object}, http: {method: GET, path: /}}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: otter, namespace: pond}
+spec: {surfaces: [{name: news, namespace: lake}]}
+"#;
+
+    #[test]
+    fn a_surface_whose_owner_does_not_consent_is_not_spoken_of() {
+        let inputs = load(
+            [("lake.yaml".to_owned(), LAKE.to_owned())],
+            Settings::default(),
+        )
+        .inputs;
+        let compiled = compile(&inputs, &ObjectRef::new("pond", "otter")).expect("the agent");
+        let expected = vec![WhyNot::NoConsent {
+            surface: ObjectRef::new("lake", "news"),
+            namespace: "pond".to_owned(),
+        }];
+        assert_eq!(why_not(&inputs, &compiled, "news.read"), expected);
+        assert_eq!(why_not(&inputs, &compiled, "news.write"), expected);
     }
 }

@@ -24,9 +24,10 @@ use super::status::counted;
 use super::work::Work;
 use super::world::World;
 use crate::certificates::keep::{self, Place};
-use crate::link::listen::serve;
+use crate::claw::serve as claw;
 use crate::link::revocations::GIVEN_UP;
-use crate::link::serve::Link;
+use crate::link::serve::{self as link, Link};
+use crate::listen::{Bounds, serve};
 use crate::metrics::Reconcile;
 
 /// How often the tables are looked at while they fill.
@@ -78,13 +79,18 @@ pub async fn lead(
         tracing::warn!("certificates: {error:#}");
         tokio::time::sleep(CERTIFICATES_RETRY).await;
     }
+    let mut agents = Vec::new();
     for agent in world.tables.agents.all() {
         if agent.object.is_ok() {
             let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
             let status = agent.status();
             let usage = status.as_ref().and_then(|status| status.usage.as_ref());
             world.reports().begin(&key, &counted(usage));
+            agents.push(key);
         }
+    }
+    if world.settings.claw_api.is_some() {
+        world.holders.begin(agents);
     }
     world.queue.open();
     world.set_leading(true);
@@ -95,12 +101,15 @@ pub async fn lead(
         .await
         .with_context(|| format!("--link-listen {address}"))?;
     let link = Arc::new(Link::new(Arc::clone(world), started));
-    parts.spawn(async move {
-        match serve(listener, link).await {
-            Ok(never) => match never {},
-            Err(error) => anyhow::Error::new(error),
-        }
-    });
+    answer(world, parts, listener, link::router(link), link::BOUNDS);
+    if let Some(claw_api) = &world.settings.claw_api {
+        let address = claw_api.listen;
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("--claw-api-listen {address}"))?;
+        let routes = claw::router(Arc::clone(world), claw_api.scope);
+        answer(world, parts, listener, routes, claw::BOUNDS);
+    }
     // Only now may mediators come here.
     label(world).await;
     for _ in 0..TELLERS {
@@ -122,6 +131,23 @@ pub async fn lead(
         Some(Err(error)) => Err(anyhow::Error::new(error).context("a task of the leader ended")),
         None => Err(anyhow::anyhow!("the leader has no tasks")),
     }
+}
+
+/// Listens for as long as this replica leads.
+fn answer(
+    world: &Arc<World>,
+    parts: &mut JoinSet<anyhow::Error>,
+    listener: TcpListener,
+    routes: axum::Router,
+    bounds: Bounds,
+) {
+    let world = Arc::clone(world);
+    parts.spawn(async move {
+        match serve(listener, world, routes, bounds).await {
+            Ok(never) => match never {},
+            Err(error) => anyhow::Error::new(error),
+        }
+    });
 }
 
 /// What is taken away is heard before it is written, for all agents that it is taken from.
@@ -187,7 +213,12 @@ async fn certificates(world: &World) -> Result<(), keep::KeepError> {
         secret: settings.certificate_secret.clone(),
         webhook_config: settings.webhook_config_name.clone(),
         webhook_hosts: hosts(&settings.webhook_service),
-        link_hosts: hosts(&settings.link_service),
+        // One certificate for all that the leader answers.
+        link_hosts: [&settings.link_service]
+            .into_iter()
+            .chain(settings.claw_api.as_ref().map(|claw_api| &claw_api.service))
+            .flat_map(|service| hosts(service))
+            .collect(),
     };
     let material = keep::keep(&world.client, &place, Timestamp::now()).await?;
     if material.renewed {

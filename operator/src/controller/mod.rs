@@ -24,7 +24,7 @@ mod pace;
 pub(crate) mod packed;
 mod queue;
 mod readers;
-mod reconcile;
+pub(crate) mod reconcile;
 mod related;
 mod report;
 mod settings;
@@ -46,7 +46,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-pub use settings::{Args, SecretScope, Settings};
+pub use settings::{Args, ClawApi, ClawScope, SecretScope, Settings};
 use world::World;
 
 use crate::lease::Candidate;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use toolcrib_compile::NetworkSettings;
+use toolcrib_compile::{NetworkSettings, ObjectRef};
 use toolcrib_crds::EgressRule;
 
 /// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
@@ -60,6 +60,29 @@ pub struct Args {
     /// Address of the link (HTTPS).
     #[arg(long, env = "TOOLCRIB_LINK_LISTEN", default_value = "0.0.0.0:8443")]
     pub link_listen: SocketAddr,
+    /// Address of claw-api (HTTPS), which answers agents that are granted it. Left out: it is
+    /// not served.
+    #[arg(long, env = "TOOLCRIB_CLAW_API_LISTEN")]
+    pub claw_api_listen: Option<SocketAddr>,
+    /// Name of claw-api's Service: in its certificate.
+    #[arg(
+        long,
+        env = "TOOLCRIB_CLAW_API_SERVICE",
+        default_value = "toolcrib-claw-api"
+    )]
+    pub claw_api_service: String,
+    /// Name of claw-api's Surface, in the operator's own namespace. Tools of another one open
+    /// nothing, whatever they are called.
+    #[arg(long, env = "TOOLCRIB_CLAW_API_SURFACE", default_value = "claw-api")]
+    pub claw_api_surface: String,
+    /// Which agents a caller of claw-api hears of.
+    #[arg(
+        long,
+        env = "TOOLCRIB_CLAW_API_SCOPE",
+        value_enum,
+        default_value = "namespace"
+    )]
+    pub claw_api_scope: ClawScope,
     /// Hosts that no surface or provider may have, besides the API server's and the
     /// operator's own.
     #[arg(long, env = "TOOLCRIB_REFUSED_HOSTS", value_delimiter = ',')]
@@ -85,6 +108,25 @@ pub struct Args {
     /// Seconds after which everything is looked at again without an event.
     #[arg(long, env = "TOOLCRIB_RESYNC_SECONDS", default_value_t = 1800)]
     pub resync_seconds: u64,
+}
+
+/// Which agents a caller of claw-api hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClawScope {
+    /// Those of its own namespace.
+    Namespace,
+    /// Those of all namespaces.
+    Cluster,
+}
+
+/// How claw-api is served.
+#[derive(Clone, Debug)]
+pub struct ClawApi {
+    pub listen: SocketAddr,
+    pub service: String,
+    /// In the operator's own namespace.
+    pub surface: String,
+    pub scope: ClawScope,
 }
 
 /// One value of a flag, not a flag with many values.
@@ -127,6 +169,8 @@ pub struct Settings {
     pub secrets: SecretScope,
     pub listen: SocketAddr,
     pub link_listen: SocketAddr,
+    /// `None`: it is not served.
+    pub claw_api: Option<ClawApi>,
     pub refused_hosts: Vec<String>,
     pub dns_egress: Vec<EgressRule>,
     pub cluster_ranges: Vec<String>,
@@ -160,6 +204,12 @@ impl From<Args> for Settings {
             certificate_secret: args.certificate_secret,
             listen: args.listen,
             link_listen: args.link_listen,
+            claw_api: args.claw_api_listen.map(|listen| ClawApi {
+                listen,
+                service: args.claw_api_service,
+                surface: args.claw_api_surface,
+                scope: args.claw_api_scope,
+            }),
             refused_hosts: args.refused_hosts,
             dns_egress: args
                 .dns_egress
@@ -181,6 +231,12 @@ impl Settings {
     /// `name.namespace.svc` of a Service of ours.
     pub fn service_host(&self, service: &str) -> String {
         format!("{service}.{}.svc", self.namespace)
+    }
+
+    /// claw-api's Surface, if it is served.
+    pub fn claw_api_surface(&self) -> Option<ObjectRef> {
+        let claw_api = self.claw_api.as_ref()?;
+        Some(ObjectRef::new(&*self.namespace, &*claw_api.surface))
     }
 
     /// What mediators dial, without a path.

@@ -23,6 +23,7 @@ use super::settings::Settings;
 use super::stores::Tables;
 use super::tables::{Change, Stored};
 use super::work::{Work, WorkKind};
+use crate::claw::holders::Holders;
 use crate::lease;
 use crate::link::answers::Answers;
 use crate::link::reports::Reports;
@@ -41,6 +42,8 @@ pub struct World {
     /// What mediators hear.
     pub answers: Answers,
     revocations: Mutex<Revocations>,
+    /// Whose token opens claw-api.
+    pub holders: Holders,
     /// Events that a revocation is counted from.
     pub noticed: Noticed,
     /// What this leader knows that the API server does not hold.
@@ -101,6 +104,7 @@ impl World {
             reports: Mutex::new(Reports::default()),
             answers: Answers::default(),
             revocations: Mutex::default(),
+            holders: Holders::default(),
             noticed: Noticed::default(),
             memory: Mutex::new(Memory::default()),
             link_bundle: ArcSwapOption::empty(),
@@ -168,6 +172,7 @@ impl World {
             Vec::new()
         });
         self.noticed.forget();
+        self.holders.begin([]);
         // A thousand numbers for each millisecond: no tenure changes its answers that often,
         // so every answer of this one is above all of those before.
         let since = self
@@ -224,6 +229,10 @@ impl World {
                 dns: self.settings.dns_egress.clone(),
                 cluster_ranges: self.settings.cluster_ranges.clone(),
             },
+            claw_api_host: settings
+                .claw_api
+                .as_ref()
+                .map(|claw_api| settings.service_host(&claw_api.service)),
         }
     }
 

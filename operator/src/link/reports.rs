@@ -211,16 +211,36 @@ impl Reports {
         self.pods.len()
     }
 
+    /// When each agent called a tool last, if it ever did.
+    pub fn last_calls(&self) -> Vec<(ObjectRef, String)> {
+        let last =
+            |(agent, tally): (&ObjectRef, &Tally)| Some((agent.clone(), tally.last_call.clone()?));
+        self.agents.iter().filter_map(last).collect()
+    }
+
+    /// [`Self::usage`] of several agents, with one look at the pods.
+    pub fn usages(&self, agents: &[ObjectRef]) -> HashMap<ObjectRef, Usage> {
+        let mut sums: HashMap<&ObjectRef, (Counters, Option<String>)> = agents
+            .iter()
+            .map(|agent| {
+                let tally = self.agents.get(agent).cloned().unwrap_or_default();
+                (agent, (tally.settled, tally.last_call))
+            })
+            .collect();
+        for said in self.pods.values() {
+            if let Some((sum, _)) = sums.get_mut(&said.agent) {
+                *sum = sum.zip(said.delta(), u64::saturating_add);
+            }
+        }
+        sums.into_iter()
+            .map(|(agent, (sum, last_call))| (agent.clone(), sum.usage(last_call)))
+            .collect()
+    }
+
     /// Everything the agent's pods have counted.
     pub fn usage(&self, agent: &ObjectRef) -> Usage {
-        let tally = self.agents.get(agent).cloned().unwrap_or_default();
-        self.pods
-            .values()
-            .filter(|said| said.agent == *agent)
-            .fold(tally.settled, |sum, said| {
-                sum.zip(said.delta(), u64::saturating_add)
-            })
-            .usage(tally.last_call)
+        let mut usages = self.usages(std::slice::from_ref(agent));
+        usages.remove(agent).unwrap_or_default()
     }
 }
 

@@ -25,6 +25,7 @@ use super::review::{Bearer, ReviewError, Reviewer};
 use crate::controller::tables::Stored as _;
 use crate::controller::work::WorkKind;
 use crate::controller::world::World;
+use crate::listen::{Bounds, part_of};
 use crate::metrics::Outcome;
 
 /// A report is a few KiB; 64 withheld tools with long names stay far below.
@@ -34,8 +35,17 @@ const REVIEW: Duration = Duration::from_secs(10);
 /// However long a mediator asks for: shorter than what proxies on the way call idle.
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
+/// Of the link's listener.
+pub const BOUNDS: Bounds = Bounds {
+    // Twice the pods that are promised for; a mediator needs one connection.
+    connections: 20_000,
+    // A node's pods may come from one address; no node runs more than a few hundred.
+    of_one_address: 2_000,
+    lifetime: Duration::from_secs(600),
+};
+
 pub struct Link {
-    pub(super) world: Arc<World>,
+    world: Arc<World>,
     reviewer: Reviewer,
     holds: Arc<Holds>,
     started: jiff::Timestamp,
@@ -253,15 +263,6 @@ async fn held(
         news = news => news.map(drop).map_err(|_| Refusal::NotLeading),
         () = held.superseded() => Err(Refusal::Superseded),
         () = tokio::time::sleep_until(until) => Ok(()),
-    }
-}
-
-/// A random part of it. Without randomness all of it, which is right too.
-pub(super) fn part_of(whole: Duration) -> Duration {
-    let mut random = [0u8; 2];
-    match getrandom::fill(&mut random) {
-        Ok(()) => whole.mul_f64(f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX)),
-        Err(_) => whole,
     }
 }
 

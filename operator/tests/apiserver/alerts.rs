@@ -1,28 +1,16 @@
 //! The chart's alerts: off unless asked for, and on metrics that there are.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
-use serde::Deserialize as _;
 use serde_json::Value;
-use toolcrib_e2e::cluster::{Home, Progress, kube_binary};
 use toolcrib_operator::metrics::{PREFIX, PROJECT, PROMISES, ROWS, Row};
 
+use crate::harness::rendered;
+
 fn rules(settings: &[&str]) -> Vec<Value> {
-    let home = Home::find().expect("a home");
-    let kube = kube_binary(&home, &Progress::stderr()).expect("Kubernetes' programs");
-    let output = Command::new(kube)
-        .args(["helm", "template", "toolcrib"])
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/toolcrib"))
-        .args(settings)
-        .output()
-        .expect("helm runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    serde_yaml::Deserializer::from_slice(&output.stdout)
-        .map(|document| Value::deserialize(document).expect("YAML"))
-        .filter(|object| object["kind"] == "PrometheusRule")
-        .collect()
+    let mut objects = rendered(settings);
+    objects.retain(|object| object["kind"] == "PrometheusRule");
+    objects
 }
 
 /// As they stand in the text format.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use toolcrib_compile::NetworkSettings;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
-use toolcrib_operator::controller::{self, SecretScope, Settings};
+use toolcrib_e2e::cluster::{Home, Progress, kube_binary};
+use toolcrib_operator::controller::{self, ClawApi, ClawScope, SecretScope, Settings};
 use toolcrib_operator::lease::Timing;
 
 pub const DEADLINE: Duration = Duration::from_secs(45);
@@ -43,6 +45,9 @@ pub struct Harness {
     pub system: String,
     pub health: SocketAddr,
     pub link: SocketAddr,
+    pub claw: SocketAddr,
+    /// `None`: claw-api is not served.
+    pub claw_scope: Option<ClawScope>,
     pub resync: Duration,
     pub workers: u16,
     /// Namespaces besides the pond whose Secrets the operator may read.
@@ -99,6 +104,8 @@ impl Harness {
             system: name("toolcrib"),
             health: free_port(),
             link: free_port(),
+            claw: free_port(),
+            claw_scope: None,
             resync: Duration::from_secs(3600),
             workers: 4,
             others: BTreeSet::new(),
@@ -222,6 +229,12 @@ impl Harness {
             secrets: SecretScope::Namespaces(namespaces),
             listen: health,
             link_listen: link,
+            claw_api: self.claw_scope.map(|scope| ClawApi {
+                listen: self.claw,
+                service: "claw".into(),
+                surface: "claw-api".into(),
+                scope,
+            }),
             refused_hosts: Default::default(),
             dns_egress: NetworkSettings::default().dns,
             cluster_ranges: NetworkSettings::default().cluster_ranges,
@@ -536,6 +549,23 @@ impl Harness {
             "stringData": {"theirs": "untouched"},
         })
     }
+}
+
+/// The chart's objects.
+pub fn rendered(settings: &[&str]) -> Vec<Value> {
+    let home = Home::find().expect("a home");
+    let kube = kube_binary(&home, &Progress::stderr()).expect("Kubernetes' programs");
+    let output = Command::new(kube)
+        .args(["helm", "template", "toolcrib"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/toolcrib"))
+        .args(settings)
+        .output()
+        .expect("helm runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_yaml::Deserializer::from_slice(&output.stdout)
+        .map(|document| Value::deserialize(document).expect("YAML"))
+        .collect()
 }
 
 async fn metric(health: SocketAddr, name: &str) -> f64 {

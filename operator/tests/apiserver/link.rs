@@ -35,7 +35,7 @@ use crate::{ALL, READS, sorted, tools};
 const AUDIENCE: &str = "toolcrib.dev/link";
 
 /// A pod that nobody schedules: the object is all that is needed.
-async fn pod(harness: &Harness, name: &str, agent: &str) -> Pod {
+pub async fn pod(harness: &Harness, name: &str, agent: &str) -> Pod {
     let accounts: Api<ServiceAccount> = harness.api(&harness.pond);
     harness
         .eventually("the default ServiceAccount", || async {
@@ -81,6 +81,28 @@ async fn token(harness: &Harness, pod: &Pod, audience: &str) -> String {
         .status
         .unwrap()
         .token
+}
+
+/// What the pod's mediator has counted, once it is heard.
+pub async fn report(harness: &Harness, pod: &Pod, agent: &str, usage: Value) {
+    let files = harness.files(agent, "its files", |_| true).await;
+    let token = token(harness, pod, AUDIENCE).await;
+    let link = &files["agent.json"]["link"];
+    let ca = reqwest::Certificate::from_pem(link["ca"].as_str().unwrap().as_bytes()).unwrap();
+    let http = reqwest::Client::builder()
+        .tls_certs_only([ca])
+        .resolve(&format!("link.{}.svc", harness.system), harness.link)
+        .no_proxy()
+        .build()
+        .unwrap();
+    let url = format!("{}/v1/link", link["url"].as_str().unwrap());
+    let body = json!({"epoch": "e", "version": "0", "usage": usage}).to_string();
+    harness
+        .eventually("the report is taken", || async {
+            let answer = http.post(&url).bearer_auth(&token).body(body.clone());
+            (answer.send().await.unwrap().status() == 200).then_some(())
+        })
+        .await;
 }
 
 /// The mediator's end of the link, with what it has loaded.

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use toolcrib_compile::{Compilation, ObjectRef, ToolSummary, WhyNot, compile, executed, why_not};
+use toolcrib_compile::{
+    Compilation, GivenTool, ObjectRef, ToolExplained, WhyNot, compile, explain_tool, given_tools,
+};
 use toolcrib_crds::Agent;
-use toolcrib_manifest::{Mode, Tool};
+use toolcrib_manifest::Mode;
 
 use crate::{
     args::{ExplainArgs, Output},
@@ -28,25 +30,12 @@ struct Whole<'a> {
     manifest_digest: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
-    tools: Vec<Given>,
+    tools: Vec<GivenTool>,
     feeds: Vec<String>,
     providers: Vec<&'a str>,
     withheld: Vec<NotGiven>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<InCluster>,
-}
-
-/// A tool that the agent has.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Given {
-    name: String,
-    by: String,
-    tier: &'static str,
-    credential: &'static str,
-    executed: String,
-    schema: toolcrib_manifest::RawJson,
-    entry_digest: String,
 }
 
 #[derive(Serialize)]
@@ -126,7 +115,7 @@ fn whole(
         native: compilation.files.agent.native,
         manifest_digest: &compilation.manifest_digest,
         refused: refusal.map(|found| format!("{}: {}", found.code.name(), found.message)),
-        tools: all_given(compilation).collect(),
+        tools: given_tools(compilation).collect(),
         feeds: feeds
             .iter()
             .map(|feed| format!("{}/{}", feed.source, feed.name))
@@ -152,26 +141,6 @@ fn whole(
     match args.output {
         Output::Table => Ok(whole_text(&whole)),
         Output::Json | Output::Yaml => print::value(&whole, args.output),
-    }
-}
-
-fn all_given(compilation: &Compilation) -> impl Iterator<Item = Given> {
-    compilation.tools.iter().filter_map(|summary| {
-        let mut tools = compilation.files.tools.tools.iter();
-        let tool = tools.find(|tool| tool.name == summary.name)?;
-        Some(given(summary, tool))
-    })
-}
-
-fn given(summary: &ToolSummary, tool: &Tool) -> Given {
-    Given {
-        name: summary.name.clone(),
-        by: format!("{} {}", summary.grant.kind.name(), summary.grant.key),
-        tier: summary.tier.name(),
-        credential: summary.credential.name(),
-        executed: executed(&tool.execution),
-        schema: tool.input_schema.clone(),
-        entry_digest: summary.entry_digest.clone(),
     }
 }
 
@@ -229,7 +198,7 @@ fn whole_text(whole: &Whole<'_>) -> String {
     if whole.tools.is_empty() {
         text.push_str("no tools\n");
     } else {
-        let row = |tool: &Given| {
+        let row = |tool: &GivenTool| {
             let texts = [&*tool.name, tool.tier, tool.credential, &tool.by];
             texts.map(str::to_owned).to_vec()
         };
@@ -306,47 +275,23 @@ fn cluster_text(cluster: &InCluster) -> String {
     text
 }
 
-/// One tool: given or not, and why.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answer<'a> {
-    agent: &'a ObjectRef,
-    tool: &'a str,
-    given: bool,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    how: Option<Given>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    because: Vec<String>,
-}
-
 fn one(
     args: &ExplainArgs,
     objects: &Objects,
     compilation: &Compilation,
     name: &str,
 ) -> anyhow::Result<(String, ExitCode)> {
-    let how = all_given(compilation).find(|tool| tool.name == name);
-    let reasons = match how {
-        Some(_) => Vec::new(),
-        None => why_not(&objects.loaded.inputs, compilation, name),
-    };
-    let code = ExitCode::from(u8::from(how.is_none()));
-    let answer = Answer {
-        agent: &compilation.agent,
-        tool: name,
-        given: how.is_some(),
-        how,
-        because: reasons.iter().map(WhyNot::to_string).collect(),
-    };
+    let answer = explain_tool(&objects.loaded.inputs, compilation, name);
+    let code = ExitCode::from(u8::from(!answer.given));
     let text = match args.output {
-        Output::Table => one_text(&answer, &reasons),
+        Output::Table => one_text(&answer),
         Output::Json | Output::Yaml => print::value(&answer, args.output)?,
     };
     Ok((text, code))
 }
 
-fn one_text(answer: &Answer<'_>, reasons: &[WhyNot]) -> String {
-    let Answer { agent, tool, .. } = answer;
+fn one_text(answer: &ToolExplained) -> String {
+    let ToolExplained { agent, tool, .. } = answer;
     let lines = match &answer.how {
         Some(how) => vec![
             format!("{tool} is given to {agent}"),
@@ -358,12 +303,13 @@ fn one_text(answer: &Answer<'_>, reasons: &[WhyNot]) -> String {
             format!("entry       {}", how.entry_digest),
         ],
         None => std::iter::once(format!("{tool} is not given to {agent}"))
-            .chain(reasons.iter().map(|reason| match reason {
+            .chain(answer.because.iter().map(|reason| match reason {
                 WhyNot::Withheld(_) => format!("withheld: {reason}"),
                 WhyNot::NotAName
                 | WhyNot::NoAgent(_)
                 | WhyNot::NotDeclared { .. }
                 | WhyNot::NoSurface(_)
+                | WhyNot::NoConsent { .. }
                 | WhyNot::NotOffered { .. }
                 | WhyNot::NotGranted { .. } => reason.to_string(),
             }))

@@ -121,6 +121,7 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
         | WhyNot::NotDeclared { .. }
         | WhyNot::NoSurface(_)
         | WhyNot::NotOffered { .. }
+        | WhyNot::NoConsent { .. }
         | WhyNot::NotGranted { .. } => None,
     });
     Outcome {

@@ -13,19 +13,22 @@ use std::sync::Arc;
 
 use kube::Resource;
 use tokio::time::Instant;
-use toolcrib_compile::{Compilation, ObjectRef, Synced, compile, floor};
+use toolcrib_compile::{
+    Compilation, ObjectRef, Synced, ToolExplained, compile, explain_tool, floor,
+};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::Floor;
 
 use super::gather::Gathered;
 use super::secrets::Known;
 use super::{ReconcileError, computed, objects, outcome, secrets};
+use crate::claw::holders::holdings;
 use crate::controller::decode::Decoded;
 use crate::controller::noticed::Look;
 use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::counted;
-use crate::controller::work::Work;
+use crate::controller::work::{Work, WorkKind};
 use crate::controller::world::World;
 
 /// Says what is left standing, and writes nothing.
@@ -36,8 +39,8 @@ pub(super) async fn tell(world: &World, work: &Work, synced: Synced) {
         Some(stored) if stored.object.is_ok() => {
             compiled(world, work, synced, look).await;
         }
-        // What it was compiled to stands.
-        Some(_) => {}
+        // What it was compiled to stands, but not what it may ask the operator.
+        Some(_) => world.holders.forget(&work.key),
     }
 }
 
@@ -58,6 +61,7 @@ pub(super) async fn agent(
     let agent = match &stored.object {
         Ok(agent) => agent,
         Err(why) => {
+            world.holders.forget(key);
             report::unreadable::<Agent>(world, work, &stored, &why.reason).await?;
             return Ok(Done::Settled);
         }
@@ -75,6 +79,19 @@ pub(super) async fn agent(
         return Err(ReconcileError::NotSynced);
     }
     outcome::report(world, work, agent, before.as_ref(), &compiled, wrote).await
+}
+
+/// Why the agent has a tool, or has it not, as it is compiled now. Writes nothing, and reads no
+/// Secret. `None`: there is no such agent, it does not read, or not everything is listed.
+pub async fn explain(world: &World, agent: &ObjectRef, tool: &str) -> Option<ToolExplained> {
+    let synced = world.tables.synced()?;
+    let work = WorkKind::Agent.work(agent.clone());
+    let gathered = Gathered::of(world, &work, synced).await;
+    computed(|| {
+        let inputs = gathered.inputs(world, &Known::default());
+        let compiled = compile(&inputs, agent)?;
+        Some(explain_tool(&inputs, &compiled, tool))
+    })
 }
 
 /// The agent, unless it is gone or going.
@@ -102,11 +119,18 @@ async fn compiled(
     // Before anything is written, and whether or not it can be: mediators need no volume to
     // hear what is taken away.
     say(world, key, Some(&floor(&compiled)), look);
+    if let Some(surface) = world.settings.claw_api_surface() {
+        let held = holdings(&compiled, &surface, |reference| known.value(reference));
+        world.holders.compiled(key, held);
+    }
     Some((compiled, known))
 }
 
 /// What is left of what the agent's mediators have loaded; `None`: nothing, it is deleted.
 fn say(world: &World, agent: &ObjectRef, floor: Option<&Floor>, look: Look<'_>) {
+    if floor.is_none() {
+        world.holders.forget(agent);
+    }
     let now = Instant::now();
     let since = look.done().unwrap_or(now);
     if let Some(published) = world.answers.publish(agent, floor)

@@ -18,6 +18,7 @@ mod outcome;
 mod pods;
 mod secrets;
 
+pub use agent::explain;
 use toolcrib_compile::ObjectRef;
 
 use super::apply::ApplyError;

@@ -1,4 +1,5 @@
-//! The link's HTTPS listener: TLS, and what a connection may cost.
+//! The leader's HTTPS listeners: TLS with the operator's certificate, and what a connection may
+//! cost.
 //!
 //! Bounded before anybody is known: connections in all and of one address, the time for a
 //! handshake, for a request's head and body. And after: no connection lives for long, so that
@@ -19,19 +20,23 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::serve::{Link, part_of, router};
 use crate::controller::world::World;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_secs(10);
-/// Twice the pods that are promised for; a mediator needs one connection.
-const CONNECTIONS: usize = 20_000;
-/// A node's pods may come from one address; no node runs more than a few hundred.
-const OF_ONE_ADDRESS: usize = 2_000;
-/// A connection is closed after its answer then, between this and half as much more.
-const LIFETIME: Duration = Duration::from_secs(600);
-/// More than one held answer takes.
+/// More than one answer takes, held or not.
 const LAST_ANSWER: Duration = Duration::from_secs(60);
+
+/// What those who connect may take of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections in all.
+    pub connections: usize,
+    /// Of one address.
+    pub of_one_address: usize,
+    /// A connection is closed after its answer then, between this and half as much more.
+    pub lifetime: Duration,
+}
 
 /// The certificate as it is kept at the moment of the handshake.
 struct Current(Arc<World>);
@@ -55,25 +60,26 @@ pub struct TlsError(#[from] rustls::Error);
 /// Serves until it is dropped.
 pub async fn serve(
     listener: TcpListener,
-    link: Arc<Link>,
+    world: Arc<World>,
+    router: axum::Router,
+    bounds: Bounds,
 ) -> Result<std::convert::Infallible, TlsError> {
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(
         rustls::crypto::ring::default_provider(),
     ))
     .with_safe_default_protocol_versions()?
     .with_no_client_auth()
-    .with_cert_resolver(Arc::new(Current(Arc::clone(&link.world))));
+    .with_cert_resolver(Arc::new(Current(world)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let router = router(link);
     let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
     server
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
         .max_buf_size(64 * 1024);
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let addresses = Arc::new(Addresses::default());
+    let room = Arc::new(Semaphore::new(bounds.connections));
+    let addresses = Arc::new(Addresses::of(bounds.of_one_address));
     // Dropped with this future, the set ends every connection.
     let mut connections = JoinSet::new();
     loop {
@@ -85,7 +91,7 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, or the peer is gone already: neither ends the link.
+                    // Out of descriptors, or the peer is gone already: neither ends listening.
                     tracing::warn!(%error, "connection not accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -100,7 +106,7 @@ pub async fn serve(
         let (acceptor, router, server) = (acceptor.clone(), router.clone(), server.clone());
         connections.spawn(async move {
             let _places = (permit, place);
-            connection(stream, acceptor, router, server).await;
+            connection(stream, acceptor, router, server, bounds.lifetime).await;
         });
     }
 }
@@ -111,6 +117,7 @@ async fn connection(
     acceptor: TlsAcceptor,
     router: axum::Router,
     server: auto::Builder<TokioExecutor>,
+    lifetime: Duration,
 ) {
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -123,7 +130,7 @@ async fn connection(
     let service = TowerToHyperService::new(router);
     let served = server.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(served);
-    let lifetime = LIFETIME + part_of(LIFETIME / 2);
+    let lifetime = lifetime + part_of(lifetime / 2);
     let ended = match tokio::time::timeout(lifetime, served.as_mut()).await {
         Ok(ended) => ended,
         Err(_) => {
@@ -140,9 +147,21 @@ async fn connection(
     }
 }
 
+/// A random part of it. Without randomness all of it, which is right too.
+pub(crate) fn part_of(whole: Duration) -> Duration {
+    let mut random = [0u8; 2];
+    match getrandom::fill(&mut random) {
+        Ok(()) => whole.mul_f64(f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX)),
+        Err(_) => whole,
+    }
+}
+
 /// How many connections each address has.
-#[derive(Debug, Default)]
-struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+#[derive(Debug)]
+struct Addresses {
+    counts: Mutex<HashMap<IpAddr, usize>>,
+    each: usize,
+}
 
 /// One of an address' connections, until it is dropped.
 #[derive(Debug)]
@@ -152,15 +171,22 @@ struct Place {
 }
 
 impl Addresses {
+    fn of(each: usize) -> Self {
+        Self {
+            counts: Mutex::default(),
+            each,
+        }
+    }
+
     fn counts(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `None`: it has all that it may have.
     fn place(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let mut counts = self.counts();
         let count = counts.entry(address).or_insert(0);
-        if *count >= OF_ONE_ADDRESS {
+        if *count >= self.each {
             return None;
         }
         *count += 1;
@@ -191,9 +217,9 @@ mod tests {
 
     #[test]
     fn one_address_leaves_room_for_others_and_gets_its_own_back() {
-        let addresses = Arc::new(Addresses::default());
+        let addresses = Arc::new(Addresses::of(3));
         let of = |last: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-        let mut places: Vec<Place> = (0..OF_ONE_ADDRESS)
+        let mut places: Vec<Place> = (0..3)
             .map(|_| addresses.place(of(1)).expect("room"))
             .collect();
         assert!(addresses.place(of(1)).is_none());

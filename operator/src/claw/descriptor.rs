@@ -1,0 +1,109 @@
+//! How the verbs are described to agents: the descriptor of the Surface that the chart brings
+//! (`charts/toolcrib/claw-api.json`, which a test holds to this).
+
+use serde_json::{Map, Value, json};
+
+use super::verbs::{MOST, Verb};
+
+/// Version 2 of `claw.describe`.
+pub fn descriptor() -> Value {
+    json!({
+        "version": 2,
+        "description": "What the agents of this cluster may do, and what they did, as Toolcrib's operator knows it. It only reads.",
+        "auth": {"type": "bearer", "env": "token"},
+        "tools": Verb::ALL.map(tool),
+    })
+}
+
+fn tool(verb: Verb) -> Value {
+    let names = placeholders(verb).chain(verb.arguments().iter().copied());
+    let properties: Map<String, Value> = names
+        .map(|name| (name.to_owned(), argument(verb, name)))
+        .collect();
+    let required: Vec<&str> = match verb {
+        Verb::ListAgents | Verb::RecentCalls => Vec::new(),
+        Verb::GetAgent => vec!["agent"],
+        Verb::ExplainTool => vec!["agent", "tool"],
+    };
+    json!({
+        "name": verb.name(),
+        "description": description(verb),
+        "inputSchema": {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        },
+        "http": {"method": "GET", "path": verb.path()},
+        "annotations": {"readOnly": true, "idempotent": true},
+    })
+}
+
+fn placeholders(verb: Verb) -> impl Iterator<Item = &'static str> {
+    verb.path()
+        .contains("{agent}")
+        .then_some("agent")
+        .into_iter()
+}
+
+fn description(verb: Verb) -> &'static str {
+    match verb {
+        Verb::ListAgents => {
+            "List agents by name: how many tools each has, how many of them only read, how many are withheld, whether it is ready, and when it called a tool last."
+        }
+        Verb::GetAgent => {
+            "One agent: which surfaces it may reach, which tools and feeds it has and by which grant, what is withheld and for which reason, what its pods have loaded, what it has used, and its conditions."
+        }
+        Verb::ExplainTool => {
+            "Whether an agent has a tool: the grant that gives it, its tier, credential and schema; or why the agent has it not, in words."
+        }
+        Verb::RecentCalls => {
+            "Agents by the time of their last tool call, latest first, with counts of requests, calls, failed and denied calls and tokens. It counts per agent: single calls with arguments and results are in the record of the agent's pod."
+        }
+    }
+}
+
+fn argument(verb: Verb, name: &str) -> Value {
+    match (name, verb) {
+        ("agent", Verb::RecentCalls) => {
+            json!({"type": "string", "description": "Only this agent"})
+        }
+        ("agent", _) => json!({
+            "type": "string", "minLength": 1, "maxLength": 63, "description": "The agent's name",
+        }),
+        ("namespace", _) => json!({
+            "type": "string", "description": "The agent's namespace, where it is not your own",
+        }),
+        ("tool", _) => json!({
+            "type": "string", "description": "SURFACE.TOOL, the surface as the agent calls it",
+        }),
+        ("limit", _) => json!({
+            "type": "integer", "minimum": 1, "maximum": MOST, "description": "How many at most; 20 if left out",
+        }),
+        _ => json!({
+            "type": "string", "description": "What the answer before this one gave as continue",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_chart_s_copy_is_current() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/toolcrib/claw-api.json");
+        let expected = serde_json::to_string_pretty(&descriptor()).unwrap() + "\n";
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&path, &expected).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            found == expected,
+            "{}: UPDATE_EXPECT=1 cargo test -p toolcrib-operator --lib the_chart_s_copy",
+            path.display()
+        );
+    }
+}

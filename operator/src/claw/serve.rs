@@ -1,0 +1,372 @@
+//! One request: who asks, whether it may, and the answer.
+//!
+//! Not here: TLS and what a connection may cost (the crate's `listen`). No request has a body,
+//! so none is read. Whoever holds no token hears the same, whatever it asked.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::HttpBody as _;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use toolcrib_compile::{ObjectRef, ToolExplained};
+
+use super::answers::{AgentAnswer, AgentLine, CallsLine, Facts, Listed, by_call, by_name};
+use super::holders::{Caller, SHORTEST_TOKEN, Whose};
+use super::verbs::{Place, Question, Verb};
+use crate::controller::ClawScope;
+use crate::controller::reconcile::explain;
+use crate::controller::tables::Stored;
+use crate::controller::world::World;
+use crate::listen::Bounds;
+use crate::metrics::Asked;
+
+/// Of its listener: a mediator keeps one connection, and few agents audit others.
+pub const BOUNDS: Bounds = Bounds {
+    connections: 256,
+    of_one_address: 64,
+    lifetime: Duration::from_secs(300),
+};
+/// Answers at a time: each takes a processor for milliseconds, which are the reconcilers' too.
+const AT_ONCE: usize = 4;
+const QUEUE: Duration = Duration::from_secs(2);
+/// A ConfigMap may have to be read.
+const ANSWER: Duration = Duration::from_secs(10);
+
+pub struct ClawApi {
+    world: Arc<World>,
+    scope: ClawScope,
+    turns: Semaphore,
+}
+
+pub fn router(world: Arc<World>, scope: ClawScope) -> Router {
+    Router::new()
+        .fallback(request)
+        .with_state(Arc::new(ClawApi {
+            world,
+            scope,
+            turns: Semaphore::new(AT_ONCE),
+        }))
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// This replica does not lead, or has just begun to.
+    NotReady,
+    NoToken,
+    NotGranted(Verb),
+    NoSuchPath,
+    NotGet,
+    Body,
+    Argument(String),
+    NoSuchAgent(ObjectRef),
+    Unreadable(ObjectRef, String),
+    Busy,
+    TooSlow,
+}
+
+impl Refusal {
+    fn code(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
+            Self::NoToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Self::NotGranted(_) => (StatusCode::FORBIDDEN, "not_granted"),
+            Self::NoSuchPath => (StatusCode::NOT_FOUND, "no_such_verb"),
+            Self::NotGet => (StatusCode::METHOD_NOT_ALLOWED, "not_get"),
+            Self::Body => (StatusCode::PAYLOAD_TOO_LARGE, "body_not_read"),
+            Self::Argument(_) => (StatusCode::BAD_REQUEST, "invalid_argument"),
+            Self::NoSuchAgent(_) => (StatusCode::NOT_FOUND, "no_such_agent"),
+            Self::Unreadable(..) => (StatusCode::CONFLICT, "agent_unreadable"),
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Self::TooSlow => (StatusCode::SERVICE_UNAVAILABLE, "too_slow"),
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::NotReady => {
+                "the operator has just begun to lead: ask again in a few seconds".to_owned()
+            }
+            Self::NoToken => format!(
+                "this is no agent's token: an Agent needs a Secret of its own for claw-api, with a token of at least {SHORTEST_TOKEN} characters that no other Agent has"
+            ),
+            Self::NotGranted(verb) => format!(
+                "{} is not granted to this agent: a ToolGrant of its namespace must allow it",
+                verb.name()
+            ),
+            Self::NoSuchPath => format!(
+                "there is no such verb: {}",
+                Verb::ALL.map(Verb::name).join(", ")
+            ),
+            Self::NotGet => "everything here is read with GET".to_owned(),
+            Self::Body => "no verb takes a body: arguments stand in path and query".to_owned(),
+            Self::Argument(why) => why.clone(),
+            Self::NoSuchAgent(agent) => format!(
+                "there is no agent {agent} that you may ask about: {} names those that there are",
+                Verb::ListAgents.name()
+            ),
+            Self::Unreadable(agent, why) => {
+                format!("the agent {agent} cannot be read by this release: {why}")
+            }
+            Self::Busy | Self::TooSlow => {
+                "the operator has too much to do: ask again in a few seconds".to_owned()
+            }
+        }
+    }
+}
+
+/// What is answered.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answer {
+    Agents(Listed<AgentLine>),
+    Agent(Box<AgentAnswer>),
+    Tool(Box<ToolExplained>),
+    Calls(Listed<CallsLine>),
+}
+
+async fn request(State(api): State<Arc<ClawApi>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let has_body = !body.is_end_stream();
+    drop(body);
+    let place = Place::of(parts.uri.path());
+    let result = api.answer(&parts, place, has_body).await;
+    let outcome = match &result {
+        Ok(_) => "ok",
+        Err(refusal) => refusal.code().1,
+    };
+    let verb = place.map_or("none", |place| place.verb().name());
+    api.world
+        .metrics
+        .claw_requests
+        .get_or_create(&Asked { verb, outcome })
+        .inc();
+    match result {
+        Ok(answer) => ([(header::CACHE_CONTROL, "no-store")], axum::Json(answer)).into_response(),
+        Err(refusal) => {
+            let (status, code) = refusal.code();
+            let body = json!({"error": {"code": code, "message": refusal.message()}});
+            // Closed: the Service may name another leader by now, and what was sent is not read.
+            let close = [(header::CONNECTION, "close")];
+            (status, close, axum::Json(body)).into_response()
+        }
+    }
+}
+
+impl ClawApi {
+    async fn answer(
+        &self,
+        parts: &Parts,
+        place: Option<Place<'_>>,
+        has_body: bool,
+    ) -> Result<Answer, Refusal> {
+        // What is granted now is not known to who does not lead.
+        if !self.world.leading() || self.world.tables.synced().is_none() {
+            return Err(Refusal::NotReady);
+        }
+        let caller = match self.world.holders.whose(bearer(&parts.headers)?) {
+            Whose::One(caller) => caller,
+            Whose::Nobodys => return Err(Refusal::NoToken),
+            Whose::NotKnownYet => return Err(Refusal::NotReady),
+        };
+        if has_body {
+            return Err(Refusal::Body);
+        }
+        let place = place.ok_or(Refusal::NoSuchPath)?;
+        if parts.method != Method::GET {
+            return Err(Refusal::NotGet);
+        }
+        if !caller.verbs.contains(&place.verb()) {
+            return Err(Refusal::NotGranted(place.verb()));
+        }
+        let question = Question::read(place, parts.uri.query()).map_err(Refusal::Argument)?;
+        let turn = tokio::time::timeout(QUEUE, self.turns.acquire());
+        let Ok(Ok(_turn)) = turn.await else {
+            return Err(Refusal::Busy);
+        };
+        let answer = tokio::time::timeout(ANSWER, self.look_up(&caller, question));
+        answer.await.unwrap_or(Err(Refusal::TooSlow))
+    }
+
+    async fn look_up(&self, caller: &Caller, question: Question) -> Result<Answer, Refusal> {
+        match question {
+            Question::ListAgents { namespace, page } => {
+                let seen = self.seen(caller, namespace);
+                let (agents, next) = by_name(self.agents(&seen), &page);
+                let agents = self.facts(&agents).iter().map(Facts::line).collect();
+                Ok(Answer::Agents(Listed { agents, next }))
+            }
+            Question::GetAgent { namespace, agent } => {
+                let key = self.one(caller, namespace, agent)?;
+                let facts = self.facts(std::slice::from_ref(&key)).pop();
+                let facts = facts.ok_or(Refusal::NoSuchAgent(key))?;
+                Ok(Answer::Agent(Box::new(facts.whole())))
+            }
+            Question::ExplainTool {
+                namespace,
+                agent,
+                tool,
+            } => {
+                let key = self.one(caller, namespace, agent)?;
+                match explain(&self.world, &key, &tool).await {
+                    Some(explained) => Ok(Answer::Tool(Box::new(explained))),
+                    None => Err(self.unreadable(key)),
+                }
+            }
+            Question::RecentCalls {
+                namespace,
+                agent,
+                page,
+            } => {
+                let seen = self.seen(caller, namespace);
+                let agents: BTreeSet<ObjectRef> = self
+                    .agents(&seen)
+                    .into_iter()
+                    .filter(|key| agent.as_ref().is_none_or(|agent| *agent == key.name))
+                    .collect();
+                let mut last_calls = self.world.reports().last_calls();
+                last_calls.retain(|(agent, _)| agents.contains(agent));
+                let (agents, next) = by_call(last_calls, &page);
+                let agents = self.facts(&agents).iter().map(Facts::calls).collect();
+                Ok(Answer::Calls(Listed { agents, next }))
+            }
+        }
+    }
+
+    /// Whose agents are asked for, as far as the caller hears of them.
+    fn seen(&self, caller: &Caller, namespace: Option<String>) -> Seen {
+        let own = &caller.agent.namespace;
+        match (self.scope, namespace) {
+            (ClawScope::Cluster, None) => Seen::All,
+            (ClawScope::Cluster, Some(namespace)) => Seen::Namespace(namespace),
+            (ClawScope::Namespace, None) => Seen::Namespace(own.clone()),
+            (ClawScope::Namespace, Some(namespace)) if namespace == *own => {
+                Seen::Namespace(namespace)
+            }
+            (ClawScope::Namespace, Some(_)) => Seen::Nobody,
+        }
+    }
+
+    /// In the order of their names.
+    fn agents(&self, seen: &Seen) -> Vec<ObjectRef> {
+        let agents = &self.world.tables.agents;
+        let stored = match seen {
+            Seen::All => agents.all(),
+            Seen::Namespace(namespace) => agents.namespace(namespace),
+            Seen::Nobody => Vec::new(),
+        };
+        stored.iter().map(|agent| named(&**agent)).collect()
+    }
+
+    /// The agent that is meant, if the caller may ask about it; its own namespace's unless
+    /// another is named.
+    fn one(
+        &self,
+        caller: &Caller,
+        namespace: Option<String>,
+        agent: String,
+    ) -> Result<ObjectRef, Refusal> {
+        let namespace = namespace.unwrap_or_else(|| caller.agent.namespace.clone());
+        let key = ObjectRef::new(namespace.clone(), agent);
+        match self.seen(caller, Some(namespace)) {
+            Seen::All | Seen::Namespace(_) if self.stored(&key) => Ok(key),
+            Seen::All | Seen::Namespace(_) | Seen::Nobody => Err(Refusal::NoSuchAgent(key)),
+        }
+    }
+
+    fn stored(&self, key: &ObjectRef) -> bool {
+        let agents = &self.world.tables.agents;
+        agents.get(&key.namespace, &key.name).is_some()
+    }
+
+    /// Of those that are still there.
+    fn facts(&self, agents: &[ObjectRef]) -> Vec<Facts> {
+        let mut usages = self.world.reports().usages(agents);
+        agents
+            .iter()
+            .filter_map(|key| {
+                let stored = self.world.tables.agents.get(&key.namespace, &key.name)?;
+                let agent = stored.object.as_ref().map(Arc::clone);
+                Some(Facts {
+                    key: key.clone(),
+                    agent: agent.map_err(|why| why.reason.clone()),
+                    status: stored.status().unwrap_or_default(),
+                    usage: usages.remove(key).unwrap_or_default(),
+                })
+            })
+            .collect()
+    }
+
+    fn unreadable(&self, key: ObjectRef) -> Refusal {
+        let stored = self.world.tables.agents.get(&key.namespace, &key.name);
+        match stored.as_deref().map(|stored| &stored.object) {
+            Some(Err(why)) => Refusal::Unreadable(key, why.reason.clone()),
+            // Gone meanwhile, or something that it needs is being listed again.
+            Some(Ok(_)) | None => Refusal::NoSuchAgent(key),
+        }
+    }
+}
+
+fn named(object: &impl Stored) -> ObjectRef {
+    let id = object.id();
+    ObjectRef::new(id.namespace, id.name)
+}
+
+/// Which agents are looked at.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    All,
+    Namespace(String),
+    Nobody,
+}
+
+/// The one token of a request.
+fn bearer(headers: &HeaderMap) -> Result<&[u8], Refusal> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return Err(Refusal::NoToken);
+    };
+    let (scheme, token) = value
+        .as_bytes()
+        .split_at_checked("Bearer ".len())
+        .ok_or(Refusal::NoToken)?;
+    if scheme.eq_ignore_ascii_case(b"Bearer ") {
+        Ok(token)
+    } else {
+        Err(Refusal::NoToken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(values: &[&str], expected: Option<&str>) {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::AUTHORIZATION, value.parse().expect("a value"));
+        }
+        let found = bearer(&headers).ok();
+        assert_eq!(found, expected.map(str::as_bytes), "{values:?}");
+    }
+
+    #[test]
+    fn one_token_is_read() {
+        check(&["Bearer otter"], Some("otter"));
+        check(&["bearer otter"], Some("otter"));
+        check(&["Bearer "], Some(""));
+        check(&[], None);
+        check(&["Basic otter"], None);
+        check(&["Bear"], None);
+        check(&["Bearer otter", "Bearer otter"], None);
+    }
+}

@@ -1,0 +1,304 @@
+//! The verbs, and what is asked with them: from a request's path and query to a question.
+//!
+//! Strict: an argument that is unknown, repeated or out of range is refused in words, since
+//! whoever reads the answer is a model that can ask better.
+
+use std::collections::BTreeMap;
+
+use url::form_urlencoded;
+
+/// One of the four; named as the tools are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    ListAgents,
+    GetAgent,
+    ExplainTool,
+    RecentCalls,
+}
+
+pub const MOST: usize = 100;
+const USUAL: usize = 20;
+/// Of any argument. Names are shorter, and positions are made of names and a time.
+const LONGEST: usize = 1024;
+
+impl Verb {
+    pub const ALL: [Self; 4] = [
+        Self::ListAgents,
+        Self::GetAgent,
+        Self::ExplainTool,
+        Self::RecentCalls,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ListAgents => "list_agents",
+            Self::GetAgent => "get_agent",
+            Self::ExplainTool => "explain_tool",
+            Self::RecentCalls => "recent_calls",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.name() == name)
+    }
+
+    /// With `{agent}` where the agent's name stands.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::ListAgents => "/v1/agents",
+            Self::GetAgent => "/v1/agents/{agent}",
+            Self::ExplainTool => "/v1/agents/{agent}/tool",
+            Self::RecentCalls => "/v1/calls",
+        }
+    }
+
+    /// Of the query.
+    pub fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::ListAgents => &["namespace", "limit", "continue"],
+            Self::GetAgent => &["namespace"],
+            Self::ExplainTool => &["namespace", "tool"],
+            Self::RecentCalls => &["namespace", "agent", "limit", "continue"],
+        }
+    }
+}
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place<'a> {
+    Agents,
+    Agent(&'a str),
+    Tool(&'a str),
+    Calls,
+}
+
+impl<'a> Place<'a> {
+    pub fn of(path: &'a str) -> Option<Self> {
+        let segments: Vec<&str> = path.strip_prefix("/v1/")?.split('/').collect();
+        match segments[..] {
+            ["agents"] => Some(Self::Agents),
+            ["agents", agent] => Some(Self::Agent(agent)),
+            ["agents", agent, "tool"] => Some(Self::Tool(agent)),
+            ["calls"] => Some(Self::Calls),
+            _ => None,
+        }
+    }
+
+    pub fn verb(self) -> Verb {
+        match self {
+            Self::Agents => Verb::ListAgents,
+            Self::Agent(_) => Verb::GetAgent,
+            Self::Tool(_) => Verb::ExplainTool,
+            Self::Calls => Verb::RecentCalls,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    ListAgents {
+        namespace: Option<String>,
+        page: Page,
+    },
+    GetAgent {
+        namespace: Option<String>,
+        agent: String,
+    },
+    ExplainTool {
+        namespace: Option<String>,
+        agent: String,
+        tool: String,
+    },
+    RecentCalls {
+        namespace: Option<String>,
+        agent: Option<String>,
+        page: Page,
+    },
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// 1 to [`MOST`].
+    pub limit: usize,
+    /// As the answer before this one said under `continue`.
+    pub after: Option<String>,
+}
+
+impl Question {
+    /// `Err`: what is wrong with it, for the model that asked.
+    pub fn read(place: Place<'_>, query: Option<&str>) -> Result<Self, String> {
+        let mut arguments = Arguments::read(place.verb(), query.unwrap_or_default())?;
+        let namespace = arguments.take("namespace");
+        Ok(match place {
+            Place::Agents => Self::ListAgents {
+                namespace,
+                page: arguments.page()?,
+            },
+            Place::Agent(agent) => Self::GetAgent {
+                namespace,
+                agent: agent.to_owned(),
+            },
+            Place::Tool(agent) => Self::ExplainTool {
+                namespace,
+                agent: agent.to_owned(),
+                tool: arguments
+                    .take("tool")
+                    .ok_or("tool is missing: name it as SURFACE.TOOL")?,
+            },
+            Place::Calls => Self::RecentCalls {
+                namespace,
+                agent: arguments.take("agent"),
+                page: arguments.page()?,
+            },
+        })
+    }
+}
+
+struct Arguments(BTreeMap<&'static str, String>);
+
+impl Arguments {
+    fn read(verb: Verb, query: &str) -> Result<Self, String> {
+        let known = verb.arguments();
+        let mut read = BTreeMap::new();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let Some(known) = known.iter().find(|known| **known == name) else {
+                return Err(format!("the arguments are {}", known.join(", ")));
+            };
+            if value.len() > LONGEST {
+                return Err(format!("{known} is longer than {LONGEST} bytes"));
+            }
+            if read.insert(*known, value.into_owned()).is_some() {
+                return Err(format!("{known} is there twice"));
+            }
+        }
+        Ok(Self(read))
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
+    }
+
+    fn page(&mut self) -> Result<Page, String> {
+        let limit = match self.take("limit") {
+            None => USUAL,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|limit| (1..=MOST).contains(limit))
+                .ok_or_else(|| format!("limit is a number from 1 to {MOST}"))?,
+        };
+        Ok(Page {
+            limit,
+            after: self.take("continue"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(target: &str, expected: Result<Question, &str>) {
+        let (path, query) = target
+            .split_once('?')
+            .map_or((target, None), |(path, query)| (path, Some(query)));
+        let place = Place::of(path).expect("a place");
+        let read = Question::read(place, query);
+        assert_eq!(read, expected.map_err(str::to_owned), "{target}");
+    }
+
+    fn page(limit: usize, after: Option<&str>) -> Page {
+        Page {
+            limit,
+            after: after.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn questions_are_read() {
+        check(
+            "/v1/agents",
+            Ok(Question::ListAgents {
+                namespace: None,
+                page: page(20, None),
+            }),
+        );
+        check(
+            "/v1/agents?limit=7&continue=pond%2Fotter&namespace=pond",
+            Ok(Question::ListAgents {
+                namespace: Some("pond".into()),
+                page: page(7, Some("pond/otter")),
+            }),
+        );
+        check(
+            "/v1/agents/otter?namespace=pond",
+            Ok(Question::GetAgent {
+                namespace: Some("pond".into()),
+                agent: "otter".into(),
+            }),
+        );
+        check(
+            "/v1/agents/otter/tool?tool=fish.list",
+            Ok(Question::ExplainTool {
+                namespace: None,
+                agent: "otter".into(),
+                tool: "fish.list".into(),
+            }),
+        );
+        check(
+            "/v1/calls?agent=otter&limit=100",
+            Ok(Question::RecentCalls {
+                namespace: None,
+                agent: Some("otter".into()),
+                page: page(100, None),
+            }),
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let limit = "limit is a number from 1 to 100";
+        for text in ["0", "101", "-1", "x", "", "1e1"] {
+            check(&format!("/v1/agents?limit={text}"), Err(limit));
+        }
+        check("/v1/agents?limit=1&limit=2", Err("limit is there twice"));
+        check(
+            "/v1/agents?sort=name",
+            Err("the arguments are namespace, limit, continue"),
+        );
+        check(
+            "/v1/agents/otter?limit=1",
+            Err("the arguments are namespace"),
+        );
+        check(
+            "/v1/agents/otter/tool",
+            Err("tool is missing: name it as SURFACE.TOOL"),
+        );
+        check(
+            &format!("/v1/calls?agent={}", "x".repeat(LONGEST + 1)),
+            Err("agent is longer than 1024 bytes"),
+        );
+    }
+
+    #[test]
+    fn each_verb_has_its_path_and_no_other_path_is_one() {
+        for verb in Verb::ALL {
+            let path = verb.path().replace("{agent}", "otter");
+            assert_eq!(Place::of(&path).map(Place::verb), Some(verb), "{path}");
+            assert_eq!(Verb::named(verb.name()), Some(verb));
+        }
+        for path in [
+            "",
+            "/",
+            "/v1",
+            "/v1/",
+            "/v1/agents/a/b",
+            "/v2/agents",
+            "/v1/calls/a",
+        ] {
+            assert_eq!(Place::of(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! claw-api, whole: the real controller, asked as a mediator asks, with what is compiled into the
+//! asking agent's files: address, authority, token, and the mediator's own form of a request.
+
+// clippy.toml allows it in test functions; helpers of tests are as much a test.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DeleteParams};
+use serde_json::{Value, json};
+use toolcrib_crds::{Agent, ToolGrant};
+use toolcrib_manifest::{Auth, RawJson, Tool};
+use toolcrib_mediation::http_call;
+use toolcrib_operator::claw::descriptor::descriptor;
+use toolcrib_operator::controller::ClawScope;
+
+use crate::harness::{Harness, rendered};
+use crate::link;
+
+const TOKEN: &str = "auditor-6f0c2b9e-41aa";
+const VERBS: [&str; 4] = ["list_agents", "get_agent", "explain_tool", "recent_calls"];
+
+/// An installation that serves claw-api, as the chart describes it.
+async fn installed(scope: ClawScope) -> (Harness, String) {
+    let mut harness = Harness::new().await;
+    harness.claw_scope = Some(scope);
+    let lake = harness.lake().await;
+    harness.start("heron");
+    let system = harness.system.clone();
+    let port = harness.claw.port();
+    harness
+        .apply(json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "claw", "namespace": system},
+            "spec": {"selector": {"app": "toolcrib"}, "ports": [{"name": "claw-api", "port": port}]},
+        }))
+        .await;
+    let spec = json!({
+        "service": {"name": "claw", "port": port, "scheme": "https"},
+        "auth": {"type": "Bearer", "fallback": "Deny"},
+        "consumers": {"namespaces": {"from": "All"}},
+        "descriptor": descriptor(),
+    });
+    harness
+        .apply(ours("Surface", &system, "claw-api", spec))
+        .await;
+    harness.apply_example().await;
+    harness
+        .apply(ours("Agent", &lake, "heron", json!({"surfaces": []})))
+        .await;
+    (harness, lake)
+}
+
+fn ours(kind: &str, namespace: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": kind,
+        "metadata": {"name": name, "namespace": namespace}, "spec": spec,
+    })
+}
+
+/// An agent of the pond with a token of its own.
+async fn auditor(harness: &Harness, name: &str, token: &str) {
+    harness
+        .apply(json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": format!("{name}-token"), "namespace": harness.pond,
+                "labels": {"toolcrib.dev/credential": "true"},
+                "annotations": {"toolcrib.dev/hosts": format!("claw.{}.svc", harness.system)},
+            },
+            "stringData": {"token": token},
+        }))
+        .await;
+    let spec = json!({"surfaces": [{
+        "name": "claw-api", "namespace": harness.system,
+        "secretKeyRef": {"name": format!("{name}-token"), "key": "token"},
+    }]});
+    harness
+        .apply(ours("Agent", &harness.pond, name, spec))
+        .await;
+}
+
+async fn grant(harness: &Harness, agent: &str, verbs: &[&str]) {
+    let spec = json!({"agents": [agent], "tools": [{
+        "surface": {"name": "claw-api", "namespace": harness.system}, "allow": verbs,
+    }]});
+    harness
+        .apply(ours(
+            "ToolGrant",
+            &harness.pond,
+            &format!("{agent}-audits"),
+            spec,
+        ))
+        .await;
+}
+
+/// As a mediator that has loaded the agent's files.
+struct Mediator {
+    tools: BTreeMap<String, Tool>,
+    http: reqwest::Client,
+}
+
+impl Mediator {
+    async fn of(harness: &Harness, agent: &str) -> Self {
+        let files = harness
+            .files(agent, "the four verbs", |files| {
+                crate::tools(files).len() == VERBS.len()
+            })
+            .await;
+        let tools: Vec<Tool> =
+            serde_json::from_value(files["tools.json"]["tools"].clone()).unwrap();
+        let services = &files["tools.json"]["x-toolcrib"]["services"];
+        let ca = services["claw-api"]["tls"]["ca"].as_str().unwrap();
+        let ca = reqwest::Certificate::from_pem(ca.as_bytes()).unwrap();
+        let http = reqwest::Client::builder()
+            .tls_certs_only([ca])
+            .resolve(&format!("claw.{}.svc", harness.system), harness.claw)
+            .no_proxy()
+            .build()
+            .unwrap();
+        let tools = tools
+            .into_iter()
+            .map(|tool| (tool.name.clone(), tool))
+            .collect();
+        Self { tools, http }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!(
+            "{}{path}",
+            self.tools["claw-api.list_agents"].execution.base_url
+        )
+    }
+
+    /// A call with the credential of the files.
+    async fn call(&self, verb: &str, arguments: Value) -> (u16, Value) {
+        let tool = &self.tools[&format!("claw-api.{verb}")];
+        let Some(Auth::Bearer {
+            token: Some(token), ..
+        }) = &tool.execution.auth
+        else {
+            panic!("{verb} has no token")
+        };
+        let arguments = RawJson::from_text(arguments.to_string()).unwrap();
+        let call = http_call(tool, &arguments, "auditor.pond").unwrap();
+        assert_eq!(call.body, None);
+        let request = self
+            .http
+            .get(self.url(&call.path_and_query))
+            .header("X-Claw-ID", &call.claw_id)
+            .bearer_auth(token.expose());
+        answer(request).await
+    }
+
+    /// Asks until the answer is so.
+    async fn until(
+        &self,
+        harness: &Harness,
+        what: &str,
+        verb: &str,
+        arguments: Value,
+        is_so: impl Fn(u16, &Value) -> bool,
+    ) -> Value {
+        harness
+            .eventually(what, || async {
+                let (status, answer) = self.call(verb, arguments.clone()).await;
+                is_so(status, &answer).then_some(answer)
+            })
+            .await
+    }
+}
+
+async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    (status, answer.json().await.unwrap())
+}
+
+fn names(listed: &Value) -> Vec<String> {
+    let agents = listed["agents"].as_array().unwrap();
+    let name = |agent: &Value| {
+        let of = |field: &str| agent[field].as_str().unwrap().to_owned();
+        format!("{}/{}", of("namespace"), of("name"))
+    };
+    agents.iter().map(name).collect()
+}
+
+fn code(answer: &Value) -> &str {
+    answer["error"]["code"].as_str().unwrap_or("none")
+}
+
+#[test]
+fn the_chart_brings_it_when_it_is_asked_for() {
+    let of = |settings: &[&str], kind: &str, name: &str| {
+        rendered(settings)
+            .into_iter()
+            .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+    };
+    assert_eq!(of(&[], "Surface", "claw-api"), None);
+    let asked = [
+        "--namespace=den",
+        "--set=clawApi.enabled=true",
+        "--set=clawApi.scope=Cluster",
+        "--set=clawApi.consumers={pond}",
+    ];
+    let surface = of(&asked, "Surface", "claw-api").unwrap();
+    let service = of(&asked, "Service", "toolcrib-claw-api").unwrap();
+    assert_eq!(service["spec"]["selector"]["toolcrib.dev/leader"], "true");
+    let controller = of(&asked, "Deployment", "toolcrib-controller").unwrap();
+    let container = &controller["spec"]["template"]["spec"]["containers"][0];
+    let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+    for argument in [
+        "--claw-api-listen=0.0.0.0:8444",
+        "--claw-api-service=toolcrib-claw-api",
+        "--claw-api-surface=claw-api",
+        "--claw-api-scope=cluster",
+    ] {
+        assert!(
+            arguments.iter().any(|found| found == argument),
+            "{arguments:?}"
+        );
+    }
+    // As the definitions and compile read it, with the pond's consent.
+    let refused = toolcrib_crds::refusals("Surface", &surface);
+    assert!(refused.is_empty(), "{refused:?}");
+    let mut objects = vec![surface, service];
+    objects.push(json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "pond", "labels": {"kubernetes.io/metadata.name": "pond"}}}));
+    objects.push(ours(
+        "Agent",
+        "pond",
+        "otter",
+        json!({"surfaces": [{"name": "claw-api", "namespace": "den"}]}),
+    ));
+    let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
+    let file = ("chart.yaml".to_owned(), text.join("\n---\n"));
+    let inputs = toolcrib_compile::load([file], toolcrib_compile::Settings::default()).inputs;
+    let key = toolcrib_compile::ObjectRef::new("den", "claw-api");
+    let report = toolcrib_compile::check_surface(&inputs, &key).unwrap();
+    assert_eq!((report.tools, report.consumers), (4, 1));
+    assert_eq!(report.diagnostics, []);
+    let view = toolcrib_compile::inspect_surface(&inputs, &key).unwrap();
+    assert!(view.tools.iter().all(|tool| tool.tier == Some("ReadOnly")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_granted_the_verbs_audits_its_namespace() {
+    let (harness, lake) = installed(ClawScope::Namespace).await;
+    let pond = harness.pond.clone();
+    auditor(&harness, "auditor", TOKEN).await;
+    grant(&harness, "auditor", &["*"]).await;
+    let mediator = Mediator::of(&harness, "auditor").await;
+
+    let all = ["analyst", "auditor", "executor"].map(|name| format!("{pond}/{name}"));
+    mediator
+        .until(
+            &harness,
+            "its namespace's agents",
+            "list_agents",
+            json!({}),
+            |_, listed| listed["agents"].is_array() && names(listed) == all,
+        )
+        .await;
+    let (_, first) = mediator.call("list_agents", json!({"limit": 2})).await;
+    assert_eq!(names(&first), all[..2]);
+    let (_, rest) = mediator
+        .call("list_agents", json!({"continue": first["continue"]}))
+        .await;
+    assert_eq!(
+        (names(&rest), &rest["continue"]),
+        (all[2..].to_vec(), &Value::Null)
+    );
+
+    // Status follows what is compiled.
+    let analyst = mediator
+        .until(
+            &harness,
+            "the analyst",
+            "get_agent",
+            json!({"agent": "analyst"}),
+            |_, agent| {
+                agent["conditions"].as_array().is_some_and(|conditions| {
+                    conditions.iter().any(|found| found["type"] == "Ready")
+                })
+            },
+        )
+        .await;
+    assert_eq!(
+        analyst["tools"][0]["name"],
+        "trading-api.get_market_context"
+    );
+    assert_eq!(analyst["tools"][0]["grant"]["name"], "analyst-reads");
+    let text = analyst.to_string();
+    assert!(
+        !text.contains("desk-reader") && !text.contains("credentialsRevision"),
+        "{text}"
+    );
+
+    let explain = |tool: &str| json!({"agent": "analyst", "tool": tool});
+    let (status, given) = mediator
+        .call("explain_tool", explain("trading-api.get_market_context"))
+        .await;
+    assert_eq!((status, &given["given"]), (200, &json!(true)), "{given}");
+    assert_eq!(given["by"], format!("ToolGrant {pond}/analyst-reads"));
+    let (_, missing) = mediator
+        .call("explain_tool", explain("trading-api.execute_trade"))
+        .await;
+    assert_eq!(missing["given"], false);
+    let because = missing["because"][0].as_str().unwrap();
+    assert!(
+        because.contains("no ToolGrant") && because.contains("execute_trade"),
+        "{because}"
+    );
+
+    // Another namespace answers as one that is not there does.
+    for (namespace, agent) in [(&*lake, "heron"), ("nowhere", "heron")] {
+        let arguments = json!({"namespace": namespace, "agent": agent, "tool": "a.b"});
+        let tail = format!("{namespace}/{agent}");
+        for verb in ["get_agent", "explain_tool"] {
+            let mut arguments = arguments.clone();
+            if verb == "get_agent" {
+                arguments.as_object_mut().unwrap().remove("tool");
+            }
+            let (status, answer) = mediator.call(verb, arguments).await;
+            assert_eq!((status, code(&answer)), (404, "no_such_agent"));
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert_eq!(
+                message.replace(&tail, "X"),
+                "there is no agent X that you may ask about: list_agents names those that there are"
+            );
+        }
+        let (_, listed) = mediator
+            .call("list_agents", json!({"namespace": namespace}))
+            .await;
+        assert_eq!(listed, json!({"agents": []}));
+    }
+
+    // What mediators report is there as it comes.
+    let (status, calls) = mediator.call("recent_calls", json!({})).await;
+    assert_eq!((status, calls), (200, json!({"agents": []})));
+    let pod = link::pod(&harness, "executor-1", "executor").await;
+    let usage =
+        json!({"requests": 2, "calls": 3, "failed": 1, "last_call": "2026-01-03T00:00:00Z"});
+    link::report(&harness, &pod, "executor", usage).await;
+    let calls = mediator
+        .until(
+            &harness,
+            "the report",
+            "recent_calls",
+            json!({"limit": 5}),
+            |_, calls| {
+                calls["agents"]
+                    .as_array()
+                    .is_some_and(|agents| !agents.is_empty())
+            },
+        )
+        .await;
+    assert_eq!(names(&calls), [format!("{pond}/executor")]);
+    let line = &calls["agents"][0];
+    assert_eq!((&line["calls"], &line["failed"]), (&json!(3), &json!(1)));
+    assert_eq!(line["lastCall"], "2026-01-03T00:00:00Z");
+    let (_, none) = mediator
+        .call("recent_calls", json!({"agent": "analyst"}))
+        .await;
+    assert_eq!(none, json!({"agents": []}));
+    harness.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_cluster_s_scope_other_namespaces_are_heard_of() {
+    let (harness, lake) = installed(ClawScope::Cluster).await;
+    auditor(&harness, "auditor", TOKEN).await;
+    grant(&harness, "auditor", &["*"]).await;
+    let mediator = Mediator::of(&harness, "auditor").await;
+    let heron = format!("{lake}/heron");
+    mediator
+        .until(
+            &harness,
+            "all agents",
+            "list_agents",
+            json!({"limit": 100}),
+            |_, listed| listed["agents"].is_array() && names(listed).contains(&heron),
+        )
+        .await;
+    let (_, one) = mediator
+        .call("list_agents", json!({"namespace": lake}))
+        .await;
+    assert_eq!(names(&one), [heron]);
+    let (status, agent) = mediator
+        .call("get_agent", json!({"namespace": lake, "agent": "heron"}))
+        .await;
+    assert_eq!((status, &agent["name"]), (200, &json!("heron")));
+    harness.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_opens_what_its_agent_is_granted_and_nothing_when_two_hold_it() {
+    let (harness, _) = installed(ClawScope::Namespace).await;
+    auditor(&harness, "auditor", TOKEN).await;
+    grant(&harness, "auditor", &["*"]).await;
+    let mediator = Mediator::of(&harness, "auditor").await;
+    let is = |expected: u16| move |status: u16, _: &Value| status == expected;
+    mediator
+        .until(&harness, "let in", "list_agents", json!({}), is(200))
+        .await;
+
+    // Somebody else's Secret with the same token: who asks could not be told.
+    auditor(&harness, "newt", TOKEN).await;
+    grant(&harness, "newt", &["list_agents"]).await;
+    let refused = mediator
+        .until(
+            &harness,
+            "refused",
+            "get_agent",
+            json!({"agent": "newt"}),
+            is(401),
+        )
+        .await;
+    assert_eq!(code(&refused), "unauthenticated");
+    let agents: Api<Agent> = harness.api(&harness.pond);
+    agents
+        .delete("newt", &DeleteParams::default())
+        .await
+        .unwrap();
+    mediator
+        .until(&harness, "let in again", "list_agents", json!({}), is(200))
+        .await;
+
+    // The token goes past the mediator, which would not let it: the server does not either.
+    grant(&harness, "auditor", &["get_agent"]).await;
+    let refused = mediator
+        .until(&harness, "narrowed", "list_agents", json!({}), is(403))
+        .await;
+    assert_eq!(code(&refused), "not_granted");
+    let (status, _) = mediator
+        .call("get_agent", json!({"agent": "auditor"}))
+        .await;
+    assert_eq!(status, 200);
+    let grants: Api<ToolGrant> = harness.api(&harness.pond);
+    grants
+        .delete("auditor-audits", &DeleteParams::default())
+        .await
+        .unwrap();
+    mediator
+        .until(
+            &harness,
+            "revoked",
+            "get_agent",
+            json!({"agent": "auditor"}),
+            is(401),
+        )
+        .await;
+
+    // Without its credential the agent has no such tool at all.
+    grant(&harness, "auditor", &["*"]).await;
+    mediator
+        .until(&harness, "granted again", "list_agents", json!({}), is(200))
+        .await;
+    let secrets: Api<Secret> = harness.api(&harness.pond);
+    secrets
+        .delete("auditor-token", &DeleteParams::default())
+        .await
+        .unwrap();
+    mediator
+        .until(
+            &harness,
+            "without its Secret",
+            "list_agents",
+            json!({}),
+            is(401),
+        )
+        .await;
+    harness
+        .files("auditor", "no tools", |files| {
+            crate::tools(files).is_empty()
+        })
+        .await;
+    harness.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_hear_one_answer_and_what_is_hostile_is_refused() {
+    let (harness, _) = installed(ClawScope::Namespace).await;
+    auditor(&harness, "auditor", TOKEN).await;
+    grant(&harness, "auditor", &["*"]).await;
+    let mediator = Mediator::of(&harness, "auditor").await;
+    mediator
+        .until(&harness, "let in", "list_agents", json!({}), |status, _| {
+            status == 200
+        })
+        .await;
+
+    let get = |path: &str| mediator.http.get(mediator.url(path));
+    let mut heard = Vec::new();
+    for request in [
+        get("/v1/agents"),
+        get("/v1/nothing"),
+        get("/v1/agents").bearer_auth(""),
+        get("/v1/agents").bearer_auth("x".repeat(40)),
+        get("/v1/agents").basic_auth("auditor", Some(TOKEN)),
+        get("/v1/agents")
+            .header("X-API-Key", TOKEN)
+            .header("X-Claw-ID", "auditor"),
+        get("/v1/agents").bearer_auth(TOKEN).bearer_auth(TOKEN),
+        mediator
+            .http
+            .post(mediator.url("/v1/agents"))
+            .body("x".repeat(100_000)),
+    ] {
+        heard.push(answer(request).await);
+    }
+    let (status, message) = heard[0].clone();
+    assert_eq!((status, code(&message)), (401, "unauthenticated"));
+    assert!(heard.iter().all(|other| *other == heard[0]), "{heard:?}");
+
+    let known = |request: reqwest::RequestBuilder| answer(request.bearer_auth(TOKEN));
+    for (request, expected) in [
+        (get("/v1/agents").body("{}"), (413, "body_not_read")),
+        (
+            mediator.http.post(mediator.url("/v1/agents")),
+            (405, "not_get"),
+        ),
+        (
+            mediator.http.delete(mediator.url("/v1/agents/auditor")),
+            (405, "not_get"),
+        ),
+        (get("/v1/agents/auditor/secrets"), (404, "no_such_verb")),
+        (get("/v1/agents/..%2f..%2fetc"), (404, "no_such_agent")),
+        (get("/v1/agents/%00"), (404, "no_such_agent")),
+        (get("/v1/agents?limit=1000000"), (400, "invalid_argument")),
+        (get("/v1/agents?limit=1&limit=2"), (400, "invalid_argument")),
+        (get("/v1/agents?scope=Cluster"), (400, "invalid_argument")),
+        (get("/v1/agents/auditor/tool"), (400, "invalid_argument")),
+    ] {
+        let (status, answer) = known(request).await;
+        assert_eq!((status, code(&answer)), expected);
+    }
+    let (status, answer) = known(get("/v1/agents/auditor/tool?tool=none")).await;
+    assert_eq!(
+        (status, &answer["because"][0]),
+        (200, &json!("a tool is named SURFACE.TOOL"))
+    );
+    assert!(harness.metric("claw_requests").await > 18.0);
+    harness.end().await;
+}
