@@ -50,10 +50,10 @@ pub struct Array {
 
 /// What to do with a member's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Change<T = String> {
     Keep,
     Drop,
-    Set(String),
+    Set(T),
 }
 
 impl Object {
@@ -83,13 +83,19 @@ impl Object {
     /// The object's text with these members set, at the end where they are new, and without
     /// the `dropped` ones. `None` leaves a member as it is.
     pub fn with(&self, text: &str, set: &[(&str, Option<String>)], dropped: &[&str]) -> String {
-        let added: Vec<(&str, String)> = set
-            .iter()
-            .filter(|(key, _)| self.member(key).is_none())
-            .filter_map(|(key, value)| Some((*key, value.clone()?)))
-            .collect();
-        self.edit(
+        let (mut added, mut longer) = (Vec::new(), 0);
+        for (key, value) in set {
+            let Some(value) = value.as_deref() else {
+                continue;
+            };
+            match self.member(key) {
+                Some(member) => longer += value.len().saturating_sub(member.value.len()),
+                None => added.push((*key, value)),
+            }
+        }
+        self.edited(
             text,
+            text.len() + longer,
             |member| {
                 let key = member.key.as_str();
                 if dropped.contains(&key) {
@@ -97,7 +103,7 @@ impl Object {
                 }
                 set.iter()
                     .find(|(name, _)| *name == key)
-                    .and_then(|(_, value)| value.clone())
+                    .and_then(|(_, value)| value.as_deref())
                     .map_or(Change::Keep, Change::Set)
             },
             &added,
@@ -108,14 +114,26 @@ impl Object {
     pub fn edit(
         &self,
         text: &str,
-        mut change: impl FnMut(&Member) -> Change,
+        change: impl FnMut(&Member) -> Change,
         added: &[(&str, String)],
+    ) -> String {
+        self.edited(text, text.len(), change, added)
+    }
+
+    /// A whole history may be among the values, so it is enough that they are lent.
+    /// `length`: what it comes to without what is added.
+    fn edited<T: AsRef<str>>(
+        &self,
+        text: &str,
+        length: usize,
+        mut change: impl FnMut(&Member) -> Change<T>,
+        added: &[(&str, T)],
     ) -> String {
         if self.members.is_empty() && added.is_empty() {
             return text.to_string();
         }
-        let added_length: usize = added.iter().map(|(_, value)| value.len()).sum();
-        let length = text.len() + added_length + ROOM;
+        let added_length: usize = added.iter().map(|(_, value)| value.as_ref().len()).sum();
+        let length = length + added_length + ROOM;
         let mut out = Joined::open(&text[..=self.open], length);
         for member in &self.members {
             let (slot, value) = (&member.slot, &member.value);
@@ -125,14 +143,14 @@ impl Object {
                 Change::Set(new) => {
                     out.slot(&[
                         &text[slot.start..value.start],
-                        &new,
+                        new.as_ref(),
                         &text[value.end..slot.end],
                     ]);
                 }
             }
         }
         for (key, value) in added {
-            out.slot(&[&quote(key), ":", value]);
+            out.slot(&[&quote(key), ":", value.as_ref()]);
         }
         out.close(&text[self.close..])
     }

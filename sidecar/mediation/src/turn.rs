@@ -243,13 +243,12 @@ impl Turn {
             now: Duration::ZERO,
             live,
         };
-        // Whatever is wrong with the body shows before anybody is asked.
-        turn.request_body("")?;
         let first = turn.call_model(Purpose::First);
         Ok((turn, vec![first]))
     }
 
-    /// The body for the model call that is due, with this model's name.
+    /// The body for the model call that is due, with this model's name. Errors: what is
+    /// wrong with the runner's, which shows before anybody is asked.
     pub fn request_body(&self, model: &str) -> Result<Vec<u8>, RunnerError> {
         let mut edits = self.edits.clone();
         edits.model = model.to_string();
