@@ -126,7 +126,12 @@ fn root(asked: Recorded<'_>, ended: &Ended<'_>, took: Duration) -> Root {
     }
 }
 
-fn lines(app: &App, asked: Recorded<'_>, ended: &Ended<'_>, duration: Duration) -> TurnLines {
+fn lines<'a>(
+    app: &App,
+    asked: Recorded<'_>,
+    ended: &Ended<'a>,
+    duration: Duration,
+) -> TurnLines<'a> {
     let line = TurnLine {
         kind: "turn",
         request_id: &asked.caller.request_id,
@@ -145,27 +150,26 @@ fn lines(app: &App, asked: Recorded<'_>, ended: &Ended<'_>, duration: Duration) 
     let text = serde_json::to_vec(&line).expect("texts, numbers and raw JSON always serialize");
     // Put together from parts that are looked through once each.
     let scrubber = app.current.scrubber();
-    let clean = |text| scrubber.scrubbed_json(escaped(text));
-    let mut without = clean(Cow::Borrowed(&text[..text.len() - 1])).into_owned();
-    let mut with_bodies = Vec::new();
-    let bodies = [
-        (r#","request":"#, body(ended.bodies.request)),
-        (r#","response":"#, body(ended.bodies.response)),
-    ];
-    let length = |(_, body): &(_, Option<Cow<'_, str>>)| body.as_ref().map_or(0, |it| it.len());
-    with_bodies.reserve(without.len() + bodies.iter().map(length).sum::<usize>() + 64);
-    with_bodies.extend_from_slice(&without);
-    for (key, body) in &bodies {
-        if let Some(body) = body {
-            with_bodies.extend_from_slice(key.as_bytes());
-            with_bodies.extend_from_slice(&clean(Cow::Borrowed(body.as_bytes())));
+    let mut bodies = Vec::with_capacity(4);
+    for (key, said) in [
+        (r#","request":"#, ended.bodies.request),
+        (r#","response":"#, ended.bodies.response),
+    ] {
+        if let Some(said) = body(said) {
+            bodies.push(Cow::Borrowed(key.as_bytes()));
+            bodies.push(scrubber.scrubbed_json(escaped(bytes(said))));
         }
     }
-    with_bodies.push(b'}');
-    without.push(b'}');
     TurnLines {
-        with_bodies,
-        without,
+        without: scrubber.scrubbed_json(escaped(text.into())).into_owned(),
+        bodies,
+    }
+}
+
+fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => text.as_bytes().into(),
+        Cow::Owned(text) => text.into_bytes().into(),
     }
 }
 

@@ -33,19 +33,19 @@ impl Log {
     }
 
     /// Whether a line of this length, and its end, can ever be kept.
-    pub fn fits(&self, line: &[u8]) -> bool {
-        (line.len() as u64) < self.half
+    pub fn fits(&self, line: &[&[u8]]) -> bool {
+        length(line) < self.half
     }
 
-    /// The whole line, or none of it.
-    pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
+    /// The whole line, which is given in pieces, or none of it.
+    pub fn append(&mut self, line: &[&[u8]]) -> io::Result<()> {
         if !self.fits(line) {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 "a line is larger than the record may be",
             ));
         }
-        let length = line.len() as u64 + 1;
+        let length = length(line) + 1;
         if self.file.is_none() {
             self.reopen()?;
         }
@@ -83,16 +83,29 @@ impl Log {
     }
 }
 
+fn length(line: &[&[u8]]) -> u64 {
+    line.iter().map(|piece| piece.len() as u64).sum()
+}
+
 /// One write where the system takes it whole, which it does for a file.
-fn write_line(file: &mut File, line: &[u8]) -> io::Result<()> {
-    let written = file.write_vectored(&[IoSlice::new(line), IoSlice::new(b"\n")])?;
-    match line.get(written..) {
-        Some(rest) => {
-            file.write_all(rest)?;
-            file.write_all(b"\n")
+fn write_line(file: &mut File, line: &[&[u8]]) -> io::Result<()> {
+    let end: &[u8] = b"\n";
+    let mut pieces: Vec<IoSlice> = line
+        .iter()
+        .copied()
+        .chain([end])
+        .map(IoSlice::new)
+        .collect();
+    let mut left = pieces.as_mut_slice();
+    while !left.is_empty() {
+        match file.write_vectored(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        None => Ok(()),
     }
+    Ok(())
 }
 
 /// A kill can leave half a line at the end; the next one must start on its own.
@@ -122,9 +135,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::open(dir.path(), 40).unwrap();
         for line in ["0123456789", "abcdefghij", "second-file"] {
-            log.append(line.as_bytes()).unwrap();
+            let (begin, end) = line.as_bytes().split_at(4);
+            log.append(&[begin, b"", end]).unwrap();
         }
-        assert!(log.append(&[b'x'; 30]).is_err());
+        assert!(log.append(&[&[b'x'; 10], &[b'y'; 20]]).is_err());
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read(ROTATED_NAME), "abcdefghij\n");
         assert_eq!(read(FILE_NAME), "second-file\n");
@@ -139,7 +153,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::open(dir.path(), 1000).unwrap();
         for length in (0..400).map(|it| it % 90) {
-            log.append(&vec![b'x'; length]).unwrap();
+            log.append(&[&vec![b'x'; length]]).unwrap();
             let size = |name| std::fs::metadata(dir.path().join(name)).map_or(0, |it| it.len());
             assert!(size(FILE_NAME) + size(ROTATED_NAME) <= 1000);
         }
@@ -149,7 +163,8 @@ mod tests {
     fn half_a_line_of_a_killed_process_spoils_no_other() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE_NAME), "{\"torn").unwrap();
-        Log::open(dir.path(), 1000).unwrap().append(b"{}").unwrap();
+        let mut log = Log::open(dir.path(), 1000).unwrap();
+        log.append(&[b"{}"]).unwrap();
         let text = std::fs::read_to_string(dir.path().join(FILE_NAME)).unwrap();
         assert_eq!(text, "{\"torn\n{}\n");
     }
@@ -161,11 +176,11 @@ mod tests {
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
         let mut log = Log::open(dir.path(), 1000).unwrap();
         for _ in 0..2 {
-            let error = log.append(b"lost").unwrap_err();
+            let error = log.append(&[b"lost"]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         }
         std::fs::remove_file(&path).unwrap();
-        log.append(b"kept").unwrap();
+        log.append(&[b"kept"]).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept\n");
     }
 }

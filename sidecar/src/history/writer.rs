@@ -13,6 +13,7 @@
 //! So nothing happens unrecorded: what has a side effect has its line on disk first, and
 //! a request begins only while there is somewhere left to put its line.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::path::Path;
@@ -52,11 +53,22 @@ pub enum OnStdout {
     WithoutBodies,
 }
 
-/// A finished request, twice.
+/// A finished request, with its bodies and without. Bodies are long: nothing of them is
+/// copied on the way to the disk.
 #[derive(Clone, Debug)]
-pub struct TurnLines {
-    pub with_bodies: Vec<u8>,
+pub struct TurnLines<'a> {
+    /// A JSON object.
     pub without: Vec<u8>,
+    /// Further members of it, in pieces, each with the comma before it.
+    pub bodies: Vec<Cow<'a, [u8]>>,
+}
+
+impl TurnLines<'_> {
+    fn with_bodies(&self) -> Vec<&[u8]> {
+        let (members, brace) = self.without.split_at(self.without.len().saturating_sub(1));
+        let bodies = self.bodies.iter().map(AsRef::as_ref);
+        [members].into_iter().chain(bodies).chain([brace]).collect()
+    }
 }
 
 /// Where lines go. Closing waits until what was given is written.
@@ -111,7 +123,7 @@ impl History {
     }
 
     /// What happened.
-    pub fn turn(&self, lines: TurnLines) -> Result<(), HistoryError> {
+    pub fn turn(&self, lines: TurnLines<'_>) -> Result<(), HistoryError> {
         self.write(|writer| writer.turn(lines))
     }
 
@@ -188,28 +200,24 @@ impl Writer {
         if !self.offer(line) {
             return Err(HistoryError::StdoutBlocked);
         }
-        self.log.append(line).map_err(HistoryError::Write)
+        self.log.append(&[line]).map_err(HistoryError::Write)
     }
 
-    fn turn(&mut self, lines: TurnLines) -> Result<(), HistoryError> {
-        let TurnLines {
-            with_bodies,
-            without,
-        } = lines;
-        let on_stdout = self.offer(match self.on_stdout {
-            OnStdout::WithBodies => &with_bodies,
-            OnStdout::WithoutBodies => &without,
-        });
-        // Rather without bodies than not at all.
-        let line = if self.log.fits(&with_bodies) {
-            &with_bodies
-        } else {
-            &without
+    fn turn(&mut self, lines: TurnLines<'_>) -> Result<(), HistoryError> {
+        let with_bodies = lines.with_bodies();
+        let on_stdout = match self.on_stdout {
+            OnStdout::WithBodies => self.offer(&with_bodies.concat()),
+            OnStdout::WithoutBodies => self.offer(&lines.without),
         };
-        let on_disk = self.catch_up().and_then(|()| self.log.append(line));
+        // Rather without bodies than not at all.
+        let line = match self.log.fits(&with_bodies) {
+            true => with_bodies,
+            false => vec![lines.without.as_slice()],
+        };
+        let on_disk = self.catch_up().and_then(|()| self.log.append(&line));
         let kept = match on_disk {
             Ok(()) => Ok(()),
-            Err(error) => self.keep(without, error),
+            Err(error) => self.keep(lines.without, error),
         };
         if !on_stdout {
             self.missing_on_stdout += 1;
@@ -232,7 +240,7 @@ impl Writer {
     /// In memory until the disk takes it.
     fn keep(&mut self, line: Vec<u8>, error: io::Error) -> Result<(), io::Error> {
         let waiting = self.waiting.load(Ordering::Relaxed);
-        if !self.log.fits(&line) || waiting + line.len() > WAITING_AT_MOST {
+        if !self.log.fits(&[&line]) || waiting + line.len() > WAITING_AT_MOST {
             return Err(error);
         }
         if waiting == 0 {
@@ -258,12 +266,12 @@ impl Writer {
     /// What the disk owes, in its order, and then how much it has lost.
     fn catch_up(&mut self) -> io::Result<()> {
         while let Some(line) = self.backlog.front() {
-            self.log.append(line)?;
+            self.log.append(&[line])?;
             self.waiting.fetch_sub(line.len(), Ordering::Relaxed);
             self.backlog.pop_front();
         }
         if self.missing_on_disk > 0 {
-            self.log.append(&gap(self.missing_on_disk))?;
+            self.log.append(&[&gap(self.missing_on_disk)])?;
             self.missing_on_disk = 0;
         }
         Ok(())
@@ -339,10 +347,10 @@ mod tests {
         (history.unwrap(), metrics)
     }
 
-    fn turn(text: &str) -> TurnLines {
+    fn turn(text: &str) -> TurnLines<'static> {
         TurnLines {
-            with_bodies: format!("full {text}").into_bytes(),
-            without: text.as_bytes().to_vec(),
+            without: format!("{{{text}}}").into_bytes(),
+            bodies: vec![b",".into(), b"body".into()],
         }
     }
 
@@ -373,8 +381,8 @@ mod tests {
         history.intent(b"intent").unwrap();
         history.turn(turn("one")).unwrap();
         history.close();
-        assert_eq!(on_disk(dir.path()), "intent\nfull one\n");
-        assert_eq!(sink.text(), "intent\none\n");
+        assert_eq!(on_disk(dir.path()), "intent\n{one,body}\n");
+        assert_eq!(sink.text(), "intent\n{one}\n");
     }
 
     #[tokio::test]
@@ -382,10 +390,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (history, _) = open(dir.path(), Sink::default());
         let mut lines = turn("short");
-        lines.with_bodies = vec![b'x'; 5 * 1024 * 1024];
+        lines.bodies.push(vec![b'x'; 5 * 1024 * 1024].into());
         history.turn(lines).unwrap();
         history.close();
-        assert_eq!(on_disk(dir.path()), "short\n");
+        assert_eq!(on_disk(dir.path()), "{short}\n");
     }
 
     #[tokio::test]
@@ -397,15 +405,15 @@ mod tests {
         assert!(history.intent(b"refused").is_err());
         history.turn(turn("one")).unwrap();
         history.turn(turn("two")).unwrap();
-        assert_eq!(history.waiting(), 6);
+        assert_eq!(history.waiting(), 10);
         history.ready().unwrap();
         assert!(history.intent(b"refused").is_err());
         make_room(dir.path());
         history.intent(b"fine").unwrap();
         assert_eq!(history.waiting(), 0);
         history.close();
-        assert_eq!(on_disk(dir.path()), "one\ntwo\nfine\n");
-        assert!(sink.text().contains("one\ntwo\n"), "{}", sink.text());
+        assert_eq!(on_disk(dir.path()), "{one}\n{two}\nfine\n");
+        assert!(sink.text().contains("{one}\n{two}\n"), "{}", sink.text());
         assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), 0);
     }
 
@@ -430,7 +438,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         history.close();
-        assert!(on_disk(dir.path()).contains("full unheard\n"));
+        assert!(on_disk(dir.path()).contains("{unheard,body}\n"));
         let heard = sink.text();
         assert!(
             heard.ends_with("{\"kind\":\"gap\",\"lines\":1}\nagain\n"),
@@ -470,6 +478,6 @@ mod tests {
         history.close();
         let text = on_disk(dir.path());
         assert!(text.contains("\"kind\":\"gap\""));
-        assert!(text.lines().filter(|it| **it == line).count() >= WAITING / line.len());
+        assert!(text.lines().filter(|it| it.contains(&line)).count() >= WAITING / line.len());
     }
 }
