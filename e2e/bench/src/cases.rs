@@ -1,9 +1,7 @@
 //! The measurements of the mediator, each beside the bare proxy.
 //!
-//! Both are driven in alternating slices over the same kept-alive connections, so that
-//! what else the machine does meets both. CPU time is the program's own, of all its
-//! threads; latency, throughput and time to first byte are the load generator's, which
-//! shares the cores with everything else.
+//! CPU time is the program's own, of all its threads; latency, throughput and time to first
+//! byte are the load generator's, which shares the cores with everything else.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,21 +14,19 @@ use tempfile::TempDir;
 use crate::Plan;
 use crate::load::{Load, Step, Timing, Work};
 use crate::manifest::{self, Streaming, Transport};
+use crate::pairs::{Driven, MIB, Pairs, Side, memory};
 use crate::process::{Program, free_addresses};
 use crate::report::Row;
 
 mod hung;
+mod mcp;
 
 const CHAT: &str = "/v1/chat/completions";
 const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
-/// A tool's call over MCP, as the mediator sends it.
-const MCP: &str = "/mcp";
-const MCP_CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"depth_0","arguments":{"spot":"reed 0","claw_id":"otter"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"toolcrib","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
 /// Concurrency of the cases that do not name another.
 const CONNECTIONS: usize = 8;
 /// A promise of its own is about this many.
 const MANY: usize = 32;
-const MIB: f64 = 1024.0;
 
 /// What there is to compare, by name.
 struct Case {
@@ -71,6 +67,7 @@ pub async fn all(plan: &Plan) -> Result<Vec<Row>> {
     if plan.wants(hung::NAME) {
         rows.extend(bench.hung(plan).await?);
     }
+    rows.extend(bench.mcp(plan).await?);
     Ok(rows)
 }
 
@@ -155,15 +152,6 @@ struct Mediator {
     _files: TempDir,
 }
 
-/// What slices of one side came to.
-#[derive(Default)]
-struct Side {
-    cpu: u64,
-    items: usize,
-    busy: Duration,
-    timings: Vec<Timing>,
-}
-
 impl Bench {
     async fn start(plan: &Plan) -> Result<Self> {
         let [servers_address, bare_address] = free_addresses()?;
@@ -230,73 +218,35 @@ impl Bench {
         let mediator = self
             .mediator_of(plan, case.tools, case.streaming, case.transport)
             .await?;
-        let mediated = Arc::new(Work(vec![Step {
-            path: CHAT,
-            body: case.body.clone(),
-        }]));
-        let passed = Arc::new(hop_by_hop(case));
-        let mut to_bare = Load::connect(self.bare_address, CONNECTIONS).await?;
-        let mut to_mediator = Load::connect(mediator.address, CONNECTIONS).await?;
-        let items = (plan.requests / case.fraction).max(CONNECTIONS);
+        let mediated = Work::from(Step::post(CHAT, case.body.clone()));
+        let reference =
+            Driven::connect(&self.bare, self.bare_address, CONNECTIONS, hop_by_hop(case));
+        let measured = Driven::connect(&mediator.program, mediator.address, CONNECTIONS, mediated);
+        let (reference, mut measured) = (reference.await?, measured.await?);
         if case.tools > 0 {
             // A mediator that has hidden rounds to look for, as after its first turns.
-            let turn = Arc::new(Work(vec![Step {
-                path: CHAT,
-                body: chat(2, false).into(),
-            }]));
-            to_mediator.run(&turn, CONNECTIONS).await?;
+            let turn = Step::post(CHAT, chat(2, false));
+            measured.prepare(turn.into(), CONNECTIONS).await?;
         }
-        to_bare.run(&passed, items / 2).await?;
-        to_mediator.run(&mediated, items / 2).await?;
+        let items = (plan.requests / case.fraction).max(CONNECTIONS);
+        let pairs = Pairs::measure(case.name, [reference, measured], plan.pairs, items).await?;
 
-        let (mut bare, mut ours) = (Side::default(), Side::default());
-        let mut ratios = Vec::with_capacity(plan.pairs);
-        for _ in 0..plan.pairs {
-            let reference = bare.slice(&self.bare, &mut to_bare, &passed, items).await?;
-            let measured = ours
-                .slice(&mediator.program, &mut to_mediator, &mediated, items)
-                .await?;
-            ratios.push(measured / reference);
-        }
-        ratios.sort_by(f64::total_cmp);
-        let whole = |timing: &Timing| timing.whole;
-        let first = |timing: &Timing| timing.first_byte;
-        let micros = |side: &Side, of: fn(&Timing) -> Duration, p| side.percentile(of, p);
-        let pair = |measure, unit, of: &dyn Fn(&Side) -> f64| {
-            Row::beside(case.name, measure, unit, of(&bare), of(&ours))
-        };
-        let mut cpu = pair("CPU per request", "µs", &Side::cpu_micros);
-        cpu.ratio = Some(ratios[ratios.len() / 2]);
-        cpu.spread = Some((ratios[0], ratios[ratios.len() - 1]));
+        let mut cpu = pairs.cpu();
         if let Some(bound) = case.cpu_at_most {
             cpu = cpu.ratio_at_most(bound);
         }
         let mut rows = vec![cpu];
         if case.streamed {
-            let mut row = pair("first byte p50", "µs", &|side| micros(side, first, 0.5));
+            let first = |timing: &Timing| timing.first_byte;
+            let first_byte = |measure, p| pairs.row(measure, "µs", |it| it.percentile(first, p));
+            let mut row = first_byte("first byte p50", 0.5);
             if let Some(bound) = case.first_byte_at_most {
                 row = row.ratio_at_most(bound);
             }
-            rows.push(row);
-            rows.push(pair("first byte p99", "µs", &|side| {
-                micros(side, first, 0.99)
-            }));
+            rows.extend([row, first_byte("first byte p99", 0.99)]);
         }
-        rows.push(pair("latency p50", "µs", &|side| micros(side, whole, 0.5)));
-        rows.push(pair("latency p99", "µs", &|side| {
-            micros(side, whole, 0.99)
-        }));
-        rows.push(pair("throughput", "/s", &Side::per_second));
-        let (now, most) = mediator.program.memory()?;
-        let (bare_now, _) = self.bare.memory()?;
-        let memory = Row::beside(
-            case.name,
-            "memory",
-            "MiB",
-            bare_now as f64 / MIB,
-            now.max(most) as f64 / MIB,
-        );
-        rows.push(memory);
+        rows.extend(pairs.latency_and_throughput());
+        rows.push(memory(case.name, &self.bare, &mediator.program)?);
         Ok(rows)
     }
 
@@ -318,10 +268,7 @@ impl Bench {
     /// Its own process: the peak of memory is this load's.
     async fn many(&self, plan: &Plan) -> Result<Vec<Row>> {
         let mediator = self.mediator(plan, 10, Streaming::Buffered).await?;
-        let turn = Arc::new(Work(vec![Step {
-            path: CHAT,
-            body: chat(2, false).into(),
-        }]));
+        let turn = Arc::new(Step::post(CHAT, chat(2, false)).into());
         let mut load = Load::connect(mediator.address, MANY).await?;
         load.run(&turn, plan.requests * plan.pairs / 4).await?;
         let (_, most) = mediator.program.memory()?;
@@ -348,10 +295,7 @@ impl Bench {
             fraction: 1,
         };
         let hops = Arc::new(hop_by_hop(&case));
-        let turn = Arc::new(Work(vec![Step {
-            path: CHAT,
-            body: case.body.clone(),
-        }]));
+        let turn = Arc::new(Step::post(CHAT, case.body.clone()).into());
         let items = plan.requests / 2;
         let mut to_bare = Load::connect(self.bare_address, MANY).await?;
         to_bare.run(&hops, items / 2).await?;
@@ -401,61 +345,12 @@ impl Bench {
     }
 }
 
-impl Side {
-    /// One slice; the CPU time of one item, in nanoseconds.
-    async fn slice(
-        &mut self,
-        program: &Program,
-        load: &mut Load,
-        work: &Arc<Work>,
-        items: usize,
-    ) -> Result<f64> {
-        let before = program.cpu()?;
-        let began = Instant::now();
-        let timings = load.run(work, items).await?;
-        self.busy += began.elapsed();
-        // What is written behind the answer belongs to the request too.
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        let cpu = program.cpu()? - before;
-        self.cpu += cpu;
-        self.items += timings.len();
-        let each = cpu as f64 / timings.len() as f64;
-        self.timings.extend(timings);
-        Ok(each)
-    }
-
-    fn cpu_micros(&self) -> f64 {
-        self.cpu as f64 / 1e3 / self.items as f64
-    }
-
-    fn per_second(&self) -> f64 {
-        self.items as f64 / self.busy.as_secs_f64()
-    }
-
-    /// In microseconds.
-    fn percentile(&self, of: fn(&Timing) -> Duration, p: f64) -> f64 {
-        let mut all: Vec<Duration> = self.timings.iter().map(of).collect();
-        all.sort_unstable();
-        let at = ((all.len() as f64 - 1.0) * p).round() as usize;
-        all[at].as_secs_f64() * 1e6
-    }
-}
-
 /// Every hop that the mediator makes for this case: model, tool, model, …
 fn hop_by_hop(case: &Case) -> Work {
-    let model = Step {
-        path: CHAT,
-        body: case.body.clone(),
-    };
+    let model = Step::post(CHAT, case.body.clone());
     let tool = match case.transport {
-        Transport::Http => Step {
-            path: TOOL,
-            body: Bytes::new(),
-        },
-        Transport::Mcp => Step {
-            path: MCP,
-            body: Bytes::from_static(MCP_CALL.as_bytes()),
-        },
+        Transport::Http => Step::get(TOOL),
+        Transport::Mcp | Transport::McpSession | Transport::McpSessions => mcp::downstream_call(),
     };
     let mut steps = vec![model.clone()];
     for _ in 0..case.rounds {

@@ -1,4 +1,4 @@
-//! What the mediator and the compiler cost, measured beside a reference in the same run.
+//! What the mediator, the wrapper and the compiler cost, measured beside a reference in the same run.
 //!
 //! A figure of one machine on one day says little, and machines are noisy; so each cost is
 //! a ratio to a named reference that did the same work seconds before or after. For the
@@ -9,7 +9,8 @@
 //! - [`process`]: programs under measurement: CPU time, memory, readiness;
 //! - [`manifest`]: the mediator's four files;
 //! - [`load`]: the load generator, closed loop and at a fixed rate;
-//! - [`cases`]: the measurements of the mediator;
+//! - [`pairs`]: alternating slices of a reference and of what is measured;
+//! - [`cases`]: the measurements of the mediator, and of the wrapper of MCP servers;
 //! - [`compiler`]: those of the compiler;
 //! - [`report`]: rows, as a table and as JSON.
 //!
@@ -21,6 +22,7 @@ pub mod compiler;
 pub mod load;
 pub mod machine;
 pub mod manifest;
+mod pairs;
 pub mod process;
 pub mod report;
 
@@ -32,6 +34,8 @@ pub struct Plan {
     /// Where the reference and the far side are.
     pub programs: PathBuf,
     pub mediator: PathBuf,
+    /// toolcrib-mcp-stdio.
+    pub wrapper: PathBuf,
     /// Alternations of reference and mediator per case.
     pub pairs: usize,
     /// Work of one slice, in requests of the cheapest case.
@@ -42,10 +46,11 @@ pub struct Plan {
 
 impl Plan {
     /// For figures: minutes.
-    pub fn full(programs: PathBuf, mediator: PathBuf) -> Self {
+    pub fn full(programs: PathBuf, mediator: PathBuf, wrapper: PathBuf) -> Self {
         Self {
             programs,
             mediator,
+            wrapper,
             pairs: 12,
             requests: 1200,
             only: None,
@@ -53,10 +58,11 @@ impl Plan {
     }
 
     /// Shows that everything runs; its figures mean nothing.
-    pub fn short(programs: PathBuf, mediator: PathBuf) -> Self {
+    pub fn short(programs: PathBuf, mediator: PathBuf, wrapper: PathBuf) -> Self {
         Self {
             programs,
             mediator,
+            wrapper,
             pairs: 1,
             requests: 34,
             only: None,

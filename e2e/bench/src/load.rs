@@ -27,9 +27,53 @@ pub struct Work(pub Vec<Step>);
 
 #[derive(Clone, Debug)]
 pub struct Step {
-    pub path: &'static str,
+    path: &'static str,
+    /// Beside those that every request has.
+    headers: Vec<(&'static str, String)>,
     /// Empty: GET.
-    pub body: Bytes,
+    body: Bytes,
+}
+
+impl Step {
+    pub fn get(path: &'static str) -> Self {
+        Self::post(path, Bytes::new())
+    }
+
+    pub fn post(path: &'static str, body: impl Into<Bytes>) -> Self {
+        Self {
+            path,
+            headers: Vec::new(),
+            body: body.into(),
+        }
+    }
+
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn request(&self) -> http::Result<Request<Full<Bytes>>> {
+        let method = if self.body.is_empty() { "GET" } else { "POST" };
+        let request = Request::builder()
+            .method(method)
+            .uri(self.path)
+            .header(HOST, "localhost")
+            .header(CONTENT_TYPE, "application/json")
+            .header(AUTHORIZATION, format!("Bearer {TOKEN}"))
+            .header("user-agent", "bench/1");
+        let headers = self.headers.iter();
+        headers
+            .fold(request, |request, (name, value)| {
+                request.header(*name, value)
+            })
+            .body(Full::new(self.body.clone()))
+    }
+}
+
+impl From<Step> for Work {
+    fn from(step: Step) -> Self {
+        Self(vec![step])
+    }
 }
 
 /// How long one item of work took.
@@ -49,12 +93,7 @@ impl Load {
     pub async fn connect(address: SocketAddr, connections: usize) -> Result<Self> {
         let mut senders = Vec::with_capacity(connections);
         for _ in 0..connections {
-            let stream = TcpStream::connect(address).await.context("connect")?;
-            stream.set_nodelay(true)?;
-            let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-            // Ends with its sender; an error shows at the next request.
-            tokio::spawn(connection);
-            senders.push(sender);
+            senders.push(connected(address).await?);
         }
         Ok(Self {
             connections: senders,
@@ -123,21 +162,32 @@ impl Load {
     }
 }
 
+pub(crate) async fn connected(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
+    let stream = TcpStream::connect(address).await.context("connect")?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    // Ends with its sender; an error shows at the next request.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// One request on a connection of its own; the body of its answer.
+pub(crate) async fn ask(address: SocketAddr, step: &Step) -> Result<String> {
+    let mut sender = connected(address).await?;
+    let answered = async {
+        let response = sender.send_request(step.request()?).await?;
+        anyhow::Ok(response.into_body().collect().await?.to_bytes())
+    };
+    let body = tokio::time::timeout(PATIENCE, answered).await??;
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
 async fn one(sender: &mut SendRequest<Full<Bytes>>, work: &Work) -> Result<Timing> {
     let began = Instant::now();
     let mut first_byte = Duration::ZERO;
     for step in &work.0 {
         sender.ready().await?;
-        let method = if step.body.is_empty() { "GET" } else { "POST" };
-        let request = Request::builder()
-            .method(method)
-            .uri(step.path)
-            .header(HOST, "mediator")
-            .header(CONTENT_TYPE, "application/json")
-            .header(AUTHORIZATION, format!("Bearer {TOKEN}"))
-            .header("user-agent", "bench/1")
-            .body(Full::new(step.body.clone()))?;
-        let response = sender.send_request(request).await?;
+        let response = sender.send_request(step.request()?).await?;
         let status = response.status();
         let mut body = response.into_body();
         let mut length = 0;

@@ -7,7 +7,7 @@ use clap::Parser;
 use toolcrib_bench::machine::Machine;
 use toolcrib_bench::{Plan, cases, compiler, report};
 
-/// Costs of the mediator and the compiler, as ratios to a reference in the same run.
+/// Costs of the mediator, the wrapper and the compiler, as ratios to a reference in the same run.
 #[derive(Parser)]
 #[command(name = "toolcrib-bench")]
 struct Args {
@@ -26,6 +26,9 @@ struct Args {
     /// The mediator's program; missing: toolcrib-sidecar beside them.
     #[arg(long)]
     mediator: Option<PathBuf>,
+    /// The wrapper's program; missing: toolcrib-mcp-stdio beside them.
+    #[arg(long)]
+    wrapper: Option<PathBuf>,
     /// Alternations of reference and mediator per case.
     #[arg(long)]
     pairs: Option<usize>,
@@ -47,12 +50,13 @@ fn main() -> anyhow::Result<()> {
             own.parent().context("a program is in a folder")?.to_owned()
         }
     };
-    let beside = || programs.join("toolcrib-sidecar");
-    let mediator = args.mediator.unwrap_or_else(beside);
+    let beside = |name: &str| programs.join(name);
+    let mediator = args.mediator.unwrap_or_else(|| beside("toolcrib-sidecar"));
+    let wrapper = args.wrapper.unwrap_or_else(|| beside("toolcrib-mcp-stdio"));
     let mut plan = if args.short {
-        Plan::short(programs, mediator)
+        Plan::short(programs, mediator, wrapper)
     } else {
-        Plan::full(programs, mediator)
+        Plan::full(programs, mediator, wrapper)
     };
     plan.only = args.only;
     plan.pairs = args.pairs.unwrap_or(plan.pairs).max(1);

@@ -23,6 +23,10 @@ pub enum Streaming {
 pub enum Transport {
     Http,
     Mcp,
+    /// In the older revision, all in one session.
+    McpSession,
+    /// The same with a credential for each tool, so that each has a session.
+    McpSessions,
 }
 
 /// Writes the files of an agent whose model and tools are at `servers`.
@@ -67,6 +71,7 @@ pub fn write(
             Streaming::Buffered => "Buffered",
             Streaming::Live => "Live",
         },
+        "native": !matches!(transport, Transport::Http),
         "files": digests,
     });
     fs::write(dir.join("agent.json"), agent.to_string())?;
@@ -75,21 +80,26 @@ pub fn write(
 
 /// Of a usual size: a sentence, and a schema of some fields.
 fn tool(at: usize, servers: SocketAddr, transport: Transport) -> Value {
+    let over_mcp =
+        |path| json!({"transport": "mcp", "path": path, "tool_name": format!("depth_{at}")});
     let mut execution = match transport {
         Transport::Http => json!({
             "transport": "http",
             "method": "GET",
             "path": format!("/api/v1/{{claw_id}}/depth_{at}"),
         }),
-        Transport::Mcp => json!({
-            "transport": "mcp",
-            "path": "/mcp",
-            "tool_name": format!("depth_{at}"),
-        }),
+        Transport::Mcp => over_mcp("/mcp"),
+        Transport::McpSession | Transport::McpSessions => over_mcp("/mcp/session"),
     };
     execution["service"] = "pond".into();
     execution["base_url"] = format!("http://{servers}").into();
-    execution["auth"] = json!({"type": "bearer", "token": "pond-reader-2e81f7a90c"});
+    let reader = match transport {
+        Transport::McpSessions => format!("pond-reader-{at}-2e81f7a90c"),
+        Transport::Http | Transport::Mcp | Transport::McpSession => {
+            "pond-reader-2e81f7a90c".to_string()
+        }
+    };
+    execution["auth"] = json!({"type": "bearer", "token": reader});
     json!({
         "name": format!("pond.depth_{at}"),
         "description": "How deep the pond is at a spot, with the time of the last measurement \

@@ -1,11 +1,14 @@
 //! The far side of every measurement: a scripted model, a tool service, and the same service
-//! over MCP (2026-07-28, no sessions), on one address.
+//! over MCP, on one address: at `/mcp` in 2026-07-28, without sessions, at `/mcp/session` in
+//! 2025-11-25, where every client gets the same one. With `--stdio` it is an MCP server on
+//! standard streams alone.
 //! They read as little as they can, so that what is measured stands between, not here.
 //!
 //! The model's name says what it does: after `-r` how many tool rounds it asks for, and
 //! `otter-hung` calls the tool that never answers. A request with `"stream":true` is streamed.
 
 use std::convert::Infallible;
+use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,8 +16,8 @@ use anyhow::Context;
 use bytes::Bytes;
 use clap::Parser;
 use futures::stream::{self, BoxStream, StreamExt};
-use http::header::CONTENT_TYPE;
-use http::{Request, Response};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
@@ -24,8 +27,10 @@ use tokio::net::TcpListener;
 
 #[derive(Parser)]
 struct Args {
-    #[arg(long)]
-    listen: SocketAddr,
+    #[arg(long, required_unless_present = "stdio")]
+    listen: Option<SocketAddr>,
+    #[arg(long, conflicts_with = "listen")]
+    stdio: bool,
 }
 
 type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
@@ -38,16 +43,28 @@ const EVENTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(2);
 
 fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
+    let Some(listen) = Args::parse().listen else {
+        return serve_lines();
+    };
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?
-        .block_on(serve(args))
+        .block_on(serve(listen))
 }
 
-async fn serve(args: Args) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(args.listen).await.context("listen")?;
+fn serve_lines() -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    for line in io::stdin().lock().lines() {
+        if let Some(answer) = answered(line?.as_bytes())? {
+            writeln!(stdout, "{answer}")?;
+        }
+    }
+    Ok(())
+}
+
+async fn serve(listen: SocketAddr) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(listen).await.context("listen")?;
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -63,35 +80,64 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 }
 
 async fn answer(request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
-    let is_model = request.uri().path().ends_with("/chat/completions");
-    let is_mcp = request.uri().path() == "/mcp";
-    let hangs = request.uri().to_string().contains(HUNG);
-    let body = request.into_body().collect().await?.to_bytes();
-    if hangs {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    let body = body.collect().await?.to_bytes();
+    if head.uri.to_string().contains(HUNG) {
         std::future::pending::<()>().await;
     }
-    Ok(match (is_model, is_mcp) {
-        (true, _) => model(&body)?,
-        (false, true) => mcp(&body)?,
-        (false, false) => whole(Bytes::from_static(DEPTH.as_bytes()))?,
+    Ok(match path {
+        "/mcp" => mcp(&body)?,
+        "/mcp/session" if memmem::find(&body, DISCOVER).is_some() => {
+            let refused =
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"unknown"}}"#;
+            with_status(StatusCode::NOT_FOUND, refused.into())?
+        }
+        "/mcp/session" => {
+            let mut response = mcp(&body)?;
+            let session = HeaderValue::from_static("pond-session");
+            response.headers_mut().insert("mcp-session-id", session);
+            response
+        }
+        _ if path.ends_with("/chat/completions") => model(&body)?,
+        _ => whole(Bytes::from_static(DEPTH.as_bytes()))?,
     })
 }
 
 const DEPTH: &str = r#"{"pond":"north","depth_m":3.25,"measured_at":"2026-02-03T04:05:06Z","points":[{"x":1,"y":2,"depth_m":3.1},{"x":4,"y":2,"depth_m":3.3},{"x":4,"y":7,"depth_m":3.35}],"surveyor":"heron-2","temperature_c":11.5,"note":"reeds along the western bank were not measured"}"#;
 
-/// The id, which is a number here, goes back as it came.
+const DISCOVER: &[u8] = b"server/discover";
+
 fn mcp(body: &[u8]) -> anyhow::Result<Response<Body>> {
-    let after = |needle: &[u8]| memmem::find(body, needle).map(|at| &body[at + needle.len()..]);
-    let digits = after(br#""id":"#).unwrap_or_default();
+    match answered(body)? {
+        Some(answer) => whole(answer.into()),
+        None => with_status(StatusCode::ACCEPTED, Bytes::new()),
+    }
+}
+
+/// `None`: to a notification. The id, which is a number here, goes back as it came.
+fn answered(message: &[u8]) -> anyhow::Result<Option<String>> {
+    let after =
+        |needle: &[u8]| memmem::find(message, needle).map(|at| &message[at + needle.len()..]);
+    let Some(digits) = after(br#""id":"#) else {
+        return Ok(None);
+    };
     let digits = digits.split(|byte| !byte.is_ascii_digit()).next();
     let id = std::str::from_utf8(digits.unwrap_or_default())?;
-    let result = match after(b"server/discover") {
-        Some(_) => {
-            r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"resultType":"complete"}"#.to_string()
+    let result = match (after(DISCOVER), after(br#""method":"initialize""#)) {
+        (Some(_), _) => {
+            r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private","resultType":"complete"}"#.to_string()
         }
-        None => format!(r#"{{"content":[],"structuredContent":{DEPTH},"resultType":"complete"}}"#),
+        (None, Some(_)) => {
+            r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"pond","version":"1"}}"#.to_string()
+        }
+        (None, None) => {
+            format!(r#"{{"content":[],"structuredContent":{DEPTH},"resultType":"complete"}}"#)
+        }
     };
-    whole(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into())
+    Ok(Some(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+    )))
 }
 
 fn model(body: &[u8]) -> anyhow::Result<Response<Body>> {
@@ -118,7 +164,12 @@ fn model(body: &[u8]) -> anyhow::Result<Response<Body>> {
 }
 
 fn whole(body: Bytes) -> anyhow::Result<Response<Body>> {
+    with_status(StatusCode::OK, body)
+}
+
+fn with_status(status: StatusCode, body: Bytes) -> anyhow::Result<Response<Body>> {
     Ok(Response::builder()
+        .status(status)
         .header(CONTENT_TYPE, "application/json")
         .body(Either::Left(Full::new(body)))?)
 }

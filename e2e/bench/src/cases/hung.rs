@@ -22,10 +22,7 @@ impl Bench {
     /// that hangs. The reference is the same mediator without those.
     pub(super) async fn hung(&self, plan: &Plan) -> Result<Vec<Row>> {
         let mediator = self.mediator(plan, 10, Streaming::Buffered).await?;
-        let work = |body: String| {
-            let (path, body) = (CHAT, body.into());
-            Arc::new(Work(vec![Step { path, body }]))
-        };
+        let work = |body: String| Arc::new(Work::from(Step::post(CHAT, body)));
         let (healthy, hung) = (work(chat(2, false)), work(said("otter-hung", false)));
         let items = (plan.requests / 4).max(CONNECTIONS);
         let mut load = Load::connect(mediator.address, CONNECTIONS).await?;

@@ -1,0 +1,184 @@
+//! Tools over MCP: a wrapped server's call, and what sessions hold.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+
+use super::{Bench, CONNECTIONS};
+use crate::Plan;
+use crate::load::{Load, Step, Work, ask, connected};
+use crate::manifest::{Streaming, Transport};
+use crate::pairs::{Driven, MIB, Pairs, memory};
+use crate::process::{Program, free_addresses};
+use crate::report::Row;
+
+const WRAPPED: &str = "a wrapped MCP server's call";
+const LISTENING: &str = "64 sessions at /mcp, each listening";
+const CREDENTIALS: &str = "64 sessions of an MCP server, one for each credential";
+/// The mediator's own bound, of both kinds of sessions.
+const HELD: usize = 64;
+/// Calls of each tool, so that what is measured has settled.
+const ROUNDS: usize = 4;
+
+const PATH: &str = "/mcp";
+const SESSION: &str = "mcp-session-id";
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+/// In every result.
+const RESULT: &str = "depth_m";
+
+/// As the mediator sends it.
+pub(super) fn downstream_call() -> Step {
+    call("depth_0", r#"{"spot":"reed 0","claw_id":"otter"}"#)
+}
+
+/// As a client of the mediator does.
+fn native_call(tool: usize) -> Step {
+    call(&format!("pond__depth_{tool}"), r#"{"spot":"reed 0"}"#)
+}
+
+/// Of 2026-07-28.
+fn call(name: &str, arguments: &str) -> Step {
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{name}","arguments":{arguments},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{{"name":"toolcrib","version":"0.1.0"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+    );
+    Step::post(PATH, body)
+        .with("mcp-protocol-version", "2026-07-28")
+        .with("mcp-method", "tools/call")
+        .with("mcp-name", name)
+}
+
+impl Bench {
+    pub(super) async fn mcp(&self, plan: &Plan) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        if plan.wants(WRAPPED) {
+            rows.extend(self.wrapped(plan).await?);
+        }
+        if plan.wants(LISTENING) {
+            rows.extend(self.listening(plan).await?);
+        }
+        if plan.wants(CREDENTIALS) {
+            rows.extend(self.credentials(plan).await?);
+        }
+        Ok(rows)
+    }
+
+    /// The scripted server on standard streams behind the wrapper, beside the same server on HTTP
+    /// behind the bare proxy: both are one hop, and the server's own time is neither's.
+    async fn wrapped(&self, plan: &Plan) -> Result<Vec<Row>> {
+        let [address] = free_addresses()?;
+        let server = plan.programs.join("bench-servers").display().to_string();
+        let listen = address.to_string();
+        let arguments = ["--listen", &listen, "--", &server, "--stdio"];
+        let mut wrapper = Program::start(&plan.wrapper, &arguments)?;
+        wrapper.ready(address, "/readyz").await?;
+        for place in [self.bare_address, address] {
+            proved(place, &downstream_call()).await?;
+        }
+        let work = || Work::from(downstream_call());
+        let reference = Driven::connect(&self.bare, self.bare_address, CONNECTIONS, work());
+        let measured = Driven::connect(&wrapper, address, CONNECTIONS, work());
+        let sides = [reference.await?, measured.await?];
+        let pairs = Pairs::measure(WRAPPED, sides, plan.pairs, plan.requests).await?;
+        let mut rows = vec![pairs.cpu()];
+        rows.extend(pairs.latency_and_throughput());
+        rows.push(memory(WRAPPED, &self.bare, &wrapper)?);
+        Ok(rows)
+    }
+
+    async fn listening(&self, plan: &Plan) -> Result<Vec<Row>> {
+        let mediator = self
+            .mediator_of(plan, 10, Streaming::Buffered, Transport::Mcp)
+            .await?;
+        // What the first brings, the others share.
+        let mut held = vec![Listening::begin(mediator.address).await?];
+        let (before, _) = mediator.program.memory()?;
+        while held.len() < HELD {
+            held.push(Listening::begin(mediator.address).await?);
+        }
+        let (after, _) = mediator.program.memory()?;
+        Ok(vec![Row::alone(
+            LISTENING,
+            "memory of each",
+            "KiB",
+            each(before, after),
+        )])
+    }
+
+    /// The same calls in one session and in as many as there are credentials.
+    async fn credentials(&self, plan: &Plan) -> Result<Vec<Row>> {
+        let one = self.called(plan, Transport::McpSession).await?;
+        let many = self.called(plan, Transport::McpSessions).await?;
+        let mib = |kib: u64| kib as f64 / MIB;
+        Ok(vec![
+            Row::beside(
+                CREDENTIALS,
+                "memory, and in one",
+                "MiB",
+                mib(one),
+                mib(many),
+            ),
+            Row::alone(CREDENTIALS, "memory of each", "KiB", each(one, many)),
+        ])
+    }
+
+    /// The mediator's memory, in KiB, after calls of every tool.
+    async fn called(&self, plan: &Plan, transport: Transport) -> Result<u64> {
+        let mediator = self
+            .mediator_of(plan, HELD, Streaming::Buffered, transport)
+            .await?;
+        proved(mediator.address, &native_call(0)).await?;
+        let calls = Arc::new(Work((0..HELD).map(native_call).collect()));
+        let mut load = Load::connect(mediator.address, 1).await?;
+        load.run(&calls, ROUNDS).await?;
+        Ok(mediator.program.memory()?.0)
+    }
+}
+
+/// In KiB, of all sessions but the first. May be less than nothing: the allocator's doing.
+fn each(with_one: u64, with_all: u64) -> f64 {
+    (with_all as f64 - with_one as f64) / (HELD - 1) as f64
+}
+
+/// The call gives the tool's result, which its status does not say.
+async fn proved(address: SocketAddr, step: &Step) -> Result<()> {
+    let answer = ask(address, step).await?;
+    ensure!(answer.contains(RESULT), "{address} answered {answer}");
+    Ok(())
+}
+
+/// A client's session, and the stream on which it hears of changes. Dropped, the client is gone.
+struct Listening {
+    _sender: SendRequest<Full<Bytes>>,
+    _stream: Response<Incoming>,
+}
+
+impl Listening {
+    async fn begin(address: SocketAddr) -> Result<Self> {
+        let mut sender = connected(address).await?;
+        let initialize = Step::post(PATH, INITIALIZE);
+        let begun = sender.send_request(initialize.request()?).await?;
+        let session = begun.headers().get(SESSION);
+        let session = session
+            .context("no session was begun")?
+            .to_str()?
+            .to_string();
+        begun.into_body().collect().await?;
+        let listen = Step::get(PATH)
+            .with("accept", "text/event-stream")
+            .with(SESSION, session);
+        sender.ready().await?;
+        let stream = sender.send_request(listen.request()?).await?;
+        let status = stream.status();
+        ensure!(status.is_success(), "listening is answered {status}");
+        Ok(Self {
+            _sender: sender,
+            _stream: stream,
+        })
+    }
+}

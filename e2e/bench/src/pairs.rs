@@ -1,0 +1,174 @@
+//! A reference and what is measured, which do the same work in alternating slices over the same
+//! kept-alive connections, so that what else the machine does meets both.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::load::{Load, Timing, Work};
+use crate::process::Program;
+use crate::report::Row;
+
+/// In the KiB that the kernel counts.
+pub(crate) const MIB: f64 = 1024.0;
+
+/// A program, and what it is asked.
+#[derive(Debug)]
+pub(crate) struct Driven<'a> {
+    program: &'a Program,
+    load: Load,
+    work: Arc<Work>,
+}
+
+/// What slices of one side came to.
+#[derive(Debug, Default)]
+pub(crate) struct Side {
+    pub cpu: u64,
+    pub items: usize,
+    pub busy: Duration,
+    pub timings: Vec<Timing>,
+}
+
+/// What the slices of both came to.
+#[derive(Debug)]
+pub(crate) struct Pairs {
+    case: &'static str,
+    reference: Side,
+    measured: Side,
+    /// Of the CPU time of one item, sorted.
+    ratios: Vec<f64>,
+}
+
+impl<'a> Driven<'a> {
+    /// Over so many connections to this address.
+    pub async fn connect(
+        program: &'a Program,
+        address: SocketAddr,
+        connections: usize,
+        work: Work,
+    ) -> Result<Self> {
+        Ok(Self {
+            program,
+            load: Load::connect(address, connections).await?,
+            work: Arc::new(work),
+        })
+    }
+
+    /// Something else, before it is measured.
+    pub async fn prepare(&mut self, work: Work, items: usize) -> Result<()> {
+        self.load.run(&Arc::new(work), items).await?;
+        Ok(())
+    }
+
+    async fn slice(&mut self, side: &mut Side, items: usize) -> Result<f64> {
+        side.slice(self.program, &mut self.load, &self.work, items)
+            .await
+    }
+}
+
+impl Pairs {
+    /// So many alternations of so many items each, after half a slice of each that does not count.
+    pub async fn measure(
+        case: &'static str,
+        [mut reference, mut measured]: [Driven<'_>; 2],
+        pairs: usize,
+        items: usize,
+    ) -> Result<Self> {
+        for driven in [&mut reference, &mut measured] {
+            driven.load.run(&driven.work, items / 2).await?;
+        }
+        let (mut theirs, mut ours) = (Side::default(), Side::default());
+        let mut ratios = Vec::with_capacity(pairs);
+        for _ in 0..pairs {
+            let before = reference.slice(&mut theirs, items).await?;
+            ratios.push(measured.slice(&mut ours, items).await? / before);
+        }
+        ratios.sort_by(f64::total_cmp);
+        Ok(Self {
+            case,
+            reference: theirs,
+            measured: ours,
+            ratios,
+        })
+    }
+
+    pub fn row(&self, measure: &'static str, unit: &'static str, of: impl Fn(&Side) -> f64) -> Row {
+        let (reference, measured) = (of(&self.reference), of(&self.measured));
+        Row::beside(self.case, measure, unit, reference, measured)
+    }
+
+    /// The ratio is the median over the pairs.
+    pub fn cpu(&self) -> Row {
+        let ratios = &self.ratios;
+        Row {
+            ratio: Some(ratios[ratios.len() / 2]),
+            spread: Some((ratios[0], ratios[ratios.len() - 1])),
+            ..self.row("CPU per request", "µs", Side::cpu_micros)
+        }
+    }
+
+    pub fn latency_and_throughput(&self) -> [Row; 3] {
+        let whole = |timing: &Timing| timing.whole;
+        [
+            self.row("latency p50", "µs", |side| side.percentile(whole, 0.5)),
+            self.row("latency p99", "µs", |side| side.percentile(whole, 0.99)),
+            self.row("throughput", "/s", Side::per_second),
+        ]
+    }
+}
+
+/// What the reference has now, and the most that the other had.
+pub(crate) fn memory(case: &'static str, reference: &Program, measured: &Program) -> Result<Row> {
+    let (reference, _) = reference.memory()?;
+    let (now, most) = measured.memory()?;
+    let mib = |kib: u64| kib as f64 / MIB;
+    Ok(Row::beside(
+        case,
+        "memory",
+        "MiB",
+        mib(reference),
+        mib(now.max(most)),
+    ))
+}
+
+impl Side {
+    /// One slice; the CPU time of one item, in nanoseconds.
+    pub async fn slice(
+        &mut self,
+        program: &Program,
+        load: &mut Load,
+        work: &Arc<Work>,
+        items: usize,
+    ) -> Result<f64> {
+        let before = program.cpu()?;
+        let began = Instant::now();
+        let timings = load.run(work, items).await?;
+        self.busy += began.elapsed();
+        // What is written behind the answer belongs to the request too.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let cpu = program.cpu()? - before;
+        self.cpu += cpu;
+        self.items += timings.len();
+        let each = cpu as f64 / timings.len() as f64;
+        self.timings.extend(timings);
+        Ok(each)
+    }
+
+    fn cpu_micros(&self) -> f64 {
+        self.cpu as f64 / 1e3 / self.items as f64
+    }
+
+    fn per_second(&self) -> f64 {
+        self.items as f64 / self.busy.as_secs_f64()
+    }
+
+    /// In microseconds.
+    pub fn percentile(&self, of: fn(&Timing) -> Duration, p: f64) -> f64 {
+        let mut all: Vec<Duration> = self.timings.iter().map(of).collect();
+        all.sort_unstable();
+        let at = ((all.len() as f64 - 1.0) * p).round() as usize;
+        all[at].as_secs_f64() * 1e6
+    }
+}
