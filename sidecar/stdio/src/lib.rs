@@ -2,14 +2,13 @@
 //! child process behind all clients.
 //!
 //! In reading order: [`line`] and [`revision`] (what is written to a child, and what of its
-//! words each revision sees; pure), [`program`] (the calls of one running child),
+//! words each revision sees; pure), [`listed`] (what its tools want repeated), [`program`] (the calls of one running child),
 //! [`child`] (its process), [`supervisor`] (its lives), [`relay`] and [`routes`] (what
 //! clients reach).
 //!
 //! Not here: authentication (a NetworkPolicy says who may connect), requests of the server
-//! to a client (sampling, elicitation, roots: refused), notifications of the server (there is
-//! no stream for them; capabilities that would need one are not passed on), and headers that
-//! a tool's schema asks for (`x-mcp-header`): what is done is what the body says.
+//! to a client (sampling, elicitation, roots: refused), and notifications of the server (there is
+//! no stream for them; capabilities that would need one are not passed on).
 //!
 //! Invariants: a client gets the answers to its own requests and no other's, since each has
 //! an id that only this process chose; a request is written to a child once at most; the
@@ -18,6 +17,7 @@
 pub mod args;
 pub mod child;
 pub mod line;
+pub mod listed;
 pub mod program;
 pub mod relay;
 pub mod revision;

@@ -15,6 +15,7 @@ use toolcrib_mcp::{Answer, Fault, Members, Message, Said};
 use toolcrib_sidecar::sessions::SessionId;
 
 use crate::line::{answer_line, notification_line, request_line};
+use crate::listed::Listed;
 
 /// Lines that wait for the child to read them. Each belongs to a call, whose number is
 /// bounded too, or is an answer of a few bytes.
@@ -75,6 +76,7 @@ struct Call {
 pub struct Program {
     lines: mpsc::Sender<Vec<u8>>,
     calls: Mutex<Calls>,
+    pub listed: Listed,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +97,7 @@ impl Program {
         let program = Self {
             lines,
             calls: Mutex::new(calls),
+            listed: Listed::default(),
         };
         (program, queue)
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
-use toolcrib_mcp::{Answer, Members};
+use toolcrib_mcp::{Answer, Fault, Members};
 use toolcrib_sidecar::sessions::SessionId;
 
 use crate::program::{CallError, Caller, Program};
@@ -49,9 +50,23 @@ impl Relay {
         let _permit = self.permits.try_acquire().map_err(|_| CallError::Busy)?;
         let (program, _) = self.running().await?;
         let call = program.request(Some(caller), method.name(), params);
-        timeout(self.call_timeout, call)
+        let answer = timeout(self.call_timeout, call)
             .await
-            .unwrap_or(Err(CallError::TimedOut))
+            .unwrap_or(Err(CallError::TimedOut))?;
+        if let (Method::ListTools, Answer::Result(page)) = (method, &answer) {
+            program.listed.learn(page);
+        }
+        Ok(answer)
+    }
+
+    /// Whether the headers of a `tools/call` say what its body says, as far as the child's tools
+    /// ask for it.
+    pub fn check(&self, headers: &HeaderMap, params: Option<&RawValue>) -> Result<(), Fault> {
+        match &*self.state.borrow() {
+            State::Running { program, .. } => program.listed.check(headers, params),
+            // One that begins anew has listed nothing.
+            State::Starting { .. } | State::Stopped => Ok(()),
+        }
     }
 
     pub async fn about(&self) -> Result<Arc<About>, CallError> {

@@ -171,6 +171,11 @@ async fn stateless(app: &App, headers: &HeaderMap, message: Message) -> Response
             Err(error) => answer(form, &id, Said::Fault(&error.fault())),
         };
     }
+    if method == Method::CallTool.name()
+        && let Err(fault) = app.relay.check(headers, params.as_deref())
+    {
+        return refusal(form, Some(&id), &fault);
+    }
     let caller = Caller { session: None, id };
     call(app, form, caller, &method, params.as_deref()).await
 }

@@ -1,0 +1,138 @@
+//! What the child's tools want repeated in headers, by its last list of them.
+//!
+//! Invariants: it is bounded; what no client has been told of in this child's life is asked of
+//! none.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use toolcrib_mcp::header::check_mirrored;
+use toolcrib_mcp::{Fault, members};
+
+/// Of the schemas that mark arguments, in bytes. The tools of those that have no room are not
+/// checked: the child goes by the body anyhow.
+const ROOM: usize = 1024 * 1024;
+
+/// Schemas by the names of their tools.
+#[derive(Debug, Default)]
+pub struct Listed(Mutex<HashMap<String, String>>);
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    tools: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Tool<'a> {
+    name: String,
+    #[serde(borrow)]
+    input_schema: &'a RawValue,
+}
+
+impl Listed {
+    /// A result of `tools/list`: all tools, or one page of them.
+    pub fn learn(&self, page: &RawValue) {
+        let Ok(Page { tools }) = serde_json::from_str(page.get()) else {
+            return;
+        };
+        let mut schemas = self.schemas();
+        for tool in tools {
+            let Ok(Tool { name, input_schema }) = serde_json::from_str(tool.get()) else {
+                continue;
+            };
+            schemas.remove(&name);
+            let schema = input_schema.get();
+            let used: usize = schemas.iter().map(|(name, it)| name.len() + it.len()).sum();
+            if schema.contains("x-mcp-header") && used + name.len() + schema.len() <= ROOM {
+                schemas.insert(name, schema.to_owned());
+            }
+        }
+    }
+
+    /// Whether the headers of a `tools/call` with these `params` say what its arguments say.
+    pub fn check(&self, headers: &HeaderMap, params: Option<&RawValue>) -> Result<(), Fault> {
+        let schemas = self.schemas();
+        if schemas.is_empty() {
+            return Ok(());
+        }
+        let params = params.and_then(members).unwrap_or_default();
+        let name = params.get("name");
+        let name: Option<String> = name.and_then(|it| serde_json::from_str(it.get()).ok());
+        let Some(schema) = name.and_then(|name| schemas.get(&name)) else {
+            return Ok(());
+        };
+        let arguments = params.get("arguments").map_or("{}", |it| it.get());
+        check_mirrored(headers, schema, arguments)
+    }
+
+    fn schemas(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        // Each change is one step, so a panic leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use serde_json::{Value, json};
+    use toolcrib_mcp::raw;
+
+    use super::*;
+
+    fn page(name: &str, property: Value) -> Box<RawValue> {
+        let schema = json!({"type": "object", "properties": {"pond": property}});
+        raw(&json!({"tools": [{"name": "dive"}, {"name": name, "inputSchema": schema}]}))
+    }
+
+    fn marked() -> Value {
+        json!({"type": "string", "x-mcp-header": "Pond"})
+    }
+
+    fn is_let_in(listed: &Listed, name: &str, said: Option<&'static str>) -> bool {
+        let mut headers = HeaderMap::new();
+        if let Some(said) = said {
+            headers.insert("mcp-param-pond", HeaderValue::from_static(said));
+        }
+        let params = raw(&json!({"name": name, "arguments": {"pond": "north"}}));
+        listed.check(&headers, Some(&params)).is_ok()
+    }
+
+    #[test]
+    fn a_marked_argument_is_compared_once_its_tool_was_listed() {
+        let listed = Listed::default();
+        assert!(is_let_in(&listed, "swim", None));
+        listed.learn(&page("swim", marked()));
+        assert!(is_let_in(&listed, "swim", Some("north")));
+        assert!(!is_let_in(&listed, "swim", Some("south")));
+        assert!(!is_let_in(&listed, "swim", None));
+        assert!(is_let_in(&listed, "dive", None));
+    }
+
+    #[test]
+    fn the_last_list_counts_and_another_page_takes_nothing_away() {
+        let listed = Listed::default();
+        listed.learn(&page("swim", marked()));
+        listed.learn(&page("fish", marked()));
+        assert!(!is_let_in(&listed, "swim", None));
+        assert!(!is_let_in(&listed, "fish", None));
+        listed.learn(&page("swim", json!({"type": "string"})));
+        assert!(is_let_in(&listed, "swim", None));
+        assert!(!is_let_in(&listed, "fish", None));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let listed = Listed::default();
+        let long = json!({"type": "string", "x-mcp-header": "Pond", "title": "x".repeat(ROOM / 2)});
+        for name in ["swim", "fish", "swim"] {
+            listed.learn(&page(name, long.clone()));
+        }
+        assert!(!is_let_in(&listed, "swim", None));
+        assert!(is_let_in(&listed, "fish", None));
+    }
+}
