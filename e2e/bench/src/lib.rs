@@ -2,7 +2,8 @@
 //!
 //! A figure of one machine on one day says little, and machines are noisy; so each cost is
 //! a ratio to a named reference that did the same work seconds before or after. For the
-//! mediator that is `bare-proxy`, a reverse proxy on bare hyper; for the compiler it is
+//! mediator and the wrapper that is `bare-proxy`, a reverse proxy on bare hyper, and for the
+//! mediator as an MCP client `bare-mcp`, the protocol's own SDK; for the compiler it is
 //! serde_json reading and writing the same bytes.
 //!
 //! - [`machine`]: what the figures were measured on;
@@ -36,6 +37,8 @@ pub struct Plan {
     pub mediator: PathBuf,
     /// toolcrib-mcp-stdio.
     pub wrapper: PathBuf,
+    /// The reference of calls over MCP.
+    pub bare_mcp: PathBuf,
     /// Alternations of reference and mediator per case.
     pub pairs: usize,
     /// Work of one slice, in requests of the cheapest case.
@@ -45,12 +48,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For figures: minutes.
-    pub fn full(programs: PathBuf, mediator: PathBuf, wrapper: PathBuf) -> Self {
+    /// For figures: minutes. Every program is in one folder unless another is named.
+    pub fn full(programs: PathBuf) -> Self {
         Self {
+            mediator: programs.join("toolcrib-sidecar"),
+            wrapper: programs.join("toolcrib-mcp-stdio"),
+            bare_mcp: programs.join("bare-mcp"),
             programs,
-            mediator,
-            wrapper,
             pairs: 12,
             requests: 1200,
             only: None,
@@ -58,14 +62,11 @@ impl Plan {
     }
 
     /// Shows that everything runs; its figures mean nothing.
-    pub fn short(programs: PathBuf, mediator: PathBuf, wrapper: PathBuf) -> Self {
+    pub fn short(programs: PathBuf) -> Self {
         Self {
-            programs,
-            mediator,
-            wrapper,
             pairs: 1,
             requests: 34,
-            only: None,
+            ..Self::full(programs)
         }
     }
 

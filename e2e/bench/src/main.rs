@@ -29,6 +29,9 @@ struct Args {
     /// The wrapper's program; missing: toolcrib-mcp-stdio beside them.
     #[arg(long)]
     wrapper: Option<PathBuf>,
+    /// The reference of calls over MCP; missing: bare-mcp beside them.
+    #[arg(long)]
+    bare_mcp: Option<PathBuf>,
     /// Alternations of reference and mediator per case.
     #[arg(long)]
     pairs: Option<usize>,
@@ -50,14 +53,14 @@ fn main() -> anyhow::Result<()> {
             own.parent().context("a program is in a folder")?.to_owned()
         }
     };
-    let beside = |name: &str| programs.join(name);
-    let mediator = args.mediator.unwrap_or_else(|| beside("toolcrib-sidecar"));
-    let wrapper = args.wrapper.unwrap_or_else(|| beside("toolcrib-mcp-stdio"));
     let mut plan = if args.short {
-        Plan::short(programs, mediator, wrapper)
+        Plan::short(programs)
     } else {
-        Plan::full(programs, mediator, wrapper)
+        Plan::full(programs)
     };
+    plan.mediator = args.mediator.unwrap_or(plan.mediator);
+    plan.wrapper = args.wrapper.unwrap_or(plan.wrapper);
+    plan.bare_mcp = args.bare_mcp.unwrap_or(plan.bare_mcp);
     plan.only = args.only;
     plan.pairs = args.pairs.unwrap_or(plan.pairs).max(1);
     let machine = Machine::this();

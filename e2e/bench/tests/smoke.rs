@@ -1,6 +1,8 @@
 //! That the benchmark runs and says every row. Its figures are no test's business.
 
-use std::path::Path;
+#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -17,7 +19,8 @@ fn a_short_run_prints_every_row() {
     assert!(built.success(), "the mediator does not build");
     let bench = Path::new(env!("CARGO_BIN_EXE_toolcrib-bench"));
     let output = Command::new(bench)
-        .args(["--short", "--json"])
+        .args(["--short", "--json", "--bare-mcp"])
+        .arg(bare_mcp(bench))
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -38,4 +41,19 @@ fn a_short_run_prints_every_row() {
         .collect();
     let expected: Vec<&str> = include_str!("rows.txt").lines().collect();
     assert_eq!(rows, expected);
+}
+
+/// The reference that is a workspace of its own, built in a folder of the same target directory.
+fn bare_mcp(bench: &Path) -> PathBuf {
+    let target = bench.ancestors().nth(2).unwrap().join("bare-mcp");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("bare-mcp");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--manifest-path"])
+        .arg(sources.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target)
+        .status()
+        .unwrap();
+    assert!(built.success(), "bare-mcp does not build");
+    target.join("debug/bare-mcp")
 }

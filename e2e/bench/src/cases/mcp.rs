@@ -1,4 +1,5 @@
-//! Tools over MCP: a wrapped server's call, and what sessions hold.
+//! Tools over MCP: the mediator's call for a client of its own, a wrapped server's call, and what
+//! sessions hold.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::pairs::{Driven, MIB, Pairs, memory};
 use crate::process::{Program, free_addresses};
 use crate::report::Row;
 
+const CALL: &str = "a tool's call over MCP, for a client at /mcp";
 const WRAPPED: &str = "a wrapped MCP server's call";
 const LISTENING: &str = "64 sessions at /mcp, each listening";
 const CREDENTIALS: &str = "64 sessions of an MCP server, one for each credential";
@@ -56,6 +58,9 @@ fn call(name: &str, arguments: &str) -> Step {
 impl Bench {
     pub(super) async fn mcp(&self, plan: &Plan) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
+        if plan.wants(CALL) {
+            rows.extend(self.call(plan).await?);
+        }
         if plan.wants(WRAPPED) {
             rows.extend(self.wrapped(plan).await?);
         }
@@ -66,6 +71,26 @@ impl Bench {
             rows.extend(self.credentials(plan).await?);
         }
         Ok(rows)
+    }
+
+    /// The mediator's call of the scripted server, beside the same call by the protocol's own SDK:
+    /// each is asked over HTTP.
+    async fn call(&self, plan: &Plan) -> Result<Vec<Row>> {
+        let mediator = self
+            .mediator_of(plan, 10, Streaming::Buffered, Transport::Mcp)
+            .await?;
+        let [address] = free_addresses()?;
+        let (listen, upstream) = (address.to_string(), self.servers_address.to_string());
+        let arguments = ["--listen", &listen, "--upstream", &upstream];
+        let mut bare = Program::start(&plan.bare_mcp, &arguments)?;
+        bare.ready(address, "/").await?;
+        proved(address, &downstream_call()).await?;
+        proved(mediator.address, &native_call(0)).await?;
+        let (asked, work) = (Work::from(downstream_call()), Work::from(native_call(0)));
+        let reference = Driven::connect(&bare, address, CONNECTIONS, asked);
+        let measured = Driven::connect(&mediator.program, mediator.address, CONNECTIONS, work);
+        let sides = [reference.await?, measured.await?];
+        rows_of(CALL, sides, plan, [&bare, &mediator.program]).await
     }
 
     /// The scripted server on standard streams behind the wrapper, beside the same server on HTTP
@@ -84,11 +109,7 @@ impl Bench {
         let reference = Driven::connect(&self.bare, self.bare_address, CONNECTIONS, work());
         let measured = Driven::connect(&wrapper, address, CONNECTIONS, work());
         let sides = [reference.await?, measured.await?];
-        let pairs = Pairs::measure(WRAPPED, sides, plan.pairs, plan.requests).await?;
-        let mut rows = vec![pairs.cpu()];
-        rows.extend(pairs.latency_and_throughput());
-        rows.push(memory(WRAPPED, &self.bare, &wrapper)?);
-        Ok(rows)
+        rows_of(WRAPPED, sides, plan, [&self.bare, &wrapper]).await
     }
 
     async fn listening(&self, plan: &Plan) -> Result<Vec<Row>> {
@@ -138,6 +159,19 @@ impl Bench {
         load.run(&calls, ROUNDS).await?;
         Ok(mediator.program.memory()?.0)
     }
+}
+
+async fn rows_of(
+    case: &'static str,
+    sides: [Driven<'_>; 2],
+    plan: &Plan,
+    [reference, measured]: [&Program; 2],
+) -> Result<Vec<Row>> {
+    let pairs = Pairs::measure(case, sides, plan.pairs, plan.requests).await?;
+    let mut rows = vec![pairs.cpu()];
+    rows.extend(pairs.latency_and_throughput());
+    rows.push(memory(case, reference, measured)?);
+    Ok(rows)
 }
 
 /// In KiB, of all sessions but the first. May be less than nothing: the allocator's doing.
