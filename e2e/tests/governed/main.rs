@@ -7,6 +7,7 @@
 //! Not here: what disturbs everybody (`tests/outage.rs`, `tests/uninstall.rs`).
 
 mod admission;
+mod claw;
 mod ending;
 mod mcp;
 mod mistakes;

@@ -1,0 +1,73 @@
+//! claw-api, set up as its documentation says: an agent with a token of its own asks the operator
+//! about the agents of its namespace, by way of its mediator.
+//!
+//! Not here: whose token opens what, and each refusal (the operator's tests against an API
+//! server).
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::{Desk, offered};
+
+const HERE: &str = "claw";
+const TOKEN: &str = "auditor-2f6d90c41b7e85a3";
+
+#[test]
+fn an_agent_that_is_granted_it_hears_of_its_namespace_s_agents() -> Result<()> {
+    let desk = Desk::open(HERE)?;
+    desk.play(include_str!("claw/script.yaml"))?;
+    desk.platform.apply(include_str!("claw/objects.yaml"))?;
+    desk.wait_in_force("auditor")?;
+    desk.wait_in_force("executor")?;
+
+    let listed = answer(&desk, "who is there")?;
+    let agents = listed["data"]["agents"].as_array();
+    let agents = agents.with_context(|| format!("a list: {listed}"))?;
+    let seen: Vec<Value> = agents
+        .iter()
+        .map(|agent| json!([agent["namespace"], agent["name"], agent["tools"]]))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            json!([HERE, "analyst", 1]),
+            json!([HERE, "auditor", 3]),
+            json!([HERE, "executor", 2])
+        ]
+    );
+
+    let explained = answer(&desk, "may the analyst trade")?;
+    assert_eq!(explained["data"]["given"], false, "{explained}");
+    ensure!(explained["data"]["because"][0].is_string(), "{explained}");
+    // There are agents there, of which this one is told nothing.
+    let elsewhere = answer(&desk, "elsewhere")?;
+    assert_eq!(elsewhere["ok"], false, "{elsewhere}");
+    ensure!(
+        elsewhere.to_string().contains("no_such_agent"),
+        "{elsewhere}"
+    );
+    // A model may ask for anything.
+    let refused = answer(&desk, "who called")?;
+    assert_eq!(refused["ok"], false, "{refused}");
+
+    let requests = desk.model_requests()?;
+    let mut tools = offered(requests.first().context("the model was asked")?);
+    tools.sort();
+    assert_eq!(
+        tools,
+        [
+            "claw-api__explain_tool",
+            "claw-api__get_agent",
+            "claw-api__list_agents",
+            "local_clock"
+        ]
+    );
+    ensure!(!Value::from(requests).to_string().contains(TOKEN));
+    Ok(())
+}
+
+/// What the model was told of the call that these words make it try.
+fn answer(desk: &Desk, words: &str) -> Result<Value> {
+    let said = desk.ask("auditor", words)?;
+    serde_json::from_str(&said).with_context(|| said)
+}
