@@ -62,6 +62,18 @@ impl Object {
         scan::object(text).map_or_else(|| object_by_serde(text), Ok)
     }
 
+    /// The same, and where in `text` the elements of its member `array` are, as far as that
+    /// was seen on the way. Errors: those of [`Object::scan`].
+    pub fn scan_into(
+        text: &str,
+        array: &str,
+    ) -> Result<(Self, Option<Vec<Item>>), serde_json::Error> {
+        match scan::object_and_items(text, Some(array)) {
+            Some(found) => Ok(found),
+            None => Ok((object_by_serde(text)?, None)),
+        }
+    }
+
     /// The value's text; of a repeated key, the last.
     pub fn get<'t>(&self, text: &'t str, key: &str) -> Option<&'t str> {
         self.member(key).map(|member| &text[member.value.clone()])

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::json::{self, Array, Object};
+use crate::json::{self, Array, Item, Object};
 use crate::{Dialect, DialectError, anthropic, openai_chat, responses};
 
 /// A request's body as it came, and where the parts that matter are.
@@ -221,7 +221,8 @@ impl Request {
     /// field (two readers could understand it differently), a field that steers.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
         let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
-        let fields = Object::scan(&text)?;
+        // The history is most of a body: one pass finds it and the items in it.
+        let (fields, items) = Object::scan_into(&text, history_field(dialect))?;
         if let Some(key) = fields.repeated() {
             return Err(DialectError::Repeated(key.to_string()));
         }
@@ -232,7 +233,7 @@ impl Request {
         {
             return Err(DialectError::FieldRefused(member.key.to_string()));
         }
-        let history = history(dialect, &text, &fields)?;
+        let history = history(dialect, &text, &fields, items)?;
         let view = match dialect {
             Dialect::OpenaiChat => openai_chat::request::view(&text, &fields),
             Dialect::AnthropicMessages => anthropic::request::view(&text, &fields),
@@ -379,15 +380,24 @@ pub(crate) fn flag(raw: &str) -> Option<bool> {
     }
 }
 
+fn history_field(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
+        Dialect::OpenaiResponses => "input",
+    }
+}
+
+/// `items`: where they are, if that is known already.
 fn history(
     dialect: Dialect,
     text: &str,
     fields: &Object,
+    items: Option<Vec<Item>>,
 ) -> Result<Vec<Range<usize>>, DialectError> {
-    let field = match dialect {
-        Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
-        Dialect::OpenaiResponses => "input",
-    };
+    if let Some(items) = items {
+        return Ok(items.into_iter().map(|item| item.value).collect());
+    }
+    let field = history_field(dialect);
     let Some(member) = fields.member(field) else {
         return match dialect {
             Dialect::OpenaiChat | Dialect::AnthropicMessages => Err(DialectError::Missing(field)),

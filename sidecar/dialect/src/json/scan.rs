@@ -20,15 +20,31 @@ const WORD: usize = size_of::<u64>();
 const DEPTH: u32 = u64::BITS;
 
 pub(super) fn object(text: &str) -> Option<Object> {
+    object_and_items(text, None).map(|(object, _)| object)
+}
+
+/// Also the elements of its member of this name, where that is an array; of a repeated key
+/// the last one's.
+pub(super) fn object_and_items(
+    text: &str,
+    array: Option<&str>,
+) -> Option<(Object, Option<Vec<Item>>)> {
     let mut scan = Scan::new(text);
-    let mut members = Vec::new();
+    let (mut members, mut items) = (Vec::new(), None);
     scan.expect(b'{')?;
     let open = scan.at - 1;
     if !scan.take(b'}') {
         let mut start = open + 1;
         loop {
             let key = scan.key_text()?;
-            let value = scan.value()?;
+            let value = match array {
+                Some(name) if name == key => {
+                    let (value, found) = scan.value_and_items()?;
+                    items = found;
+                    value
+                }
+                _ => scan.value()?,
+            };
             let comma = scan.separator(b'}')?;
             let slot = start..scan.at - 1;
             members.push(Member { key, slot, value });
@@ -40,31 +56,19 @@ pub(super) fn object(text: &str) -> Option<Object> {
     }
     let close = scan.at - 1;
     scan.end()?;
-    Some(Object {
+    let object = Object {
         members,
         close,
         open,
-    })
+    };
+    Some((object, items))
 }
 
 pub(super) fn array(text: &str) -> Option<Array> {
     let mut scan = Scan::new(text);
-    let mut items = Vec::new();
     scan.expect(b'[')?;
     let open = scan.at - 1;
-    if !scan.take(b']') {
-        let mut start = open + 1;
-        loop {
-            let value = scan.value()?;
-            let comma = scan.separator(b']')?;
-            let slot = start..scan.at - 1;
-            items.push(Item { slot, value });
-            if !comma {
-                break;
-            }
-            start = scan.at;
-        }
-    }
+    let items = scan.items()?;
     let close = scan.at - 1;
     scan.end()?;
     Some(Array { items, close, open })
@@ -180,6 +184,35 @@ impl<'t> Scan<'t> {
         self.expect(b'"')?;
         self.string()?;
         self.expect(b':')
+    }
+
+    /// From after an array's opening bracket to after its closing one.
+    fn items(&mut self) -> Option<Vec<Item>> {
+        let (mut items, mut start) = (Vec::new(), self.at);
+        if self.take(b']') {
+            return Some(items);
+        }
+        loop {
+            let value = self.value()?;
+            let comma = self.separator(b']')?;
+            let slot = start..self.at - 1;
+            items.push(Item { slot, value });
+            if !comma {
+                return Some(items);
+            }
+            start = self.at;
+        }
+    }
+
+    /// Any value, and its elements if it is an array.
+    fn value_and_items(&mut self) -> Option<(Range<usize>, Option<Vec<Item>>)> {
+        self.skip_blank();
+        let start = self.at;
+        if !self.take(b'[') {
+            return Some((self.value()?, None));
+        }
+        let items = self.items()?;
+        Some((start..self.at, Some(items)))
     }
 
     /// Any value, however its parts are nested.
@@ -395,6 +428,18 @@ mod tests {
         if let Some(found) = object(text) {
             assert_eq!(Some(found), object_by_serde(text).ok(), "{text}");
         }
+        if let Some((found, items)) = object_and_items(text, Some("a")) {
+            let member = found.member("a").map(|member| member.value.clone());
+            let array = member.and_then(|at| Some((at.start, array_by_serde(&text[at]).ok()?)));
+            let values = |items: Vec<Item>| items.into_iter().map(|item| item.value);
+            let shifted = |(start, array): (usize, Array)| -> Vec<_> {
+                let moved = |it: Range<usize>| start + it.start..start + it.end;
+                values(array.items).map(moved).collect()
+            };
+            let items = items.map(|items| values(items).collect::<Vec<_>>());
+            assert_eq!(items, array.map(shifted), "{text}");
+            assert_eq!(Some(found), object_by_serde(text).ok(), "{text}");
+        }
         if let Some(found) = array(text) {
             assert_eq!(Some(found), array_by_serde(text).ok(), "{text}");
         }
@@ -413,6 +458,9 @@ mod tests {
             let text = format!(" {text}\r\n");
             assert_eq!(object(&text), object_by_serde(&text).ok());
             assert_eq!(array(&text), array_by_serde(&text).ok());
+            let around = format!("{{\"b\":0,\"a\":{text},\"c\":[{text}]}}");
+            assert!(object_and_items(&around, Some("a")).is_some());
+            check(&around);
         }
 
         #[test]
