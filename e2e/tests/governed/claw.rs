@@ -17,6 +17,7 @@ fn an_agent_that_is_granted_it_hears_of_its_namespace_s_agents() -> Result<()> {
     let desk = Desk::open(HERE)?;
     desk.play(include_str!("claw/script.yaml"))?;
     desk.platform.apply(include_str!("claw/objects.yaml"))?;
+    desk.platform.wait_ready(HERE, &["auditor"])?;
     desk.wait_in_force("auditor")?;
     desk.wait_in_force("executor")?;
 

@@ -66,6 +66,7 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
         .args(["--in-cluster", "--check"])
         .env("KUBECONFIG", cluster.kubeconfig()))?;
 
+    desk.platform.wait_ready(HERE, &["caller"])?;
     desk.wait_in_force("caller")?;
     let echoed = json!({"ok": true, "data": "Echo: otter"});
     assert_eq!(answer(&desk, "echo")?, echoed);
