@@ -19,30 +19,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Canonical JSON: sorted keys, no needless space, numbers and schemas as they came.
 pub fn canonical(value: &impl Serialize) -> String {
-    canonical_with(value, &[])
-}
-
-/// [`canonical`], with the texts of these in it taken over as they are, in this order: schemas
-/// are most of what is written, and have been in canonical form since they were read.
-fn canonical_with(value: &impl Serialize, schemas: &[&str]) -> String {
-    normalize::sorted_valid(&text(value), schemas)
-        .expect("what was just written is within the depth bound")
-}
-
-/// `tools.json`.
-fn canonical_tools(tools: &ToolsFile) -> String {
-    let schemas: Vec<&str> = tools.tools.iter().flat_map(schemas).collect();
-    canonical_with(tools, &schemas)
-}
-
-fn schemas(tool: &Tool) -> impl Iterator<Item = &str> {
-    [
-        Some(&tool.input_schema),
-        tool.extension.output_schema.as_ref(),
-    ]
-    .into_iter()
-    .flatten()
-    .map(RawJson::get)
+    normalize::sorted_valid(&text(value)).expect("what was just written is within the depth bound")
 }
 
 fn text(value: &impl Serialize) -> String {
@@ -77,7 +54,7 @@ pub fn render(files: &Files) -> BTreeMap<String, String> {
 fn rendered(agent: &AgentFile, tools: &ToolsFile, files: &Files) -> BTreeMap<String, String> {
     [
         (names::AGENT_FILE, canonical(agent)),
-        (names::TOOLS_FILE, canonical_tools(tools)),
+        (names::TOOLS_FILE, canonical(tools)),
         (names::PROVIDERS_FILE, canonical(&files.providers)),
         (names::FEEDS_FILE, canonical(&files.feeds)),
     ]
@@ -96,7 +73,7 @@ pub fn published(files: &Files) -> BTreeMap<String, String> {
     for feed in &mut feeds.0 {
         feed.auth = None;
     }
-    let mut published = BTreeMap::from([(names::TOOLS_FILE.to_owned(), canonical_tools(&tools))]);
+    let mut published = BTreeMap::from([(names::TOOLS_FILE.to_owned(), canonical(&tools))]);
     if !feeds.0.is_empty() {
         published.insert(names::FEEDS_FILE.to_owned(), canonical(&feeds));
     }
@@ -158,13 +135,11 @@ pub fn entry_digest(tool: &Tool) -> String {
     }
     let mut execution = tool.execution.clone();
     execution.auth = None;
-    let entry = Entry {
+    let entry = canonical(&Entry {
         schema: &tool.input_schema,
         execution,
         tier: &tool.extension.tier,
         output_schema: tool.extension.output_schema.as_ref(),
-    };
-    let schemas: Vec<&str> = schemas(tool).collect();
-    let entry = canonical_with(&entry, &schemas);
+    });
     format!("v1:{}", sha256(entry.as_bytes()))
 }

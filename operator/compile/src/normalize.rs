@@ -37,18 +37,17 @@ pub struct Normalized {
 /// Keys sorted, no needless space, numbers as the API server prints them: integers that
 /// fit 64 bits keep their digits, all others pass through a 64-bit float.
 pub fn normalize(text: &str) -> Result<Normalized, NormalizeError> {
-    Writer::rewrite(valid(text)?, Numbers::AsApiServer, &[])
+    Writer::rewrite(valid(text)?, Numbers::AsApiServer)
 }
 
 /// Keys sorted, no needless space, numbers as they are.
 pub fn sorted(text: &str) -> Result<String, NormalizeError> {
-    sorted_valid(valid(text)?, &[])
+    sorted_valid(valid(text)?)
 }
 
-/// [`sorted`], of what is known to be JSON. `settled`: objects in it that are in this form
-/// already, in the order in which they come; they are taken over unread.
-pub(crate) fn sorted_valid(text: &str, settled: &[&str]) -> Result<String, NormalizeError> {
-    Ok(Writer::rewrite(text, Numbers::AsWritten, settled)?.text)
+/// [`sorted`], of what is known to be JSON.
+pub(crate) fn sorted_valid(text: &str) -> Result<String, NormalizeError> {
+    Ok(Writer::rewrite(text, Numbers::AsWritten)?.text)
 }
 
 /// All of the syntax in one pass that does not recurse; what follows may rely on it.
@@ -68,23 +67,16 @@ struct Writer<'a> {
     text: &'a str,
     at: usize,
     numbers: Numbers,
-    /// Those that are still to come.
-    settled: &'a [&'a str],
     out: String,
     rewritten: Vec<String>,
 }
 
 impl<'a> Writer<'a> {
-    fn rewrite(
-        text: &'a str,
-        numbers: Numbers,
-        settled: &'a [&'a str],
-    ) -> Result<Normalized, NormalizeError> {
+    fn rewrite(text: &'a str, numbers: Numbers) -> Result<Normalized, NormalizeError> {
         let mut writer = Self {
             text,
             at: 0,
             numbers,
-            settled,
             out: String::with_capacity(text.len()),
             rewritten: Vec::new(),
         };
@@ -116,7 +108,6 @@ impl<'a> Writer<'a> {
             return Err(NormalizeError::TooDeep);
         }
         match self.peek() {
-            b'{' if self.take_settled() => Ok(()),
             b'{' => self.object(depth),
             b'[' => self.array(depth),
             b'"' => self.string().map(drop),
@@ -132,20 +123,6 @@ impl<'a> Writer<'a> {
                 Ok(())
             }
         }
-    }
-
-    /// An object ends where its text says: what begins with all of it is it.
-    fn take_settled(&mut self) -> bool {
-        let Some((next, rest)) = self.settled.split_first() else {
-            return false;
-        };
-        let is_next = self.text[self.at..].starts_with(next);
-        if is_next {
-            self.out.push_str(next);
-            self.at += next.len();
-            self.settled = rest;
-        }
-        is_next
     }
 
     fn object(&mut self, depth: usize) -> Result<(), NormalizeError> {
@@ -360,17 +337,6 @@ mod tests {
             sorted(text).expect("is JSON"),
             r#"{"a":1.0,"b":12345678901234567890123}"#
         );
-    }
-
-    #[test]
-    fn what_is_in_order_already_is_taken_over_where_it_comes() {
-        let text = r#"{"b":{"y":1,"x":{"a":{},"b":2}},"a":{"a":{},"b":2}}"#;
-        let expected = r#"{"a":{"a":{},"b":2},"b":{"x":{"a":{},"b":2},"y":1}}"#;
-        let known = r#"{"a":{},"b":2}"#;
-        for settled in [&[][..], &[known], &[known, known], &["{}", known]] {
-            let sorted = sorted_valid(text, settled).expect("is JSON");
-            assert_eq!(sorted, expected, "{settled:?}");
-        }
     }
 
     #[test]
