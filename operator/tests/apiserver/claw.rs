@@ -111,14 +111,8 @@ impl Mediator {
         let tools: Vec<Tool> =
             serde_json::from_value(files["tools.json"]["tools"].clone()).unwrap();
         let services = &files["tools.json"]["x-toolcrib"]["services"];
-        let ca = services["claw-api"]["tls"]["ca"].as_str().unwrap();
-        let ca = reqwest::Certificate::from_pem(ca.as_bytes()).unwrap();
-        let http = reqwest::Client::builder()
-            .tls_certs_only([ca])
-            .resolve(&format!("claw.{}.svc", harness.system), harness.claw)
-            .no_proxy()
-            .build()
-            .unwrap();
+        let ca = &services["claw-api"]["tls"]["ca"];
+        let http = harness.https("claw", harness.claw, ca);
         let tools = tools
             .into_iter()
             .map(|tool| (tool.name.clone(), tool))

@@ -405,6 +405,17 @@ impl Harness {
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 
+    /// A client of a service of the operator's own, which trusts this authority alone.
+    pub fn https(&self, service: &str, address: SocketAddr, authority: &Value) -> reqwest::Client {
+        let authority = authority.as_str().unwrap().as_bytes();
+        reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(authority).unwrap()])
+            .resolve(&format!("{service}.{}.svc", self.system), address)
+            .no_proxy()
+            .build()
+            .unwrap()
+    }
+
     /// Polls until `look` finds something.
     pub async fn eventually<T, F>(&self, what: &str, mut look: impl FnMut() -> F) -> T
     where

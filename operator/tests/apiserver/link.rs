@@ -88,13 +88,7 @@ pub async fn report(harness: &Harness, pod: &Pod, agent: &str, usage: Value) {
     let files = harness.files(agent, "its files", |_| true).await;
     let token = token(harness, pod, AUDIENCE).await;
     let link = &files["agent.json"]["link"];
-    let ca = reqwest::Certificate::from_pem(link["ca"].as_str().unwrap().as_bytes()).unwrap();
-    let http = reqwest::Client::builder()
-        .tls_certs_only([ca])
-        .resolve(&format!("link.{}.svc", harness.system), harness.link)
-        .no_proxy()
-        .build()
-        .unwrap();
+    let http = harness.https("link", harness.link, &link["ca"]);
     let url = format!("{}/v1/link", link["url"].as_str().unwrap());
     let body = json!({"epoch": "e", "version": "0", "usage": usage}).to_string();
     harness
@@ -554,13 +548,7 @@ async fn one_request_of_a_pod_waits_and_hears_what_changes() {
     let pod = pod(&harness, "executor-1", "executor").await;
     let token = token(&harness, &pod, AUDIENCE).await;
     let link = &files["agent.json"]["link"];
-    let ca = reqwest::Certificate::from_pem(link["ca"].as_str().unwrap().as_bytes()).unwrap();
-    let http = reqwest::Client::builder()
-        .tls_certs_only([ca])
-        .resolve(&format!("link.{}.svc", harness.system), harness.link)
-        .no_proxy()
-        .build()
-        .unwrap();
+    let http = harness.https("link", harness.link, &link["ca"]);
     let url = format!("{}/v1/link", link["url"].as_str().unwrap());
     let send = |seen: u64, hold_ms: u64| {
         let body = json!({"epoch": "e", "version": "0", "seen": seen, "hold_ms": hold_ms});

@@ -15,6 +15,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use kube::api::{Api, PostParams};
+use reqwest::tls::TlsInfo;
+use rustls_pki_types::CertificateDer;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -85,6 +87,25 @@ impl Replica {
 
     pub async fn leads(&self) -> bool {
         self.metric_is("leader", 1.0).await
+    }
+
+    /// What a webhook shows to whoever trusts these authorities alone; `None`: nothing that they
+    /// signed.
+    pub async fn certificate(&self, authorities: &[u8]) -> Result<Option<CertificateDer<'static>>> {
+        let host = format!("{WEBHOOK}.{SYSTEM}.svc");
+        let client = reqwest::Client::builder()
+            .tls_certs_only(reqwest::Certificate::from_pem_bundle(authorities)?)
+            .tls_info(true)
+            .resolve(&host, self.address)
+            .no_proxy()
+            .build()?;
+        let url = format!("https://{host}:{}/", self.address.port());
+        let Ok(answer) = client.get(url).send().await else {
+            return Ok(None);
+        };
+        let shown = answer.extensions().get::<TlsInfo>();
+        let shown = shown.and_then(TlsInfo::peer_certificate);
+        Ok(shown.map(|shown| shown.to_vec().into()))
     }
 }
 
@@ -227,11 +248,6 @@ impl Installation {
 
     pub fn token(&self, account: &str) -> &str {
         &self.tokens[account]
-    }
-
-    /// What the webhooks have mounted.
-    pub fn certificate_folder(&self) -> &Path {
-        &self.certificate
     }
 }
 

@@ -7,6 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -238,13 +240,10 @@ async fn served(world: &World) -> Result<Served> {
     })
 }
 
-/// Until something of it is another, the API server is told, and every webhook serves it.
+/// Until something of it is another, the API server is told, and every webhook serves it. What
+/// a webhook has mounted is not yet what it serves.
 async fn settled(world: &World, before: &Served) -> Result<()> {
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(world.plane.client.clone());
-    let loaded = |served: &Served| {
-        let folder = world.installation.certificate_folder();
-        std::fs::read(folder.join("tls.crt")).is_ok_and(|bytes| bytes == served.certificate)
-    };
     eventually("the change is everywhere", DEADLINE, async || {
         let now = served(world).await?;
         let told = webhooks.get(RELEASE).await?.webhooks.unwrap_or_default();
@@ -252,7 +251,16 @@ async fn settled(world: &World, before: &Served) -> Result<()> {
             let bundle = webhook.client_config.ca_bundle.as_ref();
             bundle.is_some_and(|bundle| bundle.0 == now.bundle)
         });
-        Ok((now != *before && told && loaded(&now)).then_some(()))
+        if now == *before || !told {
+            return Ok(None);
+        }
+        for webhook in &world.webhooks {
+            let shown = webhook.certificate(&now.bundle).await?;
+            if shown != Some(CertificateDer::from_pem_slice(&now.certificate)?) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
     })
     .await
 }

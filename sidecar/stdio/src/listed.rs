@@ -40,15 +40,20 @@ impl Listed {
         let Ok(Page { tools }) = serde_json::from_str(page.get()) else {
             return;
         };
+        let size = |name: &str, schema: &str| name.len() + schema.len();
         let mut schemas = self.schemas();
+        let mut used: usize = schemas.iter().map(|(name, it)| size(name, it)).sum();
         for tool in tools {
             let Ok(Tool { name, input_schema }) = serde_json::from_str(tool.get()) else {
                 continue;
             };
-            schemas.remove(&name);
+            if let Some(before) = schemas.remove(&name) {
+                used -= size(&name, &before);
+            }
             let schema = input_schema.get();
-            let used: usize = schemas.iter().map(|(name, it)| name.len() + it.len()).sum();
-            if schema.contains("x-mcp-header") && used + name.len() + schema.len() <= ROOM {
+            let more = size(&name, schema);
+            if schema.contains("x-mcp-header") && used + more <= ROOM {
+                used += more;
                 schemas.insert(name, schema.to_owned());
             }
         }
