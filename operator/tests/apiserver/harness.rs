@@ -407,13 +407,14 @@ impl Harness {
 
     /// A client of a service of the operator's own, which trusts this authority alone.
     pub fn https(&self, service: &str, address: SocketAddr, authority: &Value) -> reqwest::Client {
-        let authority = authority.as_str().unwrap().as_bytes();
+        let authority = authority.as_str().expect("an authority");
+        let authority = reqwest::Certificate::from_pem(authority.as_bytes()).expect("PEM");
         reqwest::Client::builder()
-            .tls_certs_only([reqwest::Certificate::from_pem(authority).unwrap()])
+            .tls_certs_only([authority])
             .resolve(&format!("{service}.{}.svc", self.system), address)
             .no_proxy()
             .build()
-            .unwrap()
+            .expect("an HTTP client")
     }
 
     /// Polls until `look` finds something.
