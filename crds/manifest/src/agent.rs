@@ -11,22 +11,9 @@ use crate::Tier;
 /// Fields with a default may be missing in hand-written files; the operator writes all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFile {
-    pub version: u32,
     pub agent: String,
-    pub namespace: String,
     /// The agent's name towards surfaces of its own namespace.
     pub claw_id: String,
-    #[serde(default)]
-    pub identity: Identity,
-    /// Valid at once, so that a rotation locks nobody out; empty lets nobody in.
-    pub tokens: Vec<RunnerToken>,
-    /// `None`: no model policy.
-    #[serde(default)]
-    pub models: Option<Models>,
-    #[serde(default)]
-    pub streaming: Streaming,
-    #[serde(default = "Tier::elevated")]
-    pub max_tier: Tier,
     #[serde(default)]
     pub context: Context,
     /// Opaque to the mediator; it reports them back.
@@ -36,9 +23,17 @@ pub struct AgentFile {
     #[serde(default)]
     pub files: Option<BTreeMap<String, String>>,
     #[serde(default)]
+    pub identity: Identity,
+    #[serde(default)]
     pub link: Option<LinkConfig>,
+    #[serde(default = "Tier::elevated")]
+    pub max_tier: Tier,
     #[serde(default)]
     pub mode: Mode,
+    /// `None`: no model policy.
+    #[serde(default)]
+    pub models: Option<Models>,
+    pub namespace: String,
     #[serde(default)]
     pub native: bool,
     /// The tools document itself, with `context: Prompt`.
@@ -48,6 +43,11 @@ pub struct AgentFile {
     /// manifest is refused.
     #[serde(default)]
     pub requires: Vec<String>,
+    #[serde(default)]
+    pub streaming: Streaming,
+    /// Valid at once, so that a rotation locks nobody out; empty lets nobody in.
+    pub tokens: Vec<RunnerToken>,
+    pub version: u32,
 }
 
 /// What `{claw_id}` and the record carry.
@@ -70,9 +70,9 @@ pub struct RunnerToken {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Models {
     #[serde(default)]
-    pub default: Option<String>,
-    #[serde(default)]
     pub allowed: Vec<String>,
+    #[serde(default)]
+    pub default: Option<String>,
     /// Tried in order when a candidate failed, never when one was refused.
     #[serde(default)]
     pub fallbacks: Vec<String>,
@@ -115,16 +115,16 @@ pub enum Mode {
 /// without hashing a secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digests {
-    pub manifest: String,
     pub credentials: String,
+    pub manifest: String,
 }
 
 /// How to reach the operator's leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkConfig {
-    /// `https://host:port`, without a path.
-    pub url: String,
+    pub audience: String,
     /// PEM bundle that outlives serving certificates.
     pub ca: String,
-    pub audience: String,
+    /// `https://host:port`, without a path.
+    pub url: String,
 }

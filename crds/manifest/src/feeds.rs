@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::tools::in_order;
 use crate::{Auth, SecretText};
 
 /// An array at the top level, as ADR-020 has it.
@@ -11,21 +12,25 @@ pub struct FeedsFile(pub Vec<Feed>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feed {
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "in_order"
+    )]
+    pub auth: Option<FeedAuth>,
+    /// See [`crate::ToolExtension::foreign`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
     pub name: String,
-    /// The surface it comes from.
-    pub source: String,
     /// The descriptor's template, for the record.
     pub path: String,
+    /// The surface it comes from.
+    pub source: String,
     /// Seconds.
     #[serde(default = "default_ttl")]
     pub ttl: u64,
     /// What is fetched; `{claw_id}` is filled in by the placeholder rules.
     pub url: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth: Option<FeedAuth>,
-    /// See [`crate::ToolExtension::foreign`].
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub foreign: bool,
 }
 
 fn default_ttl() -> u64 {

@@ -2,12 +2,14 @@
 //!
 //! The operator's compiler writes these types, the mediator reads them, and nothing
 //! else is shared between the two but [`names`] and which [`addresses`] both refuse. Here are
-//! shapes only: no digest, no file access, no policy. `fixtures/` holds complete directories that both sides are tested against.
+//! shapes only: no digest, no file access, no policy. `fixtures/` holds complete directories that
+//! both sides are tested against.
 //!
 //! Invariants: a reader ignores fields that it does not know, so a field that *restricts*
 //! always comes with a name in `requires`, which an older reader must refuse; tool
-//! schemas are the bytes that were written ([`RawJson`]), never a re-serialized tree; no
-//! type prints a secret ([`SecretText`]).
+//! schemas are the bytes that were written ([`RawJson`]), never a re-serialized tree; the
+//! fields of what the files hold stand in the order of the names that they are written under,
+//! so what serde writes is sorted as it stands; no type prints a secret ([`SecretText`]).
 
 pub mod addresses;
 mod agent;

@@ -9,28 +9,28 @@ use crate::SecretText;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "ProvidersOnDisk")]
 pub struct ProvidersFile {
-    pub version: u32,
     pub providers: BTreeMap<String, Provider>,
+    pub version: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provider {
-    pub endpoints: Vec<Endpoint>,
     pub auth: ProviderAuth,
+    pub endpoints: Vec<Endpoint>,
     /// A pool, in order of preference.
     #[serde(default)]
     pub keys: Vec<ProviderKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<Tls>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    pub dialect: EndpointDialect,
     /// Ends before the dialect's resource: `…/v1` + `/chat/completions` | `/messages` | `/responses`.
     pub base_url: String,
+    pub dialect: EndpointDialect,
     /// Whether an OpenAI endpoint also serves `/responses`.
     #[serde(default)]
     pub responses: bool,

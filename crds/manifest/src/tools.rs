@@ -3,17 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::{RawJson, SecretText, providers::Tls};
 
 /// The granted tools and the turn's budgets. `tools: []` means pass-through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolsFile {
-    pub version: u32,
-    pub tools: Vec<Tool>,
     #[serde(default)]
     pub policy: Policy,
+    pub tools: Vec<Tool>,
+    pub version: u32,
     #[serde(
         rename = "x-toolcrib",
         default,
@@ -38,23 +40,23 @@ impl ToolsExtension {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<Tls>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
 }
 
 /// One granted tool, under its canonical name `<surface>.<tool>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
-    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<RawJson>,
     #[serde(default)]
     pub description: String,
+    pub execution: Execution,
     /// JSON Schema of the arguments, in the bytes the descriptor normalized to.
     #[serde(rename = "inputSchema")]
     pub input_schema: RawJson,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub annotations: Option<RawJson>,
-    pub execution: Execution,
+    pub name: String,
     #[serde(rename = "x-toolcrib", default)]
     pub extension: ToolExtension,
 }
@@ -62,6 +64,17 @@ pub struct Tool {
 /// What Toolcrib adds to an entry of ADR-020's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolExtension {
+    /// Covers both schemas, execution but `auth`, and tier, in a versioned form (`v1:<hex>`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry_digest: Option<String>,
+    /// The surface is another namespace's: `claw_id` towards it is `name.namespace`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<GrantRef>,
+    /// MCP: JSON Schema that the server's structured results are checked against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<RawJson>,
     /// Restrictions a reader must know, else this tool is withheld.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
@@ -69,24 +82,13 @@ pub struct ToolExtension {
     /// breaking the file. Missing: System.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grant: Option<GrantRef>,
-    /// Covers both schemas, execution but `auth`, and tier, in a versioned form (`v1:<hex>`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entry_digest: Option<String>,
-    /// MCP: JSON Schema that the server's structured results are checked against.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_schema: Option<RawJson>,
-    /// The surface is another namespace's: `claw_id` towards it is `name.namespace`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub foreign: bool,
 }
 
 /// The object that gave the tool. `ToolDefaults` are named by their own name, `default`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantRef {
-    pub namespace: String,
     pub name: String,
+    pub namespace: String,
 }
 
 /// How much harm a call can do; ordered, the highest wins.
@@ -128,27 +130,31 @@ impl Tier {
 /// How a call is carried out. The model never sees any of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
-    pub transport: Transport,
-    /// The surface's name (as the agent knows it).
-    pub service: String,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "in_order"
+    )]
+    pub auth: Option<Auth>,
     /// `http(s)://<service>.<namespace>.svc:<port>` or the surface's url; `path` is joined
     /// after this url's own path.
     pub base_url: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub method: Option<HttpMethod>,
-    /// Template with `{placeholders}`; for MCP the server's path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyKind>,
     /// Wraps the body: `{"<body_key>": {arguments}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<HttpMethod>,
+    /// Template with `{placeholders}`; for MCP the server's path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The surface's name (as the agent knows it).
+    pub service: String,
     /// MCP: the server's bare tool name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth: Option<Auth>,
+    pub transport: Transport,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,14 +234,25 @@ pub enum Auth {
     },
 }
 
+/// The tag where its name belongs: serde writes it first.
+pub(crate) fn in_order<S: Serializer>(
+    tagged: &impl Serialize,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match serde_json::to_value(tagged).map_err(S::Error::custom)? {
+        Value::Object(fields) => serializer.collect_map(BTreeMap::from_iter(fields)),
+        other => other.serialize(serializer),
+    }
+}
+
 /// A turn's budgets, each at least 1. Missing fields take these defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
     pub max_rounds: u32,
+    pub max_tool_result_bytes: u64,
     pub timeout_per_tool_ms: u64,
     pub total_timeout_ms: u64,
-    pub max_tool_result_bytes: u64,
 }
 
 impl Default for Policy {

@@ -17,16 +17,18 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Canonical JSON: sorted keys, no needless space, numbers and schemas as they came.
+/// Canonical JSON: sorted keys, no needless space, numbers as they came.
 pub fn canonical(value: &impl Serialize) -> String {
     normalize::sorted_valid(&text(value)).expect("what was just written is within the depth bound")
 }
 
-fn text(value: &impl Serialize) -> String {
+/// As serde writes it. That is canonical as it stands for what has its fields in order, as the
+/// types of the files have, and its schemas normalized.
+pub(crate) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("types of the contract have string keys")
 }
 
-/// How many bytes [`canonical`] gives, without writing them: sorting moves bytes and adds none.
+/// How many bytes that is, without writing them.
 pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
     struct Count(usize);
 
@@ -53,10 +55,10 @@ pub fn render(files: &Files) -> BTreeMap<String, String> {
 
 fn rendered(agent: &AgentFile, tools: &ToolsFile, files: &Files) -> BTreeMap<String, String> {
     [
-        (names::AGENT_FILE, canonical(agent)),
-        (names::TOOLS_FILE, canonical(tools)),
-        (names::PROVIDERS_FILE, canonical(&files.providers)),
-        (names::FEEDS_FILE, canonical(&files.feeds)),
+        (names::AGENT_FILE, text(agent)),
+        (names::TOOLS_FILE, text(tools)),
+        (names::PROVIDERS_FILE, text(&files.providers)),
+        (names::FEEDS_FILE, text(&files.feeds)),
     ]
     .map(|(name, text)| (name.to_owned(), text))
     .into()
@@ -73,18 +75,18 @@ pub fn published(files: &Files) -> BTreeMap<String, String> {
     for feed in &mut feeds.0 {
         feed.auth = None;
     }
-    let mut published = BTreeMap::from([(names::TOOLS_FILE.to_owned(), canonical(&tools))]);
+    let mut published = BTreeMap::from([(names::TOOLS_FILE.to_owned(), text(&tools))]);
     if !feeds.0.is_empty() {
-        published.insert(names::FEEDS_FILE.to_owned(), canonical(&feeds));
+        published.insert(names::FEEDS_FILE.to_owned(), text(&feeds));
     }
     published
 }
 
-/// What the manifest digest is taken of, and what "offline equals online" compares: the
-/// canonical files with references in place of secrets, without `digest`, `files`,
+/// What the manifest digest is taken of, and what "offline equals online" compares, by file
+/// name: the canonical files with references in place of secrets, without `digest`, `files`,
 /// `tokens` and `link`, and without the link's authority where a surface is the operator's own:
 /// that is renewed, and nothing that is given changes with it.
-pub fn comparable(files: &Files) -> String {
+pub fn comparable(files: &Files) -> BTreeMap<String, String> {
     let agent = AgentFile {
         digest: None,
         files: None,
@@ -96,8 +98,7 @@ pub fn comparable(files: &Files) -> String {
         Some(link) => without_authority(&files.tools, &link.ca),
         None => Cow::Borrowed(&files.tools),
     };
-    // A map of text is in order already.
-    text(&rendered(&agent, &tools, files))
+    rendered(&agent, &tools, files)
 }
 
 fn without_authority<'a>(tools: &'a ToolsFile, authority: &str) -> Cow<'a, ToolsFile> {
@@ -116,9 +117,11 @@ fn without_authority<'a>(tools: &'a ToolsFile, authority: &str) -> Cow<'a, Tools
     Cow::Owned(tools)
 }
 
-/// Hex SHA-256 of [`comparable`].
+/// Hex SHA-256 of what `sha256sum` lists of [`comparable`].
 pub fn manifest_digest(files: &Files) -> String {
-    sha256(comparable(files).as_bytes())
+    let line = |(name, text): (&String, &String)| format!("{}  {name}\n", sha256(text.as_bytes()));
+    let list: String = comparable(files).iter().map(line).collect();
+    sha256(list.as_bytes())
 }
 
 /// Digest of what a call of this tool means: schemas, execution but `auth`, and tier. A
@@ -126,20 +129,20 @@ pub fn manifest_digest(files: &Files) -> String {
 pub fn entry_digest(tool: &Tool) -> String {
     #[derive(Serialize)]
     struct Entry<'a> {
-        schema: &'a RawJson,
         execution: Execution,
-        tier: &'a Option<String>,
         /// Left out where there is none, so that digests stay what they were.
         #[serde(skip_serializing_if = "Option::is_none")]
         output_schema: Option<&'a RawJson>,
+        schema: &'a RawJson,
+        tier: &'a Option<String>,
     }
     let mut execution = tool.execution.clone();
     execution.auth = None;
-    let entry = canonical(&Entry {
-        schema: &tool.input_schema,
+    let entry = text(&Entry {
         execution,
-        tier: &tool.extension.tier,
         output_schema: tool.extension.output_schema.as_ref(),
+        schema: &tool.input_schema,
+        tier: &tool.extension.tier,
     });
     format!("v1:{}", sha256(entry.as_bytes()))
 }

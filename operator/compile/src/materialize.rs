@@ -171,7 +171,10 @@ pub fn materialize(
         message: excess.message,
     }));
     let digests = Digests {
-        manifest: manifest_digest(&files),
+        manifest: match withheld.is_empty() {
+            true => compilation.manifest_digest.clone(),
+            false => manifest_digest(&files),
+        },
         credentials: credentials_revision(&resolved),
     };
 
@@ -207,29 +210,26 @@ pub fn materialize(
 
     files.agent.tokens = tokens.to_vec();
     files.agent.digest = Some(digests.clone());
-    files.agent.files = Some(
-        render(&files)
-            .into_iter()
-            .filter(|(name, _)| name != names::AGENT_FILE)
-            .map(|(name, text)| (name, sha256(text.as_bytes())))
-            .collect(),
-    );
+    let mut rendered = render(&files);
+    rendered.remove(names::AGENT_FILE);
+    let hashes = rendered
+        .iter()
+        .map(|(name, text)| (name.clone(), sha256(text.as_bytes())));
+    files.agent.files = Some(hashes.collect());
+    rendered.insert(names::AGENT_FILE.to_owned(), digest::text(&files.agent));
     let annotations = [
         (names::MANIFEST_DIGEST_ANNOTATION, digests.manifest.clone()),
         (
             names::CREDENTIALS_REVISION_ANNOTATION,
             digests.credentials.clone(),
         ),
-        (
-            names::REFERENCES_ANNOTATION,
-            crate::digest::canonical(&records),
-        ),
+        (names::REFERENCES_ANNOTATION, digest::text(&records)),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into();
 
     Materialized {
-        files: render(&files)
+        files: rendered
             .into_iter()
             .map(|(name, text)| (name, text.into_bytes()))
             .collect(),

@@ -184,12 +184,14 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
         providers,
         feeds,
     } = &compilation.files;
+    let written = digest::render(&compilation.files);
     for (name, text) in [
         ("agent.json", digest::canonical(agent)),
         ("tools.json", digest::canonical(tools)),
         ("providers.json", digest::canonical(providers)),
         ("feeds.json", digest::canonical(feeds)),
     ] {
+        assert_eq!(written[name], text, "every field stands in its place");
         line(format!("--- {name}\n{}", pretty(&text)));
     }
     for object in compilation.objects() {

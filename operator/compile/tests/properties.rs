@@ -293,7 +293,7 @@ proptest! {
     fn secret_values_stand_in_the_final_files_only(world in world()) {
         let loaded = load_world(&world);
         for (_, compilation) in compile_all(&loaded.inputs) {
-            let printed = format!("{compilation:?} {:?} {}", compilation.objects(), comparable(&compilation.files));
+            let printed = format!("{compilation:?} {:?} {:?}", compilation.objects(), comparable(&compilation.files));
             prop_assert!(!printed.contains("never-shown"), "{printed}");
             let values = |reference: &SecretKeyRef| loaded.secrets.get(reference).cloned();
             let done = materialize(&compilation, &values, &LastGood::default(), &[]);
