@@ -93,11 +93,6 @@ impl<K: Whole> Decoded<K> {
         Some(serde_json::from_str(&text).expect("it was written from this type"))
     }
 
-    /// For whoever never reads it.
-    pub fn forget_status(&mut self) {
-        self.status = None;
-    }
-
     /// As JSON; what [`text`] says of an equal status.
     pub fn status_text(&self) -> String {
         self.status

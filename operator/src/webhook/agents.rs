@@ -1,39 +1,60 @@
 //! The Agents of the cluster, watched.
+//!
+//! An admission reads one of them, so each is kept as its text, which takes a fraction of what
+//! it takes as a value.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use futures::StreamExt;
 use kube::{Api, Client, ResourceExt};
-use kube_runtime::reflector::{self, ObjectRef, Store};
 use kube_runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use toolcrib_compile::ObjectRef;
 use toolcrib_crds::Agent;
 
 use super::meter::Meter;
-use crate::controller::decode::Decoded;
+use crate::controller::decode::{Decoded, text};
 
 /// What is known of the cluster's Agents. Cheap to clone.
 #[derive(Clone)]
 pub struct Agents {
-    store: Store<Decoded<Agent>>,
-    /// Sent whenever the store has changed; the value says whether it was ever whole.
+    kept: Arc<RwLock<BTreeMap<ObjectRef, Kept>>>,
+    /// Sent whenever something has changed; the value says whether all were ever listed.
     changed: watch::Receiver<bool>,
 }
 
 /// The side that fills [`Agents`].
 pub struct Filler {
     api: Option<Api<Decoded<Agent>>>,
-    writer: reflector::store::Writer<Decoded<Agent>>,
+    kept: Arc<RwLock<BTreeMap<ObjectRef, Kept>>>,
+    /// Of a list that is not whole yet.
+    listed: BTreeMap<ObjectRef, Kept>,
     changed: watch::Sender<bool>,
+}
+
+/// An Agent as JSON; `None`: it cannot be read as one.
+#[derive(Clone)]
+struct Kept(Option<Box<str>>);
+
+impl Kept {
+    fn of(agent: &Decoded<Agent>) -> Self {
+        let agent = agent.object.as_ref().ok();
+        Self(agent.map(|agent| text(agent.as_ref()).into()))
+    }
+
+    fn agent(&self) -> Option<Agent> {
+        let text = self.0.as_ref()?;
+        Some(serde_json::from_str(text).expect("it was written from this type"))
+    }
 }
 
 /// What is found under a name.
 #[derive(Clone, Debug)]
 pub enum Found {
-    Agent(Arc<Agent>),
+    Agent(Box<Agent>),
     /// It is there, but cannot be read as an Agent.
     Undecodable,
     Nothing,
@@ -48,14 +69,15 @@ impl Agents {
     }
 
     fn pair(api: Option<Api<Decoded<Agent>>>) -> (Self, Filler) {
-        let (store, writer) = reflector::store();
+        let kept = Arc::default();
         let (sender, changed) = watch::channel(false);
         let filler = Filler {
             api,
-            writer,
+            kept: Arc::clone(&kept),
+            listed: BTreeMap::new(),
             changed: sender,
         };
-        (Self { store, changed }, filler)
+        (Self { kept, changed }, filler)
     }
 
     pub fn synced(&self) -> bool {
@@ -63,41 +85,45 @@ impl Agents {
     }
 
     pub fn len(&self) -> usize {
-        self.store.len()
+        self.kept().len()
     }
 
     /// One that can be read, if it is there now.
-    pub fn get(&self, agent: &toolcrib_compile::ObjectRef) -> Option<Arc<Agent>> {
-        let key = ObjectRef::<Decoded<Agent>>::new(&agent.name).within(&agent.namespace);
-        self.store.get(&key)?.object.clone().ok()
+    pub fn get(&self, agent: &ObjectRef) -> Option<Agent> {
+        let kept = self.kept().get(agent)?.clone();
+        kept.agent()
     }
 
-    /// Those that `pick` picks.
-    pub fn select(&self, pick: impl Fn(&Agent) -> bool) -> BTreeSet<toolcrib_compile::ObjectRef> {
-        let agents = self.store.state();
-        let readable = agents.iter().filter_map(|agent| agent.object.as_ref().ok());
-        readable
-            .filter(|agent| pick(agent))
-            .map(|agent| {
-                let namespace = agent.metadata.namespace.clone().unwrap_or_default();
-                toolcrib_compile::ObjectRef::new(namespace, agent.name_any())
-            })
-            .collect()
+    /// Those of a namespace that can be read.
+    pub fn of_namespace(&self, namespace: &str) -> BTreeSet<ObjectRef> {
+        self.picked(|key, kept| key.namespace == namespace && kept.0.is_some())
+    }
+
+    /// Those that can be read and that `pick` picks. Reads all.
+    pub fn select(&self, pick: impl Fn(&Agent) -> bool) -> BTreeSet<ObjectRef> {
+        self.picked(|_, kept| kept.agent().is_some_and(|agent| pick(&agent)))
+    }
+
+    fn picked(&self, pick: impl Fn(&ObjectRef, &Kept) -> bool) -> BTreeSet<ObjectRef> {
+        let kept = self.kept();
+        let picked = kept.iter().filter(|(key, kept)| pick(key, kept));
+        picked.map(|(key, _)| key.clone()).collect()
     }
 
     /// Looks an agent up, and waits for it for up to `limit`: of files that are applied
     /// together, the pod's admission may be faster than the watch.
     pub async fn find(&self, namespace: &str, name: &str, limit: Duration) -> Found {
-        let key = ObjectRef::<Decoded<Agent>>::new(name).within(namespace);
+        let key = ObjectRef::new(namespace, name);
         let deadline = Instant::now() + limit;
         let mut changed = self.changed.clone();
         loop {
             // Marked as seen before looking, so that no change in between is missed.
             let synced = *changed.borrow_and_update();
-            if synced && let Some(found) = self.store.get(&key) {
-                return match &found.object {
-                    Ok(agent) => Found::Agent(Arc::clone(agent)),
-                    Err(_) => Found::Undecodable,
+            let kept = self.kept().get(&key).cloned();
+            if synced && let Some(kept) = kept {
+                return match kept.agent() {
+                    Some(agent) => Found::Agent(Box::new(agent)),
+                    None => Found::Undecodable,
                 };
             }
             match tokio::time::timeout_at(deadline, changed.changed()).await {
@@ -107,6 +133,10 @@ impl Agents {
                 Ok(Err(_)) | Err(_) => return Found::NotSynced,
             }
         }
+    }
+
+    fn kept(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectRef, Kept>> {
+        self.kept.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,25 +158,34 @@ impl Filler {
         }
     }
 
-    fn apply(&mut self, mut event: watcher::Event<Decoded<Agent>>) {
-        match &mut event {
-            watcher::Event::Apply(agent)
-            | watcher::Event::InitApply(agent)
-            | watcher::Event::Delete(agent) => agent.forget_status(),
-            watcher::Event::Init | watcher::Event::InitDone => {}
+    fn apply(&mut self, event: watcher::Event<Decoded<Agent>>) {
+        let mut whole = *self.changed.borrow();
+        let kept = || self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            watcher::Event::Init => self.listed.clear(),
+            watcher::Event::InitApply(agent) => {
+                self.listed.insert(key(&agent), Kept::of(&agent));
+            }
+            watcher::Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                *kept() = listed;
+                whole = true;
+            }
+            watcher::Event::Apply(agent) => {
+                kept().insert(key(&agent), Kept::of(&agent));
+            }
+            watcher::Event::Delete(agent) => {
+                kept().remove(&key(&agent));
+            }
         }
-        self.writer.apply_watcher_event(&event);
-        let whole = match event {
-            watcher::Event::InitDone => true,
-            watcher::Event::Init
-            | watcher::Event::InitApply(_)
-            | watcher::Event::Apply(_)
-            | watcher::Event::Delete(_) => *self.changed.borrow(),
-        };
         if whole {
             self.changed.send_replace(true);
         }
     }
+}
+
+fn key(agent: &Decoded<Agent>) -> ObjectRef {
+    ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any())
 }
 
 #[cfg(test)]

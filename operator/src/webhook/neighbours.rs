@@ -117,7 +117,7 @@ pub async fn neighbours(
         if (kind, agent) != (Kind::Agent, key)
             && let Some(found) = agents.get(agent)
         {
-            others.insert(agent.clone(), found);
+            others.insert(agent.clone(), Arc::new(found));
         }
     }
     let mut surfaces: BTreeSet<ObjectRef> = read.surfaces();
@@ -232,9 +232,7 @@ fn affected(
             .flat_map(|object| object.agents())
             .map(|name| ObjectRef::new(key.namespace.clone(), name.clone()))
             .collect(),
-        Kind::ToolDefaults | Kind::ModelProvider => {
-            agents.select(|agent| agent.metadata.namespace.as_deref() == Some(&key.namespace))
-        }
+        Kind::ToolDefaults | Kind::ModelProvider => agents.of_namespace(&key.namespace),
         Kind::Surface => agents.select(|agent| names_in::agent_surfaces(agent).contains(key)),
         Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => BTreeSet::new(),
     }
