@@ -3,18 +3,20 @@
 //!
 //! Invariants: no redirect is followed (a 307 would carry the credential to another
 //! host), no proxy or root certificate is taken from the environment, and a name never
-//! leads to this machine, the link-local range or a metadata service. The check is on the
-//! addresses that are really connected to, so a name that changes its answer gains
-//! nothing. A literal address does not come here: the manifest itself holds it.
+//! leads to this machine, be it by an address that its network knows, to the link-local range
+//! or to a metadata service. The check is on the addresses that are really connected to, so a
+//! name that changes its answer gains nothing. A literal address does not come here: the
+//! manifest itself holds it.
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Proxy, redirect};
+use rustix::io::Errno;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
@@ -206,7 +208,7 @@ struct RefusedAddress;
 impl<L> Guarded<L> {
     fn new(local: LocalNames, lookup: L) -> Self {
         let refuses: fn(IpAddr) -> bool = match local {
-            LocalNames::Refused => is_refused,
+            LocalNames::Refused => |address| is_refused(address) || is_own(address),
             LocalNames::Allowed => |_| false,
         };
         Self { lookup, refuses }
@@ -228,6 +230,20 @@ where
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
+    }
+}
+
+/// Whether this machine has the address, and so may be who answers there. In a pod that is
+/// whatever runs beside the mediator: the kubelet writes the pod's address into `/etc/hosts`
+/// under the pod's name, which may be that of any service, and under its `hostname`,
+/// `subdomain` and `hostnameOverride`.
+fn is_own(address: IpAddr) -> bool {
+    // Nothing is sent: only what the machine has can be bound to.
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => true,
+        // What cannot be told, for want of descriptors, is taken for its own.
+        Err(error) => ![Some(Errno::ADDRNOTAVAIL), Some(Errno::AFNOSUPPORT)]
+            .contains(&Errno::from_io_error(&error)),
     }
 }
 
@@ -299,6 +315,30 @@ mod tests {
         };
         assert!(!resolve(LocalNames::Refused).await);
         assert!(resolve(LocalNames::Allowed).await);
+    }
+
+    /// The pod's own name leads to its address, not to loopback.
+    #[tokio::test]
+    async fn a_name_for_an_address_of_this_machine_is_refused_too() {
+        assert!(is_own(Ipv4Addr::new(127, 45, 6, 7).into()));
+        // Of documentation's networks, which nobody has.
+        for elsewhere in ["203.0.113.7", "2001:db8::7"] {
+            assert!(!is_own(elsewhere.parse().unwrap()), "{elsewhere}");
+        }
+        // Nothing is sent: connecting picks the address that would send. Without a network
+        // there is none but loopback.
+        let out = UdpSocket::bind("0.0.0.0:0").unwrap();
+        if out.connect("203.0.113.7:9").is_ok() {
+            let own = out.local_addr().unwrap();
+            let elsewhere = SocketAddr::from((Ipv4Addr::new(203, 0, 113, 7), 0));
+            for (found, resolves) in [(vec![elsewhere], true), (vec![elsewhere, own], false)] {
+                let names = Guarded::new(LocalNames::Refused, move |_| {
+                    std::future::ready(Ok(found.clone()))
+                });
+                let resolved = names.resolve("pond.test".parse().unwrap()).await;
+                assert_eq!(resolved.is_ok(), resolves);
+            }
+        }
     }
 
     /// Answers once and closes; counts who came.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -51,21 +51,26 @@ async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
         On::Create => {
             let mut pod = serde_json::to_value(pods::base(case.pod)?)?;
             json_patch::patch(&mut pod, &case.edit).context("the edit")?;
-            let pod: Pod = serde_json::from_value(pod)?;
+            // Not through our types, which are older than some fields.
+            let pod: DynamicObject = serde_json::from_value(pod)?;
+            let namespace = guard.namespace(case.namespace);
+            let pods = ApiResource::erase::<Pod>(&());
+            let pods: Api<DynamicObject> =
+                Api::namespaced_with(guard.client.clone(), &namespace, &pods);
             let dry = PostParams {
                 dry_run: true,
                 ..PostParams::default()
             };
-            pods.create(&dry, &pod).await
+            pods.create(&dry, &pod).await.map(drop)
         }
-        On::Update => pods.patch(name, &dry, &patch).await,
-        On::Debug => {
-            pods.patch_subresource("ephemeralcontainers", name, &dry, &patch)
-                .await
-        }
+        On::Update => pods.patch(name, &dry, &patch).await.map(drop),
+        On::Debug => pods
+            .patch_subresource("ephemeralcontainers", name, &dry, &patch)
+            .await
+            .map(drop),
     };
     match answer {
-        Ok(_) => Ok(None),
+        Ok(()) => Ok(None),
         Err(kube::Error::Api(status)) => Ok(Some(status.message)),
         Err(error) => Err(error.into()),
     }
