@@ -126,9 +126,22 @@ pub(crate) fn services_of_url(namespace: &str, url: &str) -> Vec<ObjectRef> {
     service_of_host(&host).into_iter().chain(short).collect()
 }
 
-/// Whether a url's host is one label: another Service in each namespace that resolves it.
+/// Whether a url's host may be something else in each namespace that resolves it: one label is a
+/// Service there, and two are a pod of a headless one (`hostname.service`), which pods' search
+/// domains find before anything else. With https such a pod would have to show a certificate of
+/// the name; after a dot at the end nothing is searched for.
 pub(crate) fn is_relative(url: &str) -> bool {
-    domain(url).is_some_and(|host| !host.contains('.'))
+    let Ok(url) = Url::parse(url) else {
+        return false;
+    };
+    let Some(Host::Domain(host)) = url.host() else {
+        return false;
+    };
+    match host.trim_end_matches('.').split('.').count() {
+        1 => true,
+        2 => url.scheme() == "http" && !host.ends_with('.'),
+        _ => false,
+    }
 }
 
 fn domain(url: &str) -> Option<String> {
@@ -200,6 +213,22 @@ mod tests {
             host: host.to_owned(),
         };
         assert_eq!(of_url(text, &BTreeSet::new()), Ok(expected));
+    }
+
+    #[test]
+    fn a_short_name_may_be_another_in_each_namespace() {
+        for (url, relative) in [
+            ("http://perch:8080", true),
+            ("https://perch", true),
+            ("http://perch.", true),
+            ("http://perch.lake:8080", true),
+            ("https://perch.test", false),
+            ("http://perch.test.", false),
+            ("http://perch.lake.svc", false),
+            ("http://192.0.2.7", false),
+        ] {
+            assert_eq!(is_relative(url), relative, "{url}");
+        }
     }
 
     #[test]

@@ -245,7 +245,7 @@ fn callable(
         && reach.foreign
     {
         let message = format!(
-            "{url:?} leads somewhere else in each namespace: its owner must write name.namespace.svc"
+            "{url:?} may lead somewhere else in each namespace: its owner must write name.namespace.svc, or for a host outside of the cluster https, or a dot at its end"
         );
         let finding = Finding::new("spec", Code::AddressRefused, message);
         finding.report(surface, &mut work.found);

@@ -46,12 +46,11 @@ pub fn refused_hosts(
         .map(|host| host.trim().trim_end_matches('.').to_ascii_lowercase())
         .filter(|host| !host.is_empty())
         .collect();
-    for name in ["kubernetes", "kubernetes.default"] {
-        refused.insert(name.to_owned());
-    }
-    let own = services.map(|service| format!("{service}.{operator_namespace}.svc"));
-    for host in own.into_iter().chain(["kubernetes.default.svc".to_owned()]) {
-        refused.insert(format!("{host}.cluster.local"));
+    refused.insert("kubernetes".to_owned());
+    let own = services.map(|service| format!("{service}.{operator_namespace}"));
+    for host in own.into_iter().chain(["kubernetes.default".to_owned()]) {
+        refused.insert(format!("{host}.svc.cluster.local"));
+        refused.insert(format!("{host}.svc"));
         refused.insert(host);
     }
     refused
@@ -69,6 +68,7 @@ mod tests {
             "vault.example.com",
             "kubernetes.default.svc.cluster.local",
             "link.den.svc",
+            "link.den",
             "hook.den.svc.cluster.local",
         ] {
             assert!(refused.contains(host), "{host} of {refused:?}");
