@@ -1,12 +1,13 @@
-//! The leader's HTTPS listeners: TLS with the operator's certificate, and what a connection may
-//! cost.
+//! Where the operator listens, and the leader's HTTPS listeners: TLS with the operator's
+//! certificate, and what a connection may cost.
 //!
 //! Bounded before anybody is known: connections in all and of one address, the time for a
 //! handshake, for a request's head and body. And after: no connection lives for long, so that
 //! one whose other end has vanished, or reads nothing, is not kept.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +51,20 @@ impl std::fmt::Debug for Current {
 impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.link_certificate.load_full()
+    }
+}
+
+/// A listener of the operator's. `[::]` is everywhere: IPv6 takes IPv4 along, and a node without
+/// IPv6 has the other one.
+pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(error)
+            if address.ip() == Ipv6Addr::UNSPECIFIED
+                && error.kind() != io::ErrorKind::AddrInUse =>
+        {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
     }
 }
 
@@ -211,9 +226,22 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
+
+    #[tokio::test]
+    async fn everywhere_is_both_families() {
+        let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let listener = bind(everywhere).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+            .await
+            .unwrap();
+        if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, port))
+                .await
+                .unwrap();
+        }
+    }
 
     #[test]
     fn one_address_leaves_room_for_others_and_gets_its_own_back() {

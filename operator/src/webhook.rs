@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -40,6 +39,8 @@ pub use args::Args;
 use certificate::{Certificate, LOOK_INTERVAL};
 use meter::Meter;
 use routes::App;
+
+use crate::listen::bind;
 
 /// How long connections may take to end once nothing new is accepted.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
@@ -67,10 +68,10 @@ pub async fn run_until(
     args: Args,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let admission = TcpListener::bind(args.listen)
+    let admission = bind(args.listen)
         .await
         .with_context(|| format!("--listen {}", args.listen))?;
-    let status = TcpListener::bind(args.status_listen)
+    let status = bind(args.status_listen)
         .await
         .with_context(|| format!("--status-listen {}", args.status_listen))?;
 

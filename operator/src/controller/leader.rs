@@ -27,7 +27,7 @@ use crate::certificates::keep::{self, Place};
 use crate::claw::serve as claw;
 use crate::link::revocations::GIVEN_UP;
 use crate::link::serve::{self as link, Link};
-use crate::listen::{Bounds, serve};
+use crate::listen::{Bounds, bind, serve};
 use crate::metrics::Reconcile;
 
 /// How often the tables are looked at while they fill.
@@ -97,14 +97,14 @@ pub async fn lead(
     world.queue.add_all(everything(&world.tables));
 
     let address = world.settings.link_listen;
-    let listener = TcpListener::bind(address)
+    let listener = bind(address)
         .await
         .with_context(|| format!("--link-listen {address}"))?;
     let link = Arc::new(Link::new(Arc::clone(world), started));
     answer(world, parts, listener, link::router(link), link::BOUNDS);
     if let Some(claw_api) = &world.settings.claw_api {
         let address = claw_api.listen;
-        let listener = TcpListener::bind(address)
+        let listener = bind(address)
             .await
             .with_context(|| format!("--claw-api-listen {address}"))?;
         let routes = claw::router(Arc::clone(world), claw_api.scope);

@@ -42,7 +42,6 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use kube::Client;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -50,6 +49,7 @@ pub use settings::{Args, ClawApi, ClawScope, SecretScope, Settings};
 use world::World;
 
 use crate::lease::Candidate;
+use crate::listen::bind;
 
 /// The command: runs until SIGTERM or SIGINT.
 pub async fn main(args: Args) -> anyhow::Result<()> {
@@ -77,7 +77,7 @@ pub async fn run(
     if settings.secrets == SecretScope::Namespaces(Default::default()) {
         tracing::warn!("no namespace is served: set --secret-namespaces or --cluster-wide-secrets");
     }
-    let health = TcpListener::bind(settings.listen)
+    let health = bind(settings.listen)
         .await
         .with_context(|| format!("--listen {}", settings.listen))?;
     let world = Arc::new(World::new(client, settings));

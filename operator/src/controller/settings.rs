@@ -55,10 +55,10 @@ pub struct Args {
     )]
     pub cluster_wide_secrets: bool,
     /// Address for /healthz, /readyz and /metrics (plain HTTP).
-    #[arg(long, env = "TOOLCRIB_LISTEN", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "TOOLCRIB_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
     /// Address of the link (HTTPS).
-    #[arg(long, env = "TOOLCRIB_LINK_LISTEN", default_value = "0.0.0.0:8443")]
+    #[arg(long, env = "TOOLCRIB_LINK_LISTEN", default_value = "[::]:8443")]
     pub link_listen: SocketAddr,
     /// Address of claw-api (HTTPS), which answers agents that are granted it. Left out: it is
     /// not served.

@@ -12,10 +12,10 @@ use toolcrib_compile::inject::{DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Address of the admission webhook (HTTPS).
-    #[arg(long, env = "TOOLCRIB_LISTEN", default_value = "0.0.0.0:9443")]
+    #[arg(long, env = "TOOLCRIB_LISTEN", default_value = "[::]:9443")]
     pub listen: SocketAddr,
     /// Address for /healthz, /readyz and /metrics (plain HTTP).
-    #[arg(long, env = "TOOLCRIB_STATUS_LISTEN", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "TOOLCRIB_STATUS_LISTEN", default_value = "[::]:8080")]
     pub status_listen: SocketAddr,
     /// Directory with tls.crt and tls.key, which the controller keeps; read again when they
     /// change. Not ready until they are there.

@@ -205,7 +205,7 @@ fn the_chart_brings_it_when_it_is_asked_for() {
     let container = &controller["spec"]["template"]["spec"]["containers"][0];
     let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
     for argument in [
-        "--claw-api-listen=0.0.0.0:8444",
+        "--claw-api-listen=[::]:8444",
         "--claw-api-service=toolcrib-claw-api",
         "--claw-api-surface=claw-api",
         "--claw-api-scope=cluster",
