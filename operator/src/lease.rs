@@ -1,4 +1,4 @@
-//! Who leads: one Lease, which the installation brings empty, held and renewed.
+//! Who leads: one Lease, made where there is none, held and renewed.
 //!
 //! [`Election`] decides, as a function of what was read and of this machine's own clock
 //! (never the other's: clocks differ). The runner only reads, writes and waits. A write
@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use tokio::time::Instant;
 
 /// Between the beginnings of two tenures, at least.
@@ -167,6 +168,8 @@ pub struct Candidate {
     pub client: Client,
     pub namespace: String,
     pub name: String,
+    /// A Secret that the installation brings, with which a Lease that is made here goes.
+    pub owner: String,
     pub identity: String,
     pub timing: Timing,
     /// Kept up to date with every renewal.
@@ -208,7 +211,9 @@ impl Candidate {
                     };
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "lease not readable"),
+                Err(error) => {
+                    tracing::warn!(%error, "lease neither read nor written; trying again")
+                }
             }
             tokio::time::sleep(self.timing.retry).await;
         }
@@ -218,27 +223,57 @@ impl Candidate {
     async fn look(&self, election: &mut Election) -> Result<bool, kube::Error> {
         let begun = Instant::now();
         let api = self.api();
-        // It belongs to the installation: where it is gone, nobody is to lead any more, and
-        // nothing is left behind by an operator on its way out.
-        let mut lease = api.get(&self.name).await?;
-        let decision = election.decide(lease.spec.as_ref(), Instant::now(), Timestamp::now());
+        let params = PostParams::default();
+        let found = api.get_opt(&self.name).await?;
+        let read = found.as_ref().and_then(|lease| lease.spec.as_ref());
+        let decision = election.decide(read, Instant::now(), Timestamp::now());
         let Decision::Write(spec) = decision else {
             return Ok(false);
         };
-        // The resourceVersion that was read goes back: the write is fenced.
-        lease.spec = Some(spec);
-        let written = api
-            .replace(&self.name, &PostParams::default(), &lease)
-            .await;
+        let written = match found {
+            // The resourceVersion that was read goes back: the write is fenced.
+            Some(lease) => {
+                let spec = Some(spec);
+                api.replace(&self.name, &params, &Lease { spec, ..lease })
+                    .await
+            }
+            // Of two that make it, one is told that it exists.
+            None => api.create(&params, &self.made(spec).await?).await,
+        };
         match written {
             Ok(_) => {
                 election.written(begun);
                 *self.tenure.lock().unwrap_or_else(PoisonError::into_inner) = election.tenure();
                 Ok(true)
             }
-            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// The Lease as it is made. Not the installation's own: what applies it may leave Leases
+    /// out, as Argo CD does. It goes with what is the installation's, so that an operator on its
+    /// way out leaves nothing behind.
+    async fn made(&self, spec: LeaseSpec) -> Result<Lease, kube::Error> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let owner = secrets.get(&self.owner).await?;
+        let owner = OwnerReference {
+            api_version: Secret::api_version(&()).into_owned(),
+            kind: Secret::kind(&()).into_owned(),
+            name: self.owner.clone(),
+            uid: owner.metadata.uid.unwrap_or_default(),
+            ..OwnerReference::default()
+        };
+        Ok(Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(spec),
+        })
     }
 }
 

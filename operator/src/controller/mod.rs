@@ -156,6 +156,7 @@ fn candidate(world: &Arc<World>) -> Candidate {
         client: world.client.clone(),
         namespace: world.settings.namespace.clone(),
         name: world.settings.lease.clone(),
+        owner: world.settings.certificate_secret.clone(),
         identity: world.settings.pod_name.clone(),
         timing: world.settings.lease_timing,
         tenure: Arc::clone(&world.tenure),

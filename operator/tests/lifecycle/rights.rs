@@ -1,14 +1,15 @@
 //! Row: what the accounts were given, they have used in all rows together, and nothing else.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::Value;
 use tokio::time::Instant;
 use toolcrib_e2e::audit::rare::STEPS;
 use toolcrib_e2e::audit::{self, was_used};
 
-use crate::install::{POND, RELEASE, SYSTEM, WEBHOOK};
+use crate::install::{CONTROLLER, POND, RELEASE, SYSTEM, WEBHOOK};
 use crate::wait::{DEADLINE, eventually};
 use crate::world::{Row, World};
 
@@ -26,6 +27,15 @@ pub async fn least(world: &mut World) -> Result<Vec<Row>> {
         })
         .await?;
     }
+    // The Lease is made anew where somebody deletes it.
+    let mark = world.mark()?;
+    let leases: Api<Lease> = Api::namespaced(world.plane.client.clone(), SYSTEM);
+    leases.delete(CONTROLLER, &DeleteParams::default()).await?;
+    eventually("create leases is used", DEADLINE, async || {
+        let uses = world.uses()?;
+        Ok(was_used(&uses[mark..], "create", "leases").then_some(()))
+    })
+    .await?;
     // Whoever calls the link has a token looked at.
     let leader = &world.controllers[world.leader().await?];
     let http = reqwest::Client::builder()

@@ -221,6 +221,7 @@ impl World {
         let controller = audit::user(SYSTEM, CONTROLLER);
         let writes = self.uses()?.into_iter().skip(mark).filter(|used| {
             let leading = [
+                ("leases", "create"),
                 ("leases", "update"),
                 ("pods", "patch"),
                 ("tokenreviews", "create"),
