@@ -6,6 +6,8 @@
 
 #[path = "apiserver/alerts.rs"]
 mod alerts;
+#[path = "apiserver/chart.rs"]
+mod chart;
 #[path = "apiserver/claw.rs"]
 mod claw;
 #[path = "apiserver/faults.rs"]
@@ -32,6 +34,7 @@ use std::time::Duration;
 
 use harness::Harness;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -59,6 +62,36 @@ const ALL: [&str; 2] = [
 fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_not_there_is_made_and_goes_with_the_installation() {
+    let mut harness = Harness::new().await;
+    let leases: Api<Lease> = harness.api(&harness.system);
+    let gone = || async {
+        let params = DeleteParams::default();
+        leases.delete("controller", &params).await.expect("deleted");
+    };
+    let led = || async {
+        let lease = leases.get_opt("controller").await.ok()??;
+        let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
+        (holder == "heron").then_some(lease)
+    };
+    gone().await;
+    harness.start("heron");
+    let lease = harness.eventually("heron leads", led).await;
+    let secrets: Api<Secret> = harness.api(&harness.system);
+    let certificates = secrets.get("certificates").await.expect("the Secret");
+    let owners = lease.metadata.owner_references.expect("an owner");
+    let [owner] = &owners[..] else {
+        panic!("{owners:?}")
+    };
+    assert_eq!(Some(&owner.uid), certificates.metadata.uid.as_ref());
+
+    // Whoever leads goes on where somebody deletes it.
+    gone().await;
+    harness.eventually("heron leads again", led).await;
+    harness.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,8 @@
 //! The command line. Every flag has a `TOOLCRIB_*` twin in the environment, but for the one
-//! whose variable is OpenTelemetry's own; a flag wins, since other webhooks edit a pod's env. No secret is ever a flag or a variable: both
-//! can be read from outside the process.
+//! whose variable is OpenTelemetry's own, and for `--metrics-port`: the kubelet sets
+//! `TOOLCRIB_METRICS_PORT` in every pod beside a Service called `toolcrib-metrics`. A flag wins,
+//! since other webhooks edit a pod's env. No secret is ever a flag or a variable: both can be read
+//! from outside the process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,7 +46,7 @@ pub struct ServeArgs {
     #[arg(long, env = "TOOLCRIB_HISTORY_DIR", default_value = names::HISTORY_DIR)]
     pub history_dir: PathBuf,
     /// Serve /metrics, and nothing else of the admin listener, to the pod's network too.
-    #[arg(long, env = "TOOLCRIB_METRICS_PORT")]
+    #[arg(long)]
     pub metrics_port: Option<u16>,
     /// This pod's name, from the downward API.
     #[arg(long, env = "TOOLCRIB_POD", default_value = "")]
@@ -135,7 +137,23 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+
+    /// The kubelet sets variables for each Service of the namespace, called what their owners
+    /// like: `toolcrib-x` makes `TOOLCRIB_X_PORT`, `TOOLCRIB_X_SERVICE_HOST` and others.
+    #[test]
+    fn no_service_beside_the_pod_sets_a_flag() {
+        for argument in Cli::command().get_arguments() {
+            let Some(variable) = argument.get_env().and_then(|it| it.to_str()) else {
+                continue;
+            };
+            for end in ["_PORT", "_HOST", "_ADDR", "_PROTO", "_TCP", "_UDP", "_SCTP"] {
+                assert!(!variable.ends_with(end), "{variable}");
+            }
+        }
+    }
 
     #[test]
     fn flags_have_the_contract_s_names_and_defaults() {

@@ -1,4 +1,5 @@
-//! The chart's values: defaults and words from `values.yaml`, types from its schema.
+//! The chart's values: defaults and words from `values.yaml`, types from its schema, and words
+//! where no default stands.
 
 use serde_json::Value;
 use toolcrib_docs::cell;
@@ -51,6 +52,7 @@ fn walk(
             .iter()
             .find(|(known, _)| *known == place)
             .map(|(_, text)| text.as_str())
+            .or(field["description"].as_str())
             .unwrap_or_default();
         let default = match &values[name] {
             Value::Null => String::new(),
