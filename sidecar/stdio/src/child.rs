@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Child {
     process: tokio::process::Child,
-    /// Its own, so that what it started ends with it.
+    /// Its own and of its number, so that what it started ends with it.
     group: Pid,
 }
 
@@ -66,6 +66,10 @@ pub fn spawn(command: &[OsString]) -> io::Result<(Child, Pipes)> {
 }
 
 impl Child {
+    pub fn id(&self) -> Pid {
+        self.group
+    }
+
     pub async fn exited(&mut self) -> io::Result<ExitStatus> {
         self.process.wait().await
     }

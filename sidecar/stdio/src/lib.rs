@@ -3,8 +3,8 @@
 //!
 //! In reading order: [`line`] and [`revision`] (what is written to a child, and what of its
 //! words each revision sees; pure), [`listed`] (what its tools want repeated), [`program`] (the calls of one running child),
-//! [`child`] (its process), [`supervisor`] (its lives), [`relay`] and [`routes`] (what
-//! clients reach).
+//! [`child`] (its process), [`orphans`] (what it leaves behind), [`supervisor`] (its lives),
+//! [`relay`] and [`routes`] (what clients reach).
 //!
 //! Not here: authentication (a NetworkPolicy says who may connect), requests of the server
 //! to a client (sampling, elicitation, roots: refused), and notifications of the server (there is
@@ -18,6 +18,7 @@ pub mod args;
 pub mod child;
 pub mod line;
 pub mod listed;
+pub mod orphans;
 pub mod program;
 pub mod relay;
 pub mod revision;

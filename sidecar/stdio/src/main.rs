@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use toolcrib_mcp_stdio::args::Cli;
 use toolcrib_mcp_stdio::child;
+use toolcrib_mcp_stdio::orphans;
 use toolcrib_mcp_stdio::relay::Relay;
 use toolcrib_mcp_stdio::routes::{App, router};
 use toolcrib_mcp_stdio::supervisor::{self, State};
@@ -75,7 +76,9 @@ fn serve(cli: Cli) -> anyhow::Result<()> {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
+    let token = cli.token_file.map(TokenFile::new).transpose()?;
     let (listener, address) = listen(&cli.listen.0).await?;
+    orphans::adopt().context("cannot adopt what the program leaves behind")?;
     let (state, states) = watch::channel(State::Starting { before: None });
     let (stop_child, child_stopped) = watch::channel(false);
     let (stop_serving, serving_stopped) = watch::channel(false);

@@ -16,6 +16,7 @@ use toolcrib_mcp::revision::NEWEST_HANDSHAKE;
 use toolcrib_mcp::{Answer, members, raw};
 
 use crate::child::{self, Child};
+use crate::orphans;
 use crate::program::{Program, SHOWN};
 use crate::revision::About;
 
@@ -99,10 +100,13 @@ async fn live(
     writer.spawn(write(queue, pipes.stdin));
     let log = tokio::spawn(log(pipes.stderr));
 
+    let id = child.id();
     let why = tokio::select! {
         why = serve(&program, state) => Some(why),
         status = child.exited() => Some(ended(status)),
-        _ = &mut reader => Some(closed(&mut child).await),
+        _ = &mut reader => Some(closed(&mut child, "output").await),
+        _ = writer.join_next() => Some(closed(&mut child, "input").await),
+        never = orphans::bury(id) => match never {},
         () = stop(stopped) => None,
     };
     state.send_replace(match &why {
@@ -134,11 +138,12 @@ fn ended(status: io::Result<ExitStatus>) -> String {
     }
 }
 
-/// A child's pipe closes a moment before its end is seen, and the end says more.
-async fn closed(child: &mut Child) -> String {
+/// A child's pipe closes a moment before its end is seen, and the end says more. Without one of
+/// the two it serves nobody.
+async fn closed(child: &mut Child, pipe: &str) -> String {
     timeout(REST, child.exited())
         .await
-        .map_or_else(|_| "it closed its standard output".to_owned(), ended)
+        .map_or_else(|_| format!("it closed its standard {pipe}"), ended)
 }
 
 /// For a task that ends with its pipe, which somebody who escaped may hold open.
@@ -204,7 +209,6 @@ async fn greet(program: &Program) -> Result<About, String> {
 async fn write(mut queue: mpsc::Receiver<Vec<u8>>, mut stdin: ChildStdin) {
     while let Some(line) = queue.recv().await {
         if let Err(error) = stdin.write_all(&line).await {
-            // It has closed its stdin, which is most often its end.
             tracing::debug!(error = error.to_string(), "the program takes no more");
             return;
         }

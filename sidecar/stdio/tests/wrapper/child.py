@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -49,6 +50,15 @@ def call(id, name, arguments):
         held.clear()
     elif name == "die":
         os._exit(3)
+    elif name == "deaf":
+        os.close(0)
+        text(id, "deaf")
+        while True:
+            time.sleep(1)
+    elif name == "leave":
+        # Its parent, the shell, ends at once; it itself when the test says so.
+        command = "sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
+        text(id, subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True).stdout.strip())
     elif name == "pid":
         text(id, str(os.getpid()))
     elif name == "environment":

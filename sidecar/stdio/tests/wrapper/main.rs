@@ -299,6 +299,42 @@ async fn a_program_that_cannot_be_started_is_said() {
 }
 
 #[tokio::test]
+async fn a_program_that_reads_no_more_is_started_again() {
+    let wrapper = Wrapper::start().await;
+    let session = wrapper.initialize().await;
+    let deaf = wrapper.call(&session, 1, "deaf", json!({})).await;
+    assert_eq!(text(&deaf), "deaf");
+    eventually("a program that reads", || async {
+        let echoed = wrapper.call(&session, 2, "echo", json!({})).await;
+        let reason = &echoed["error"]["data"]["reason"];
+        assert!(reason.is_null() || reason == "program_ended", "{echoed}");
+        reason.is_null().then_some(())
+    })
+    .await;
+    let down = wrapper
+        .logged(|line| line["message"] == "the program is not running")
+        .await;
+    assert_eq!(down["why"], "it closed its standard input");
+}
+
+#[tokio::test]
+async fn what_a_program_leaves_behind_is_waited_for() {
+    let wrapper = Wrapper::start().await;
+    let session = wrapper.initialize().await;
+    let left = wrapper.call(&session, 1, "leave", json!({})).await;
+    let left = text(&left).to_owned();
+    let place = Path::new("/proc").join(&left);
+    let status = std::fs::read_to_string(place.join("status")).unwrap();
+    let parent = format!("\nPPid:\t{}\n", wrapper.id());
+    assert!(status.contains(&parent), "{status}");
+    kill("KILL", left.parse().unwrap());
+    eventually("its end", || async { (!place.exists()).then_some(()) }).await;
+    // The program itself is nobody's orphan.
+    let next = wrapper.call(&session, 2, "echo", json!({})).await;
+    assert_eq!(text(&next), "{}");
+}
+
+#[tokio::test]
 async fn a_killed_child_is_started_again() {
     let wrapper = Wrapper::start().await;
     let session = wrapper.initialize().await;

@@ -162,8 +162,12 @@ impl Wrapper {
         }
     }
 
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     pub fn signal(&self, signal: &str) {
-        kill(signal, self.process.id());
+        kill(signal, self.id());
     }
 
     pub async fn ended(&mut self) -> ExitStatus {
