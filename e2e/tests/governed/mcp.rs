@@ -24,6 +24,8 @@ const HERE: &str = "mcp";
 const SERVER: &str = "everything";
 /// What its pod has in its environment.
 const CREDENTIAL: &str = "everything-5f3a91c7";
+/// What mediators bring to its wrapper.
+const TOKEN: &str = "wrapper-e0b7714c5a";
 
 #[test]
 fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<()> {
@@ -47,23 +49,28 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
 
     // What the server lists becomes the Surface, and is what it lists when it is asked again.
     let url = url(&desk)?;
+    let token = folder.path().join("token");
+    fs::write(&token, format!("X-API-Key: {TOKEN}"))?;
     let discover = |more: &[&str]| {
         let mut discover = cluster.on_node(plugin).context("a node of ours")?;
         discover.args(["surface", "discover", SERVER, "--namespace", HERE]);
         discover.args(["--url", &url, "--filename"]).arg(&objects);
+        discover.arg("--header-file").arg(&token);
         run(discover.args(more))
     };
     let surface = discover(&[])?;
     for tool in ["name: echo", "name: get-env", "name: get-sum"] {
         ensure!(surface.contains(tool), "no {tool} in\n{surface}");
     }
+    ensure!(surface.contains("X-API-Key"), "no auth in\n{surface}");
     desk.platform.apply(&surface)?;
     fs::write(&objects, surface)?;
     discover(&["--check"])?;
     // The same from outside, by way of the API server.
     run(Command::new(plugin)
         .args(["surface", "discover", SERVER, "--namespace", HERE])
-        .args(["--in-cluster", "--check"])
+        .args(["--in-cluster", "--check", "--header-file"])
+        .arg(&token)
         .env("KUBECONFIG", cluster.kubeconfig()))?;
 
     desk.platform.wait_ready(HERE, &["caller"])?;
@@ -84,6 +91,13 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
     let refused = answer(&desk, "environment")?;
     assert_eq!(refused["ok"], false, "{refused}");
 
+    // Nor does going round the mediator give it to the runner, whom the NetworkPolicy lets through.
+    let round = format!(
+        "curl -s -o /dev/null -w '%{{http_code}}' --max-time 10 -d '{{}}' http://{SERVER}:8080/mcp"
+    );
+    let status = desk.platform.exec(HERE, "caller", &["sh", "-c", &round])?;
+    assert_eq!(status, "401");
+
     let ended = ended_in_mid_call(&desk)?;
     assert_eq!(ended["ok"], false, "{ended}");
     assert_eq!(ended["error"]["code"], "mcp_error", "{ended}");
@@ -93,22 +107,25 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
     assert_eq!(server["restartCount"], 0, "its pod ran on: {server}");
 
     let requests = Value::from(desk.model_requests()?).to_string();
-    ensure!(!requests.contains(CREDENTIAL), "the server's own secret");
+    for secret in [CREDENTIAL, TOKEN] {
+        ensure!(!requests.contains(secret), "the server's own secret");
+    }
     in_the_record(&desk)
 }
 
-/// The objects as a user would write them.
+/// The objects as a user would write them, with the token in its place.
 fn from_stdio(plugin: &str) -> Result<String> {
     let program = format!(
         "{}/@modelcontextprotocol/server-everything/dist/index.js",
         node::MODULES
     );
-    run(Command::new(plugin)
+    let objects = run(Command::new(plugin)
         .args(["surface", "from-stdio", SERVER, "--namespace", HERE])
         .args(["--image", "docker.io/toolcrib/mcp-servers:dev"])
         .args(["--wrapper-image", "docker.io/toolcrib/mcp-stdio:dev"])
         .args(["--env", "EVERYTHING_TOKEN=everything-token/token"])
-        .args(["--", "node", &program, "stdio"]))
+        .args(["--", "node", &program, "stdio"]))?;
+    Ok(objects.replace("${EVERYTHING_MCP_TOKEN}", TOKEN))
 }
 
 /// The Service's, which the node reaches as pods do.

@@ -2,7 +2,9 @@
 //!
 //! The server's image needs nothing of ours: an init container brings the wrapper
 //! (`toolcrib-mcp-stdio`), which runs the program and serves it over HTTP. Pods pass Pod
-//! Security `restricted`; credentials are keys of Secrets and stay in these pods.
+//! Security `restricted`; credentials are keys of Secrets and stay in these pods, but for the
+//! wrapper's own token, which mediators bring. A NetworkPolicy knows pods and no containers: by
+//! itself it would let an agent's own container call what nobody granted.
 //!
 //! Not here: the tools, which only the program knows.
 
@@ -16,8 +18,16 @@ const USER: u32 = 65532;
 const FOLDER: &str = "/toolcrib";
 const PROGRAM: &str = "/toolcrib/toolcrib-mcp-stdio";
 
-pub const WHO_MAY_CONNECT: &str = "Only pods of agents, in this namespace, may connect: the server itself asks nobody who they \
-     are. For agents of other namespaces add a namespaceSelector.";
+/// Of the token's Secret and in its volume.
+pub const TOKEN_KEY: &str = "token";
+const TOKEN_FOLDER: &str = "/toolcrib-token";
+/// Not `Authorization`, which the API server's proxy would keep for itself.
+const TOKEN_HEADER: &str = "X-API-Key";
+
+pub const WHO_MAY_CONNECT: &str = "Only pods of agents, in this namespace, may connect. For agents of other namespaces add a \
+     namespaceSelector.";
+pub const WHO_MAY_CALL: &str = "What mediators bring, and agents' own containers do not have. Put its value here with \
+     envsubst, such as one of `openssl rand -hex 32`, or make this Secret in your own way.";
 
 #[derive(Debug)]
 pub struct Wrapped<'a> {
@@ -81,7 +91,12 @@ impl Wrapped<'_> {
                         "containers": [{
                             "name": self.name,
                             "image": self.image,
-                            "command": [PROGRAM, "--listen", format!(":{}", self.port), "--"],
+                            "command": [
+                                PROGRAM,
+                                "--listen", format!(":{}", self.port),
+                                "--token-file", format!("{TOKEN_FOLDER}/{TOKEN_KEY}"),
+                                "--",
+                            ],
                             "args": args,
                             "env": env,
                             "ports": [{"name": "mcp", "containerPort": self.port}],
@@ -91,11 +106,16 @@ impl Wrapped<'_> {
                             "securityContext": locked,
                             "volumeMounts": [
                                 {"name": "wrapper", "mountPath": FOLDER, "readOnly": true},
+                                {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": true},
                                 {"name": "tmp", "mountPath": "/tmp"},
                             ],
                         }],
                         "volumes": [
                             {"name": "wrapper", "emptyDir": {"sizeLimit": "64Mi"}},
+                            {"name": "token", "secret": {
+                                "secretName": token_secret(self.name),
+                                "items": [{"key": TOKEN_KEY, "path": TOKEN_KEY}],
+                            }},
                             {"name": "tmp", "emptyDir": {"sizeLimit": "512Mi"}},
                         ],
                     },
@@ -116,7 +136,26 @@ impl Wrapped<'_> {
         })
     }
 
-    /// The wrapper asks nobody who they are, so this does: only pods of agents.
+    /// What mediators bring to the wrapper, without its value.
+    pub fn token(&self) -> Value {
+        let name = token_secret(self.name);
+        let variable = format!("{name}_{TOKEN_KEY}")
+            .to_ascii_uppercase()
+            .replace('-', "_");
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "namespace": self.namespace,
+                "labels": {names::CREDENTIAL_LABEL: names::TRUE},
+                "annotations": {names::HOSTS_ANNOTATION: host(self.name, self.namespace)},
+            },
+            "stringData": {TOKEN_KEY: format!("${{{variable}}}")},
+        })
+    }
+
+    /// Only pods of agents: nobody else has anything to ask.
     pub fn network_policy(&self) -> Value {
         json!({
             "apiVersion": "networking.k8s.io/v1",
@@ -142,6 +181,7 @@ impl Wrapped<'_> {
             "metadata": self.metadata(),
             "spec": {
                 "service": {"name": self.name, "port": self.port},
+                "auth": auth(self.name),
                 "mcp": {"path": PATH},
                 "descriptor": {"version": 2, "tools": []},
             },
@@ -155,6 +195,24 @@ impl Wrapped<'_> {
     fn labels(&self) -> Value {
         json!({"app": self.name})
     }
+}
+
+/// How mediators bring the token of the wrapper that serves this name: a Surface's `auth`.
+pub fn auth(name: &str) -> Value {
+    json!({
+        "type": "Header",
+        "headerName": TOKEN_HEADER,
+        "secretKeyRef": {"name": token_secret(name), "key": TOKEN_KEY},
+    })
+}
+
+pub fn token_secret(name: &str) -> String {
+    format!("{name}-mcp")
+}
+
+/// As a Secret's annotation names it.
+pub fn host(name: &str, namespace: &str) -> String {
+    format!("{name}.{namespace}.svc")
 }
 
 /// A variable of a container, from a key of a Secret.

@@ -71,6 +71,7 @@ fn a_program_s_tools_become_a_surface_with_what_to_look_at() {
     let yaml = succeeded(&output);
     let spec = json!({
         "service": {"name": "fish", "port": 8080},
+        "auth": {"type": "Header", "headerName": "X-API-Key", "secretKeyRef": {"name": "fish-mcp", "key": "token"}},
         "mcp": {"path": "/mcp"},
         "descriptor": {"version": 2, "tools": expected_tools()},
     });

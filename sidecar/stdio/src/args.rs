@@ -21,9 +21,13 @@ pub struct Cli {
     /// Longest time that the program may take for one call, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub call_timeout: u64,
+    /// A file with a token, which each request must then bring as `X-API-Key` or as `Authorization:
+    /// Bearer`; at least 16 characters. It may be replaced at any time
+    #[arg(long, value_name = "PATH")]
+    pub token_file: Option<PathBuf>,
     /// Copy this program into a folder, and end: an init container does so, and the server's own
     /// image then runs it from there
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["listen", "call_timeout", "command"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["listen", "call_timeout", "token_file", "command"])]
     pub install: Option<PathBuf>,
     /// The program and its arguments
     #[arg(
@@ -39,7 +43,7 @@ Examples:
   toolcrib-mcp-stdio -- npx --no-install @modelcontextprotocol/server-everything stdio
   toolcrib-mcp-stdio --listen :8080 -- python3 server.py
 
-There is no authentication: listen on loopback, or let only those connect who may call.";
+Without --token-file whoever connects may call: listen on loopback then.";
 
 /// The addresses to try, the first that can be had wins.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 //! In reading order: [`line`] and [`revision`] (what is written to a child, and what of its
 //! words each revision sees; pure), [`listed`] (what its tools want repeated), [`program`] (the calls of one running child),
 //! [`child`] (its process), [`orphans`] (what it leaves behind), [`supervisor`] (its lives),
-//! [`relay`] and [`routes`] (what clients reach).
+//! [`relay`], [`token`] and [`routes`] (what clients reach).
 //!
-//! Not here: authentication (a NetworkPolicy says who may connect), requests of the server
+//! Not here: who a client is (whoever has the token may call all), requests of the server
 //! to a client (sampling, elicitation, roots: refused), and notifications of the server (there is
 //! no stream for them; capabilities that would need one are not passed on).
 //!
@@ -24,3 +24,4 @@ pub mod relay;
 pub mod revision;
 pub mod routes;
 pub mod supervisor;
+pub mod token;

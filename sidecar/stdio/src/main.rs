@@ -17,6 +17,7 @@ use toolcrib_mcp_stdio::orphans;
 use toolcrib_mcp_stdio::relay::Relay;
 use toolcrib_mcp_stdio::routes::{App, router};
 use toolcrib_mcp_stdio::supervisor::{self, State};
+use toolcrib_mcp_stdio::token::TokenFile;
 use toolcrib_sidecar::connections::{self, Bounds};
 use toolcrib_sidecar::log::Log;
 use toolcrib_sidecar::process;
@@ -85,6 +86,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let app = Arc::new(App {
         relay: Relay::new(states, Duration::from_secs(cli.call_timeout)),
         sessions: Sessions::new(SESSIONS),
+        token,
     });
     let child = tokio::spawn(supervisor::run(cli.command, state, child_stopped));
     let mut served = connections::serve(listener, router(app), BOUNDS, None, serving_stopped);

@@ -11,7 +11,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http::header::{CONTENT_TYPE, ORIGIN};
+use http::header::{CONTENT_TYPE, ORIGIN, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,6 +24,7 @@ use toolcrib_sidecar::sessions::{SessionId, Sessions};
 use crate::program::Caller;
 use crate::relay::Relay;
 use crate::revision::{Method, for_child, for_stateless};
+use crate::token::TokenFile;
 
 /// Of a request's body.
 const BODY: usize = 1024 * 1024;
@@ -34,6 +35,20 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 pub struct App {
     pub relay: Relay,
     pub sessions: Sessions<()>,
+    /// `None`: whoever connects may call.
+    pub token: Option<TokenFile>,
+}
+
+impl App {
+    /// Who is not spoken to, whatever is asked. From the headers alone.
+    fn turned_away(&self, headers: &HeaderMap) -> Option<Response> {
+        if headers.contains_key(ORIGIN) {
+            return Some(StatusCode::FORBIDDEN.into_response());
+        }
+        let token = self.token.as_ref()?;
+        let challenge = [(WWW_AUTHENTICATE, "Bearer")];
+        (!token.lets_in(headers)).then(|| (StatusCode::UNAUTHORIZED, challenge).into_response())
+    }
 }
 
 pub fn router(app: Arc<App>) -> Router {
@@ -57,8 +72,8 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn end_session(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
-    if headers.contains_key(ORIGIN) {
-        return StatusCode::FORBIDDEN.into_response();
+    if let Some(refused) = app.turned_away(&headers) {
+        return refused;
     }
     match session_name(&headers) {
         None => StatusCode::BAD_REQUEST.into_response(),
@@ -68,8 +83,8 @@ async fn end_session(State(app): State<Arc<App>>, headers: HeaderMap) -> Respons
 }
 
 async fn receive(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
-    if headers.contains_key(ORIGIN) {
-        return StatusCode::FORBIDDEN.into_response();
+    if let Some(refused) = app.turned_away(&headers) {
+        return refused;
     }
     let body = match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY)).await {
         Ok(Ok(body)) => body,

@@ -345,8 +345,8 @@ pub enum SurfaceVerb {
     /// A Surface from an OpenAPI 3.0, OpenAPI 3.1 or Swagger 2.0 document
     #[command(after_help = examples::FROM_OPENAPI)]
     FromOpenapi(FromOpenApiArgs),
-    /// Deployment, Service, NetworkPolicy and Surface of an MCP server that speaks over its
-    /// standard streams
+    /// Deployment, Service, NetworkPolicy, Secret and Surface of an MCP server that speaks over
+    /// its standard streams
     #[command(after_help = examples::FROM_STDIO)]
     FromStdio(FromStdioArgs),
     /// A Surface from what an image says of its service, or what changed there since it was
@@ -360,10 +360,10 @@ pub enum SurfaceVerb {
 
 #[derive(ClapArgs)]
 pub struct FromStdioArgs {
-    /// The name of all four objects
+    /// The name of all objects; the Secret's ends in `-mcp`
     #[arg(value_parser = dns_label)]
     pub name: String,
-    /// The namespace of all four
+    /// The namespace of all
     #[arg(short, long, default_value = "default", value_parser = dns_label)]
     pub namespace: String,
     /// The image that has the server's program; it needs nothing of Toolcrib's

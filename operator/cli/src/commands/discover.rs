@@ -136,6 +136,7 @@ fn spec(args: &DiscoverArgs, now: BTreeMap<String, Value>) -> Value {
         // As `from-stdio` makes it.
         (_, None) => {
             spec["service"] = json!({"name": args.name, "port": crate::args::WRAPPED_PORT});
+            spec["auth"] = wrapped::auth(&args.name);
         }
     }
     spec

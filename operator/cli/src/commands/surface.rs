@@ -97,6 +97,7 @@ pub fn from_stdio(args: &FromStdioArgs) -> Result<ExitCode, Failure> {
             args.command.join(" "),
             args.port
         )),
+        Document::new(wrapped.token()).said(wrapped::WHO_MAY_CALL),
         Document::new(wrapped.service()),
         Document::new(wrapped.network_policy()).said(wrapped::WHO_MAY_CONNECT),
         Document::new(wrapped.surface()).said(

@@ -136,6 +136,58 @@ async fn what_is_no_client_s_request_is_refused() {
 }
 
 #[tokio::test]
+async fn who_does_not_bring_the_token_reaches_no_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "otter-token-3b81\n").unwrap();
+    let wrapper = Wrapper::start_with(&["--token-file", file.to_str().unwrap()], &[]).await;
+    let list = || wrapper.stateless("tools/list", json!({}));
+    let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status();
+    assert_eq!(status(list()).await, 401);
+    for (name, value) in [
+        ("x-api-key", "otter-token-3b8"),
+        ("x-api-key", ""),
+        ("authorization", "Basic otter-token-3b81"),
+    ] {
+        assert_eq!(status(list().header(name, value)).await, 401, "{value}");
+    }
+    assert_eq!(status(wrapper.delete("otter")).await, 401);
+    let first = || list().header("x-api-key", "otter-token-3b81");
+    assert_eq!(status(first()).await, 200);
+    assert_eq!(status(list().bearer_auth("otter-token-3b81")).await, 200);
+    assert!(wrapper.is_ready().await);
+
+    std::fs::write(&file, "otter-token-77c0").unwrap();
+    assert_eq!(status(first()).await, 401);
+    let next = list().header("x-api-key", "otter-token-77c0");
+    assert_eq!(status(next).await, 200);
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(status(list().header("x-api-key", "")).await, 401);
+}
+
+#[test]
+fn a_token_that_is_none_is_said_and_nothing_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    let said = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_toolcrib-mcp-stdio"))
+            .args(["--listen", "127.0.0.1:0", "--token-file"])
+            .args([file.as_os_str(), "--".as_ref(), "true".as_ref()])
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said().contains("cannot be read"));
+    for (held, words) in [("${FISH_MCP_TOKEN}", "placeholder"), ("otter", "openssl")] {
+        std::fs::write(&file, held).unwrap();
+        let said = said();
+        assert!(said.contains(words), "{said}");
+        assert!(!said.contains(held), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn two_sessions_with_the_same_id_hear_their_own_answers() {
     let wrapper = Wrapper::start().await;
     let (first, second) = (wrapper.initialize().await, wrapper.initialize().await);
@@ -284,21 +336,6 @@ async fn a_child_does_not_outlive_a_killed_wrapper() {
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_be_started_is_said() {
-    let wrapper = Wrapper::start_command(&[], &["/no/such/program"]).await;
-    wrapper
-        .logged(|line| {
-            line["line"]
-                .as_str()
-                .is_some_and(|it| it.contains("/no/such/program cannot be started"))
-        })
-        .await;
-    assert!(!wrapper.is_ready().await);
-    let health = wrapper.get("/healthz").send().await.unwrap();
-    assert_eq!(health.status(), 200);
-}
-
-#[tokio::test]
 async fn a_program_that_reads_no_more_is_started_again() {
     let wrapper = Wrapper::start().await;
     let session = wrapper.initialize().await;
@@ -332,6 +369,21 @@ async fn what_a_program_leaves_behind_is_waited_for() {
     // The program itself is nobody's orphan.
     let next = wrapper.call(&session, 2, "echo", json!({})).await;
     assert_eq!(text(&next), "{}");
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_started_is_said() {
+    let wrapper = Wrapper::start_command(&[], &["/no/such/program"]).await;
+    wrapper
+        .logged(|line| {
+            line["line"]
+                .as_str()
+                .is_some_and(|it| it.contains("/no/such/program cannot be started"))
+        })
+        .await;
+    assert!(!wrapper.is_ready().await);
+    let health = wrapper.get("/healthz").send().await.unwrap();
+    assert_eq!(health.status(), 200);
 }
 
 #[tokio::test]

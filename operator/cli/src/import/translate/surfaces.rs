@@ -7,6 +7,7 @@ use super::Translation;
 use super::wishes::Wish;
 use crate::import::pod::{Allow, Service};
 use crate::print::Document;
+use crate::wrapped;
 
 impl Translation<'_> {
     /// Every service that somebody may reach or that describes itself; with the line that
@@ -83,10 +84,19 @@ impl Translation<'_> {
         let written = service.map_or(name, |service| service.name.value.as_str());
         let descriptor = self.descriptors.get(written).cloned();
         let mut document_comments = Vec::new();
-        if let Some(auth) = descriptor
+        let described = descriptor
             .as_ref()
-            .and_then(|descriptor| descriptor.get("auth"))
-        {
+            .and_then(|descriptor| descriptor.get("auth"));
+        let is_wrapped = service.is_some_and(|service| service.mcp_stdio.is_some());
+        if is_wrapped {
+            spec["auth"] = self.wrapper_auth(name);
+            if described.is_some() {
+                self.found.note(
+                    line,
+                    format!("{name}: the descriptor's auth is not used, since its wrapper asks for a token of its own"),
+                );
+            }
+        } else if let Some(auth) = described {
             spec["auth"] = self.auth(name, auth, service);
             document_comments.push(format!(
                 "Every agent calls {name} with this one credential; agents get one of their own in spec.auth.perAgent."
@@ -94,10 +104,8 @@ impl Translation<'_> {
         }
         match descriptor {
             Some(descriptor) => {
-                let wants_mcp = service.is_some_and(|service| service.mcp_stdio.is_some())
-                    && descriptor.get("mcp").is_none();
-                if wants_mcp {
-                    spec["mcp"] = json!({"path": "/mcp"});
+                if is_wrapped && descriptor.get("mcp").is_none() {
+                    spec["mcp"] = json!({"path": wrapped::PATH});
                 }
                 spec["descriptor"] = descriptor;
             }
@@ -109,6 +117,15 @@ impl Translation<'_> {
         let mut document = Document::new(self.object("Surface", name, spec));
         document.comments = document_comments;
         Some(document)
+    }
+
+    /// `spec.auth` of a program behind the wrapper, and the Secret that it names.
+    fn wrapper_auth(&mut self, name: &str) -> Value {
+        let secret = wrapped::token_secret(name);
+        let host = wrapped::host(name, &self.namespace);
+        self.secrets
+            .credential(&secret, &host, wrapped::TOKEN_KEY, None);
+        wrapped::auth(name)
     }
 
     /// `spec.auth` by what the descriptor says, and the Secret that it names.
