@@ -172,17 +172,13 @@ impl Client<'_> {
             ));
         };
         let credential = credential?;
-        let exchange = async {
-            match prepared {
-                Prepared::Http(request) => {
-                    http::exchange(self, name, *request, credential, context.max_result).await
-                }
-                Prepared::Mcp(call) => mcp::call(self, tool, *call, credential).await,
+        match prepared {
+            Prepared::Http(request) => {
+                let exchange = http::exchange(self, name, *request, credential, context.max_result);
+                let result = tokio::time::timeout_at(deadline, exchange).await;
+                result.unwrap_or_else(|_| Err(ToolFailure::timeout(name)))
             }
-        };
-        match tokio::time::timeout_at(deadline, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(ToolFailure::timeout(name)),
+            Prepared::Mcp(call) => mcp::call(self, tool, *call, credential, deadline).await,
         }
     }
 

@@ -107,6 +107,56 @@ async fn a_session_that_is_refused_with_400_is_left_and_the_call_is_not_sent_aga
 }
 
 #[tokio::test]
+async fn a_call_that_was_answered_is_not_sent_again_whatever_the_status() {
+    let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
+    world.desk.will_greet("s-1");
+    let done = json!({"jsonrpc": "2.0", "id": "$ID", "result": text("done")});
+    let done = Answer::text(404, &done.to_string()).header("content-type", "application/json");
+    world.desk.will(done);
+    assert_eq!(world.quote_mcp("A").await["data"], "done");
+    assert_eq!(world.desk.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_asked_for_is_ended() {
+    let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
+    let no = json!({"code": -32602, "message": "Invalid request parameters"});
+    world
+        .desk
+        .will(answers("error", no).header("mcp-session-id", "stray"));
+    let old = json!({"protocolVersion": "1999-01-01"});
+    world.desk.will(answers("result", old));
+    world.desk.will(accepted());
+    world.quote_mcp("A").await;
+    world.desk.asked(3).await;
+    assert_eq!(
+        world.desk.spoken(),
+        [
+            "server/discover 2026-07-28 -",
+            "initialize - -",
+            "DELETE - stray"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_deadline_before_the_call_was_sent_is_no_call() {
+    let hasty = |files: &mut Files| {
+        files.over_mcp();
+        files.tools["policy"]["timeout_per_tool_ms"] = json!(500);
+    };
+    let world = World::start_with(hasty, |_| {}, &[]).await;
+    world.desk.will(events(&[progress()]).never_ends());
+    let result = world.quote_mcp("A").await;
+    let error = &result["error"];
+    assert_eq!(error["code"], "timeout", "{result}");
+    assert_eq!(error["details"]["retryable"], true);
+    let said = error["message"].as_str().unwrap();
+    assert!(said.starts_with("desk.quote was not called"), "{said}");
+    assert_eq!(world.desk.spoken(), ["server/discover 2026-07-28 -"]);
+}
+
+#[tokio::test]
 async fn calls_at_once_share_one_greeting() {
     let parallel = |files: &mut Files| {
         files.over_mcp();

@@ -22,7 +22,7 @@ use super::message::{Answer, Asked, Incoming};
 use crate::metrics::Metrics;
 use crate::tools::client::CLAW_ID;
 
-const SESSION: HeaderName = HeaderName::from_static(SESSION_HEADER);
+pub const SESSION: HeaderName = HeaderName::from_static(SESSION_HEADER);
 const REVISION: HeaderName = HeaderName::from_static(VERSION_HEADER);
 const METHOD: HeaderName = HeaderName::from_static(METHOD_HEADER);
 const NAME: HeaderName = HeaderName::from_static(NAME_HEADER);

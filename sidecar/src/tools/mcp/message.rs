@@ -7,11 +7,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use toolcrib_dialect::json;
 use toolcrib_mcp::code::METHOD_NOT_FOUND;
-use toolcrib_mcp::revision::{HANDSHAKE, META, STATELESS, implementation, request_meta};
-
-/// After `initialize`, perhaps in a session; the first is asked for. Of the oldest revision
-/// no server is reached by POST alone. Their `tools/call` is the same.
-const GREETED: [&str; 3] = [HANDSHAKE[3], HANDSHAKE[2], HANDSHAKE[1]];
+use toolcrib_mcp::revision::{
+    HANDSHAKE, META, NEWEST_HANDSHAKE, STATELESS, implementation, request_meta,
+};
 
 fn client_info() -> Value {
     implementation(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
@@ -45,7 +43,7 @@ pub fn discover(id: u64) -> String {
 
 pub fn initialize(id: u64) -> String {
     let params = json::object(&[
-        ("protocolVersion", json::quote(GREETED[0])),
+        ("protocolVersion", json::quote(NEWEST_HANDSHAKE)),
         ("capabilities", "{}".to_string()),
         ("clientInfo", client_info().to_string()),
     ]);
@@ -187,7 +185,9 @@ pub fn speaks_stateless(result: &RawValue) -> bool {
         .is_ok_and(|discovered| discovered.supported.iter().any(|it| it == STATELESS))
 }
 
-/// The revision that an `initialize` result settles on, where it is one of ours.
+/// The revision that an `initialize` result settles on, where it is one of ours. The `tools/call`
+/// of all is the same. The oldest has another transport of its own, but there are bridges that
+/// answer a POST in the words of a program that knows no other.
 pub fn settled(result: &RawValue) -> Option<&'static str> {
     #[derive(Deserialize)]
     struct Initialized {
@@ -195,7 +195,7 @@ pub fn settled(result: &RawValue) -> Option<&'static str> {
         revision: String,
     }
     let settled: Initialized = serde_json::from_str(result.get()).ok()?;
-    GREETED.into_iter().find(|it| *it == settled.revision)
+    HANDSHAKE.into_iter().find(|it| *it == settled.revision)
 }
 
 #[cfg(test)]
@@ -267,10 +267,10 @@ mod tests {
     #[test]
     fn only_revisions_that_are_spoken_are_settled_on() {
         let raw = |text: &str| RawValue::from_string(text.to_string()).unwrap();
-        assert_eq!(
-            settled(&raw(r#"{"protocolVersion":"2025-06-18"}"#)),
-            Some("2025-06-18")
-        );
+        for revision in ["2025-06-18", "2024-11-05"] {
+            let result = format!(r#"{{"protocolVersion":"{revision}"}}"#);
+            assert_eq!(settled(&raw(&result)), Some(revision));
+        }
         assert_eq!(settled(&raw(r#"{"protocolVersion":"2026-07-28"}"#)), None);
         assert_eq!(settled(&raw("{}")), None);
         assert!(speaks_stateless(&raw(

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use http::header::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout_at};
 use toolcrib_mcp::code::UNSUPPORTED_VERSION;
 use toolcrib_mcp::header;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
@@ -25,7 +26,7 @@ use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure,
 use super::client::{Client, GrantedTool};
 use super::credential::Credential;
 use super::{Tool, ToolContext, ToolOutput, ToolResult};
-use exchange::{Endpoint, Reply, Said};
+use exchange::{Endpoint, Lost, Reply, Said};
 use message::RpcError;
 use result::{CallResult, NoResult};
 pub use servers::Servers;
@@ -83,6 +84,7 @@ pub(super) async fn call(
     tool: &GrantedTool,
     prepared: Prepared,
     credential: Option<Credential>,
+    deadline: Instant,
 ) -> Result<ToolResult, ToolFailure> {
     let name = tool.name();
     let Prepared {
@@ -110,15 +112,19 @@ pub(super) async fn call(
     };
     let mut renewed = false;
     loop {
-        let opened = client.servers.open(key, &endpoint).await;
+        // Until it is open nothing was sent that could have run.
+        let opened = timeout_at(deadline, client.servers.open(key, &endpoint)).await;
+        let opened = opened.unwrap_or(Err(NotOpened::Lost(Lost::Silent)));
         let Opened { spoken, reused } = opened.map_err(|error| match error {
             NotOpened::Http(status) => refused(status).unwrap_or_else(|| error.failure(name)),
             NotOpened::Rpc(_) | NotOpened::Revision | NotOpened::Lost(_) => error.failure(name),
         })?;
-        let sent = client.servers.call(&endpoint, &spoken, &call).await;
+        let sent = timeout_at(deadline, client.servers.call(&endpoint, &spoken, &call)).await;
+        let sent = sent.unwrap_or(Err(Lost::Silent));
         let Reply { status, said, .. } = sent.map_err(|lost| lost.failure(name))?;
         let in_session = spoken.has_session();
-        if in_session && status == 404 && !renewed {
+        let has_run = matches!(said, Said::Answer(Ok(_)));
+        if in_session && status == 404 && !has_run && !renewed {
             client.servers.forget(&key, &spoken);
             renewed = true;
             continue;

@@ -30,8 +30,9 @@ pub enum NoResult {
 
 #[derive(Deserialize)]
 struct OnWire<'a> {
-    #[serde(default, borrow)]
-    content: Vec<&'a RawValue>,
+    /// `null` as some write an empty list.
+    #[serde(borrow)]
+    content: Option<Vec<&'a RawValue>>,
     #[serde(rename = "structuredContent", borrow)]
     structured: Option<&'a RawValue>,
     #[serde(rename = "isError", default)]
@@ -52,7 +53,8 @@ impl CallResult {
         let text = match &structured {
             Some(structured) => structured.clone(),
             None => {
-                let blocks = wire.content.iter().map(|block| shown(block.get()));
+                let blocks = wire.content.iter().flatten();
+                let blocks = blocks.map(|block| shown(block.get()));
                 let blocks: Option<Vec<String>> = blocks.collect();
                 blocks.ok_or(NoResult::Malformed)?.join("\n")
             }
@@ -163,6 +165,7 @@ mod tests {
         );
         check(r#"{"content":[]}"#, Ok(("", false)));
         check("{}", Ok(("", false)));
+        check(r#"{"content":null}"#, Ok(("", false)));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use toolcrib_manifest::ServiceSettings;
 use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 
-use super::exchange::{Bounds, Endpoint, Lost, Reply, Said, Spoken, exchange};
+use super::exchange::{Bounds, Endpoint, Lost, Reply, SESSION, Said, Spoken, exchange};
 use super::{Call, message};
 use crate::flight::Flights;
 use crate::metrics::Metrics;
@@ -133,6 +133,20 @@ struct Held {
     used: Instant,
 }
 
+impl Held {
+    fn is_young(&self, now: Instant) -> bool {
+        self.used + IDLE > now
+    }
+}
+
+/// What a server made of `server/discover`.
+#[derive(Default)]
+struct Discovered {
+    is_stateless: bool,
+    /// Some begin a session with whatever comes first. Nobody is to be in it.
+    session: Option<HeaderValue>,
+}
+
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Servers(…)")
@@ -159,7 +173,7 @@ impl Servers {
         key: Key,
         endpoint: &Arc<Endpoint>,
     ) -> Result<Opened, NotOpened> {
-        if let Some(spoken) = self.shared.lookup(&key) {
+        if let Some(spoken) = self.shared.lookup(&key, Instant::now()) {
             return Ok(Opened {
                 spoken,
                 reused: true,
@@ -282,16 +296,17 @@ impl Shared {
         }
     }
 
-    fn lookup(&self, key: &Key) -> Option<Spoken> {
+    /// One that was not used for long stays until another opening ends it.
+    fn lookup(&self, key: &Key, now: Instant) -> Option<Spoken> {
         let mut held = self.held();
-        let found = held.get_mut(key)?;
-        found.used = Instant::now();
+        let found = held.get_mut(key).filter(|it| it.is_young(now))?;
+        found.used = now;
         Some(found.spoken.clone())
     }
 
     async fn opened(&self, key: Key, endpoint: Arc<Endpoint>) -> Result<Spoken, NotOpened> {
         // Another opening may have ended between the look and this task.
-        if let Some(spoken) = self.lookup(&key) {
+        if let Some(spoken) = self.lookup(&key, Instant::now()) {
             return Ok(spoken);
         }
         let spoken = tokio::time::timeout(OPENING, self.find_out(&endpoint));
@@ -303,7 +318,7 @@ impl Shared {
         let mut held = self.held();
         let mut left = Vec::new();
         held.retain(|_, it| {
-            let is_young = it.used + IDLE > used;
+            let is_young = it.is_young(used);
             left.extend((!is_young).then(|| end(it)).flatten());
             is_young
         });
@@ -327,9 +342,22 @@ impl Shared {
     }
 
     async fn find_out(&self, endpoint: &Endpoint) -> Result<Spoken, NotOpened> {
-        if self.is_stateless(endpoint).await? {
+        let Discovered {
+            is_stateless,
+            session: stray,
+        } = self.discover(endpoint).await?;
+        if is_stateless {
             return Ok(Spoken::Stateless);
         }
+        let greeted = self.greet(endpoint).await;
+        if let Some(name) = stray.and_then(|name| session(name).ok()) {
+            let headers = HeaderMap::from_iter([(SESSION, name)]);
+            self.farewell(endpoint.request(Method::DELETE, headers));
+        }
+        greeted
+    }
+
+    async fn greet(&self, endpoint: &Endpoint) -> Result<Spoken, NotOpened> {
         let id = self.next_id();
         let body = message::initialize(id);
         let reply = self.ask(endpoint, None, HeaderMap::new(), id, body).await?;
@@ -355,7 +383,7 @@ impl Shared {
 
     /// Anything but a clear word for it counts against it, unless it says that nobody is
     /// served just now, or not so.
-    async fn is_stateless(&self, endpoint: &Endpoint) -> Result<bool, NotOpened> {
+    async fn discover(&self, endpoint: &Endpoint) -> Result<Discovered, NotOpened> {
         let id = self.next_id();
         let spoken = Spoken::Stateless;
         let headers = spoken.request_headers("server/discover", None);
@@ -363,16 +391,20 @@ impl Shared {
         let asked = self.ask(endpoint, Some(&spoken), headers, id, body).await;
         let reply = match asked {
             Ok(reply) => reply,
-            Err(Lost::NotMcp | Lost::OtherId) => return Ok(false),
+            Err(Lost::NotMcp | Lost::OtherId) => return Ok(Discovered::default()),
             Err(lost) => return Err(lost.into()),
         };
-        match (reply.said, reply.status) {
-            (Said::Answer(Ok(result)), _) => Ok(message::speaks_stateless(&result)),
+        let is_stateless = match (reply.said, reply.status) {
+            (Said::Answer(Ok(result)), _) => message::speaks_stateless(&result),
             (Said::Http(_), status @ (300..=399 | 401 | 403 | 408 | 425 | 429 | 502..=504)) => {
-                Err(NotOpened::Http(status))
+                return Err(NotOpened::Http(status));
             }
-            (Said::Answer(Err(_)) | Said::Http(_), _) => Ok(false),
-        }
+            (Said::Answer(Err(_)) | Said::Http(_), _) => false,
+        };
+        Ok(Discovered {
+            is_stateless,
+            session: reply.session,
+        })
     }
 
     async fn ask(
@@ -420,4 +452,36 @@ fn session(mut name: HeaderValue) -> Result<HeaderValue, NotOpened> {
     }
     name.set_sensitive(true);
     Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbound::{LocalNames, Outbound};
+
+    #[test]
+    fn what_was_not_used_for_long_is_found_out_anew() {
+        let servers = Servers::new(Arc::default(), Arc::new(Semaphore::new(1)));
+        let outbound = Outbound::new(LocalNames::Refused);
+        let endpoint = Arc::new(Endpoint {
+            client: outbound.for_service(None).unwrap(),
+            url: "http://pond.test/mcp".parse().unwrap(),
+            credential: None,
+            claw_id: HeaderValue::from_static("otter"),
+        });
+        let key = Key::of(&endpoint, None);
+        let used = Instant::now();
+        let held = Held {
+            endpoint,
+            spoken: Spoken::Stateless,
+            used,
+        };
+        servers.shared.held().insert(key, held);
+        let at = |after| servers.shared.lookup(&key, used + after);
+        let almost = IDLE - Duration::from_secs(1);
+        assert_eq!(at(almost), Some(Spoken::Stateless));
+        // That was a use.
+        assert_eq!(at(almost * 2), Some(Spoken::Stateless));
+        assert_eq!(at(almost * 2 + IDLE), None);
+    }
 }
