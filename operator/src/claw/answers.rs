@@ -26,10 +26,11 @@ pub struct Facts {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listed<T> {
-    pub agents: Vec<T>,
-    /// Where the next part begins; left out: there is none.
+    /// Where the next part begins; left out: there is none. It stands first, since a mediator
+    /// cuts what is long.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    pub agents: Vec<T>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -418,6 +419,16 @@ mod tests {
                 "ready": "Unknown", "reason": "NotCompiledYet", "problem": "line 1",
             }),
         );
+    }
+
+    #[test]
+    fn where_to_go_on_is_said_before_what_may_be_cut() {
+        let listed = Listed {
+            next: Some("pond/otter".to_owned()),
+            agents: vec![facts().line()],
+        };
+        let text = serde_json::to_string(&listed).expect("JSON");
+        assert!(text.starts_with(r#"{"continue":"pond/otter","#), "{text}");
     }
 
     /// All parts, one after the other.
