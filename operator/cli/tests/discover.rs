@@ -168,6 +168,50 @@ fn a_server_behind_a_url_is_asked_with_a_credential_that_is_not_shown() {
 }
 
 #[test]
+fn a_server_of_a_private_authority_is_asked_where_that_one_is_named() {
+    let files = listing(&tools());
+    let write = |name: &str, text: String| fs::write(files.path().join(name), text).unwrap();
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    write("tls.crt", own.cert.pem());
+    write("tls.key", own.signing_key.serialize_pem());
+    write("other.crt", other.cert.pem());
+    write("headers", "x-otter: otter-token".to_owned());
+    let server = Scripted::start(files.path(), Ipv4Addr::LOCALHOST.into());
+    let url = format!("https://localhost:{}/session", server.port);
+    let ask = |flags: &[&str]| {
+        let base = ["surface", "discover", "fish", "--url", &url];
+        let all = [&base[..], &["--header-file", "headers"], flags].concat();
+        run(files.path(), &all)
+    };
+    let spec = object(&succeeded(&ask(&["--ca-file", "tls.crt"])))["spec"].clone();
+    assert_eq!(spec["descriptor"]["tools"], expected_tools());
+    for strange in [&["--ca-file", "other.crt"][..], &[]] {
+        assert_eq!(ask(strange).status.code(), Some(1));
+    }
+    let none = ask(&["--ca-file", "tls.key"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("no certificate"));
+}
+
+#[test]
+fn a_session_with_a_server_is_ended() {
+    let files = listing(&tools());
+    let http = Scripted::start(files.path(), Ipv4Addr::LOCALHOST.into());
+    let url = format!("http://127.0.0.1:{}/session", http.port);
+    fs::write(files.path().join("token"), "otter-token\n").unwrap();
+    let base = ["surface", "discover", "fish", "--url", &url];
+    let output = run(
+        files.path(),
+        &[&base[..], &["--token-file", "token"]].concat(),
+    );
+    let tools = object(&succeeded(&output))["spec"]["descriptor"]["tools"].clone();
+    assert_eq!(tools, expected_tools());
+    let ended = fs::read_to_string(files.path().join("ended")).unwrap();
+    assert_eq!(ended, "otter-1");
+}
+
+#[test]
 fn what_is_no_server_is_said() {
     let files = tempfile::tempdir().unwrap();
     let failed = |command: &[&str], words: &str| {

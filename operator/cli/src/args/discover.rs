@@ -23,6 +23,9 @@ pub struct DiscoverArgs {
     /// File with a bearer token for --url
     #[arg(long, value_name = "PATH", requires = "url")]
     pub token_file: Option<PathBuf>,
+    /// File with the certificate authorities (PEM) of --url's server, in place of the public ones
+    #[arg(long, value_name = "PATH", requires = "url")]
+    pub ca_file: Option<PathBuf>,
     /// File with headers for the server, one `Name: value` a line
     #[arg(long, value_name = "PATH", conflicts_with = "stdio")]
     pub header_file: Option<PathBuf>,

@@ -95,11 +95,15 @@ pub fn endpoint(text: &str) -> Result<url::Url, String> {
     let Address::Url(url) = url_address(text)? else {
         return Err("is no URL".to_owned());
     };
-    if url.username().is_empty() && url.password().is_none() {
-        Ok(url)
-    } else {
-        Err("holds a credential: give it in a file, with --token-file or --header-file".to_owned())
+    if !(url.username().is_empty() && url.password().is_none()) {
+        return Err(
+            "holds a credential: give it in a file, with --token-file or --header-file".to_owned(),
+        );
     }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("has a query or a fragment, and a Surface's address has none".to_owned());
+    }
+    Ok(url)
 }
 
 pub fn url_address(text: &str) -> Result<Address, String> {
@@ -191,6 +195,20 @@ mod tests {
             "pond=http://a/?q=1",
         ] {
             assert!(Place::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_what_a_surface_can_hold() {
+        assert!(endpoint("https://fish.test/mcp").is_ok());
+        for wrong in [
+            "fish.test/mcp",
+            "https://otter@fish.test/mcp",
+            "https://fish.test/mcp?key=otter",
+            "https://fish.test/mcp#otter",
+        ] {
+            let said = endpoint(wrong).unwrap_err();
+            assert!(!said.contains("otter"), "{said}");
         }
     }
 

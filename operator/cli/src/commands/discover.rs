@@ -9,6 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 use super::in_cluster;
@@ -42,11 +45,8 @@ pub fn discover(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
         namespace: args.namespace.as_deref().unwrap_or("default"),
     };
     let reviewed = review::reviewed(&name, &args.paths)?;
-    let listing = Listing::of(
-        reviewed.as_ref(),
-        &list(args, headers)?,
-        "the server's list",
-    )?;
+    let listed = list(args, headers)?;
+    let listing = Listing::of(reviewed.as_ref(), &listed, "the server's list")?;
     listing.say_drift();
     if args.check {
         return Ok(listing.verdict());
@@ -61,18 +61,38 @@ pub fn discover(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
 }
 
 fn list(args: &DiscoverArgs, headers: HeaderMap) -> Result<Vec<Value>, Failure> {
+    let roots = roots(args.ca_file.as_ref())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
     let listed = runtime.block_on(async {
         let server = match &args.server.url {
-            Some(url) => Server::Http(Http::new(url.clone(), headers)?),
+            Some(url) => Server::Http(Http::new(url.clone(), headers, roots)?),
             None => Server::Stdio(Stdio::start(&args.command)?),
         };
         server.tools().await
     });
     Ok(listed?)
+}
+
+/// Who is believed that a server is the one of the URL.
+fn roots(ca_file: Option<&PathBuf>) -> Result<RootCertStore, Failure> {
+    let mut roots = RootCertStore::empty();
+    let Some(path) = ca_file else {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        return Ok(roots);
+    };
+    let pem = text(path)?;
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
+    let (added, _) = roots.add_parsable_certificates(certificates.flatten());
+    if added == 0 {
+        let shown = path.display();
+        return Err(Failure::usage(format_args!(
+            "{shown} holds no certificate in PEM"
+        )));
+    }
+    Ok(roots)
 }
 
 /// What `--token-file` and `--header-file` hold. No message shows a value.

@@ -35,6 +35,9 @@ impl Server {
     /// All tools, as the server writes them.
     pub async fn tools(mut self) -> anyhow::Result<Vec<Value>> {
         let listed = tokio::time::timeout(DEADLINE, self.list()).await;
+        if let Self::Http(http) = &self {
+            http.end().await;
+        }
         listed.with_context(|| {
             format!(
                 "the server did not list its tools within {} s",

@@ -14,12 +14,15 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode, Url, redirect};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::Value;
+use toolcrib_dialect::SseParser;
 use toolcrib_mcp::header::{METHOD_HEADER, SESSION_HEADER, VERSION_HEADER};
 use toolcrib_mcp::revision::STATELESS;
 
 use super::client::{MESSAGE, answers, shown};
 
 const CONNECT: Duration = Duration::from_secs(10);
+/// For a server to take the end of its session.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 pub struct Http {
     way: Way,
@@ -46,10 +49,7 @@ type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
 struct BrokenOff;
 
 impl Http {
-    pub fn new(url: Url, headers: HeaderMap) -> anyhow::Result<Self> {
-        let roots = RootCertStore {
-            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-        };
+    pub fn new(url: Url, headers: HeaderMap, roots: RootCertStore) -> anyhow::Result<Self> {
         let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
@@ -132,6 +132,18 @@ impl Http {
         }
     }
 
+    /// Ends the session, if there is one. Many servers know no end of one, and the API server's
+    /// proxy would want a further right.
+    pub async fn end(&self) {
+        if let Way::Url { client, url } = &self.way
+            && self.headers.contains_key(SESSION_HEADER)
+        {
+            let request = client.delete(url.clone()).headers(self.headers.clone());
+            // Err of either: nobody waits for it.
+            tokio::time::timeout(FAREWELL, request.send()).await.ok();
+        }
+    }
+
     async fn send(&self, message: &Value, method: Option<&str>) -> anyhow::Result<Answer> {
         let mut headers = self.headers.clone();
         let accept = HeaderValue::from_static("application/json, text/event-stream");
@@ -190,28 +202,40 @@ async fn from_document(mut chunks: Chunks) -> anyhow::Result<Option<Value>> {
 
 /// The first event that answers; others are notifications, or requests that nobody answers.
 async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<Value>> {
-    let mut rest = Vec::new();
-    let mut data = String::new();
+    let mut parser = SseParser::new(MESSAGE);
     let mut read = 0;
     while let Some(chunk) = chunks.try_next().await? {
         read += chunk.len();
         ensure!(read <= MESSAGE, "the server's answer is too long");
-        rest.extend_from_slice(&chunk);
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = rest.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
-            let line = line.trim_end_matches(['\r', '\n']);
-            if let Some(more) = line.strip_prefix("data:") {
-                data += more.strip_prefix(' ').unwrap_or(more);
-                data.push('\n');
-            } else if line.is_empty() {
-                let message: Option<Value> = serde_json::from_str(&data).ok();
-                data.clear();
-                if let Some(message) = message.filter(|it| answers(it, id)) {
-                    return Ok(Some(message));
-                }
-            }
+        let events = parser.push(&chunk);
+        let events = events.context("the server's answer is no stream of events")?;
+        let mut messages = events
+            .iter()
+            .filter_map(|event| serde_json::from_str(&event.data).ok());
+        if let Some(answer) = messages.find(|it| answers(it, id)) {
+            return Ok(Some(answer));
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn any_chunking_of_a_stream_has_the_same_answer() {
+        let text = ": hello\r\n\r\nevent: message\r\ndata: {\"id\": 6}\r\rdata: {\"id\": 7,\ndata: \"result\": \"größer\"}\n\n";
+        for size in 1..=text.len() {
+            let chunks = text.as_bytes().chunks(size);
+            let chunks: Vec<_> = chunks
+                .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
+                .collect();
+            let answer = from_stream(stream::iter(chunks).boxed(), 7).await.unwrap();
+            assert_eq!(answer, Some(json!({"id": 7, "result": "größer"})), "{size}");
+        }
+    }
 }

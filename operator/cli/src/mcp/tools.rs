@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::openapi::{Remarks, cleaned, takes_anything};
+use crate::openapi::{Remarks, cleaned, named, takes_anything};
 
 /// What a model is told of a tool, and what decides its tier: a change of any of these is a
 /// change to review. A title is for people's menus.
@@ -57,14 +57,18 @@ pub fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && name.bytes().all(|c| c.is_ascii_graphic())
 }
 
-/// All texts, wherever they stand: a model may read each.
+/// All texts, wherever they stand: a model may read each. Names of members stay as they are,
+/// since the server knows them so.
 pub fn clean(value: &mut Value, place: &str, remarks: &mut Remarks) {
     match value {
         Value::String(text) => *text = cleaned(text, place, remarks),
         Value::Array(items) => items.iter_mut().for_each(|it| clean(it, place, remarks)),
-        Value::Object(members) => members
-            .values_mut()
-            .for_each(|it| clean(it, place, remarks)),
+        Value::Object(members) => {
+            for (name, value) in members {
+                named(name, place, remarks);
+                clean(value, place, remarks);
+            }
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -222,7 +226,23 @@ mod tests {
             r#"left out: a tool with the name "sw\u{1b}[2Jim""#,
             "left out: a tool with the name \"d\u{456}ve\"",
             r#"left out: a tool with the name """#,
+            r#"look: rest: the name "a\u{1b}[2J" holds 1 hidden characters, which stay"#,
             r"look: rest: a\u{1b}[2J may be anything",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn names_within_a_schema_stay_and_are_said() {
+        let schema = json!({"type": "object", "properties": {
+            "depth\u{e0041}": {"type": "number"},
+            "note": {"type": "object", "properties": {"you must dive": {"type": "string"}}},
+        }});
+        let (tools, said) = normal(&json!([{"name": "swim", "inputSchema": schema}]));
+        assert_eq!(tools["swim"]["inputSchema"], schema);
+        let expected = [
+            r#"look: swim: the name "depth\u{e0041}" holds 1 hidden characters, which stay"#,
+            r#"look: swim: the name "you must dive" says "you must": does it name, or instruct the model?"#,
         ];
         assert_eq!(said, expected);
     }

@@ -19,7 +19,7 @@ mod surface;
 use std::fmt;
 
 pub use document::parse;
-pub(crate) use schema::{cleaned, takes_anything};
+pub(crate) use schema::{cleaned, named, takes_anything};
 pub use surface::{Address, Choice, Described, Wanted, describe};
 
 /// What a reviewer must know, and of which operation.

@@ -391,6 +391,24 @@ pub fn cleaned(text: &str, place: &str, remarks: &mut Remarks) -> String {
     shown
 }
 
+/// The same of a name, which cannot be changed: the service knows it so.
+pub fn named(name: &str, place: &str, remarks: &mut Remarks) {
+    let (shown, hidden) = marks::shown(name);
+    let escaped = name.escape_debug();
+    if hidden > 0 {
+        remarks.look(
+            place,
+            format!("the name \"{escaped}\" holds {hidden} hidden characters, which stay"),
+        );
+    }
+    if let Some(words) = marks::instructs(&shown) {
+        remarks.look(
+            place,
+            format!("the name \"{escaped}\" says {words:?}: does it name, or instruct the model?"),
+        );
+    }
+}
+
 /// Whether the schema lets anything in: no type, no reference, no choice.
 pub fn takes_anything(schema: &Value) -> bool {
     let Some(members) = schema.as_object() else {
