@@ -60,7 +60,7 @@ pub use reassembly::Reassembly;
 pub use reply::{CallKind, MAX_REPLY, RawCall, Reply, ToolResult};
 pub use request::{
     DeclaredTools, Edits, HistoryItem, HistoryPart, Insertion, Request, StreamEdit, ToolChoice,
-    ToolChoiceEdit, ToolDeclaration, history_item, may_be_reply, respell,
+    ToolChoiceEdit, ToolDeclaration, history_item, may_be_reply, reference, respell,
 };
 pub use sse::{SseEvent, SseParser, frame, keepalive};
 pub use usage::Usage;

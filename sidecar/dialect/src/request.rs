@@ -353,6 +353,15 @@ pub fn respell(
         Dialect::OpenaiChat => openai_chat::history::respell(item, &spell),
         Dialect::AnthropicMessages => anthropic::history::respell(item, &spell),
         Dialect::OpenaiResponses => responses::history::respell(item, &spell),
+/// An item of a reply as the runner may name it, by its id alone. `None`: it has none, or the
+/// dialect does not know that.
+pub fn reference(dialect: Dialect, item: &str) -> Option<String> {
+    match dialect {
+        Dialect::OpenaiChat | Dialect::AnthropicMessages => None,
+        Dialect::OpenaiResponses => responses::history::reference(item),
+    }
+}
+
     }
 }
 

@@ -3,7 +3,7 @@
 //! Keyed by content: an entry's key covers everything the runner sent up to the hidden
 //! rounds and the reply they led to, as the runner stores it. So two conversations of one
 //! agent stay apart, a retried request gets the same again, and a trimmed history gets
-//! none.
+//! none; nor does one that goes on over another API, whose items the rounds are not.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use toolcrib_dialect::{
     Dialect, DialectError, HistoryItem, HistoryPart, Insertion, Request, history_item,
-    may_be_reply, respell,
+    may_be_reply, reference, respell,
 };
 
 use crate::presented::Presented;
@@ -24,6 +24,9 @@ pub struct Hidden {
     /// Hex of that reply alone. Empty in files of earlier releases.
     #[serde(default)]
     reply: String,
+    /// The same two, where the runner names the reply's items by their ids alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    referenced: Option<Referenced>,
     /// Canonical tool names; spelled anew when put back.
     items: Vec<String>,
     /// The reply is among `items`: the runner's own has what the rounds said as well, and
@@ -32,10 +35,18 @@ pub struct Hidden {
     replaces: bool,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Referenced {
+    key: String,
+    reply: String,
+}
+
 /// The rounds of past turns, at most so many bytes; the oldest go first.
 #[derive(Debug)]
 pub struct Continuity {
     entries: HashMap<String, Hidden>,
+    /// Keys of entries, by [`Referenced::key`].
+    referenced: HashMap<String, String>,
     /// How many entries have this reply: a conversation that has none of these replies
     /// needs no key, which would cover all that was ever said in it.
     replies: HashMap<String, usize>,
@@ -48,6 +59,7 @@ impl Continuity {
     pub fn new(limit_bytes: usize) -> Self {
         Self {
             entries: HashMap::new(),
+            referenced: HashMap::new(),
             replies: HashMap::new(),
             order: VecDeque::new(),
             bytes: 0,
@@ -75,7 +87,13 @@ impl Continuity {
         }
         self.bytes += size;
         self.order.push_back(hidden.key.clone());
-        *self.replies.entry(hidden.reply.clone()).or_default() += 1;
+        for reply in hidden.replies() {
+            *self.replies.entry(reply.to_string()).or_default() += 1;
+        }
+        if let Some(referenced) = &hidden.referenced {
+            self.referenced
+                .insert(referenced.key.clone(), hidden.key.clone());
+        }
         self.entries.insert(hidden.key.clone(), hidden);
     }
 
@@ -114,7 +132,7 @@ impl Continuity {
                 continue;
             }
             let reply = &items[at..at + own];
-            if let Some(hidden) = self.entries.get(&key(&chain.digest(), reply)) {
+            if let Some(hidden) = self.entry(&key(dialect, &chain.digest(), reply)) {
                 let items = hidden
                     .items
                     .iter()
@@ -130,6 +148,11 @@ impl Continuity {
             at += own;
         }
         Ok(found)
+    }
+
+    fn entry(&self, key: &str) -> Option<&Hidden> {
+        let found = self.entries.get(key);
+        found.or_else(|| self.entries.get(self.referenced.get(key)?))
     }
 
     /// Reads the replies alone: most of a conversation is what was asked and looked up.
@@ -149,7 +172,11 @@ impl Continuity {
         let mut at = 0;
         while at < items.len() {
             let own = reply_length(dialect, &items[at..]);
-            if own > 0 && self.replies.contains_key(&key(&[], &items[at..at + own])) {
+            if own > 0
+                && self
+                    .replies
+                    .contains_key(&key(dialect, &[], &items[at..at + own]))
+            {
                 return Ok(true);
             }
             at += own.max(1);
@@ -163,11 +190,18 @@ impl Continuity {
         };
         self.bytes -= hidden.size();
         self.order.retain(|other| other != key);
-        if let Some(count) = self.replies.get_mut(&hidden.reply) {
-            *count -= 1;
-            if *count == 0 {
-                self.replies.remove(&hidden.reply);
+        for reply in hidden.replies() {
+            if let Some(count) = self.replies.get_mut(reply) {
+                *count -= 1;
+                if *count == 0 {
+                    self.replies.remove(reply);
+                }
             }
+        }
+        if let Some(Referenced { key: named, .. }) = &hidden.referenced
+            && self.referenced.get(named).is_some_and(|of| of == key)
+        {
+            self.referenced.remove(named);
         }
     }
 }
@@ -195,19 +229,34 @@ impl Hidden {
             .iter()
             .map(|item| history_item(dialect, item))
             .collect::<Result<_, _>>()?;
+        let named: Option<Vec<HistoryItem>> = own_items
+            .iter()
+            .map(|item| history_item(dialect, &reference(dialect, item)?).ok())
+            .collect();
         let replaces = reply.is_some();
         items.extend(reply.into_iter().flatten());
         Ok(Some(Self {
-            key: key(&chain.digest(), &own),
-            reply: key(&[], &own),
+            key: key(dialect, &chain.digest(), &own),
+            reply: key(dialect, &[], &own),
+            referenced: named.map(|named| Referenced {
+                key: key(dialect, &chain.digest(), &named),
+                reply: key(dialect, &[], &named),
+            }),
             items,
             replaces,
         }))
     }
 
+    fn replies(&self) -> impl Iterator<Item = &str> {
+        let referenced = self.referenced.as_ref().map(|it| it.reply.as_str());
+        std::iter::once(self.reply.as_str()).chain(referenced)
+    }
+
     fn size(&self) -> usize {
         let items: usize = self.items.iter().map(String::len).sum();
-        self.key.len() + self.reply.len() + items
+        let referenced = self.referenced.as_ref();
+        let named = referenced.map_or(0, |it| it.key.len() + it.reply.len());
+        self.key.len() + self.reply.len() + named + items
     }
 }
 
@@ -226,8 +275,9 @@ impl Chain {
     }
 }
 
-fn key(before: &[u8], reply: &[HistoryItem]) -> String {
+fn key(dialect: Dialect, before: &[u8], reply: &[HistoryItem]) -> String {
     let mut hash = Sha256::new();
+    hash.update(dialect.name());
     hash.update(before);
     for item in reply {
         said(item, |bytes| hash.update(bytes));

@@ -235,6 +235,60 @@ impl Written {
     }
 }
 
+/// Runners that let the provider keep a conversation name its items instead of saying them.
+#[test]
+fn a_reply_that_is_named_by_its_ids_is_recognized() {
+    let [_, _, written] = written();
+    let body = json!({"id": "resp_2", "output": [
+        {"type": "reasoning", "id": "rs_2", "summary": []},
+        {"type": "message", "id": "msg_2", "role": "assistant",
+            "content": [{"type": "output_text", "text": "done"}]}]});
+    let replies = vec![
+        written.reply(&(written.call)("pond__feed")),
+        written.reply(&body),
+    ];
+    let first = config(written.request(json!([user("a")])), policy());
+    let kept = run(first, replies, |_| responded(200, "1")).answer.hidden;
+    let line = serde_json::to_string(&kept.unwrap()).unwrap();
+    let mut store = Continuity::new(1 << 20);
+    store.remember(serde_json::from_str(&line).unwrap());
+    let named = |id: &str| json!({"type": "item_reference", "id": id});
+    let found = |history: Value| {
+        let next = written.request(history);
+        store.insertions(&next, &presented()).unwrap().len()
+    };
+    let both = json!([user("a"), named("rs_2"), named("msg_2"), user("b")]);
+    assert_eq!(found(both), 1);
+    let alone = json!([user("a"), named("msg_2"), user("b")]);
+    assert_eq!(found(alone), 1);
+    let other = json!([user("a"), named("msg_3"), user("b")]);
+    assert_eq!(found(other), 0);
+    let elsewhere = json!([user("c"), named("msg_2"), user("b")]);
+    assert_eq!(found(elsewhere), 0);
+}
+
+/// A runner that goes on over another API tells the same history, in which the rounds would be
+/// items that this API has not.
+#[test]
+fn a_conversation_that_changes_its_api_gets_no_rounds_of_the_other() {
+    let all = written();
+    for (at, began) in all.iter().enumerate() {
+        let replies = vec![
+            began.reply(&(began.call)("pond__feed")),
+            began.reply(&began.text),
+        ];
+        let first = config(began.request(began.first.clone()), policy());
+        let mut store = Continuity::new(1 << 20);
+        let ended = run(first, replies, |_| responded(200, "1"));
+        store.remember(ended.answer.hidden.unwrap());
+        for (other, goes_on) in all.iter().enumerate() {
+            let next = goes_on.request(json!([user("a"), assistant("done"), user("b")]));
+            let found = store.insertions(&next, &presented()).unwrap();
+            assert_eq!(!found.is_empty(), at == other, "{:?}", goes_on.dialect);
+        }
+    }
+}
+
 #[test]
 fn every_dialect_finds_its_rounds_again() {
     for written in written() {

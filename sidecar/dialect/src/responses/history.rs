@@ -51,10 +51,15 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
             };
             said(TOOL, vec![part])
         }
-        "mcp_approval_response" | "additional_tools" => {
-            said(TOOL, vec![HistoryPart::Other(without_cache_mark(item))])
+        "mcp_approval_response"
+        | "additional_tools"
+        | "configuration_update"
+        | "compaction_trigger" => said(TOOL, vec![HistoryPart::Other(without_cache_mark(item))]),
+        "item_reference" if text_of(item, "id").is_some_and(|id| id.starts_with("rs_")) => {
+            said(ASSISTANT, Vec::new())
         }
-        // A reference says what it refers to, and only the provider knows that.
+        // It says what it refers to, which only the provider knows, or whoever saw it: see
+        // `reference`.
         "" | "item_reference" => said(
             ASSISTANT,
             vec![HistoryPart::Other(without_cache_mark(item))],
@@ -77,6 +82,14 @@ pub(crate) fn respell(
         Some(name) => with_members(item, &[("name", json::quote(&name))]),
         None => Ok(item.to_string()),
     }
+}
+
+/// An item of a reply, as a runner names it that lets the provider keep it.
+pub(crate) fn reference(item: &str) -> Option<String> {
+    Some(json::object(&[
+        ("type", json::quote("item_reference")),
+        ("id", json::quote(&text_of(item, "id")?)),
+    ]))
 }
 
 fn said(role: &str, parts: Vec<HistoryPart>) -> HistoryItem {
