@@ -266,10 +266,14 @@ impl Drive {
                 Err(error) => self.failed(error),
             },
             Happened::Read(stream, read) => {
-                match (&read, self.turn.heard_usage()) {
-                    (Ok(Some(_)), _) => self.stream = Some(stream),
-                    (Ok(None) | Err(_), Some(used)) => self.asked.caller.trace.used(used),
-                    (Ok(None) | Err(_), None) => {}
+                match &read {
+                    Ok(Some(_)) => self.stream = Some(stream),
+                    // Now alone: it is looked for in all that has come.
+                    Ok(None) | Err(_) => {
+                        if let Some(used) = self.turn.heard_usage() {
+                            self.asked.caller.trace.used(used);
+                        }
+                    }
                 }
                 read_event(read)
             }
