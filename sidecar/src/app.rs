@@ -61,7 +61,8 @@ pub struct Limits {
     pub bodies_kib: usize,
     /// For a runner to send its body.
     pub body_timeout: Duration,
-    /// For a model to begin its answer, where there is a fallback.
+    /// For a model to begin its answer, where there is a fallback; longer where its first byte
+    /// is its last.
     pub first_byte: Duration,
     /// Longest silence of a model whose answer passes through.
     pub silence: Duration,

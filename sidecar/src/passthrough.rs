@@ -64,15 +64,18 @@ pub async fn pass(
         deadline: asked.caller.started + Duration::from_millis(total_ms),
         total_ms,
     };
+    let first_byte = app.settings.limits.first_byte;
+    let timeouts = if request.stream() {
+        ModelTimeouts::of_stream(first_byte, bounds.deadline)
+    } else {
+        ModelTimeouts::of_whole(first_byte, bounds.deadline, prepared.candidates.len())
+    };
     let model_request = ModelRequest {
         dialect: asked.dialect,
         candidates: &prepared.candidates,
         providers: prepared.providers(),
         headers: &asked.headers,
-        timeouts: ModelTimeouts {
-            first_byte: app.settings.limits.first_byte,
-            deadline: bounds.deadline,
-        },
+        timeouts,
     };
     let waiting = Instant::now();
     let span = asked.caller.trace.chat(prepared.first());

@@ -3,6 +3,7 @@
 //! Nothing is decided here. Whatever waits is dropped when the turn has its answer, which
 //! cancels it; what had been sent to a service is on record by then.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ use crate::dispatch::{Dispatched, cut_off, dispatch};
 use crate::history::{Bodies, Body};
 use crate::model::{
     Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest, ModelStream,
-    ModelTimeouts, Opened,
+    ModelTimeouts, Opened, headers,
 };
 use crate::outgoing::{Head, Outgoing, SHOULD_RETRY};
 use crate::record::{self, Ended, HUNG_UP};
@@ -184,15 +185,22 @@ impl Drive {
                 Ok(prepared) => prepared,
                 Err(error) => return Happened::Refused(error),
             };
+            let headers = match call.number {
+                1 => Cow::Borrowed(&asked.headers),
+                _ => Cow::Owned(headers::of_a_later_round(&asked.headers)),
+            };
+            let first_byte = app.settings.limits.first_byte;
+            let timeouts = if call.streamed {
+                ModelTimeouts::of_stream(first_byte, deadline)
+            } else {
+                ModelTimeouts::of_whole(first_byte, deadline, prepared.candidates.len())
+            };
             let request = ModelRequest {
                 dialect: asked.dialect,
                 candidates: &prepared.candidates,
                 providers: prepared.providers(),
-                headers: &asked.headers,
-                timeouts: ModelTimeouts {
-                    first_byte: app.settings.limits.first_byte,
-                    deadline,
-                },
+                headers: &headers,
+                timeouts,
             };
             let span = asked.caller.trace.chat(prepared.first());
             if call.streamed {

@@ -34,6 +34,24 @@ pub struct ModelTimeouts {
     pub deadline: Instant,
 }
 
+impl ModelTimeouts {
+    /// A model that is asked for a stream begins it before it has thought.
+    pub fn of_stream(first_byte: Duration, deadline: Instant) -> Self {
+        Self {
+            first_byte,
+            deadline,
+        }
+    }
+
+    /// The first byte of a whole answer comes when the model is done, so a candidate has at
+    /// least its share of the time there is.
+    pub fn of_whole(first_byte: Duration, deadline: Instant, candidates: usize) -> Self {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(candidates.max(1)).unwrap_or(u32::MAX);
+        Self::of_stream(first_byte.max(share), deadline)
+    }
+}
+
 /// An answer of which the first byte is there.
 #[derive(Debug)]
 struct Begun {

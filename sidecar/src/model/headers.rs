@@ -58,6 +58,12 @@ pub fn upstream(runner: &HeaderMap) -> HeaderMap {
     passed
 }
 
+/// The same for a later round of the request: it is no repetition of the first one, which a
+/// provider would take it for and answer alike.
+pub fn of_a_later_round(upstream: &HeaderMap) -> HeaderMap {
+    filtered(upstream, &["idempotency-key"], &[])
+}
+
 /// The model's headers as they go to the runner.
 pub fn downstream(model: &HeaderMap) -> HeaderMap {
     filtered(

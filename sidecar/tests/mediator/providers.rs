@@ -329,7 +329,9 @@ async fn a_stall_before_the_first_byte_fails_over_and_one_after_it_ends_the_stre
             .model
             .will(wire.will_say("never").gated(&Arc::new(Notify::new())));
         world.desk.will(wire.will_say("from the barn"));
-        assert_eq!(wire.text(&world.chat().await), "from the barn");
+        let mut request = wire.chat();
+        request["stream"] = json!(true);
+        assert_eq!(wire.text(&world.ask(request).await.1), "from the barn");
 
         world.model.will(
             Answer::chunks(200, &[": hi\n\n"])
@@ -380,6 +382,33 @@ async fn patience_is_for_the_first_byte_and_not_for_the_whole_answer() {
     let text = within("its body", response.text()).await.unwrap();
     let body: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(wire.text(&body), "slow and whole");
+}
+
+/// The first byte of a whole answer comes when the model is done: it has its share of the time.
+#[tokio::test]
+async fn a_whole_answer_is_waited_for_while_there_is_time_for_the_fallback_too() {
+    for wire in Wire::all() {
+        for tools in [true, false] {
+            let edit = |files: &mut Files| {
+                files.speak(wire.0);
+                if !tools {
+                    files.no_tools();
+                }
+            };
+            let limit =
+                |limits: &mut toolcrib_sidecar::app::Limits| limits.first_byte = Duration::ZERO;
+            let mut world = World::start_with(edit, limit, &[]).await;
+            world.wire = wire;
+            let mut barn = world.files.providers["providers"]["house"].clone();
+            barn["endpoints"][0]["base_url"] = json!(format!("{}/v1", world.desk.url()));
+            world.files.providers["providers"]["barn"] = barn;
+            world.files.agent["models"]["fallbacks"] = json!(["barn/owl-2"]);
+            world.publish().await;
+            world.model.will(wire.will_say("slow and whole"));
+            assert_eq!(wire.text(&world.chat().await), "slow and whole");
+            assert_eq!(world.desk.requests().len(), 0);
+        }
+    }
 }
 
 /// `models.unknown`: of an unprefixed name alone, and only where there is a default.

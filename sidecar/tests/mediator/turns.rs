@@ -54,6 +54,25 @@ async fn a_managed_call_is_executed_and_the_runner_sees_the_answer_alone() {
     }
 }
 
+/// A provider that has seen a key answers as it did before, whatever is asked.
+#[tokio::test]
+async fn the_runner_s_key_against_repetition_is_the_first_round_s_alone() {
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
+        world.desk.will(Answer::json(json!(1)));
+        world.model.will(wire.will_say("one"));
+        let request = world.request(&wire.chat()).header("idempotency-key", "k1");
+        let response = within("an answer", request.send()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let asked = world.model.requests();
+        let keys = asked.iter().map(|it| it.header("idempotency-key"));
+        assert_eq!(keys.collect::<Vec<_>>(), [Some("k1"), None]);
+    }
+}
+
 #[tokio::test]
 async fn a_call_of_the_runner_s_own_tool_passes_unchanged() {
     for wire in Wire::all() {
