@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use axum::body::Body as HttpBody;
-use http::header::{CONTENT_LENGTH, HeaderMap};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 use toolcrib_mediation::{RunnerCode, RunnerError};
@@ -79,6 +79,16 @@ pub async fn read_body(
         let message = format!("the body is larger than {limit} bytes");
         RunnerError::new(RunnerCode::InvalidRequest, message)
     };
+    if headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        return Err(RunnerError::new(
+            RunnerCode::InvalidRequest,
+            "the body is compressed (`content-encoding`), which is not read here",
+        ));
+    }
     let declared = headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())

@@ -219,6 +219,10 @@ const REFUSED: [&str; 27] = [
 impl Request {
     /// Reads a body. Errors: not UTF-8, not JSON, a field of a wrong type, a repeated
     /// field (two readers could understand it differently), a field that steers.
+/// Names stand in logs, errors and each line of the record, which a request must not fill.
+const MAX_MODEL: usize = 512;
+const MODEL: &str = "a string of at most 512 bytes";
+
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
         let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
         // The history is most of a body: one pass finds it and the items in it.
@@ -246,7 +250,9 @@ impl Request {
             history,
             view,
         };
-        request.optional("model", "a string", json::string)?;
+        request.optional("model", MODEL, |raw| {
+            json::string(raw).filter(|model| model.len() <= MAX_MODEL)
+        })?;
         request.optional("stream", "true or false", flag)?;
         Ok(request)
     }

@@ -291,6 +291,11 @@ fn a_body_that_two_readers_could_read_differently_is_refused() {
         decode(r#"{"messages":[],"api_base":"http://elsewhere"}"#),
         DialectError::FieldRefused("api_base".into())
     );
+    let model = "m".repeat(513);
+    assert!(matches!(
+        decode(&format!(r#"{{"messages":[],"model":"{model}"}}"#)),
+        DialectError::WrongType { field: "model", .. }
+    ));
     assert_eq!(decode("{}"), DialectError::Missing("messages"));
     assert!(matches!(decode("[]"), DialectError::NotJson(_)));
 }

@@ -26,6 +26,8 @@ const LONGEST_ESCAPE: usize = 8;
 pub struct Scrubber {
     /// Longest first, so that no part of one survives another's replacement.
     needles: Vec<Vec<u8>>,
+    /// Those of them that begin with a byte, by that byte.
+    by_first: Vec<Vec<usize>>,
     /// All of them at once; `None`: there are none, or too many for it.
     plain: Option<AhoCorasick>,
     bytes: Bytes,
@@ -57,8 +59,13 @@ impl Scrubber {
             .build(&needles)
             .ok()
             .filter(|_| !needles.is_empty());
+        let mut by_first = vec![Vec::new(); 256];
+        for (at, needle) in needles.iter().enumerate() {
+            by_first[usize::from(needle[0])].push(at);
+        }
         Self {
             bytes: Bytes::of(&needles),
+            by_first,
             plain,
             needles,
         }
@@ -122,7 +129,16 @@ impl Scrubber {
     }
 
     fn longest_at(&self, text: &[u8]) -> Option<usize> {
-        self.needles.iter().find_map(|needle| matched(text, needle))
+        match text[0] {
+            // May say any byte.
+            b'%' | b'\\' | b'+' => self.needles.iter().find_map(|it| matched(text, it)),
+            byte => {
+                let begin = self.by_first[usize::from(byte)].iter();
+                begin
+                    .copied()
+                    .find_map(|at| matched(text, &self.needles[at]))
+            }
+        }
     }
 }
 

@@ -30,6 +30,10 @@ mod round;
 use past::Past;
 use round::Round;
 
+/// Of one reply. No model means more, and each that is answered costs a result in the next
+/// request.
+const MAX_CALLS: usize = 512;
+
 /// What a turn is made of; nothing of it changes while the turn runs.
 #[derive(Debug)]
 pub struct TurnConfig {
@@ -379,6 +383,11 @@ impl Turn {
             {
                 self.answer(&reply)
             }
+            (_, Purpose::First | Purpose::Continue) if reply.calls().len() > MAX_CALLS => self
+                .fail(RunnerError::new(
+                    RunnerCode::UpstreamUnreachable,
+                    format!("the model's answer makes more than {MAX_CALLS} calls"),
+                )),
             (rest, Purpose::First | Purpose::Continue) => {
                 self.rounds += 1;
                 let round = self.begin_round(reply, rest);

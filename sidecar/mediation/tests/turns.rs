@@ -293,6 +293,16 @@ fn names_that_nobody_declared_are_answered_not_executed() {
 }
 
 #[test]
+fn a_reply_of_countless_calls_is_not_answered_call_by_call() {
+    let calls = vec![("dive", "{}"); 513];
+    let config = config(request(json!({})), policy());
+    let run = run(config, vec![reply(&calls, "")], |_| responded(200, "1"));
+    assert_eq!(run.status(), 502);
+    assert_eq!(run.body()["error"]["code"], "upstream_unreachable");
+    assert_eq!(run.bodies.len(), 1);
+}
+
+#[test]
 fn exhausted_rounds_end_in_an_answer_without_tools() {
     let policy = Policy {
         max_rounds: 2,

@@ -182,6 +182,25 @@ async fn a_body_that_does_not_come_is_refused_in_the_dialect() {
 }
 
 #[tokio::test]
+async fn a_compressed_body_is_refused_for_what_it_is() {
+    for wire in Wire::all() {
+        let world = World::speaking(wire).await;
+        let request = world.request(&json!({})).header("content-encoding", "gzip");
+        let request = request.body(b"\x1f\x8b".to_vec());
+        let response = within("an answer", request.send()).await.unwrap();
+        assert_eq!(response.status(), 400);
+        let text = within("a body", response.text()).await.unwrap();
+        assert!(text.contains("content-encoding"), "{text}");
+        // What says that it is not compressed.
+        world.model.will(wire.will_say("here"));
+        let plain = world.request(&wire.chat());
+        let plain = plain.header("content-encoding", "identity");
+        let response = within("an answer", plain.send()).await.unwrap();
+        assert_eq!(response.status(), 200);
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_served_says_what_is() {
     let world = World::start().await;
     for (method, path) in [

@@ -128,10 +128,16 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
+/// Among how many of the last items the one is that a piece belongs to: a server that says
+/// ever new ones must not be able to make each look through all.
+const NEAR: usize = 128;
+
 fn merge_item(items: &mut Vec<Value>, item: Value) {
     let index = item.get("index").and_then(Value::as_u64);
     let known = items
         .iter_mut()
+        .rev()
+        .take(NEAR)
         .find(|known| index.is_some() && known.get("index").and_then(Value::as_u64) == index);
     match known {
         Some(known) => merge(known, item),
