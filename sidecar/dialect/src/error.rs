@@ -22,6 +22,12 @@ pub enum DialectError {
     /// A field that would steer a provider away from what policy chose.
     #[error("`{0}` is not accepted here")]
     FieldRefused(String),
+    /// A conversation, or a part of it, that is not in the body.
+    #[error(
+        "`{0}` stands for what only the provider holds, and the granted tools' calls belong into \
+         it: send the whole conversation"
+    )]
+    HeldElsewhere(&'static str),
     #[error("an event of the stream is larger than {limit} bytes")]
     StreamTooLarge { limit: usize },
     #[error("the reply is larger than {limit} bytes")]

@@ -308,7 +308,8 @@ const MODEL: &str = "a string of at most 512 bytes";
     }
 
     /// The body with `edits` applied and every other byte as it came. Errors: tools are
-    /// put in and a part of the conversation stands elsewhere (`FieldRefused`).
+    /// put in and a part of the conversation stands elsewhere (`HeldElsewhere`), or the answer
+    /// is to be fetched later (`FieldRefused`).
     pub fn encode(&self, edits: &Edits) -> Result<Vec<u8>, DialectError> {
         let text = match self.dialect {
             Dialect::OpenaiChat => openai_chat::request::encode(&self.text, &self.fields, edits),

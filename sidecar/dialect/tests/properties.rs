@@ -344,29 +344,78 @@ fn errors_have_the_dialects_shape() {
 }
 
 /// With tools put in, this body is refused for the field; without, it passes.
-fn needs_the_whole_conversation(field: &str, value: &str) {
+fn needs_the_whole_conversation(field: &str, value: &str, refusal: DialectError) {
     let body = format!(r#"{{"model":"m","input":"hi","{field}":{value}}}"#);
     let request = Request::decode(Dialect::OpenaiResponses, body.clone().into_bytes()).unwrap();
     let mut edits = Edits::new("m");
     assert_eq!(request.encode(&edits).unwrap(), body.into_bytes());
+    edits.tools = declared(Dialect::OpenaiResponses);
+    assert_eq!(request.encode(&edits), Err(refusal));
+}
+
+fn declared(dialect: Dialect) -> DeclaredTools {
     let depth = ToolDeclaration {
         name: "pond__depth".into(),
         description: String::new(),
         schema: "{}".into(),
     };
-    edits.tools = DeclaredTools::new(Dialect::OpenaiResponses, &[depth]);
-    assert_eq!(
-        request.encode(&edits),
-        Err(DialectError::FieldRefused(field.into()))
-    );
+    DeclaredTools::new(dialect, &[depth])
 }
 
 #[test]
 fn state_at_the_provider_and_managed_tools_exclude_each_other() {
-    needs_the_whole_conversation("previous_response_id", "\"resp_1\"");
-    needs_the_whole_conversation("conversation", "{\"id\":\"conv_1\"}");
-    needs_the_whole_conversation("prompt", "{\"id\":\"pmpt_1\"}");
-    needs_the_whole_conversation("background", "true");
+    for (field, value) in [
+        ("previous_response_id", "\"resp_1\""),
+        ("conversation", "{\"id\":\"conv_1\"}"),
+        ("prompt", "{\"id\":\"pmpt_1\"}"),
+    ] {
+        needs_the_whole_conversation(field, value, DialectError::HeldElsewhere(field));
+    }
+    let later = DialectError::FieldRefused("background".into());
+    needs_the_whole_conversation("background", "true", later);
+}
+
+/// Beside a reply, what the runner orders the provider is not a part of it.
+#[test]
+fn an_order_to_the_provider_is_nothing_that_the_model_said() {
+    for item in [
+        r#"{"type":"configuration_update","reasoning":{"effort":"low"}}"#,
+        r#"{"type":"compaction_trigger"}"#,
+    ] {
+        let read = history_item(Dialect::OpenaiResponses, item).unwrap();
+        assert_ne!(read.role, "assistant", "{item}");
+    }
+}
+
+/// With `store` off a provider knows no item by its id.
+#[test]
+fn reasoning_that_nobody_stored_is_not_sent_back() {
+    let check = |request: &str, content: &str, sent: bool| {
+        let body = format!(r#"{{"model":"m","input":"hi"{request}}}"#);
+        let request = Request::decode(Dialect::OpenaiResponses, body.into_bytes()).unwrap();
+        let reasoning = format!(
+            r#"{{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":{content}}}"#
+        );
+        let call = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
+        let mut edits = Edits::new("m");
+        let items = vec![reasoning.clone(), call.to_string()];
+        edits.appended.clone_from(&items);
+        edits.inserted = vec![Insertion {
+            before: 0,
+            items,
+            replaced: 0,
+        }];
+        let encoded = String::from_utf8(request.encode(&edits).unwrap()).unwrap();
+        assert_eq!(
+            encoded.matches(&reasoning).count(),
+            if sent { 2 } else { 0 }
+        );
+        assert_eq!(encoded.matches(call).count(), 2);
+    };
+    check(r#","store":false"#, "null", false);
+    check(r#","store":false"#, r#""opaque""#, true);
+    check(r#","store":true"#, "null", true);
+    check("", "null", true);
 }
 
 /// All of these say the same.

@@ -262,7 +262,9 @@ impl RunnerError {
 impl From<DialectError> for RunnerError {
     fn from(error: DialectError) -> Self {
         let code = match &error {
-            DialectError::FieldRefused(_) => RunnerCode::FieldRefused,
+            DialectError::FieldRefused(_) | DialectError::HeldElsewhere(_) => {
+                RunnerCode::FieldRefused
+            }
             DialectError::NotUtf8
             | DialectError::NotJson(_)
             | DialectError::Missing(_)

@@ -5,7 +5,8 @@ use crate::json::{self, Object};
 use crate::read::{present, scan_array, text_of, with_members};
 use crate::{DialectError, Request, Usage};
 
-/// The provider says the request's tools and choice again; the runner hears its own.
+/// The provider says some of the request again, to which we have added; the runner hears its
+/// own.
 pub(crate) fn whole(
     request: &Request,
     text: &str,
@@ -14,7 +15,11 @@ pub(crate) fn whole(
     let body = Object::scan(text)?;
     let asked = Object::scan(request.as_text())?;
     let mut set = Vec::new();
-    for (field, unset) in [("tools", "[]"), ("tool_choice", "\"auto\"")] {
+    for (field, unset) in [
+        ("instructions", "null"),
+        ("tools", "[]"),
+        ("tool_choice", "\"auto\""),
+    ] {
         if body.member(field).is_some() {
             let own = present(request.as_text(), &asked, field).unwrap_or(unset);
             set.push((field, own.to_string()));

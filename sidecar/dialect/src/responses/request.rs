@@ -76,13 +76,13 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
 }
 
 fn whole_conversation(text: &str, fields: &Object) -> Result<(), DialectError> {
-    let elsewhere = STATE_ELSEWHERE
-        .into_iter()
-        .find(|field| present(text, fields, field).is_some());
-    let later = (present(text, fields, "background") == Some("true")).then_some("background");
-    match elsewhere.or(later) {
-        Some(field) => Err(DialectError::FieldRefused(field.to_string())),
-        None => Ok(()),
+    let held = |field: &&str| present(text, fields, field).is_some();
+    if let Some(field) = STATE_ELSEWHERE.into_iter().find(held) {
+        return Err(DialectError::HeldElsewhere(field));
+    }
+    match present(text, fields, "background") {
+        Some("true") => Err(DialectError::FieldRefused("background".into())),
+        _ => Ok(()),
     }
 }
 
@@ -159,7 +159,24 @@ fn edited_input(
         Some(raw) => raw.to_string(),
         None => "[]".to_string(),
     };
+    let sendable = (present(text, fields, "store") == Some("false")).then(|| unstored(edits));
+    let edits = sendable.as_ref().unwrap_or(edits);
     edited_history(&raw, edits, late, |_| false).map(Some)
+}
+
+/// Without the reasoning that is known by its id alone: who stores nothing finds it nowhere,
+/// and refuses the request for it.
+fn unstored(edits: &Edits) -> Edits {
+    let has_content = |item: &String| {
+        let encrypted = || text_of(item, "encrypted_content");
+        item::kind(item) != "reasoning" || encrypted().is_some()
+    };
+    let mut edits = edits.clone();
+    edits.appended.retain(has_content);
+    for insertion in &mut edits.inserted {
+        insertion.items.retain(has_content);
+    }
+    edits
 }
 
 /// Before the last user message: late, and never between a call and its result.
