@@ -126,6 +126,15 @@ impl Reply {
         self.view.choices
     }
 
+    /// The provider's machine on which the model worked, for [`crate::Edits::container`].
+    pub fn container(&self) -> Option<String> {
+        match self.dialect {
+            Dialect::AnthropicMessages => anthropic::reply::container(&self.text),
+            // Theirs is named by the items.
+            Dialect::OpenaiChat | Dialect::OpenaiResponses => None,
+        }
+    }
+
     /// What goes into the history after a hidden round: the reply's message with exactly
     /// the calls that have a result (in the reply's order; the others are hidden), then the
     /// results. `spell` gives a call another name.

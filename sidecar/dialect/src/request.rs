@@ -127,6 +127,9 @@ pub struct Edits {
     /// A context message, placed late so that what stands before it stays byte-stable. It
     /// speaks as the user: data must not get the authority of a system prompt.
     pub context: Option<String>,
+    /// The provider's machine on which the model worked in an earlier round, where the runner
+    /// names none: what it left there is to be there.
+    pub container: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,13 +219,13 @@ const REFUSED: [&str; 27] = [
     "user_config",
 ];
 
-impl Request {
-    /// Reads a body. Errors: not UTF-8, not JSON, a field of a wrong type, a repeated
-    /// field (two readers could understand it differently), a field that steers.
 /// Names stand in logs, errors and each line of the record, which a request must not fill.
 const MAX_MODEL: usize = 512;
 const MODEL: &str = "a string of at most 512 bytes";
 
+impl Request {
+    /// Reads a body. Errors: not UTF-8, not JSON, a field of a wrong type, a repeated
+    /// field (two readers could understand it differently), a field that steers.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
         let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
         // The history is most of a body: one pass finds it and the items in it.
@@ -350,6 +353,15 @@ pub fn history_item(dialect: Dialect, item: &str) -> Result<HistoryItem, Dialect
     }
 }
 
+/// An item of a reply as the runner may name it, by its id alone. `None`: it has none, or the
+/// dialect does not know that.
+pub fn reference(dialect: Dialect, item: &str) -> Option<String> {
+    match dialect {
+        Dialect::OpenaiChat | Dialect::AnthropicMessages => None,
+        Dialect::OpenaiResponses => responses::history::reference(item),
+    }
+}
+
 /// The item with its calls under other names; every other byte stays.
 pub fn respell(
     dialect: Dialect,
@@ -360,15 +372,6 @@ pub fn respell(
         Dialect::OpenaiChat => openai_chat::history::respell(item, &spell),
         Dialect::AnthropicMessages => anthropic::history::respell(item, &spell),
         Dialect::OpenaiResponses => responses::history::respell(item, &spell),
-/// An item of a reply as the runner may name it, by its id alone. `None`: it has none, or the
-/// dialect does not know that.
-pub fn reference(dialect: Dialect, item: &str) -> Option<String> {
-    match dialect {
-        Dialect::OpenaiChat | Dialect::AnthropicMessages => None,
-        Dialect::OpenaiResponses => responses::history::reference(item),
-    }
-}
-
     }
 }
 

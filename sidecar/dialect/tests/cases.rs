@@ -63,6 +63,7 @@ fn check(dialect: Dialect, case: &Path) {
     edits.appended = reply.items(&results, spell).unwrap();
     edits.prompt = Some("# Tools\n\n- `pond.depth`".into());
     edits.context = Some("feed: 12 °C".into());
+    edits.container = reply.container();
     edits.inserted = vec![Insertion {
         before: 0,
         items: vec![r#"{"role":"user","content":"put in"}"#.into()],

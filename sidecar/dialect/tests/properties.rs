@@ -371,6 +371,13 @@ fn state_at_the_provider_and_managed_tools_exclude_each_other() {
     ] {
         needs_the_whole_conversation(field, value, DialectError::HeldElsewhere(field));
     }
+    let body = r#"{"model":"m","messages":[],"thread":{"type":"create"}}"#;
+    let request = Request::decode(Dialect::AnthropicMessages, body.into()).unwrap();
+    let mut edits = Edits::new("m");
+    assert_eq!(request.encode(&edits).unwrap(), body.as_bytes());
+    edits.tools = declared(Dialect::AnthropicMessages);
+    let held = Err(DialectError::HeldElsewhere("thread"));
+    assert_eq!(request.encode(&edits), held);
     let later = DialectError::FieldRefused("background".into());
     needs_the_whole_conversation("background", "true", later);
 }
@@ -385,6 +392,26 @@ fn an_order_to_the_provider_is_nothing_that_the_model_said() {
         let read = history_item(Dialect::OpenaiResponses, item).unwrap();
         assert_ne!(read.role, "assistant", "{item}");
     }
+}
+
+/// A runner may define tools where the conversation has come to, not in `tools` alone.
+#[test]
+fn tools_that_come_with_a_message_are_the_runner_s() {
+    let check = |dialect, body: &str, expected: &[&str]| {
+        let request = Request::decode(dialect, body.into()).unwrap();
+        assert_eq!(request.tools(), expected);
+    };
+    let messages = r#"{"messages":[{"role":"user","content":"a tool_definition"},
+        {"role":"system","content":[{"type":"text","text":"from now on"},
+            {"type":"tool_addition","tool":{"type":"tool_reference","name":"old"}},
+            {"type":"tool_addition","tool":{"type":"tool_definition","definition":
+                {"name":"shell","input_schema":{"type":"object"}}}}]}],
+        "tools":[{"name":"old","input_schema":{}}]}"#;
+    check(Dialect::AnthropicMessages, messages, &["old", "shell"]);
+    let input = r#"{"input":[{"type":"additional_tools","role":"developer","tools":[
+        {"type":"function","name":"shell","parameters":{}}]}],
+        "tools":[{"type":"function","name":"old","parameters":{}}]}"#;
+    check(Dialect::OpenaiResponses, input, &["old", "shell"]);
 }
 
 /// With `store` off a provider knows no item by its id.

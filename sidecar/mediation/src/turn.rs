@@ -464,6 +464,9 @@ impl Turn {
             ));
         };
         self.edits.appended.extend(spelled);
+        if let Some(container) = round.reply.container() {
+            self.edits.container = Some(container);
+        }
         // The next turn has a budget of its own, and must not read that tools are gone.
         if !round.exhausted {
             self.hidden.extend(canonical);

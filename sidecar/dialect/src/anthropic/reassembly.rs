@@ -1,5 +1,7 @@
 //! Events put together again.
 
+use std::collections::BTreeMap;
+
 use crate::json::{self, Object};
 use crate::read::{scan_object, text_of, with_members};
 use crate::{DialectError, SseEvent, Usage};
@@ -13,12 +15,20 @@ struct Block {
     signature: Option<String>,
     input: Option<String>,
     citations: Vec<String>,
+    /// What deltas of kinds that this release does not know add: texts grow, as in those that
+    /// it knows, and anything else is said whole.
+    others: BTreeMap<String, Other>,
+}
+
+enum Other {
+    Text(String),
+    Whole(String),
 }
 
 pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
     let mut message: Option<String> = None;
     let mut blocks: Vec<Block> = Vec::new();
-    let mut ending: Vec<(String, String)> = Vec::new();
+    let mut ending: BTreeMap<String, String> = BTreeMap::new();
     let mut usage = String::from("{}");
     for event in events {
         let data = event.data.as_str();
@@ -44,11 +54,17 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
             Some("message_delta") => {
                 if let Some(delta) = part("delta") {
                     for member in scan_object(delta, "delta")?.members {
-                        ending.push((member.key.to_string(), delta[member.value].to_string()));
+                        ending.insert(member.key.to_string(), delta[member.value].to_string());
                     }
                 }
                 if let Some(more) = part("usage") {
                     usage = merged(&usage, more)?;
+                }
+                // What else is known of the message by now stands beside these.
+                let beside = |key: &str| !matches!(key, "type" | "delta" | "usage");
+                for member in fields.members.iter().filter(|it| beside(&it.key)) {
+                    let raw = data[member.value.clone()].to_string();
+                    ending.insert(member.key.to_string(), raw);
                 }
             }
             Some("message_stop") => {
@@ -104,9 +120,26 @@ impl Block {
             Some("citations_delta") => self
                 .citations
                 .extend(fields.get(delta, "citation").map(String::from)),
-            _ => {}
+            _ => {
+                for member in fields.members.iter().filter(|it| it.key != "type") {
+                    let raw = &delta[member.value.clone()];
+                    if !json::is_null(raw) {
+                        self.add_other(&member.key, raw);
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    fn add_other(&mut self, key: &str, raw: &str) {
+        let more = json::string(raw);
+        if let (Some(Other::Text(text)), Some(more)) = (self.others.get_mut(key), &more) {
+            text.push_str(more);
+            return;
+        }
+        let other = more.map_or_else(|| Other::Whole(raw.to_string()), Other::Text);
+        self.others.insert(key.to_string(), other);
     }
 
     fn whole(self) -> Result<String, DialectError> {
@@ -126,6 +159,13 @@ impl Block {
         }
         if !self.citations.is_empty() {
             set.push(("citations", json::array(&self.citations)));
+        }
+        for (key, other) in &self.others {
+            let raw = match other {
+                Other::Text(text) => json::quote(text),
+                Other::Whole(raw) => raw.clone(),
+            };
+            set.push((key.as_str(), raw));
         }
         with_members(&self.opening, &set)
     }

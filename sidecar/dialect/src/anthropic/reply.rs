@@ -75,6 +75,11 @@ pub(super) fn content(text: &str) -> Result<&str, DialectError> {
         .ok_or(DialectError::Missing("content"))
 }
 
+pub(crate) fn container(text: &str) -> Option<String> {
+    let body = Object::scan(text).ok()?;
+    text_of(body.get(text, "container")?, "id")
+}
+
 /// The `tool_use` blocks, each with its place among all blocks, and with an empty id where
 /// it has none.
 pub(super) fn calls(content: &str) -> Result<Vec<(usize, RawCall)>, DialectError> {
@@ -140,13 +145,16 @@ pub(super) fn with_calls(
             changes[*at] = Change::Set(with_members(block, &set)?);
         }
     }
+    let kind = |at: usize| text_of(texts[at], "type");
+    // The provider writes such a text now and then, and takes none back.
+    let blank = |at: usize| {
+        kind(at).as_deref() == Some("text")
+            && text_of(texts[at], "text").is_none_or(|text| text.trim().is_empty())
+    };
     hide_what_leads_to_hidden(&mut hidden, |at| {
-        matches!(
-            text_of(texts[at], "type").as_deref(),
-            Some("thinking" | "redacted_thinking")
-        )
+        matches!(kind(at).as_deref(), Some("thinking" | "redacted_thinking")) || blank(at)
     });
-    let change = |at: usize| match hidden[at] {
+    let change = |at: usize| match hidden[at] || blank(at) {
         true => Change::Drop,
         false => changes[at].clone(),
     };

@@ -4,13 +4,13 @@ use super::reply;
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edited_history, edits_history, elements, present, scan_object, spelled, streamed,
-    text_of, with_document,
+    text_of, with_document, with_members,
 };
 use crate::request::RequestView;
 use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
-    let tools = elements(text, fields, "tools")?
+    let mut tools = elements(text, fields, "tools")?
         .into_iter()
         .map(tool_name)
         .collect::<Option<Vec<_>>>()
@@ -18,6 +18,11 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
             field: "tools",
             expected: "an array of named tools",
         })?;
+    if present(text, fields, "messages").is_some_and(|raw| raw.contains(INLINE)) {
+        for message in elements(text, fields, "messages")? {
+            tools.extend(inline_tools(message));
+        }
+    }
     let tool_choice = match present(text, fields, "tool_choice") {
         Some(raw) => choice(raw)?,
         None => ToolChoice::Unset,
@@ -29,6 +34,28 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
         include_usage: true,
         legacy_functions: false,
     })
+}
+
+/// What a tool is called that is defined among the messages.
+const INLINE: &str = "tool_definition";
+
+/// Tools that come with a message: there from then on.
+fn inline_tools(message: &str) -> Vec<String> {
+    let part = |raw: &str, key| {
+        let fields = Object::scan(raw).ok()?;
+        present(raw, &fields, key).map(String::from)
+    };
+    let named = |block: &str| {
+        let tool = part(block, "tool")?;
+        let inline = text_of(&tool, "type").as_deref() == Some(INLINE);
+        tool_name(&part(&tool, "definition")?).filter(|_| inline)
+    };
+    let content = part(message, "content").unwrap_or_default();
+    match Array::scan(&content) {
+        Ok(blocks) => blocks.texts(&content).filter_map(named).collect(),
+        // A text.
+        Err(_) => Vec::new(),
+    }
 }
 
 /// By its name; a toolset, which has none, by its family, and what else has none by its
@@ -44,15 +71,38 @@ fn tool_name(tool: &str) -> Option<String> {
 }
 
 pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
+    // A conversation at the provider, which hidden rounds would have to be put into.
+    if !edits.tools.is_empty() && present(text, fields, "thread").is_some() {
+        return Err(DialectError::HeldElsewhere("thread"));
+    }
     let set = [
         ("model", Some(json::quote(&edits.model))),
         ("system", edited_system(text, fields, edits)?),
         ("messages", edited_messages(text, fields, edits)?),
         ("tools", declared_tools(text, fields, edits)?),
         ("tool_choice", edited_choice(text, fields, edits)?),
+        ("container", edited_container(text, fields, edits)?),
         streamed(fields, edits),
     ];
     Ok(fields.with(text, &set, &[]))
+}
+
+/// The runner's own may be a name, or say what to load and no name.
+fn edited_container(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    let Some(id) = &edits.container else {
+        return Ok(None);
+    };
+    match present(text, fields, "container") {
+        None => Ok(Some(json::quote(id))),
+        Some(own) if own.starts_with('{') && text_of(own, "id").is_none() => {
+            with_members(own, &[("id", json::quote(id))]).map(Some)
+        }
+        Some(_) => Ok(None),
+    }
 }
 
 /// The document as the system prompt's last text: one more block where the runner writes

@@ -22,7 +22,8 @@ pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, Dialect
             with_members(&summed, &[("output_tokens", "0".into())])?,
         ),
     ];
-    let said = ENDING.iter().filter(|key| body.member(key).is_some());
+    let late = ENDING.iter().chain([&CONTEXT]);
+    let said = late.filter(|key| body.member(key).is_some());
     opening.extend(said.map(|key| (*key, "null".to_string())));
     let opening = with_members(text, &opening)?;
     out.say("message_start", &[("message", opening)]);
@@ -55,8 +56,11 @@ pub(super) fn ending(text: &str, usage: Option<Usage>) -> Result<Vec<SseEvent>, 
         .collect();
     let delta = json::object(&delta);
     let usage = summed(text, &body, usage)?;
+    let mut members = vec![("delta", delta), ("usage", usage)];
+    let context = body.get(text, CONTEXT).map(str::to_string);
+    members.extend(context.map(|context| (CONTEXT, context)));
     Ok(vec![
-        event("message_delta", &[("delta", delta), ("usage", usage)]),
+        event("message_delta", &members),
         event("message_stop", &[]),
     ])
 }
@@ -70,6 +74,8 @@ fn summed(text: &str, body: &Object, usage: Option<Usage>) -> Result<String, Dia
 
 /// What is known of a message only when it ends.
 const ENDING: [&str; 4] = ["stop_reason", "stop_sequence", "stop_details", "container"];
+/// The same, and not among what the delta says.
+const CONTEXT: &str = "context_management";
 
 struct Events {
     out: String,
