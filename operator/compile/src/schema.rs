@@ -15,6 +15,8 @@ const MAX_DEPTH: usize = 48;
 /// small on paper and takes a third of a second per validation.
 const MAX_EXPANDED: u64 = 100_000;
 
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+
 /// Keywords whose schemas apply to the same value: a cycle through these never ends.
 const IN_PLACE: [&str; 9] = [
     "allOf",
@@ -69,7 +71,13 @@ pub(crate) fn check(text: &str) -> Result<Value, Finding> {
         }
     }
     let mut nodes = 0;
-    bounds(&schema, "", 0, &mut nodes)?;
+    // Draft 4's word is a usual name of other things since.
+    let ids: &[&str] = if text.contains("draft-04") {
+        &["$id", "id"]
+    } else {
+        &["$id"]
+    };
+    bounds(&schema, "", 0, ids, &mut nodes)?;
     let mut costs = Costs {
         root: &schema,
         known: BTreeMap::new(),
@@ -106,8 +114,14 @@ fn pointer(path: &str) -> String {
         })
 }
 
-/// Nodes, depth, and references that leave the document.
-fn bounds(value: &Value, path: &str, depth: usize, nodes: &mut usize) -> Result<(), Finding> {
+/// Nodes, depth, and references that leave the document, or are not counted from its root.
+fn bounds(
+    value: &Value,
+    path: &str,
+    depth: usize,
+    ids: &[&str],
+    nodes: &mut usize,
+) -> Result<(), Finding> {
     *nodes += 1;
     if *nodes > MAX_NODES || depth > MAX_DEPTH {
         return Err(Finding::new(
@@ -123,28 +137,47 @@ fn bounds(value: &Value, path: &str, depth: usize, nodes: &mut usize) -> Result<
         Value::Object(members) => {
             for (key, child) in members {
                 let at = format!("{path}/{key}");
-                if let ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) =
-                    (key.as_str(), child)
-                    && !target.starts_with('#')
-                {
+                if let (true, Value::String(target)) = (REFERENCES.contains(&key.as_str()), child) {
+                    check_target(target).map_err(|finding| finding.within(&pointer(&at)))?;
+                }
+                if depth > 0 && ids.contains(&key.as_str()) && child.is_string() {
                     return Err(Finding::new(
                         pointer(&at),
-                        Code::RemoteReference,
-                        format!(
-                            "refers to {target:?}: copy that schema under $defs and refer to it \
-                             as \"#/$defs/…\""
-                        ),
+                        Code::InvalidSchema,
+                        "makes this part a document of its own, from which its references count: \
+                         remove it, and refer to the part as \"#/$defs/…\"",
                     ));
                 }
-                bounds(child, &at, depth + 1, nodes)?;
+                bounds(child, &at, depth + 1, ids, nodes)?;
             }
             Ok(())
         }
         Value::Array(items) => items.iter().enumerate().try_for_each(|(index, child)| {
-            bounds(child, &format!("{path}/{index}"), depth + 1, nodes)
+            bounds(child, &format!("{path}/{index}"), depth + 1, ids, nodes)
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
+}
+
+/// What follows, and the mediator, count by the path from the root.
+fn check_target(target: &str) -> Result<(), Finding> {
+    if !target.starts_with('#') {
+        return Err(Finding::new(
+            "",
+            Code::RemoteReference,
+            format!(
+                "refers to {target:?}: copy that schema under $defs and refer to it as \"#/$defs/…\""
+            ),
+        ));
+    }
+    if target != "#" && !target.starts_with("#/") {
+        return Err(Finding::new(
+            "",
+            Code::InvalidSchema,
+            format!("refers to {target:?} by an anchor: write its path, such as \"#/$defs/…\""),
+        ));
+    }
+    Ok(())
 }
 
 /// The size of the schema as a validator may walk it: references followed, each cycle once.
@@ -161,7 +194,9 @@ impl<'a> Costs<'a> {
                 let mut cost: u64 = 1;
                 for (key, child) in members {
                     let more = match (key.as_str(), child) {
-                        ("$ref", Value::String(target)) => self.reference(target)?,
+                        (key, Value::String(target)) if REFERENCES.contains(&key) => {
+                            self.reference(target)?
+                        }
                         _ => self.value(child)?,
                     };
                     cost = cost.saturating_add(more);
@@ -185,7 +220,7 @@ impl<'a> Costs<'a> {
         }
         let cost = match resolve(self.root, target) {
             Some(found) => self.value(found)?,
-            // An anchor; the validator reports it if it is not there.
+            // The validator reports what is not there.
             None => 1,
         };
         self.open.remove(target);
@@ -248,7 +283,7 @@ fn collect_targets<'a>(value: &'a Value, targets: &mut BTreeSet<&'a str>) {
     match value {
         Value::Object(members) => {
             for (key, child) in members {
-                if let ("$ref", Value::String(target)) = (key.as_str(), child) {
+                if let (true, Value::String(target)) = (REFERENCES.contains(&key.as_str()), child) {
                     targets.insert(target);
                 }
                 collect_targets(child, targets);
@@ -264,8 +299,10 @@ fn in_place_targets<'a>(schema: &'a Value, targets: &mut BTreeSet<&'a str>) {
     let Value::Object(members) = schema else {
         return;
     };
-    if let Some(Value::String(target)) = members.get("$ref") {
-        targets.insert(target);
+    for keyword in REFERENCES {
+        if let Some(Value::String(target)) = members.get(keyword) {
+            targets.insert(target);
+        }
     }
     for keyword in IN_PLACE {
         match (keyword, members.get(keyword)) {
@@ -355,6 +392,31 @@ mod tests {
     }
 
     #[test]
+    fn references_count_from_the_root() {
+        // To the validator each of these refers to itself.
+        refused(
+            &json!({"properties": {"fish": {"$id": "urn:fish", "allOf": [{"$ref": "#"}]}}}),
+            Code::InvalidSchema,
+            "properties.fish.$id",
+        );
+        refused(
+            &json!({"$schema": "http://json-schema.org/draft-04/schema#",
+                "properties": {"fish": {"id": "urn:fish", "allOf": [{"$ref": "#"}]}}}),
+            Code::InvalidSchema,
+            "properties.fish.id",
+        );
+        refused(
+            &json!({"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}),
+            Code::InvalidSchema,
+            "$ref",
+        );
+        // An argument may have such a name, and a document its own.
+        let plain =
+            json!({"$id": "urn:fish", "type": "object", "properties": {"id": {"type": "string"}}});
+        check(&plain.to_string()).expect("is taken");
+    }
+
+    #[test]
     fn bombs_are_refused() {
         let mut defs = serde_json::Map::new();
         for level in 0..24 {
@@ -377,10 +439,12 @@ mod tests {
         let long = "x".repeat(70_000);
         refused(&json!({"description": long}), Code::SchemaTooLarge, "");
 
-        refused(
-            &json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}}),
-            Code::InvalidSchema,
-            "",
-        );
+        for keyword in REFERENCES {
+            refused(
+                &json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{keyword: "#/$defs/a"}]}}}),
+                Code::InvalidSchema,
+                "",
+            );
+        }
     }
 }

@@ -780,6 +780,10 @@ fn schemas_that_explode_are_not_evaluated() {
         result(json!({"allOf": [{"$ref": "#"}]}), "{}"),
         "unsupported_tool"
     );
+    // Below an id, "#" is that part and not the whole.
+    let itself = json!({"$id": "urn:at", "$defs": {"b": {"allOf": [{"$ref": "#/$defs/b"}]}}});
+    let hidden = json!({"$ref": "#/$defs/a/$defs/b", "$defs": {"a": itself}});
+    assert_eq!(result(hidden, "{}"), "unsupported_tool");
     assert_eq!(
         result(json!({"$ref": "file:///etc/passwd"}), "{}"),
         "unsupported_tool"

@@ -53,8 +53,18 @@ const REFS: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 impl Cost {
     /// `None`: too many nodes, or values that they list, a `$ref` that is not local, or one that leads back to
-    /// itself without going down into the value.
+    /// itself without going down into the value; or a part with an id, from which its references
+    /// would count.
     pub(crate) fn of(schema: &Value) -> Option<Self> {
+        // Draft 4's word is a usual name of other things since.
+        let ids: &[&str] = if schema.to_string().contains("draft-04") {
+            &["$id", "id"]
+        } else {
+            &["$id"]
+        };
+        if children(schema).any(|part| has_document(part, ids)) {
+            return None;
+        }
         let mut reader = Reader {
             root: schema,
             ids: HashMap::new(),
@@ -136,16 +146,30 @@ impl Cost {
     }
 }
 
-/// Depth and number of values. `serde_json` bounds the depth.
-fn measure(value: &Value) -> (u64, u64) {
-    let children: Box<dyn Iterator<Item = &Value>> = match value {
+/// Whether a part of it has an id of its own.
+fn has_document(value: &Value, ids: &[&str]) -> bool {
+    ids.iter()
+        .any(|id| value.get(id).is_some_and(Value::is_string))
+        || children(value).any(|part| has_document(part, ids))
+}
+
+fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
+    match value {
         Value::Array(items) => Box::new(items.iter()),
         Value::Object(members) => Box::new(members.values()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return (0, 1),
-    };
-    children.map(measure).fold((0, 1), |(depth, size), child| {
-        (depth.max(child.0 + 1), size + child.1)
-    })
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Box::new(std::iter::empty())
+        }
+    }
+}
+
+/// Depth and number of values. `serde_json` bounds the depth.
+fn measure(value: &Value) -> (u64, u64) {
+    children(value)
+        .map(measure)
+        .fold((0, 1), |(depth, size), child| {
+            (depth.max(child.0 + 1), size + child.1)
+        })
 }
 
 struct Reader<'s> {
