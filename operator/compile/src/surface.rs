@@ -10,6 +10,7 @@ use crate::address::{self, Address};
 use crate::descriptor::{self, DescribedTool, Descriptor, Skill};
 use crate::finding::{Finding, join};
 use crate::inputs::Material;
+use crate::template::is_sent_as_written;
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject};
 
 /// A surface whose parts are known, or known to be unusable.
@@ -82,21 +83,40 @@ impl ResolvedSurface<'_> {
     }
 
     pub fn mcp_path(&self) -> Option<&str> {
+        let (_, path) = self.mcp()?;
+        Some(path)
+    }
+
+    /// The path of the MCP endpoint, and the field that names it.
+    fn mcp(&self) -> Option<(String, &str)> {
         match &self.surface.spec.mcp {
-            Some(mcp) => Some(&mcp.path),
-            None => self.descriptor()?.mcp_path.as_deref(),
+            Some(mcp) => Some(("spec.mcp.path".to_owned(), &mcp.path)),
+            None => {
+                let path = self.descriptor()?.mcp_path.as_deref()?;
+                Some((join(&self.descriptor_field, "mcp.path"), path))
+            }
         }
     }
 
     /// The path of the MCP endpoint that a tool without `http` goes to; or why it cannot.
     pub fn mcp_transport(&self, tool: &DescribedTool) -> Result<&str, Finding> {
-        self.mcp_path().ok_or_else(|| {
+        let (field, path) = self.mcp().ok_or_else(|| {
             Finding::new(
                 join(&self.descriptor_field, &tool.field),
                 Code::InvalidTool,
                 "has no http, and the surface no mcp: add one of them",
             )
-        })
+        })?;
+        if is_sent_as_written(path) {
+            return Ok(path);
+        }
+        Err(Finding::new(
+            field,
+            Code::InvalidValue,
+            format!(
+                "{path:?} is no path that is sent as it is written: begin with '/', write letters, digits and -._~!$&'()*+,;=:@%, and no segment \"..\""
+            ),
+        ))
     }
 
     /// A finding of the descriptor, as one of the Surface.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use url::{Position, Url};
+
 const MAX_PATH: usize = 1024;
 
 /// The names between braces. `Err`: why this is no path that a call may be built from;
@@ -53,6 +55,14 @@ pub(crate) fn placeholders(path: &str) -> Result<BTreeSet<String>, String> {
     Ok(names)
 }
 
+/// Whether a path without placeholders leaves the mediator as it is written: one that a url
+/// would read otherwise is not sent at all.
+pub(crate) fn is_sent_as_written(path: &str) -> bool {
+    let url = Url::parse(&format!("http://host{path}")).ok();
+    path.starts_with('/')
+        && url.is_some_and(|url| &url[Position::BeforePath..Position::AfterPath] == path)
+}
+
 /// RFC 3986's path characters without '%': an encoded '/' or '.' in a template could only
 /// mislead.
 fn is_path_character(c: char) -> bool {
@@ -68,6 +78,28 @@ mod tests {
         let names = placeholders("/api/v1/{claw_id}/fish-{size}.json").expect("a path");
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["claw_id", "size"]);
         assert!(placeholders("/").expect("a path").is_empty());
+    }
+
+    #[test]
+    fn what_a_url_reads_otherwise_is_not_sent() {
+        for path in ["/", "/mcp", "/v1/a%20b/mcp;x=1", "//a"] {
+            assert!(is_sent_as_written(path), "{path:?}");
+        }
+        for path in [
+            "",
+            "mcp",
+            "@evil.test/mcp",
+            "/a b",
+            "/a/../mcp",
+            "/%2e%2e/mcp",
+            "/a\\b",
+            "/mcp?x=1",
+            "/mcp#x",
+            "/{claw_id}",
+            "/\u{e9}",
+        ] {
+            assert!(!is_sent_as_written(path), "{path:?}");
+        }
     }
 
     #[test]
