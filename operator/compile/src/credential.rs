@@ -13,6 +13,19 @@ use crate::finding::Finding;
 use crate::surface::ResolvedSurface;
 use crate::{Code, Inputs, ObjectRef, Presence, SecretKeyRef, names};
 
+/// The value of a Secret's key. `None`: it is no text, and so no credential. One trailing newline
+/// comes from `echo` or an editor and is never meant.
+pub fn credential_value(bytes: Vec<u8>) -> Option<SecretText> {
+    let mut text = String::from_utf8(bytes).ok()?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Some(SecretText::new(text))
+}
+
 /// What goes into `auth` of each tool of a surface.
 #[derive(Clone, Debug)]
 pub(crate) struct Credential {

@@ -62,6 +62,7 @@ pub use compilation::{
     SourceState, ToolSummary, Withheld,
 };
 pub use compile::{References, all_references, compile, compile_all, references};
+pub use credential::credential_value;
 pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use egress::{Declared, Network, NetworkSettings};
@@ -76,7 +77,7 @@ pub use reference::{ObjectRef, SecretKeyRef};
 pub use report::{
     GrantReport, ProviderReport, SurfaceReport, all_not_accepted, not_accepted, not_resolved,
 };
-pub use services::Leads;
+pub use services::{Leads, hosts};
 pub use settings::{Settings, refused_hosts};
 pub use topology::{AgentNode, GrantNode, SurfaceNode, topology};
 pub use view::{

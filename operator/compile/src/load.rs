@@ -17,6 +17,7 @@ use serde_json::Value;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::SecretText;
 
+use crate::credential::credential_value;
 use crate::names::GROUP;
 use crate::yaml;
 use crate::{
@@ -220,7 +221,7 @@ impl Loader {
                     .inputs
                     .set_service(key, ServiceFacts::from_object(&service));
             }
-            Kind::Secret => self.secret(key, typed(&value)?)?,
+            Kind::Secret => self.secret(key, &typed(&value)?),
             Kind::ConfigMap => {
                 let config_map: ConfigMap = typed(&value)?;
                 let data = config_map.data.unwrap_or_default();
@@ -273,16 +274,16 @@ impl Loader {
         Ok(object)
     }
 
-    fn secret(&mut self, key: ObjectRef, secret: Secret) -> Result<(), String> {
-        let mut values: BTreeMap<String, SecretText> = BTreeMap::new();
-        for (name, bytes) in secret.data.iter().flatten() {
-            let text = String::from_utf8(bytes.0.clone())
-                .map_err(|_| format!("data.{name} is not text"))?;
-            values.insert(name.clone(), SecretText::new(text));
-        }
-        for (name, text) in secret.string_data.iter().flatten() {
-            values.insert(name.clone(), SecretText::new(text.clone()));
-        }
+    fn secret(&mut self, key: ObjectRef, secret: &Secret) {
+        let data = secret.data.iter().flatten();
+        let data = data.map(|(name, bytes)| (name, bytes.0.clone()));
+        let texts = secret.string_data.iter().flatten();
+        let texts = texts.map(|(name, text)| (name, text.clone().into_bytes()));
+        // Of one name the text counts, as in the API server.
+        let values: BTreeMap<String, SecretText> = data
+            .chain(texts)
+            .filter_map(|(name, bytes)| Some((name.clone(), credential_value(bytes)?)))
+            .collect();
         let facts = SecretFacts::from_metadata(
             secret.labels(),
             secret.annotations(),
@@ -300,7 +301,6 @@ impl Loader {
                 .insert(SecretKeyRef::new(key.clone(), name), value);
         }
         self.loaded.inputs.set_secret(key, Presence::Present(facts));
-        Ok(())
     }
 }
 
@@ -395,5 +395,38 @@ fn is_empty(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(members) => members.is_empty(),
         Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_secret_what_is_text_counts_without_its_last_newline() {
+        let text = r#"
+apiVersion: v1
+kind: Secret
+metadata: {name: creds, namespace: pond}
+data: {keystore: /u3+7Q==, token: dHJvdXQK, other: cGVyY2g=}
+stringData: {other: "carp\r\n"}
+"#;
+        let loaded = load(
+            [("pond.yaml".to_owned(), text.to_owned())],
+            Settings::default(),
+        );
+        assert_eq!(loaded.diagnostics, []);
+        let values: Vec<(&str, &str)> = loaded
+            .secrets
+            .iter()
+            .map(|(reference, value)| (&*reference.key, value.expose()))
+            .collect();
+        assert_eq!(values, [("other", "carp"), ("token", "trout")]);
+        let creds = ObjectRef::new("pond", "creds");
+        let Presence::Present(facts) = loaded.inputs.secret(&creds) else {
+            panic!("it is there");
+        };
+        let keys = ["other", "token"].map(str::to_owned);
+        assert_eq!(facts.keys, Some(keys.into()));
     }
 }

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use kube::Resource;
 use toolcrib_crds::{ModelProvider, Surface};
 
-use crate::ObjectRef;
-use crate::address::{address_of_url, service_of_url, services_of_url};
+use crate::address::{address_of_url, of_service, of_url, service_of_url, services_of_url};
+use crate::{Inputs, ObjectRef};
 
 /// An object that leads somewhere.
 pub trait Leads {
@@ -74,15 +74,66 @@ impl Leads for ModelProvider {
     }
 }
 
+/// Every host that these surfaces and providers lead to, as a Secret's annotation names it.
+pub fn hosts(inputs: &Inputs) -> BTreeSet<String> {
+    fn of(object: &impl Leads, refused: &BTreeSet<String>) -> Vec<String> {
+        let service = object.service();
+        let service = service.map(|it| of_service("http", &it.name, &it.namespace, 80));
+        let urls = object.urls().into_iter();
+        let urls = urls.filter_map(|url| of_url(url, refused).ok());
+        service.into_iter().chain(urls).map(|it| it.host).collect()
+    }
+    let refused = &inputs.settings.refused_hosts;
+    let surfaces = inputs.surfaces().flat_map(|(_, it)| of(it, refused));
+    let providers = inputs.providers().flat_map(|(_, it)| of(it, refused));
+    surfaces.chain(providers).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Settings, load};
 
     fn read<T: serde::de::DeserializeOwned>(kind: &str, spec: &str) -> T {
         let text = format!(
             "{{apiVersion: toolcrib.dev/v1alpha1, kind: {kind}, metadata: {{name: reed, namespace: pond}}, spec: {spec}}}"
         );
         serde_yaml::from_str(&text).expect("an object")
+    }
+
+    #[test]
+    fn hosts_are_as_an_annotation_names_them() {
+        let object = |kind: &str, name: &str, spec: &str| {
+            format!(
+                "---\n{{apiVersion: toolcrib.dev/v1alpha1, kind: {kind}, metadata: {{name: {name}, namespace: pond}}, spec: {spec}}}\n"
+            )
+        };
+        let text = [
+            object("Surface", "reed", "{service: {name: fish, port: 80}}"),
+            object(
+                "Surface",
+                "mud",
+                "{url: 'https://[fd00::7]:8443', auth: {type: OAuth, tokenUrl: 'https://Tokens.test./t'}}",
+            ),
+            object(
+                "ModelProvider",
+                "house",
+                "{endpoints: [{dialect: OpenAI, url: 'http://model.test/v1'}], proxy: 'http://proxy.test:3128'}",
+            ),
+        ];
+        let inputs = load(
+            [("pond.yaml".to_owned(), text.concat())],
+            Settings::default(),
+        )
+        .inputs;
+        let expected = [
+            "fd00::7",
+            "fish.pond.svc",
+            "model.test",
+            "proxy.test",
+            "tokens.test",
+        ];
+        assert_eq!(hosts(&inputs), expected.map(str::to_owned).into());
     }
 
     fn names(services: BTreeSet<ObjectRef>) -> Vec<String> {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
-use toolcrib_compile::{ConfigMapFacts, ObjectRef, Presence, SecretFacts};
+use toolcrib_compile::{ConfigMapFacts, ObjectRef, Presence, SecretFacts, credential_value};
 use toolcrib_manifest::SecretText;
 
 use super::stores::{Scoped, Version};
@@ -161,7 +161,7 @@ impl Readers {
             .data
             .unwrap_or_default()
             .into_iter()
-            .filter_map(|(key, bytes)| Some((key, SecretText::new(text(bytes.0)?))))
+            .filter_map(|(key, bytes)| Some((key, credential_value(bytes.0)?)))
             .collect();
         let held = self.secrets.put(key.clone(), version, values);
         Ok(Some(Read::Now(held)))
@@ -232,18 +232,6 @@ where
         Presence::Present(found) => Version::of(&*found),
         Presence::Absent | Presence::Unknown(_) => None,
     }
-}
-
-/// A credential is text; one trailing newline comes from `echo` and is never meant.
-fn text(bytes: Vec<u8>) -> Option<String> {
-    let mut text = String::from_utf8(bytes).ok()?;
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
-        }
-    }
-    Some(text)
 }
 
 #[cfg(test)]

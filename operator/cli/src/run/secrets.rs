@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use toolcrib_compile::{
-    Inputs, Kind, Loaded, ObjectRef, Presence, SecretFacts, SecretKeyRef, Subject,
+    Kind, Loaded, ObjectRef, Presence, SecretFacts, SecretKeyRef, Subject, credential_value, hosts,
 };
 use toolcrib_manifest::SecretText;
-use url::Url;
 
 use crate::args::{SecretFrom, ValueFrom};
 
@@ -46,35 +45,19 @@ pub fn add(loaded: &mut Loaded, given: &[SecretFrom]) -> anyhow::Result<()> {
 }
 
 fn read(secret: &SecretFrom) -> anyhow::Result<SecretText> {
-    let text = match &secret.value {
+    let reference = &secret.reference;
+    let bytes = match &secret.value {
         ValueFrom::Variable(name) => std::env::var(name)
-            .with_context(|| format!("--secret {}: variable {name}", secret.reference))?,
-        ValueFrom::File(path) => std::fs::read_to_string(path)
-            .with_context(|| format!("--secret {}: {}", secret.reference, path.display()))?,
+            .with_context(|| format!("--secret {reference}: variable {name}"))?
+            .into_bytes(),
+        ValueFrom::File(path) => std::fs::read(path)
+            .with_context(|| format!("--secret {reference}: {}", path.display()))?,
     };
-    let text = text.strip_suffix('\n').unwrap_or(&text);
+    let value = credential_value(bytes)
+        .with_context(|| format!("--secret {reference}: the value is no text"))?;
     anyhow::ensure!(
-        !text.is_empty(),
-        "--secret {}: the value is empty",
-        secret.reference
+        !value.expose().is_empty(),
+        "--secret {reference}: the value is empty"
     );
-    Ok(SecretText::new(text))
-}
-
-/// Every host that a surface or provider of the files is at, as a Secret's annotation would
-/// name it.
-fn hosts(inputs: &Inputs) -> BTreeSet<String> {
-    let of_url = |url: &str| Some(Url::parse(url).ok()?.host_str()?.to_ascii_lowercase());
-    let surfaces = inputs.surfaces().filter_map(|(key, surface)| {
-        match (&surface.spec.service, &surface.spec.url) {
-            (Some(service), _) => Some(format!("{}.{}.svc", service.name, key.namespace)),
-            (None, Some(url)) => of_url(url),
-            (None, None) => None,
-        }
-    });
-    let providers = inputs
-        .providers()
-        .flat_map(|(_, provider)| &provider.spec.endpoints)
-        .filter_map(|endpoint| of_url(&endpoint.url));
-    surfaces.chain(providers).collect()
+    Ok(value)
 }
