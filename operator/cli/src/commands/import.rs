@@ -20,6 +20,7 @@ use toolcrib_compile::{Loaded, Settings, compile_all, load};
 
 use super::compile::of_objects;
 use crate::{
+    admitted::admitted,
     args::ImportArgs,
     failure::Failure,
     import::{self, Existing, File, Given, Read, SecretValues, Weight, describe},
@@ -56,7 +57,7 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
         let colon = if finding.line == 0 { ": " } else { ":" };
         eprintln!("{shown}{colon}{finding}");
     }
-    let loaded = load(texts.into_iter().chain(existing), Settings::default());
+    let loaded = admitted(load(texts.into_iter().chain(existing), Settings::default()));
     let compiled = check(&loaded);
     let is_whole = findings
         .iter()
@@ -68,7 +69,7 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What the compiler says of the result: it is what the operator would say.
+/// What the API server and the compiler say of the result: it is what a cluster would say.
 fn check(loaded: &Loaded) -> ExitCode {
     let all = compile_all(&loaded.inputs);
     let mut found = of_objects(&loaded.inputs);

@@ -86,7 +86,8 @@ impl Translation<'_> {
         let mut document_comments = Vec::new();
         let described = descriptor
             .as_ref()
-            .and_then(|descriptor| descriptor.get("auth"));
+            .and_then(|descriptor| descriptor.get("auth"))
+            .filter(|auth| auth["type"] != "none");
         let is_wrapped = service.is_some_and(|service| service.mcp_stdio.is_some());
         if is_wrapped {
             spec["auth"] = self.wrapper_auth(name);
