@@ -15,7 +15,7 @@ pub fn shown(text: &str) -> (String, usize) {
 }
 
 /// Controls but line ends and tabs, joiners, direction marks, tags, variation selectors.
-fn is_hidden(c: char) -> bool {
+pub fn is_hidden(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
         || matches!(c,
             '\u{00ad}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{180e}'

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, io::IsTerminal as _};
 
 use toolcrib_compile::{Diagnostic, Loaded, Severity, Subject};
 
+use super::plain;
+
 /// What was printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Findings {
@@ -74,7 +76,8 @@ fn line(diagnostic: &Diagnostic, color: bool) -> String {
         "" => String::new(),
         field => format!(" .{field}"),
     };
-    format!("{head} {object}{field}: {}", diagnostic.message)
+    let tail = format!("{object}{field}: {}", diagnostic.message);
+    format!("{head} {}", plain(&tail))
 }
 
 #[cfg(test)]

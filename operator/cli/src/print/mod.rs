@@ -4,12 +4,14 @@ mod color;
 mod diagnostics;
 mod documents;
 mod objects;
+mod plain;
 mod table;
 
 pub use color::Color;
 pub use diagnostics::{Findings, findings};
 pub use documents::{Document, commented, documents};
 pub use objects::objects;
+pub use plain::plain;
 pub use table::{columns, table};
 
 use std::io::Write as _;

@@ -1,18 +1,25 @@
 //! Columns, as kubectl prints them.
 
+use std::borrow::Cow;
+
+use super::plain;
+
 /// Left-aligned columns, three spaces apart, no trailing space.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
-    let lines: Vec<&Vec<String>> = std::iter::once(&header).chain(rows).collect();
-    aligned(&lines)
+    aligned(std::iter::once(&header).chain(rows))
 }
 
 /// The same without a header.
 pub fn columns(rows: &[Vec<String>]) -> String {
-    aligned(&rows.iter().collect::<Vec<_>>())
+    aligned(rows)
 }
 
-fn aligned(lines: &[&Vec<String>]) -> String {
+fn aligned<'a>(rows: impl IntoIterator<Item = &'a Vec<String>>) -> String {
+    let lines: Vec<Vec<Cow<'a, str>>> = rows
+        .into_iter()
+        .map(|row| row.iter().map(|cell| plain(cell)).collect())
+        .collect();
     let width = |column: usize| {
         lines
             .iter()
@@ -24,7 +31,7 @@ fn aligned(lines: &[&Vec<String>]) -> String {
         .filter_map(width)
         .collect();
     let mut text = String::new();
-    for row in lines {
+    for row in &lines {
         let cells = row
             .iter()
             .zip(&widths)
@@ -43,11 +50,11 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [
             vec!["otter".into(), "dive".into()],
-            vec!["a".into(), "b".into()],
+            vec!["a".into(), "b\nheron".into()],
         ];
         assert_eq!(
             table(&["AGENT", "TOOL"], &rows),
-            "AGENT   TOOL\notter   dive\na       b\n"
+            "AGENT   TOOL\notter   dive\na       b\\nheron\n"
         );
     }
 }

@@ -1,0 +1,29 @@
+//! What others wrote, for a terminal.
+
+use std::borrow::Cow;
+
+/// One line in which no character speaks to the terminal: objects hold texts of whoever may write
+/// them, and a text could clear a line above it, or forge one.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    let speaks = |c: char| c.is_control() || crate::openapi::is_hidden(c);
+    if !text.contains(speaks) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|c| match c {
+        c if speaks(c) => c.escape_default().to_string(),
+        c => c.to_string(),
+    });
+    Cow::Owned(escaped.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_on_its_line() {
+        assert_eq!(plain("tölt → 1"), "tölt → 1");
+        assert_eq!(plain("a\n\u{1b}[2Kb\u{9b}c"), "a\\n\\u{1b}[2Kb\\u{9b}c");
+        assert_eq!(plain("a\u{202e}b"), "a\\u{202e}b");
+    }
+}
