@@ -1,0 +1,45 @@
+//! The objects of the README are whole: with the Service and the Secrets that it speaks of, they
+//! give what it says, and nothing is found wrong.
+
+#![allow(clippy::disallowed_methods, reason = "the README is a file")]
+
+use std::path::Path;
+
+use toolcrib_compile::{ObjectRef, Settings, compile, load};
+
+const SPOKEN_OF: &str = r#"
+{apiVersion: v1, kind: Service, metadata: {name: trading-api, namespace: trading}, spec: {ports: [{port: 4000}]}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: trading-api-reader, namespace: trading, labels: {toolcrib.dev/credential: "true"}, annotations: {toolcrib.dev/hosts: trading-api.trading.svc}}
+stringData: {token: t}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: anthropic, namespace: trading, labels: {toolcrib.dev/credential: "true"}, annotations: {toolcrib.dev/hosts: api.anthropic.com}}
+stringData: {key: k}
+"#;
+
+#[test]
+fn the_objects_of_the_readme_give_what_it_says() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).expect("the README");
+    let blocks = readme.split("```yaml\n").skip(1);
+    let objects: Vec<&str> = blocks
+        .filter_map(|block| block.split("```").next())
+        .filter(|block| block.starts_with("apiVersion"))
+        .chain([SPOKEN_OF])
+        .collect();
+    let loaded = load(
+        [("README.md".to_owned(), objects.join("---\n"))],
+        Settings::default(),
+    );
+    assert!(loaded.errors.is_empty(), "{:?}", loaded.errors);
+    assert_eq!(loaded.diagnostics, []);
+    let analyst = ObjectRef::new("trading", "analyst");
+    let compiled = compile(&loaded.inputs, &analyst).expect("the agent");
+    assert_eq!(compiled.diagnostics, []);
+    let tools: Vec<&str> = compiled.tools.iter().map(|tool| &*tool.name).collect();
+    assert_eq!(tools, ["trading-api.get_market_context"]);
+}
