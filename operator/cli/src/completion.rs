@@ -165,6 +165,8 @@ fn source(verb: &ArgMatches) -> SourceArgs {
     let kubeconfig = verb.try_get_one::<PathBuf>("kubeconfig").ok().flatten();
     SourceArgs {
         paths: paths.into_iter().flatten().cloned().collect(),
+        // Names are the same with and without Secrets.
+        assume_secrets: false,
         cluster: ClusterArgs {
             namespace: text("namespace"),
             all_namespaces: flag("all_namespaces"),

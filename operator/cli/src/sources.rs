@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use toolcrib_compile::{Loaded, ObjectRef, Presence, Settings, load_into};
+use toolcrib_compile::{Kind, Loaded, ObjectRef, Presence, Settings, load_into};
 
 use crate::{
     admitted::admitted,
@@ -22,7 +22,7 @@ use crate::{
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Of objects that name none, as kubectl has it.
-const DEFAULT_NAMESPACE: &str = "default";
+pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// What a command works on.
 pub struct Objects {
@@ -55,13 +55,29 @@ impl From {
     }
 }
 
+/// Whose objects are needed to say something of one namespace of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Its own: what its agents have.
+    Namespace,
+    /// Everybody's: who has what of its surfaces.
+    Everybody,
+}
+
 /// The files of `-f`; without them, the cluster of the user's kubeconfig.
-pub fn objects(args: &SourceArgs) -> Result<Objects, Failure> {
+pub fn objects(args: &SourceArgs, asked: Asked) -> Result<Objects, Failure> {
     let named = &args.cluster;
     if args.paths.is_empty() {
         let session = cluster::Session::open(named, &args.operator)?;
         let namespace = session.namespace.clone();
-        let read = session.read(cluster::Scope::of(namespace.clone()))?;
+        let read = match (asked, &namespace) {
+            (Asked::Everybody, Some(one)) => {
+                session.read_widely(BTreeSet::from([one.clone()]), None)?
+            }
+            (Asked::Everybody, None) | (Asked::Namespace, _) => {
+                session.read(cluster::Scope::of(namespace.clone()), None)?
+            }
+        };
         read.print_notes();
         return Ok(Objects {
             loaded: read.loaded,
@@ -74,12 +90,13 @@ pub fn objects(args: &SourceArgs) -> Result<Objects, Failure> {
             "--context, --kubeconfig and --as choose a cluster, and -f reads files: leave one out",
         ));
     }
+    let settings = operator::settings(&args.operator);
+    let mut loaded = loaded_into(&args.paths, named.namespace.as_deref(), settings)?;
+    if args.assume_secrets {
+        assume_secrets(&mut [&mut loaded.inputs]);
+    }
     Ok(Objects {
-        loaded: loaded_into(
-            &args.paths,
-            named.namespace.as_deref(),
-            operator::settings(&args.operator),
-        )?,
+        loaded,
         namespace: named.namespace.clone(),
         from: From::Files,
     })
@@ -131,27 +148,48 @@ pub fn find_agent(
     loaded: &Loaded,
     name: &str,
     namespace: Option<&str>,
+    from: &From,
 ) -> Result<ObjectRef, Failure> {
     let agents = loaded.inputs.agents().map(|(key, _)| key);
-    find("agent", agents, name, namespace, "in the files")
+    find(loaded, Kind::Agent, agents, name, namespace, from)
 }
 
-/// The one of these that has that name.
-pub fn find<'a>(
-    what: &str,
+/// The one surface of that name.
+pub fn find_surface(
+    loaded: &Loaded,
+    name: &str,
+    namespace: Option<&str>,
+    from: &From,
+) -> Result<ObjectRef, Failure> {
+    let surfaces = loaded.inputs.surfaces().map(|(key, _)| key);
+    find(loaded, Kind::Surface, surfaces, name, namespace, from)
+}
+
+fn find<'a>(
+    loaded: &Loaded,
+    kind: Kind,
     all: impl Iterator<Item = &'a ObjectRef>,
     name: &str,
     namespace: Option<&str>,
-    place: &str,
+    from: &From,
 ) -> Result<ObjectRef, Failure> {
+    let (what, place) = (kind.name().to_lowercase(), from.place());
     let all: BTreeSet<&ObjectRef> = all.collect();
-    let fits = |key: &&&ObjectRef| {
+    let fits = |key: &&ObjectRef| {
         key.name == name && namespace.is_none_or(|namespace| key.namespace == namespace)
     };
-    let found: Vec<&&ObjectRef> = all.iter().filter(fits).collect();
+    let found: Vec<&&ObjectRef> = all.iter().filter(|key| fits(key)).collect();
     match found.as_slice() {
         [key] => Ok((**key).clone()),
         [] => {
+            let mut unusable = loaded.inputs.undecodable();
+            if let Some((_, key, why)) =
+                unusable.find(|(other, key, _)| *other == kind && fits(key))
+            {
+                return Err(Failure::usage(format_args!(
+                    "the {what} {key} {place} cannot be used: {why}"
+                )));
+            }
             let known: Vec<_> = all.iter().map(ToString::to_string).collect();
             let known = if known.is_empty() {
                 "none".to_string()

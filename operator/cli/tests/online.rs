@@ -325,6 +325,91 @@ fn check(case: &Path, accepted: &[Value]) {
     );
 }
 
+/// What the cluster has, and nobody there names yet.
+const LAKE: &str = r#"
+{apiVersion: v1, kind: Service, metadata: {name: fish, namespace: lake-of-plans}, spec: {ports: [{port: 80}]}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: creds, namespace: lake-of-plans, labels: {toolcrib.dev/credential: "true"}, annotations: {toolcrib.dev/hosts: fish.lake-of-plans.svc}}
+stringData: {token: t}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: fish, namespace: lake-of-plans}
+data:
+  describe.json: '{"version": 2, "tools": [{"name": "list", "inputSchema": {"type": "object"}, "http": {"method": "GET", "path": "/"}}]}'
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: pond-of-plans, labels: {team: otters}}}
+"#;
+
+const NEW: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: fish, namespace: lake-of-plans}
+spec:
+  service: {name: fish, port: 80}
+  auth: {secretKeyRef: {name: creds, key: token}}
+  descriptorFrom: {configMapKeyRef: {name: fish, key: describe.json}}
+  consumers: {namespaces: {from: Selector, selector: {matchLabels: {team: otters}}}, credentials: Share}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: otter, namespace: pond-of-plans}
+spec: {surfaces: [{name: fish, namespace: lake-of-plans}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: otter, namespace: pond-of-plans}
+spec: {agents: [otter], tools: [{surface: {name: fish, namespace: lake-of-plans}, allow: [list]}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ModelProvider
+metadata: {name: house, namespace: pond-of-plans}
+spec: {endpoints: [{dialect: OpenAI, url: "https://model.test/v1"}], auth: None}
+"#;
+
+fn values(text: &str) -> Vec<Value> {
+    let documents = toolcrib_compile::yaml::documents(text).into_iter();
+    documents.map(|document| document.unwrap()).collect()
+}
+
+#[tokio::test]
+async fn other_objects_and_other_namespaces_count() {
+    let client = client().await;
+    define(&client).await;
+    let lake = create(&client, &values(LAKE)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("new.yaml");
+    fs::write(&file, NEW).unwrap();
+
+    let planned = answer(&["plan", "-f", file.to_str().unwrap(), "-o", "json"]);
+    let planned: Value = serde_json::from_str(&planned).unwrap();
+    let otter = &planned["agents"][0];
+    let gained: Vec<&str> = otter["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|change| change["item"]["name"].as_str())
+        .collect();
+    assert!(gained.contains(&"fish.list"), "{planned:#}");
+    assert_eq!(otter["unknown"], Value::Null, "{planned:#}");
+
+    let new = create(&client, &values(NEW)).await;
+    let seen = answer(&["inspect", "fish", "-n", "lake-of-plans", "-o", "json"]);
+    let seen: Value = serde_json::from_str(&seen).unwrap();
+    let granted = &seen["tools"][0]["grantedTo"][0]["agent"]["namespace"];
+    assert_eq!(*granted, "pond-of-plans", "{seen:#}");
+    let tree = answer(&["tree", "-n", "lake-of-plans"]);
+    assert!(
+        tree.contains("Agent pond-of-plans/otter: has list"),
+        "{tree}"
+    );
+
+    delete(&client, &new).await;
+    delete(&client, &lake).await;
+}
+
 #[tokio::test]
 async fn what_a_user_may_not_read_is_said() {
     let output = toolcrib(&["explain", "otter", "-n", "default", "--as", "nobody"]);

@@ -322,6 +322,16 @@ impl Inputs {
         rest
     }
 
+    /// Whether there is no object of our kinds, not even one that does not read.
+    pub fn is_without_ours(&self) -> bool {
+        self.surfaces.is_empty()
+            && self.agents.is_empty()
+            && self.grants.iter().next().is_none()
+            && self.defaults.is_empty()
+            && self.providers.is_empty()
+            && self.undecodable.is_empty()
+    }
+
     /// Whether anything is known of a Secret, be it that it is not there.
     pub fn knows_secret(&self, secret: &ObjectRef) -> bool {
         self.secrets.contains_key(secret)

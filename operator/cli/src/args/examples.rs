@@ -8,6 +8,9 @@ Examples:
   # What the operator would write for these files
   kubectl toolcrib compile -f desk/
 
+  # In CI, where Secrets are kept elsewhere
+  kubectl toolcrib compile -f desk/ --assume-secrets -o table
+
   # One line per tool of one agent, from the cluster
   kubectl toolcrib compile -n trading --agent analyst -o table
 
@@ -72,8 +75,9 @@ Examples:
   # Refuse what takes a tool away or adds one
   kubectl toolcrib plan -f desk/ --against main/desk/ --fail-on-loss --fail-on-gain
 
-Exit codes: 0; 1 if something failed; 2 for a wrong command line or files that cannot be read;
-3 if there is what --fail-on-loss, --fail-on-gain or --fail-on-change names.";
+Exit codes: 0; 1 if something failed, or no cluster would take one of the files' objects; 2 for a
+wrong command line or files that cannot be read; 3 if there is what --fail-on-loss, --fail-on-gain
+or --fail-on-change names.";
 
 pub const TEST: &str = "\
 A test stands in a YAML file beside the objects, or in a folder below:

@@ -147,6 +147,10 @@ pub struct SourceArgs {
     /// may be repeated. Without it, the cluster is asked, with your own rights
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+    /// With -f: take Secrets that are not among the files to be as their users need them, as
+    /// where they are kept elsewhere
+    #[arg(long, requires = "paths")]
+    pub assume_secrets: bool,
     #[command(flatten)]
     pub cluster: ClusterArgs,
     #[command(flatten)]
@@ -207,6 +211,9 @@ pub enum Format {
 pub struct InjectArgs {
     #[command(flatten)]
     pub files: FileArgs,
+    /// The namespace of objects and pods that name none
+    #[arg(short, long)]
+    pub namespace: Option<String>,
     /// The mediator's image
     #[arg(long, default_value = concat!("toolcrib-sidecar:", env!("CARGO_PKG_VERSION")))]
     pub image: String,

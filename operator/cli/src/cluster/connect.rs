@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, Resource};
 use serde::de::DeserializeOwned;
+use toolcrib_compile::Inputs;
 
 use super::read::list;
 use super::{Broken, Cluster, Scope, advice, read_all};
@@ -70,18 +71,23 @@ impl Session {
         &self.default_namespace
     }
 
-    pub fn read(&self, scope: Scope) -> Result<Cluster, Failure> {
-        self.ask(read_all(&self.client, &scope, &self.operator))?
+    /// With what `files` name besides.
+    pub fn read(&self, scope: Scope, files: Option<&Inputs>) -> Result<Cluster, Failure> {
+        self.ask(read_all(&self.client, &scope, &self.operator, files))?
             .map_err(|broken| self.failure(broken))
     }
 
     /// All namespaces; only these, and a note, where the user may not.
-    pub fn read_widely(&self, namespaces: BTreeSet<String>) -> Result<Cluster, Failure> {
-        match self.ask(read_all(&self.client, &Scope::All, &self.operator))? {
+    pub fn read_widely(
+        &self,
+        namespaces: BTreeSet<String>,
+        files: Option<&Inputs>,
+    ) -> Result<Cluster, Failure> {
+        match self.ask(read_all(&self.client, &Scope::All, &self.operator, files))? {
             Ok(cluster) => Ok(cluster),
             Err((doing, kube::Error::Api(status))) if status.code == 403 => {
                 let listed: Vec<String> = namespaces.iter().cloned().collect();
-                let mut cluster = self.read(Scope::Namespaces(namespaces))?;
+                let mut cluster = self.read(Scope::Namespaces(namespaces), files)?;
                 cluster.notes.insert(format!(
                     "you may not {doing}: only agents of {} are looked at",
                     listed.join(", ")

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::{Api, Client};
 use toolcrib_compile::{
-    Inputs, Kind, Leads as _, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Synced,
-    all_references,
+    Inputs, Kind, Leads as _, Loaded, ObjectRef, PodPort, Presence, References, ServiceFacts,
+    Synced, all_references,
 };
 use toolcrib_crds::{Agent, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant};
 
@@ -63,36 +63,46 @@ struct Ours {
     providers: Vec<Found<ModelProvider>>,
 }
 
-async fn read_all(client: &Client, scope: &Scope, given: &OperatorArgs) -> Result<Cluster, Broken> {
+/// `files`: objects that are to be laid over the cluster's. What they name may be there already,
+/// so it is read as well.
+async fn read_all(
+    client: &Client,
+    scope: &Scope,
+    given: &OperatorArgs,
+    files: Option<&Inputs>,
+) -> Result<Cluster, Broken> {
     let mut notes = BTreeSet::new();
     let settings = operator::settings(client, given, &mut notes).await;
-    let mut ours = Ours {
+    let ours = Ours {
         surfaces: list(client, scope).await?,
         agents: list(client, scope).await?,
         grants: list(client, scope).await?,
         defaults: list(client, scope).await?,
         providers: list(client, scope).await?,
     };
-    let foreign = foreign_surfaces(&ours, scope);
-    for (key, found) in each(foreign, |key| read::get_one::<Surface>(client, key)).await? {
-        let object = match found {
-            Presence::Present(object) => object,
-            Presence::Absent => continue,
-            Presence::Unknown(why) => {
-                notes.insert(format!("Surface {key} could not be read: {why}"));
-                Err(why)
-            }
-        };
-        ours.surfaces.push(Found { key, object });
-    }
     // Services are read by name below, so none of them is missing by accident.
     let synced = Synced::check(&Synced::KINDS.into_iter().collect())
         .expect("all kinds were named as filled");
     let mut inputs = Inputs::online(synced, settings);
     set_ours(&mut inputs, ours);
-    services(client, &mut inputs, &mut notes).await?;
-    namespaces(client, &mut inputs, &mut notes).await?;
-    references(client, &mut inputs, &mut notes).await?;
+    let foreign = foreign_surfaces(&naming(&inputs, files), scope);
+    for (key, found) in each(foreign, |key| read::get_one::<Surface>(client, key)).await? {
+        match found {
+            Presence::Present(Ok(surface)) => inputs.set_surface(Arc::new(surface)),
+            Presence::Present(Err(reason)) => {
+                inputs.set_undecodable(Kind::Surface, key, reason);
+            }
+            Presence::Absent => {}
+            Presence::Unknown(why) => {
+                notes.insert(format!("Surface {key} could not be read: {why}"));
+                inputs.set_undecodable(Kind::Surface, key, why);
+            }
+        }
+    }
+    let naming = naming(&inputs, files);
+    services(client, &mut inputs, &naming, &mut notes).await?;
+    namespaces(client, &mut inputs, &naming, &mut notes).await?;
+    references(client, &mut inputs, &naming, &mut notes).await?;
     let pods = pods::list(client, scope, &mut notes).await?;
     Ok(Cluster {
         loaded: Loaded {
@@ -108,8 +118,14 @@ async fn read_all(client: &Client, scope: &Scope, given: &OperatorArgs) -> Resul
     })
 }
 
-/// Surfaces of other namespaces that the objects name.
-fn foreign_surfaces(ours: &Ours, scope: &Scope) -> BTreeSet<ObjectRef> {
+/// Whose names matter: the cluster's objects, and what they become with the files.
+fn naming(inputs: &Inputs, files: Option<&Inputs>) -> Vec<Inputs> {
+    let after = files.map(|files| inputs.overlaid(files));
+    std::iter::once(inputs.clone()).chain(after).collect()
+}
+
+/// Surfaces of other namespaces that the objects name, where these were not listed.
+fn foreign_surfaces(naming: &[Inputs], scope: &Scope) -> BTreeSet<ObjectRef> {
     let Scope::Namespaces(here) = scope else {
         return BTreeSet::new();
     };
@@ -120,19 +136,23 @@ fn foreign_surfaces(ours: &Ours, scope: &Scope) -> BTreeSet<ObjectRef> {
             named.insert(ObjectRef::new(namespace.clone(), name));
         }
     };
-    for (key, agent) in ours.agents.iter().filter_map(Found::ok) {
-        for entry in &agent.spec.surfaces {
-            add(key, &entry.namespace, &entry.name);
+    for inputs in naming {
+        for (key, agent) in inputs.agents() {
+            for entry in &agent.spec.surfaces {
+                add(key, &entry.namespace, &entry.name);
+            }
         }
-    }
-    let of_grants = ours.grants.iter().filter_map(Found::ok);
-    let of_defaults = ours.defaults.iter().filter_map(Found::ok);
-    let rules = of_grants
-        .map(|(key, grant)| (key, &grant.spec.tools))
-        .chain(of_defaults.map(|(key, defaults)| (key, &defaults.spec.tools)));
-    for (key, rules) in rules {
-        for rule in rules {
-            add(key, &rule.surface.namespace, &rule.surface.name);
+        let of_grants = inputs
+            .grants()
+            .map(|(key, grant)| (key, &grant.spec.tools, &grant.spec.feeds));
+        let of_defaults = inputs
+            .defaults()
+            .map(|(key, defaults)| (key, &defaults.spec.tools, &defaults.spec.feeds));
+        for (key, tools, feeds) in of_grants.chain(of_defaults) {
+            let of_tools = tools.iter().map(|rule| &rule.surface);
+            for surface in of_tools.chain(feeds.iter().map(|rule| &rule.surface)) {
+                add(key, &surface.namespace, &surface.name);
+            }
         }
     }
     named
@@ -170,11 +190,12 @@ fn set_ours(inputs: &mut Inputs, ours: Ours) {
 async fn services(
     client: &Client,
     inputs: &mut Inputs,
+    naming: &[Inputs],
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
     let mut wanted: BTreeMap<ObjectRef, BTreeSet<u16>> = BTreeMap::new();
     let mut named: BTreeSet<ObjectRef> = BTreeSet::new();
-    for (key, surface) in inputs.surfaces() {
+    for (key, surface) in naming.iter().flat_map(Inputs::surfaces) {
         for service in surface.possible_services() {
             wanted.entry(service).or_default();
         }
@@ -184,13 +205,13 @@ async fn services(
             wanted.entry(key).or_default().insert(service.port);
         }
     }
-    for (_, provider) in inputs.providers() {
+    for (_, provider) in naming.iter().flat_map(Inputs::providers) {
         for service in provider.possible_services() {
             wanted.entry(service).or_default();
         }
         named.extend(provider.services());
     }
-    services_at(client, inputs, notes).await?;
+    services_at(client, inputs, naming, notes).await?;
     let keys: BTreeSet<ObjectRef> = wanted.keys().cloned().collect();
     let found = each(keys, |key| async move {
         let api: Api<Service> = Api::namespaced(client.clone(), &key.namespace);
@@ -225,10 +246,13 @@ async fn services(
 async fn services_at(
     client: &Client,
     inputs: &mut Inputs,
+    naming: &[Inputs],
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
-    let of_surfaces = inputs.surfaces().flat_map(|(_, it)| it.addresses());
-    let of_providers = inputs.providers().flat_map(|(_, it)| it.addresses());
+    let surfaces = naming.iter().flat_map(Inputs::surfaces);
+    let of_surfaces = surfaces.flat_map(|(_, it)| it.addresses());
+    let providers = naming.iter().flat_map(Inputs::providers);
+    let of_providers = providers.flat_map(|(_, it)| it.addresses());
     let addresses: BTreeSet<IpAddr> = of_surfaces.chain(of_providers).collect();
     if addresses.is_empty() {
         return Ok(());
@@ -256,6 +280,7 @@ async fn services_at(
 async fn namespaces(
     client: &Client,
     inputs: &mut Inputs,
+    naming: &[Inputs],
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
     let selects = |surface: &Surface| {
@@ -263,11 +288,13 @@ async fn namespaces(
         let consent = consumers.and_then(|consumers| consumers.namespaces.as_ref());
         consent.is_some_and(|consent| consent.from == NamespacesFrom::Selector)
     };
-    if !inputs.surfaces().any(|(_, surface)| selects(surface)) {
+    let mut surfaces = naming.iter().flat_map(Inputs::surfaces);
+    if !surfaces.any(|(_, surface)| selects(surface)) {
         return Ok(());
     }
-    let wanted: BTreeSet<ObjectRef> = inputs
-        .agents()
+    let wanted: BTreeSet<ObjectRef> = naming
+        .iter()
+        .flat_map(Inputs::agents)
         .map(|(key, _)| ObjectRef::new("", key.namespace.clone()))
         .collect();
     let api: Api<Namespace> = Api::all(client.clone());
@@ -298,10 +325,12 @@ async fn namespaces(
 async fn references(
     client: &Client,
     inputs: &mut Inputs,
+    naming: &[Inputs],
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
-    let references = all_references(inputs);
-    let secrets = each(references.secrets, |key| async move {
+    let references: Vec<References> = naming.iter().map(all_references).collect();
+    let named = references.iter().flat_map(|named| &named.secrets);
+    let secrets = each(named.cloned().collect(), |key| async move {
         let api: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
         get("Secret", &key, api.get_metadata_opt(&key.name).await)
     })
@@ -322,7 +351,8 @@ async fn references(
         }
         inputs.set_secret(key, facts);
     }
-    let config_maps = each(references.config_maps, |key| async move {
+    let named = references.iter().flat_map(|named| &named.config_maps);
+    let config_maps = each(named.cloned().collect(), |key| async move {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key.namespace);
         get("ConfigMap", &key, api.get_opt(&key.name).await)
     })

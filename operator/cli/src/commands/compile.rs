@@ -11,16 +11,18 @@ use toolcrib_compile::{
 use crate::{
     args::{CompileArgs, Format},
     failure::Failure,
-    print, sources,
+    print,
+    sources::{self, Asked, From},
 };
 
 pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
-    let objects = sources::objects(&args.source)?;
-    let (loaded, namespace) = (objects.loaded, objects.namespace);
+    let objects = sources::objects(&args.source, Asked::Namespace)?;
+    let (loaded, namespace) = (&objects.loaded, &objects.namespace);
+    if matches!(objects.from, From::Files) && loaded.inputs.is_without_ours() {
+        return Err(Failure::usage("no object of toolcrib.dev in the files"));
+    }
     if let Some(agent) = &args.agent {
-        let agents = loaded.inputs.agents().map(|(key, _)| key);
-        let place = objects.from.place();
-        sources::find("agent", agents, agent, namespace.as_deref(), place)?;
+        sources::find_agent(loaded, agent, namespace.as_deref(), &objects.from)?;
     }
     let all = compile_all(&loaded.inputs);
     let wanted = |compilation: &&Compilation| {
@@ -40,7 +42,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     if args.agent.is_none() {
         found.extend(of_objects(&loaded.inputs));
     }
-    let findings = print::findings(&loaded, &found);
+    let findings = print::findings(loaded, &found);
     let text = match args.output {
         Format::Table => rows(&compilations),
         Format::Yaml | Format::Json => {

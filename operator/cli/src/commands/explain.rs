@@ -16,7 +16,7 @@ use crate::{
     cluster::PodFacts,
     failure::Failure,
     print,
-    sources::{self, From, Objects},
+    sources::{self, Asked, From, Objects},
 };
 
 /// What an agent has, and what it was denied.
@@ -83,14 +83,14 @@ struct PodLine {
 }
 
 pub fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
-    let objects = sources::objects(&args.source)?;
-    let agents = objects.loaded.inputs.agents().map(|(key, _)| key);
-    let agent = sources::find(
-        "agent",
-        agents,
+    let objects = sources::objects(&args.source, Asked::Namespace)?;
+    // What is not read as it is written is missing below.
+    print::findings(&objects.loaded, []);
+    let agent = sources::find_agent(
+        &objects.loaded,
         &args.agent,
         objects.namespace.as_deref(),
-        objects.from.place(),
+        &objects.from,
     )?;
     let compilation = compile(&objects.loaded.inputs, &agent)
         .with_context(|| format!("the agent {agent} cannot be compiled"))?;
@@ -192,7 +192,7 @@ fn whole_text(whole: &Whole<'_>) -> String {
         whole
             .refused
             .iter()
-            .map(|why| format!("not accepted: {why}")),
+            .map(|why| format!("not accepted: {}", print::plain(why))),
     );
     let mut text = lines.join("\n") + "\n";
     if whole.tools.is_empty() {
@@ -220,7 +220,7 @@ fn whole_text(whole: &Whole<'_>) -> String {
         )
     }));
     for line in lines {
-        text.push_str(&line);
+        text.push_str(&print::plain(&line));
         text.push('\n');
     }
     if let Some(cluster) = &whole.cluster {
@@ -315,5 +315,6 @@ fn one_text(answer: &ToolExplained) -> String {
             }))
             .collect(),
     };
+    let lines: Vec<_> = lines.iter().map(|line| print::plain(line)).collect();
     lines.join("\n") + "\n"
 }

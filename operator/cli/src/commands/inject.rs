@@ -15,7 +15,8 @@ use toolcrib_crds::Agent;
 use crate::{
     args::{InjectArgs, PodFormat},
     failure::Failure,
-    print, sources,
+    operator, print,
+    sources::{self, DEFAULT_NAMESPACE},
 };
 
 /// Where a workload keeps the template of its pods.
@@ -29,7 +30,11 @@ const TEMPLATES: [(&str, &str); 6] = [
 ];
 
 pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
-    let loaded = sources::loaded(&args.files)?;
+    let settings = operator::settings(&args.files.operator);
+    let loaded = sources::loaded_into(&args.files.paths, args.namespace.as_deref(), settings)?;
+    // An Agent that is not read as it is written is missing below.
+    print::findings(&loaded, []);
+    let namespace = args.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let config = InjectConfig {
         image: args.image.clone(),
         image_pull_policy: None,
@@ -44,13 +49,16 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
     let mut pods = Vec::new();
     let mut code = ExitCode::SUCCESS;
     for document in &loaded.others {
-        let Some(pod) = pod_of(document) else {
-            continue;
-        };
         let place = format!(
             "{}, document {}",
             document.origin.path, document.origin.document
         );
+        let Some(pod) = pod_of(document, namespace)
+            .with_context(|| place.clone())
+            .map_err(Failure::Usage)?
+        else {
+            continue;
+        };
         match injected(&loaded, &pod, &config).with_context(|| place.clone())? {
             Answer::Pod(pod) => pods.push(pod),
             Answer::Refused(why) => {
@@ -88,21 +96,34 @@ enum Answer {
 }
 
 /// The pod that a document is, or that its workload would make.
-fn pod_of(document: &OtherDocument) -> Option<Value> {
+fn pod_of(document: &OtherDocument, namespace: &str) -> anyhow::Result<Option<Value>> {
     let value = &document.value;
-    let kind = value["kind"].as_str()?;
-    if kind == "Pod" {
-        return Some(value.clone());
+    let kind = value["kind"].as_str().unwrap_or_default();
+    let template = TEMPLATES.iter().find(|(workload, _)| *workload == kind);
+    let mut pod = match template {
+        None if kind == "Pod" => value.clone(),
+        None => return Ok(None),
+        Some((_, pointer)) => match value.pointer(pointer) {
+            Some(template) => template.clone(),
+            None => return Ok(None),
+        },
+    };
+    let members = pod.as_object_mut().context("the pod template is no map")?;
+    let metadata = members.entry("metadata").or_insert(Value::Null);
+    if metadata.is_null() {
+        *metadata = json!({});
     }
-    let (_, pointer) = TEMPLATES.iter().find(|(workload, _)| *workload == kind)?;
-    let mut pod = value.pointer(pointer)?.clone();
-    pod["apiVersion"] = json!("v1");
-    pod["kind"] = json!("Pod");
+    let metadata = metadata.as_object_mut().context("metadata is no map")?;
     let owner = &value["metadata"];
-    pod["metadata"]["namespace"] = owner["namespace"].as_str().unwrap_or("default").into();
-    pod["metadata"]["generateName"] =
-        format!("{}-", owner["name"].as_str().unwrap_or_default()).into();
-    Some(pod)
+    let written = owner["namespace"].as_str().unwrap_or(namespace);
+    metadata.insert("namespace".to_owned(), written.into());
+    if template.is_some() {
+        let prefix = format!("{}-", owner["name"].as_str().unwrap_or_default());
+        metadata.insert("generateName".to_owned(), prefix.into());
+        members.insert("apiVersion".to_owned(), "v1".into());
+        members.insert("kind".to_owned(), "Pod".into());
+    }
+    Ok(Some(pod))
 }
 
 fn injected(loaded: &Loaded, value: &Value, config: &InjectConfig) -> anyhow::Result<Answer> {
@@ -111,12 +132,10 @@ fn injected(loaded: &Loaded, value: &Value, config: &InjectConfig) -> anyhow::Re
         // Not ours: admission leaves it alone.
         return Ok(Answer::Pod(value.clone()));
     };
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let key = ObjectRef::new(namespace, name);
     let Some(agent) = agent(loaded, &key) else {
-        return Ok(Answer::Refused(format!(
-            "there is no Agent {key} in the files"
-        )));
+        return Ok(Answer::Refused(no_agent(loaded, &key)));
     };
     let mut value = value.clone();
     match inject_pod(&pod, agent, config) {
@@ -126,6 +145,16 @@ fn injected(loaded: &Loaded, value: &Value, config: &InjectConfig) -> anyhow::Re
         }
         Injection::AlreadyInjected => Ok(Answer::Pod(value)),
         Injection::Refused(refusal) => Ok(Answer::Refused(refusal.to_string())),
+    }
+}
+
+fn no_agent(loaded: &Loaded, key: &ObjectRef) -> String {
+    let mut others = loaded.inputs.agents().map(|(other, _)| other);
+    match others.find(|other| other.name == key.name) {
+        Some(other) => format!(
+            "there is no Agent {key} in the files, but {other}: write the pod's metadata.namespace, or give --namespace"
+        ),
+        None => format!("there is no Agent {key} in the files"),
     }
 }
 

@@ -8,16 +8,19 @@ use toolcrib_compile::{SurfaceView, check_surface, inspect_surface};
 use crate::{
     args::{InspectArgs, Output},
     failure::Failure,
-    print, sources,
+    print,
+    sources::{self, Asked},
 };
 
 pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
-    let objects = sources::objects(&args.source)?;
+    let objects = sources::objects(&args.source, Asked::Everybody)?;
     let inputs = &objects.loaded.inputs;
-    let surfaces = inputs.surfaces().map(|(key, _)| key);
-    let namespace = objects.namespace.as_deref();
-    let place = objects.from.place();
-    let key = sources::find("surface", surfaces, &args.surface, namespace, place)?;
+    let key = sources::find_surface(
+        &objects.loaded,
+        &args.surface,
+        objects.namespace.as_deref(),
+        &objects.from,
+    )?;
     let view = inspect_surface(inputs, &key)
         .with_context(|| format!("the surface {key} cannot be resolved"))?;
     let report = check_surface(inputs, &key);

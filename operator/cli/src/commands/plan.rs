@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, process::ExitCode};
 
 use anyhow::Context as _;
 use toolcrib_compile::{
-    AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Kind, Loaded, Plan, compile_all,
+    AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Kind, Loaded, Plan, Severity, compile_all,
 };
 
 use crate::{
@@ -44,7 +44,13 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     let refused = args.fail_on_loss && plan.count(Effect::Loss) > 0
         || args.fail_on_gain && plan.count(Effect::Gain) > 0
         || args.fail_on_change && !plan.is_empty();
-    Ok(ExitCode::from(if refused { REFUSED } else { 0 }))
+    let mut findings = files.diagnostics.iter();
+    let is_broken = findings.any(|found| found.severity == Severity::Error);
+    Ok(ExitCode::from(if refused {
+        REFUSED
+    } else {
+        u8::from(is_broken)
+    }))
 }
 
 type Sides = (Loaded, Inputs, Inputs);
@@ -74,9 +80,9 @@ fn against_cluster(args: &PlanArgs) -> Result<Sides, Failure> {
     )?;
     let touched = namespaces(&files);
     let cluster = if args.cluster.namespace.is_some() {
-        session.read(Scope::Namespaces(touched.clone()))?
+        session.read(Scope::Namespaces(touched.clone()), Some(&files.inputs))?
     } else {
-        session.read_widely(touched.clone())?
+        session.read_widely(touched.clone(), Some(&files.inputs))?
     };
     cluster.print_notes();
     let before = cluster.loaded.inputs;

@@ -11,11 +11,13 @@ use crate::{
     cluster::PodFacts,
     failure::Failure,
     print,
-    sources::{self, Objects},
+    sources::{self, Asked, Objects},
 };
 
 pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
-    let objects = sources::objects(&args.source)?;
+    let objects = sources::objects(&args.source, Asked::Everybody)?;
+    // What is not read as it is written is missing below.
+    print::findings(&objects.loaded, []);
     let mut surfaces = topology(&objects.loaded.inputs);
     if let Some(namespace) = &objects.namespace {
         surfaces.retain(|surface| concerns(surface, namespace));
@@ -74,7 +76,7 @@ fn text(surfaces: &[SurfaceNode], pods: &Pods) -> String {
     let mut lines = Vec::new();
     for surface in surfaces {
         let branch = surface_branch(surface, pods);
-        lines.push(branch.line);
+        lines.push(print::plain(&branch.line).into_owned());
         draw(&branch.below, "", &mut lines);
     }
     lines.join("\n") + "\n"
@@ -153,7 +155,7 @@ fn draw(branches: &[Branch], indent: &str, lines: &mut Vec<String>) {
         } else {
             ("├─ ", "│  ")
         };
-        lines.push(format!("{indent}{tick}{}", branch.line));
+        lines.push(format!("{indent}{tick}{}", print::plain(&branch.line)));
         draw(&branch.below, &format!("{indent}{deeper}"), lines);
     }
 }

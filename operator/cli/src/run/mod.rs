@@ -33,7 +33,8 @@ use toolcrib_manifest::{Mode, SecretText};
 use crate::{
     args::{RunArgs, SecretFrom, ValueFrom},
     failure::Failure,
-    print, sources,
+    print,
+    sources::{self, From},
 };
 use mediator::{Mediator, Setup};
 
@@ -75,7 +76,8 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
 fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
     let mut loaded = sources::loaded(&args.files)?;
     secrets::add(&mut loaded, &args.secret).map_err(Failure::Usage)?;
-    let agent = sources::find_agent(&loaded, &args.agent, args.namespace.as_deref())?;
+    let namespace = args.namespace.as_deref();
+    let agent = sources::find_agent(&loaded, &args.agent, namespace, &From::Files)?;
     let mut compilation = compile(&loaded.inputs, &agent)
         .with_context(|| format!("the agent {agent} cannot be compiled"))?;
     // As in a cluster, what is wrong is said and left out, and the rest runs.
