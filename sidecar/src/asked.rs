@@ -115,6 +115,15 @@ impl Preparation {
         self.candidates.first().map(|it| &it.candidate)
     }
 
+    /// Asks whoever answered the last round before all others, where it may still be asked.
+    pub fn stay_with(mut self, reference: &str) -> Self {
+        let served = |it: &Prepared| it.candidate.reference() == reference;
+        if let Some(at) = self.candidates.iter().position(served) {
+            self.candidates[..=at].rotate_right(1);
+        }
+        self
+    }
+
     pub fn providers(&self) -> &BTreeMap<String, Provider> {
         &self.version.providers
     }

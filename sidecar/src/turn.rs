@@ -179,6 +179,10 @@ impl Drive {
         let prepared = prepare(&now, asked.dialect, asked.model.as_deref(), |model| {
             self.turn.request_body(model)
         });
+        let prepared = match &self.served_by {
+            Some((reference, _)) => prepared.map(|it| it.stay_with(reference)),
+            None => prepared,
+        };
         let deadline = asked.caller.started + self.turn.deadline();
         async move {
             let prepared = match prepared {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use toolcrib_sidecar::app::Limits;
 
 use crate::support::{Answer, Files, MODEL_KEY, Wire, World, within};
 
@@ -24,7 +25,16 @@ fn prepare(files: &mut Files, managed: bool) {
 
 /// A second provider, `barn`, which the desk's server plays, as fallback.
 async fn with_barn(wire: Wire, managed: bool) -> World {
-    let mut world = World::speaking_with(wire, |files| prepare(files, managed), &[]).await;
+    with_barn_and(wire, managed, |_| {}).await
+}
+
+async fn with_barn_and(wire: Wire, managed: bool, limit: impl FnOnce(&mut Limits)) -> World {
+    let edit = |files: &mut Files| {
+        files.speak(wire.0);
+        prepare(files, managed);
+    };
+    let mut world = World::start_with(edit, limit, &[]).await;
+    world.wire = wire;
     let mut barn = world.files.providers["providers"]["house"].clone();
     barn["endpoints"][0]["base_url"] = json!(format!("{}/v1", world.desk.url()));
     barn["auth"] = json!("none");
@@ -310,36 +320,23 @@ async fn resets_and_bad_framing_are_a_502_that_names_no_host() {
 #[tokio::test]
 async fn a_stall_before_the_first_byte_fails_over_and_one_after_it_ends_the_stream() {
     for wire in Wire::all() {
-        let limit = |limits: &mut toolcrib_sidecar::app::Limits| {
-            limits.first_byte = Duration::from_millis(50);
-            limits.silence = Duration::from_millis(50);
-        };
-        let edit = |files: &mut Files| {
-            files.speak(wire.0);
-            files.no_tools();
-        };
-        let mut world = World::start_with(edit, limit, &[]).await;
-        world.wire = wire;
-        let mut barn = world.files.providers["providers"]["house"].clone();
-        barn["endpoints"][0]["base_url"] = json!(format!("{}/v1", world.desk.url()));
-        world.files.providers["providers"]["barn"] = barn;
-        world.files.agent["models"]["fallbacks"] = json!(["barn/owl-2"]);
-        world.publish().await;
+        let mut request = wire.chat();
+        request["stream"] = json!(true);
+        let short = Duration::from_millis(50);
+        let world = with_barn_and(wire, false, |it| it.first_byte = short).await;
         world
             .model
             .will(wire.will_say("never").gated(&Arc::new(Notify::new())));
         world.desk.will(wire.will_say("from the barn"));
-        let mut request = wire.chat();
-        request["stream"] = json!(true);
-        assert_eq!(wire.text(&world.ask(request).await.1), "from the barn");
+        let (_, answer) = world.ask(request.clone()).await;
+        assert_eq!(wire.text(&answer), "from the barn");
 
+        let world = with_barn_and(wire, false, |it| it.silence = short).await;
         world.model.will(
             Answer::chunks(200, &[": hi\n\n"])
                 .header("content-type", "text/event-stream")
                 .never_ends(),
         );
-        let mut request = wire.chat();
-        request["stream"] = json!(true);
         let response = within("an answer", world.request(&request).send())
             .await
             .unwrap();
@@ -347,7 +344,7 @@ async fn a_stall_before_the_first_byte_fails_over_and_one_after_it_ends_the_stre
         let text = within("the stream", response.text()).await.unwrap();
         assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
         // After the first byte nobody else is asked.
-        assert_eq!(world.desk.requests().len(), 1);
+        assert_eq!(world.desk.requests().len(), 0);
     }
 }
 
@@ -357,7 +354,7 @@ async fn patience_is_for_the_first_byte_and_not_for_the_whole_answer() {
     // Long enough for the first byte on a machine that is busy.
     let patience = Duration::from_secs(2);
     let wire = Wire::CHAT;
-    let limit = |limits: &mut toolcrib_sidecar::app::Limits| limits.first_byte = patience;
+    let limit = |limits: &mut Limits| limits.first_byte = patience;
     let mut world = World::start_with(|_| {}, limit, &[]).await;
     let mut barn = world.files.providers["providers"]["house"].clone();
     barn["endpoints"][0]["base_url"] = json!(format!("{}/v1", world.desk.url()));
@@ -384,26 +381,31 @@ async fn patience_is_for_the_first_byte_and_not_for_the_whole_answer() {
     assert_eq!(wire.text(&body), "slow and whole");
 }
 
+/// Its reasoning is its own, and who failed once is not waited for in each round.
+#[tokio::test]
+async fn a_turn_stays_with_who_answered_its_last_round() {
+    for wire in Wire::all() {
+        let world = with_barn(wire, true).await;
+        world.model.will(error(500, "down"));
+        // It is the tool's service too.
+        let call = [("c1", "desk__quote", QUOTE)];
+        world.desk.will(wire.will_call(&call));
+        world.desk.will(Answer::json(json!({"price": 1})));
+        world.desk.will(wire.will_say("from the barn"));
+        assert_eq!(wire.text(&world.chat().await), "from the barn");
+        assert_eq!(world.model.requests().len(), 1);
+        // The next turn begins with the first one again.
+        world.model.will(wire.will_say("from the house"));
+        assert_eq!(wire.text(&world.chat().await), "from the house");
+    }
+}
+
 /// The first byte of a whole answer comes when the model is done: it has its share of the time.
 #[tokio::test]
 async fn a_whole_answer_is_waited_for_while_there_is_time_for_the_fallback_too() {
     for wire in Wire::all() {
-        for tools in [true, false] {
-            let edit = |files: &mut Files| {
-                files.speak(wire.0);
-                if !tools {
-                    files.no_tools();
-                }
-            };
-            let limit =
-                |limits: &mut toolcrib_sidecar::app::Limits| limits.first_byte = Duration::ZERO;
-            let mut world = World::start_with(edit, limit, &[]).await;
-            world.wire = wire;
-            let mut barn = world.files.providers["providers"]["house"].clone();
-            barn["endpoints"][0]["base_url"] = json!(format!("{}/v1", world.desk.url()));
-            world.files.providers["providers"]["barn"] = barn;
-            world.files.agent["models"]["fallbacks"] = json!(["barn/owl-2"]);
-            world.publish().await;
+        for managed in MANAGED {
+            let world = with_barn_and(wire, managed, |it| it.first_byte = Duration::ZERO).await;
             world.model.will(wire.will_say("slow and whole"));
             assert_eq!(wire.text(&world.chat().await), "slow and whole");
             assert_eq!(world.desk.requests().len(), 0);
