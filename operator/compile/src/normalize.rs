@@ -2,9 +2,9 @@
 //!
 //! Text from the API server and text from a file must give the same bytes. Two functions:
 //! [`normalize`] is applied once to what users wrote (keys sorted, numbers as the API
-//! server prints them), [`sorted`] to what we write ourselves (keys sorted, numbers as
-//! they are). Both go over the text once, with a bound on depth: a value tree would round
-//! numbers and overflow on deep nesting.
+//! server prints them), `sorted` to what we write ourselves and whose types are not in order by
+//! themselves (keys sorted, numbers as they are). Both go over the text once, with a bound on
+//! depth: a value tree would round numbers and overflow on deep nesting.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -40,13 +40,8 @@ pub fn normalize(text: &str) -> Result<Normalized, NormalizeError> {
     Writer::rewrite(valid(text)?, Numbers::AsApiServer)
 }
 
-/// Keys sorted, no needless space, numbers as they are.
-pub fn sorted(text: &str) -> Result<String, NormalizeError> {
-    sorted_valid(valid(text)?)
-}
-
-/// [`sorted`], of what is known to be JSON.
-pub(crate) fn sorted_valid(text: &str) -> Result<String, NormalizeError> {
+/// Keys sorted, no needless space, numbers as they are; of what is known to be JSON.
+pub(crate) fn sorted(text: &str) -> Result<String, NormalizeError> {
     Ok(Writer::rewrite(text, Numbers::AsWritten)?.text)
 }
 
