@@ -2,9 +2,9 @@
 //! child process behind all clients.
 //!
 //! In reading order: [`line`] and [`revision`] (what is written to a child, and what of its
-//! words each revision sees; pure), [`listed`] (what its tools want repeated), [`program`] (the calls of one running child),
-//! [`child`] (its process), [`orphans`] (what it leaves behind), [`supervisor`] (its lives),
-//! [`relay`], [`token`] and [`routes`] (what clients reach).
+//! words each revision sees; pure), [`listed`] (what its tools want repeated), [`program`] (the
+//! calls of one running child), [`child`] (its process), [`orphans`] (what it leaves behind),
+//! [`supervisor`] (its lives), [`relay`], [`token`] and [`routes`] (what clients reach).
 //!
 //! Not here: who a client is (whoever has the token may call all), requests of the server
 //! to a client (sampling, elicitation, roots: refused), and notifications of the server (there is
