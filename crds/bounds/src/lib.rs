@@ -1,0 +1,8 @@
+//! Budgets for work on bytes that others wrote.
+//!
+//! Compiler, operator, mediator, wrapper and command line read schemas, patterns, bodies and
+//! lists from people they do not trust. Each rule that bounds such work is written here once, so
+//! that the compiler accepts nothing that the mediator then refuses. Types of the API and of the
+//! contract are not here: `toolcrib-crds` and `toolcrib-manifest` have them.
+//!
+//! Invariant: every function is linear in the size of its input, and counts before it allocates.
