@@ -16,6 +16,7 @@ const KUBERNETES: [&str; 6] = [
 fn the_pure_crates_have_no_async_runtime() {
     for package in [
         "toolcrib-compile",
+        "toolcrib-bounds",
         "toolcrib-manifest",
         "toolcrib-mcp",
         "toolcrib-mediation",
@@ -30,6 +31,7 @@ fn the_mediators_crates_know_nothing_of_kubernetes() {
     for package in [
         "toolcrib-sidecar",
         "toolcrib-mcp-stdio",
+        "toolcrib-bounds",
         "toolcrib-manifest",
         "toolcrib-mcp",
         "toolcrib-mediation",
