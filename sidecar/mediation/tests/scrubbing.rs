@@ -40,6 +40,34 @@ fn each_form() {
         &percent_encoding::utf8_percent_encode(SECRET, percent_encoding::NON_ALPHANUMERIC)
             .to_string(),
     );
+    // Pages for people, with entities that are themselves encoded once more.
+    let html = |text: &str| {
+        let numeric = |it: char| format!("&#x{:X};", it as u32);
+        let is_plain = |it: &char| it.is_ascii_alphanumeric();
+        let encoded = text.chars().map(|it| {
+            if is_plain(&it) {
+                it.into()
+            } else {
+                numeric(it)
+            }
+        });
+        encoded.collect::<String>()
+    };
+    check(&html(SECRET));
+    check(&html(SECRET).replace("&#x2F;", "&#047;"));
+    check(&html(SECRET).replace('&', "&amp;"));
+    check(&html(SECRET).replace('&', "\\u0026"));
+    check(&SECRET.replace('"', "&quot;"));
+    // Logs of servers, and of programs in C.
+    let is_plain = |it: &u8| it.is_ascii_alphanumeric();
+    let logged = SECRET.bytes().map(|it| match is_plain(&it) {
+        true => char::from(it).to_string(),
+        false => format!("\\x{it:02X}"),
+    });
+    check(&logged.collect::<String>());
+    for text in [hex::encode(SECRET), hex::encode_upper(SECRET)] {
+        check(&format!("0x{text}00"));
+    }
     for prefix in ["", "u", "us", "user:"] {
         for engine in [STANDARD, URL_SAFE] {
             check(&format!(
@@ -51,6 +79,29 @@ fn each_form() {
                 engine.encode(format!("{prefix}{SECRET} and more"))
             ));
         }
+    }
+}
+
+/// JSON writes what is beyond the first 65,536 characters as two escapes.
+#[test]
+fn a_pair_of_escapes_is_one_character() {
+    let scrubber = Scrubber::new(["otter-\u{1f9a6}-pond"]);
+    for text in ["otter-\\ud83e\\udda6-pond", "otter-\\\\uD83E\\\\uDDA6-pond"] {
+        assert_eq!(scrubber.scrub_text(text), "[redacted]");
+    }
+    let other = "otter-\\ud83e\\udda7-pond";
+    assert_eq!(scrubber.scrub_text(other), other);
+}
+
+#[test]
+fn a_secret_that_looks_encoded_is_found_as_it_is() {
+    let scrubber = Scrubber::new(["pa%25ss%41word"]);
+    for text in [
+        "pa%25ss%41word",
+        "pa%2525ss%2541word",
+        "pa&#37;25ss&#37;41word",
+    ] {
+        assert_eq!(scrubber.scrub_text(text), "[redacted]");
     }
 }
 

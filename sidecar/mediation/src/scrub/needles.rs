@@ -1,0 +1,313 @@
+//! Where strings stand in a text, each byte of theirs as it is or escaped.
+
+use std::fmt;
+use std::ops::Range;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+
+use super::spelling::{begins_escape, escaped, spelled};
+
+/// Up to this size all needles together get the fastest automaton, which takes half a KiB for
+/// each of their bytes; larger ones get one of a few bytes each.
+const SMALL: usize = 4 * 1024;
+/// What a search may take for each byte of the text. Texts of escapes alone take up to 2.
+const STEPS_PER_BYTE: usize = 8;
+/// What a search may take besides, so that short texts never reach their bound.
+const STEPS_AT_LEAST: usize = 64 * 1024;
+
+/// The strings in the order of their bytes: those with a common beginning are neighbours, so that
+/// a walk through the text follows them all at once, as if they were a tree.
+#[derive(Clone)]
+pub(super) struct Needles {
+    sorted: Vec<Vec<u8>>,
+    longest: usize,
+    /// Those that begin with a byte.
+    by_first: Vec<Range<usize>>,
+    /// Whether a byte stands in one of them.
+    anywhere: [bool; 256],
+    /// All of them as they are; `None`: there are none, or too many for it.
+    plain: Option<AhoCorasick>,
+}
+
+/// The steps of one search: each byte that a walk looks at, each backslash of a run. What is looked
+/// at before and between walks is a bounded number of bytes for each byte of the text.
+#[derive(Debug)]
+pub(super) struct Steps {
+    pub(super) taken: usize,
+    most: usize,
+}
+
+/// The search took more steps than it may.
+struct Exhausted;
+
+/// A way that the text has been read so far.
+struct Walk {
+    at: usize,
+    /// The needles that it can become, …
+    needles: Range<usize>,
+    /// … of which it has said so many bytes.
+    said: usize,
+}
+
+/// What a search keeps between its places.
+struct Search<'t> {
+    text: &'t [u8],
+    walks: Vec<Walk>,
+    /// The run of backslashes that was looked at last.
+    run: Range<usize>,
+}
+
+impl Needles {
+    pub(super) fn new(mut needles: Vec<Vec<u8>>) -> Self {
+        needles.sort_unstable();
+        needles.dedup();
+        let size: usize = needles.iter().map(Vec::len).sum();
+        let kind = match size {
+            ..=SMALL => None,
+            _ => Some(AhoCorasickKind::ContiguousNFA),
+        };
+        let plain = AhoCorasick::builder()
+            .match_kind(MatchKind::Standard)
+            .kind(kind)
+            .build(&needles)
+            .ok()
+            .filter(|_| !needles.is_empty());
+        let mut anywhere = [false; 256];
+        for byte in needles.iter().flatten() {
+            anywhere[usize::from(*byte)] = true;
+        }
+        let by_first = (0..=u8::MAX).map(|byte| {
+            let start = needles.partition_point(|it| it[0] < byte);
+            start..needles.partition_point(|it| it[0] <= byte)
+        });
+        Self {
+            longest: needles.iter().map(Vec::len).max().unwrap_or(0),
+            by_first: by_first.collect(),
+            anywhere,
+            plain,
+            sorted: needles,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// Where they stand, in order and apart; of those that begin at one place the longest. From
+    /// where the steps are used up, all of the text.
+    pub(super) fn found(&self, text: &[u8], steps: &mut Steps) -> Vec<Range<usize>> {
+        let Some(mut at) = self.begins_after(text) else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        let mut search = Search {
+            text,
+            walks: Vec::new(),
+            run: 0..0,
+        };
+        while let Some(&byte) = text.get(at) {
+            if !begins_escape(byte) && self.by_first[usize::from(byte)].is_empty() {
+                at += 1;
+                continue;
+            }
+            match self.longest_at(at, &mut search, steps) {
+                Ok(Some(end)) => {
+                    found.push(at..end);
+                    at = end;
+                }
+                // What a run of backslashes does not begin, none of its later ones begins.
+                Ok(None) if byte == b'\\' => at = search.run_end(at, steps),
+                Ok(None) => at += 1,
+                Err(Exhausted) => {
+                    found.push(at..text.len());
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// A place before which none begins. `None`: none stands in the text.
+    fn begins_after(&self, text: &[u8]) -> Option<usize> {
+        if self.sorted.is_empty() {
+            return None;
+        }
+        match &self.plain {
+            Some(plain) if !self.escaped_in(text) => {
+                let first = plain.find(text)?;
+                Some(first.end().saturating_sub(self.longest))
+            }
+            Some(_) | None => Some(0),
+        }
+    }
+
+    /// Whether the text has an escape that could say a byte of a needle. Errs towards yes.
+    fn escaped_in(&self, text: &[u8]) -> bool {
+        let has = |byte: u8| self.anywhere[usize::from(byte)];
+        if has(b' ') && memchr::memchr(b'+', text).is_some() {
+            return true;
+        }
+        memchr::memchr3_iter(b'%', b'\\', b'&', text).any(|at| {
+            let mut found = false;
+            let mut each = |said: &[u8], _: usize| found |= said.iter().any(|byte| has(*byte));
+            match text[at] {
+                b'\\' if has(b'\\') => return true,
+                // Of a run of backslashes the last one decides.
+                b'\\' if text.get(at + 1) == Some(&b'\\') => {}
+                b'\\' => escaped(text, at + 1, &mut each),
+                _ => spelled(text, at, &mut each),
+            }
+            found
+        })
+    }
+
+    /// Where the longest needle that begins here ends.
+    fn longest_at(
+        &self,
+        start: usize,
+        search: &mut Search<'_>,
+        steps: &mut Steps,
+    ) -> Result<Option<usize>, Exhausted> {
+        let mut longest = None;
+        search.walks.clear();
+        search.walks.push(Walk {
+            at: start,
+            needles: 0..self.sorted.len(),
+            said: 0,
+        });
+        while let Some(mut walk) = search.walks.pop() {
+            loop {
+                steps.take(1)?;
+                if self.sorted[walk.needles.start].len() == walk.said {
+                    longest = longest.max(Some(walk.at));
+                    walk.needles.start += 1;
+                }
+                let Some(&byte) = search.text.get(walk.at) else {
+                    break;
+                };
+                if walk.needles.is_empty() {
+                    break;
+                }
+                if begins_escape(byte) {
+                    self.push_escaped(&walk, search, steps)?;
+                }
+                // Backslashes are read by their run.
+                let next = (byte != b'\\').then(|| self.followed(&walk, &[byte], walk.at + 1));
+                match next.flatten() {
+                    Some(next) => walk = next,
+                    None => break,
+                }
+            }
+        }
+        Ok(longest)
+    }
+
+    /// All ways to read on that begin with an escape.
+    fn push_escaped(
+        &self,
+        walk: &Walk,
+        search: &mut Search<'_>,
+        steps: &mut Steps,
+    ) -> Result<(), Exhausted> {
+        let text = search.text;
+        if text[walk.at] != b'\\' {
+            let walks = &mut search.walks;
+            spelled(text, walk.at, &mut |said, end| {
+                walks.extend(self.followed(walk, said, end));
+            });
+            return Ok(());
+        }
+        let end = search.run_end(walk.at, steps);
+        // Encoders write more backslashes than there are, never fewer.
+        let mut run = Some(Walk {
+            needles: walk.needles.clone(),
+            ..*walk
+        });
+        for _ in walk.at..end {
+            run = run.and_then(|run| self.followed(&run, b"\\", end));
+            let Some(Walk { needles, said, .. }) = &run else {
+                break;
+            };
+            steps.take(1)?;
+            search.walks.push(Walk {
+                at: end,
+                needles: needles.clone(),
+                said: *said,
+            });
+            if self.sorted[needles.start].len() == *said && needles.len() == 1 {
+                break;
+            }
+        }
+        let walks = &mut search.walks;
+        escaped(text, end, &mut |said, end| {
+            walks.extend(self.followed(walk, said, end));
+        });
+        Ok(())
+    }
+
+    /// The walk that has said these bytes too. `None`: no needle goes on like this.
+    fn followed(&self, walk: &Walk, bytes: &[u8], at: usize) -> Option<Walk> {
+        let mut needles = walk.needles.clone();
+        let mut said = walk.said;
+        for byte in bytes {
+            needles = match said {
+                0 => self.by_first[usize::from(*byte)].clone(),
+                _ => {
+                    // One that ends here sorts before all that go on.
+                    let next = |needle: &Vec<u8>| needle.get(said).copied();
+                    let these = &self.sorted[needles.clone()];
+                    let below = these.partition_point(|it| next(it) < Some(*byte));
+                    let above = these.partition_point(|it| next(it) <= Some(*byte));
+                    needles.start + below..needles.start + above
+                }
+            };
+            said += 1;
+            if needles.is_empty() {
+                return None;
+            }
+        }
+        Some(Walk { at, needles, said })
+    }
+}
+
+impl Default for Needles {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+impl fmt::Debug for Needles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Needles({})", self.len())
+    }
+}
+
+impl Search<'_> {
+    /// Where the run of backslashes that goes on here ends.
+    fn run_end(&mut self, at: usize, steps: &mut Steps) -> usize {
+        if !self.run.contains(&at) {
+            let rest = self.text[at..].iter();
+            let length = rest.take_while(|byte| **byte == b'\\').count();
+            steps.taken += length;
+            self.run = at..at + length;
+        }
+        self.run.end
+    }
+}
+
+impl Steps {
+    pub(super) fn for_text(text: &[u8]) -> Self {
+        Self {
+            taken: 0,
+            most: text.len() * STEPS_PER_BYTE + STEPS_AT_LEAST,
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Result<(), Exhausted> {
+        self.taken += count;
+        if self.taken > self.most {
+            return Err(Exhausted);
+        }
+        Ok(())
+    }
+}
