@@ -32,9 +32,13 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* (dict "root" . "image" .Values.image) */}}
+{{/* (dict "root" . "image" .Values.image). A runtime that is given a digest does not look at the tag. */}}
 {{- define "toolcrib.image" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- else -}}
 {{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "toolcrib.podSecurity" -}}

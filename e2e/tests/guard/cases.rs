@@ -36,6 +36,10 @@ enum On {
     Update,
     /// The same, through the subresource for ephemeral containers.
     Debug,
+    /// The same, through the status, which carries the metadata.
+    Status,
+    /// The edit is of the binding that gives the pod that was there before to a node.
+    Binding,
 }
 
 /// What the API server made of it; nothing is stored.
@@ -68,6 +72,21 @@ async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
             .patch_subresource("ephemeralcontainers", name, &dry, &patch)
             .await
             .map(drop),
+        On::Status => pods.patch_status(name, &dry, &patch).await.map(drop),
+        On::Binding => {
+            let mut binding = json!({
+                "metadata": {"name": name},
+                "target": {"kind": "Node", "name": "nowhere"},
+            });
+            json_patch::patch(&mut binding, &case.edit).context("the edit")?;
+            let dry = PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            };
+            pods.create_subresource::<_, Value>("binding", name, &dry, &binding)
+                .await
+                .map(drop)
+        }
     };
     match answer {
         Ok(()) => Ok(None),
@@ -126,13 +145,36 @@ async fn what_a_pods_author_may_not_do_is_refused() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_nobodys_harm_passes() -> Result<()> {
-    let guard = Guard::open("passes", &["guard.allowedMounts={/opt/ca/}"]).await?;
+    let settings = [
+        "guard.allowedMounts={/opt/ca/}",
+        "guard.allowedHostPaths={/var/log/}",
+        "guard.allowedCapabilities={SYS_NICE}",
+        "guard.allowedImages={mirror.test/sidecar:7}",
+    ];
+    let guard = Guard::open("passes", &settings).await?;
     run(&guard, "passes").await?;
     ensure!(
         guard.type_warnings().await?.is_empty(),
         "{:?}",
         guard.type_warnings().await?
     );
+    guard.close().await
+}
+
+/// The guard takes the arguments and the image from the chart's values, as the webhook does.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installations_decisions_are_the_only_arguments_and_image() -> Result<()> {
+    let digest = format!("mediator.image.digest=sha256:{}", "7c".repeat(32));
+    let settings = [
+        "mediator.historyBytes=2097153",
+        "mediator.otlpEndpoint=http://collector.observability.svc:4318",
+        "mediator.metricsPort=9464",
+        "mediator.recordBodies=true",
+        &digest,
+        "guard.allowUnconfined=true",
+    ];
+    let guard = Guard::open("decisions", &settings).await?;
+    run(&guard, "decisions").await?;
     guard.close().await
 }
 

@@ -13,6 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+use toolcrib_compile::names;
 use toolcrib_e2e::cluster::{Cluster, Name};
 
 use crate::pods::{self, IMAGE_REPOSITORY, Kind, Place};
@@ -149,14 +150,29 @@ impl Guard {
             })
             .await?;
         }
-        Ok(())
+        let dry = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let label = Patch::Merge(json!({"metadata": {"labels": {names::AGENT_LABEL: "otter"}}}));
+        eventually("the policy on labels is in force", || async {
+            let answer = pods.patch_status(Kind::Plain.name(), &dry, &label).await;
+            match answer {
+                Err(kube::Error::Api(status)) if status.message.contains("cannot change") => {
+                    Ok(Some(()))
+                }
+                Err(error) => Err(error.into()),
+                Ok(_) => Ok(None),
+            }
+        })
+        .await
     }
 
     /// The API server checks expressions against the pod's schema and says what it found.
     pub async fn type_warnings(&self) -> Result<Vec<String>> {
         let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let mut warnings = Vec::new();
-        for part in ["guard", "secrets", "connections"] {
+        for part in ["guard", "secrets", "labels", "connections"] {
             let name = format!("{}-toolcrib-{part}", self.release);
             let status = eventually("the policy is type-checked", || async {
                 let policy = api.get(&name).await?;
@@ -215,6 +231,7 @@ fn render(cluster: &Cluster, release: &str, settings: &[&str]) -> Result<String>
     let image = format!("--set=mediator.image.repository={IMAGE_REPOSITORY}");
     let mut helm = cluster.helm();
     helm.args(["template", release, chart, &image])
+        .args(["--set-string", "mediator.image.tag=7"])
         .args(["--show-only", "templates/guard.yaml"])
         .args(settings.iter().map(|setting| format!("--set={setting}")));
     let output = helm.output()?;

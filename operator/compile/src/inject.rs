@@ -51,6 +51,32 @@ pub struct InjectConfig {
     pub otlp_endpoint: Option<String>,
     /// Where the mediator serves its metrics to the pod's network. `None`: nowhere.
     pub metrics_port: Option<u16>,
+    /// What an admin allows agents' pods besides.
+    pub allowances: Allowances,
+}
+
+/// What an admin allows containers of agents' pods, which is refused otherwise. The guard policy
+/// has the same from the chart's values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allowances {
+    /// As `SYS_TIME`: capabilities besides `names::ALLOWED_CAPABILITIES`.
+    pub capabilities: Vec<String>,
+    /// Folders of the node, and all below them, besides `names::ALLOWED_HOST_PATHS`.
+    pub host_paths: Vec<String>,
+    /// AppArmor `Unconfined`, and SELinux users, roles and types of the pod's choice.
+    pub unconfined: bool,
+}
+
+impl Allowances {
+    fn allows_host_path(&self, path: &str) -> bool {
+        let given = self.host_paths.iter().map(String::as_str);
+        let mut allowed = names::ALLOWED_HOST_PATHS.into_iter().chain(given);
+        !path.contains("..")
+            && allowed.any(|folder| {
+                let below = path.strip_prefix(folder.trim_end_matches('/'));
+                below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +134,7 @@ pub fn inject(pod: &Pod, agent: &Agent, config: &InjectConfig) -> Injection {
 
 fn edits(pod: &Pod, agent: &Agent, config: &InjectConfig) -> Result<Edits, Refusal> {
     let name = agent.metadata.name.as_deref().unwrap_or_default();
-    let spec = refusal::check(pod, agent)?;
+    let spec = refusal::check(pod, agent, &config.allowances)?;
     let mut edits = Edits::default();
     edits.annotation(pod, names::INJECTED_ANNOTATION, mediator::INJECTION_VERSION);
     // The runner's containers first, while their indices are still those of the pod.

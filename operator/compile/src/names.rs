@@ -159,22 +159,41 @@ pub const REFUSED_VARIABLES: [&str; 5] = [
     "RES_OPTIONS",
 ];
 
-/// Capabilities that no container of an agent's pod may be given: to read or steer the pod's
-/// network, its processes or the node.
-pub const REFUSED_CAPABILITIES: [&str; 10] = [
-    "ALL",
-    "BPF",
-    "DAC_READ_SEARCH",
-    "NET_ADMIN",
-    "NET_RAW",
-    "PERFMON",
-    "SYS_ADMIN",
-    "SYS_MODULE",
-    "SYS_PTRACE",
-    "SYS_RAWIO",
+/// Capabilities that a container of an agent's pod may be given: those of Pod Security
+/// `baseline`. None of them reads or steers the pod's network, its processes or the node. A list of
+/// what is refused would be out of date with each kernel.
+pub const ALLOWED_CAPABILITIES: [&str; 13] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
 ];
-/// The one of them that container runtimes give without being asked.
+/// The capability that container runtimes give without being asked and that has to be dropped.
 pub const DROPPED_CAPABILITY: &str = "NET_RAW";
+
+/// Folders of the node that a pod may mount: sockets that Datadog's admission controller mounts.
+pub const ALLOWED_HOST_PATHS: [&str; 1] = ["/var/run/datadog"];
+
+/// SELinux types that Pod Security `baseline` allows.
+pub const ALLOWED_SELINUX_TYPES: [&str; 4] = [
+    "container_t",
+    "container_init_t",
+    "container_kvm_t",
+    "container_engine_t",
+];
+/// Value of an AppArmor profile's type that takes the profile off.
+pub const UNCONFINED: &str = "Unconfined";
+/// Prefix of the annotations that AppArmor profiles had before they were fields.
+pub const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Where other webhooks mount what they give to every container. Elsewhere a mount could
 /// replace the mediator's program, or what it resolves names and trusts hosts by.
@@ -198,12 +217,52 @@ pub const MESH_INIT_CONTAINERS: [&str; 8] = [
     "kuma-sidecar",
 ];
 
-/// Those of them that redirect the pod's traffic, run once and end. They keep the network's
-/// capabilities, which everybody else is refused.
-pub const MESH_SETUP_CONTAINERS: [&str; 3] = ["istio-init", "linkerd-init", "kuma-init"];
+/// The init containers of meshes that redirect the pod's traffic, run once and end. They keep the
+/// network's capabilities, which all other containers are refused, if they run what the mesh's
+/// injector makes them run.
+pub const MESH_SETUPS: [MeshSetup; 3] = [
+    MeshSetup {
+        name: "istio-init",
+        // The image's program is the proxy's agent; this is the word that makes it write rules.
+        commands: &[&[]],
+        first_argument: "istio-iptables",
+    },
+    MeshSetup {
+        name: "linkerd-init",
+        commands: &[&[], &["/usr/lib/linkerd/linkerd2-proxy-init"]],
+        first_argument: "--",
+    },
+    MeshSetup {
+        name: "kuma-init",
+        commands: &[&["/usr/bin/kumactl", "install", "transparent-proxy"]],
+        first_argument: "--",
+    },
+];
 
-/// What those may be given of [`REFUSED_CAPABILITIES`].
+/// What a mesh's injector makes its setup container run.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MeshSetup {
+    pub name: &'static str,
+    /// `command` is one of these; empty: the image's own.
+    pub commands: &'static [&'static [&'static str]],
+    /// What the first of `args` begins with.
+    pub first_argument: &'static str,
+}
+
+/// What a setup container may be given besides [`ALLOWED_CAPABILITIES`].
 pub const MESH_SETUP_CAPABILITIES: [&str; 2] = ["NET_ADMIN", "NET_RAW"];
+/// Variables that would have a setup container load other code than its image's.
+pub const MESH_SETUP_REFUSED_VARIABLES: [&str; 4] = [
+    "PATH",
+    "XTABLES_LIBDIR",
+    "IPTABLES_LIB_DIR",
+    "IP6TABLES_LIB_DIR",
+];
+/// And the prefix of the loader's.
+pub const LOADER_VARIABLE_PREFIX: &str = "LD_";
+/// Where setup containers have scratch volumes, besides [`FOREIGN_MOUNT_PREFIXES`].
+pub const MESH_SETUP_MOUNTS: [&str; 2] = ["/run", "/tmp"];
 
 /// App containers that other injectors add; they get none of the runner's environment.
 pub const SIDECAR_CONTAINERS: [&str; 5] = [

@@ -47,7 +47,10 @@ fn the_template_spells_none_of_them_itself() {
     ];
     let names = names::VOLUMES
         .iter()
-        .chain(&names::MESH_SETUP_CONTAINERS)
+        .chain(&names::ALLOWED_CAPABILITIES)
+        .chain(&names::ALLOWED_HOST_PATHS)
+        .chain(&names::ALLOWED_SELINUX_TYPES)
+        .chain(&names::MESH_SETUP_REFUSED_VARIABLES)
         .chain(&names::REFUSED_VARIABLES)
         .chain(&spelled);
     for name in names {

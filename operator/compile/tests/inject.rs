@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 use serde_json::Value;
 use toolcrib_compile::inject::{
-    DEFAULT_HISTORY_BYTES, InjectConfig, Injection, PullPolicy, inject,
+    Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, Injection, PullPolicy, inject,
 };
 use toolcrib_compile::names;
 use toolcrib_crds::{Agent, AgentSpec};
@@ -47,6 +47,7 @@ fn config() -> InjectConfig {
         record_bodies: false,
         otlp_endpoint: None,
         metrics_port: None,
+        allowances: Allowances::default(),
     }
 }
 

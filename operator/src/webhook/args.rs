@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use toolcrib_compile::inject::{DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy};
+use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy};
 
 /// Flags of `toolcrib-operator webhook`. Each can be given by an environment variable.
 #[derive(Clone, Debug, clap::Args)]
@@ -63,6 +63,16 @@ pub struct Args {
     /// Port of every agent's pod where its mediator serves /metrics.
     #[arg(long, env = "TOOLCRIB_MEDIATOR_METRICS_PORT", value_parser = clap::value_parser!(u16).range(1024..))]
     pub mediator_metrics_port: Option<u16>,
+    /// A capability that agents' pods may add besides those of Pod Security `baseline`; may be
+    /// given several times.
+    #[arg(long, env = "TOOLCRIB_ALLOWED_CAPABILITY", value_delimiter = ',')]
+    pub allowed_capability: Vec<String>,
+    /// A folder of the node that agents' pods may mount; may be given several times.
+    #[arg(long, env = "TOOLCRIB_ALLOWED_HOST_PATH", value_delimiter = ',')]
+    pub allowed_host_path: Vec<String>,
+    /// Agents' pods may take their containers out of AppArmor, and choose SELinux types.
+    #[arg(long, env = "TOOLCRIB_ALLOW_UNCONFINED")]
+    pub allow_unconfined: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,6 +105,11 @@ impl Args {
             record_bodies: self.mediator_record_bodies,
             otlp_endpoint: Some(self.mediator_otlp_endpoint.clone()).filter(|it| !it.is_empty()),
             metrics_port: self.mediator_metrics_port,
+            allowances: Allowances {
+                capabilities: self.allowed_capability.clone(),
+                host_paths: self.allowed_host_path.clone(),
+                unconfined: self.allow_unconfined,
+            },
         }
     }
 }

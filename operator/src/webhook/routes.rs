@@ -286,7 +286,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
     use http_body_util::BodyExt;
     use serde_json::{Value, json};
-    use toolcrib_compile::inject::DEFAULT_HISTORY_BYTES;
+    use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES};
     use tower::ServiceExt;
 
     use super::super::agents::tests::{Fake, agent};
@@ -303,6 +303,7 @@ mod tests {
             record_bodies: false,
             otlp_endpoint: None,
             metrics_port: None,
+            allowances: Allowances::default(),
         };
         // An API server that nobody asks here.
         let client = Client::new(

@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use serde_json::{Value, json};
 use toolcrib_compile::{
     Loaded, ObjectRef, OtherDocument,
-    inject::{DEFAULT_HISTORY_BYTES, InjectConfig, Injection, agent_of, inject as inject_pod},
+    inject::{
+        Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, Injection, agent_of, inject as inject_pod,
+    },
     yaml,
 };
 use toolcrib_crds::Agent;
@@ -45,6 +47,7 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
         record_bodies: false,
         otlp_endpoint: None,
         metrics_port: None,
+        allowances: Allowances::default(),
     };
     let mut pods = Vec::new();
     let mut code = ExitCode::SUCCESS;

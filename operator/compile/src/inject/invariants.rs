@@ -1,8 +1,7 @@
 //! What must hold of a mediator, whoever else edited the pod.
 //!
 //! Not equality: meshes and identity webhooks add mounts and variables, registry mirrors
-//! rewrite images, and while an installation is upgraded two of its webhooks may differ in
-//! what it decides. Two hold pods to this: [`check`], when the API server asks again, and the
+//! rewrite images. Arguments are compared whole. Two hold pods to this: [`check`], when the API server asks again, and the
 //! guard policy of the chart, which reads it as [`Invariants`]
 //! (`charts/toolcrib/guard.json`). Only the guard knows which images, mounts and namespaces
 //! an admin allows.
@@ -10,6 +9,7 @@
 use k8s_openapi::api::core::v1::{Container, Probe, SecurityContext, VolumeMount};
 use serde::Serialize;
 
+use super::InjectConfig;
 use super::refusal::{Refusal, around_agent};
 use crate::names;
 
@@ -23,16 +23,25 @@ pub(super) const LIVE: &str = "--live";
 pub(super) const POD_VARIABLE: &str = "POD_NAME";
 pub(super) const POD_FIELD: &str = "metadata.name";
 
-pub(super) const RECORD_BODIES: &str = "--record-bodies";
+/// Flags by which an installation's decisions reach the mediator.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Flags {
+    history_max_bytes: &'static str,
+    otlp_endpoint: &'static str,
+    metrics_port: &'static str,
+    #[serde(skip)]
+    keepalive: &'static str,
+    record_bodies: &'static str,
+}
 
-/// What an installation decides.
-const OPEN_ARGUMENTS: [&str; 5] = [
-    "--history-max-bytes=",
-    "--otlp-endpoint=",
-    "--metrics-port=",
-    "--keepalive=",
-    RECORD_BODIES,
-];
+const FLAGS: Flags = Flags {
+    history_max_bytes: "--history-max-bytes=",
+    otlp_endpoint: "--otlp-endpoint=",
+    metrics_port: "--metrics-port=",
+    keepalive: "--keepalive=",
+    record_bodies: "--record-bodies",
+};
 
 /// Which volume of ours is where.
 pub(super) const MOUNTS: [(&str, &str); 4] = [
@@ -52,6 +61,30 @@ pub(super) fn fixed_arguments() -> [String; 6] {
         format!("--link-token-file={}", names::LINK_TOKEN_FILE),
         format!("--pod=$({POD_VARIABLE})"),
     ]
+}
+
+/// All of a mediator's arguments, so that no variable which another webhook may set has a say.
+pub(super) fn arguments(config: &InjectConfig) -> Vec<String> {
+    let mut arguments = fixed_arguments().to_vec();
+    // The mediator keeps to half of its volume; the chart's template divides alike.
+    arguments.push(format!(
+        "{}{}",
+        FLAGS.history_max_bytes,
+        config.history_bytes / 2
+    ));
+    // Empty says none, whatever OTEL_EXPORTER_OTLP_ENDPOINT another webhook sets.
+    let otlp = config.otlp_endpoint.as_deref().unwrap_or_default();
+    arguments.push(format!("{}{otlp}", FLAGS.otlp_endpoint));
+    if let Some(port) = config.metrics_port {
+        arguments.push(format!("{}{port}", FLAGS.metrics_port));
+    }
+    if let Some(keepalive) = config.keepalive {
+        arguments.push(format!("{}{}ms", FLAGS.keepalive, keepalive.as_millis()));
+    }
+    if config.record_bodies {
+        arguments.push(FLAGS.record_bodies.to_string());
+    }
+    arguments
 }
 
 pub(super) fn probe_command(question: &str) -> [String; 4] {
@@ -79,19 +112,24 @@ pub struct Invariants {
     mounts: Vec<Mount>,
     foreign_mount_prefixes: &'static [&'static str],
     fixed_arguments: Vec<String>,
-    /// With a value.
-    open_arguments: Vec<&'static str>,
-    /// Without one.
-    open_switches: Vec<&'static str>,
+    /// What the chart's values are put behind.
+    flags: Flags,
     probes: Probes,
     pod_variable: &'static str,
     pod_field: &'static str,
     refused_variable_prefixes: &'static [&'static str],
     refused_variables: &'static [&'static str],
-    refused_capabilities: &'static [&'static str],
+    allowed_capabilities: &'static [&'static str],
     dropped_capability: &'static str,
-    mesh_setup_containers: &'static [&'static str],
+    allowed_host_paths: &'static [&'static str],
+    #[serde(rename = "allowedSELinuxTypes")]
+    allowed_selinux_types: &'static [&'static str],
+    unconfined: &'static str,
+    mesh_setups: &'static [names::MeshSetup],
     mesh_setup_capabilities: &'static [&'static str],
+    mesh_setup_refused_variables: &'static [&'static str],
+    mesh_setup_mounts: &'static [&'static str],
+    loader_variable_prefix: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -127,12 +165,6 @@ pub fn invariants() -> Invariants {
         before: pattern.0,
         after: pattern.1,
     };
-    let [open_switches, open_arguments] = [false, true].map(|with_value| {
-        OPEN_ARGUMENTS
-            .into_iter()
-            .filter(|open| open.ends_with('=') == with_value)
-            .collect()
-    });
     Invariants {
         agent_label: names::AGENT_LABEL,
         mediator: names::MEDIATOR_CONTAINER,
@@ -156,8 +188,7 @@ pub fn invariants() -> Invariants {
             .collect(),
         foreign_mount_prefixes: &names::FOREIGN_MOUNT_PREFIXES,
         fixed_arguments: fixed_arguments().to_vec(),
-        open_arguments,
-        open_switches,
+        flags: FLAGS,
         probes: Probes {
             ready: probe_command(READY),
             live: probe_command(LIVE),
@@ -166,15 +197,21 @@ pub fn invariants() -> Invariants {
         pod_field: POD_FIELD,
         refused_variable_prefixes: &names::REFUSED_VARIABLE_PREFIXES,
         refused_variables: &names::REFUSED_VARIABLES,
-        refused_capabilities: &names::REFUSED_CAPABILITIES,
+        allowed_capabilities: &names::ALLOWED_CAPABILITIES,
         dropped_capability: names::DROPPED_CAPABILITY,
-        mesh_setup_containers: &names::MESH_SETUP_CONTAINERS,
+        allowed_host_paths: &names::ALLOWED_HOST_PATHS,
+        allowed_selinux_types: &names::ALLOWED_SELINUX_TYPES,
+        unconfined: names::UNCONFINED,
+        mesh_setups: &names::MESH_SETUPS,
         mesh_setup_capabilities: &names::MESH_SETUP_CAPABILITIES,
+        mesh_setup_refused_variables: &names::MESH_SETUP_REFUSED_VARIABLES,
+        mesh_setup_mounts: &names::MESH_SETUP_MOUNTS,
+        loader_variable_prefix: names::LOADER_VARIABLE_PREFIX,
     }
 }
 
 /// What of it can be said of the container alone.
-pub(super) fn check(found: &Container) -> Result<(), Refusal> {
+pub(super) fn check(found: &Container, config: &InjectConfig) -> Result<(), Refusal> {
     let broken = [
         (
             found.restart_policy.as_deref() == Some("Always"),
@@ -184,7 +221,10 @@ pub(super) fn check(found: &Container) -> Result<(), Refusal> {
             found.command.as_ref().is_none_or(Vec::is_empty),
             "has a command",
         ),
-        (arguments_hold(found), "has other arguments"),
+        (
+            arguments_hold(found, config),
+            "has other arguments than this installation gives it",
+        ),
         (
             variables_hold(found),
             "has an environment variable TOOLCRIB_*, LD_*, SSL_* or of the C library's resolver, or envFrom",
@@ -212,20 +252,12 @@ pub(super) fn check(found: &Container) -> Result<(), Refusal> {
     }
 }
 
-fn arguments_hold(found: &Container) -> bool {
+/// The author of a pod could else switch the record off, or send spans elsewhere.
+fn arguments_hold(found: &Container, config: &InjectConfig) -> bool {
     let arguments = found.args.as_deref().unwrap_or_default();
-    let fixed = fixed_arguments();
-    let is_open = |argument: &String| {
-        OPEN_ARGUMENTS.iter().any(|open| match open.ends_with('=') {
-            true => argument.starts_with(open),
-            false => argument == open,
-        })
-    };
+    let ours = self::arguments(config);
     let once = |wanted: &String| arguments.iter().filter(|found| *found == wanted).count() == 1;
-    fixed.iter().all(once)
-        && arguments
-            .iter()
-            .all(|argument| fixed.contains(argument) || is_open(argument))
+    ours.iter().all(once) && arguments.iter().all(|argument| ours.contains(argument))
 }
 
 fn variables_hold(found: &Container) -> bool {

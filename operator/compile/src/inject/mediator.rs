@@ -66,7 +66,7 @@ pub(super) fn add_container(
     {
         None => edits.insert(place, spec.init_containers.is_some(), after_mesh, wanted),
         Some(index) => {
-            invariants::check(&init[index])?;
+            invariants::check(&init[index], config)?;
             if index < after_mesh {
                 // Taking it out shifts the mesh's last container down by one.
                 edits.shift(place, index, after_mesh - 1);
@@ -201,7 +201,7 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
         // What makes an init container a native sidecar: it starts before the runner,
         // outlives it, and does not keep a Job from completing.
         restart_policy: Some("Always".to_string()),
-        args: Some(arguments(config)),
+        args: Some(invariants::arguments(config)),
         env: Some(vec![EnvVar {
             name: invariants::POD_VARIABLE.to_string(),
             value_from: Some(EnvVarSource {
@@ -259,25 +259,6 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
         termination_message_policy: Some("FallbackToLogsOnError".to_string()),
         ..Container::default()
     }
-}
-
-/// All of them, so that no variable which another webhook may set has a say.
-fn arguments(config: &InjectConfig) -> Vec<String> {
-    let mut arguments = invariants::fixed_arguments().to_vec();
-    arguments.push(format!("--history-max-bytes={}", config.history_bytes / 2));
-    // Empty says none, whatever OTEL_EXPORTER_OTLP_ENDPOINT another webhook sets.
-    let otlp = config.otlp_endpoint.as_deref().unwrap_or_default();
-    arguments.push(format!("--otlp-endpoint={otlp}"));
-    if let Some(port) = config.metrics_port {
-        arguments.push(format!("--metrics-port={port}"));
-    }
-    if let Some(keepalive) = config.keepalive {
-        arguments.push(format!("--keepalive={}ms", keepalive.as_millis()));
-    }
-    if config.record_bodies {
-        arguments.push(invariants::RECORD_BODIES.to_string());
-    }
-    arguments
 }
 
 fn probe(question: &str) -> Probe {

@@ -6,9 +6,12 @@
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{
+    Container, LocalObjectReference, Pod, PodSpec, SELinuxOptions, Volume,
+};
 use toolcrib_crds::Agent;
 
+use super::Allowances;
 use crate::names;
 
 /// Why a pod is not injected. `Display` is the text that its author gets.
@@ -40,6 +43,10 @@ pub enum Refusal {
     LinkToken { volume: String },
     /// A container may see or redirect the pod's traffic or processes.
     Privilege { container: String, what: String },
+    /// A volume is a folder of the node.
+    HostPath { volume: String, path: String },
+    /// A container, or the whole pod, is taken out of the node's confinement.
+    Unconfined { place: String, what: String },
     /// A container sets a variable that we set.
     EnvConflict { container: String, variable: String },
     /// A container takes NO_PROXY from somewhere we cannot extend.
@@ -105,6 +112,14 @@ impl fmt::Display for Refusal {
                 f,
                 "container {container:?} has {what}: it could watch or redirect its mediator's traffic; remove it"
             ),
+            Self::HostPath { volume, path } => write!(
+                f,
+                "volume {volume:?} is the node's {path}: files of every mediator on the node are below such folders; remove the volume, or have an admin add the path to guard.allowedHostPaths in the chart's values"
+            ),
+            Self::Unconfined { place, what } => write!(
+                f,
+                "{place} has {what}, which takes it out of the node's confinement; remove the field, or have an admin set guard.allowUnconfined in the chart's values"
+            ),
             Self::EnvConflict {
                 container,
                 variable,
@@ -130,7 +145,11 @@ impl fmt::Display for Refusal {
 }
 
 /// Everything that can be said before a patch is made.
-pub(super) fn check<'a>(pod: &'a Pod, agent: &Agent) -> Result<&'a PodSpec, Refusal> {
+pub(super) fn check<'a>(
+    pod: &'a Pod,
+    agent: &Agent,
+    allowances: &Allowances,
+) -> Result<&'a PodSpec, Refusal> {
     let name = agent.metadata.name.as_deref().unwrap_or_default();
     let label = super::agent_of(pod).unwrap_or_default();
     if label != name {
@@ -154,13 +173,16 @@ pub(super) fn check<'a>(pod: &'a Pod, agent: &Agent) -> Result<&'a PodSpec, Refu
     check_namespaces(spec)?;
     check_resolution(spec)?;
     for volume in spec.volumes.iter().flatten() {
-        check_volume(volume)?;
+        check_volume(volume, allowances)?;
     }
     for secret in spec.image_pull_secrets.iter().flatten() {
         check_secret(Some(&secret.name), || "spec.imagePullSecrets".to_string())?;
     }
     for (container, place) in containers(spec) {
-        check_container(container, place)?;
+        check_container(container, place, allowances)?;
+    }
+    if !allowances.unconfined {
+        check_confinement(pod, spec)?;
     }
     Ok(spec)
 }
@@ -191,12 +213,43 @@ pub(super) fn is_known(container: &Container, slot: Slot) -> bool {
 }
 
 /// Whether a container is one of a mesh's that set up the very redirection that others must
-/// not; it needs the network's capabilities.
+/// not; it needs the network's capabilities. One that runs anything else than the mesh's injector
+/// makes it run is an init container like others.
 pub(super) fn redirects(container: &Container, slot: Slot) -> bool {
-    match slot {
-        Slot::Init => names::MESH_SETUP_CONTAINERS.contains(&container.name.as_str()),
-        Slot::App => false,
+    let mut setups = names::MESH_SETUPS.iter();
+    match setups.find(|setup| setup.name == container.name) {
+        Some(setup) if slot == Slot::Init => runs(container, setup),
+        Some(_) | None => false,
     }
+}
+
+fn runs(container: &Container, setup: &names::MeshSetup) -> bool {
+    let command = container.command.as_deref().unwrap_or_default();
+    let mut arguments = container.args.iter().flatten();
+    let loads_other_code = |name: &str| {
+        name.starts_with(names::LOADER_VARIABLE_PREFIX)
+            || names::MESH_SETUP_REFUSED_VARIABLES.contains(&name)
+    };
+    let is_scratch = |path: &str| {
+        names::MESH_SETUP_MOUNTS.contains(&path)
+            || names::FOREIGN_MOUNT_PREFIXES
+                .iter()
+                .any(|prefix| path.starts_with(prefix))
+    };
+    let mut variables = container.env.iter().flatten();
+    let mut mounts = container.volume_mounts.iter().flatten();
+    setup.commands.contains(&command_words(command).as_slice())
+        && arguments
+            .next()
+            .is_some_and(|first| first.starts_with(setup.first_argument))
+        && container.restart_policy.is_none()
+        && container.env_from.iter().flatten().next().is_none()
+        && !variables.any(|variable| loads_other_code(&variable.name))
+        && mounts.all(|mount| is_scratch(&mount.mount_path))
+}
+
+fn command_words(command: &[String]) -> Vec<&str> {
+    command.iter().map(String::as_str).collect()
 }
 
 fn check_namespaces(spec: &PodSpec) -> Result<(), Refusal> {
@@ -239,10 +292,18 @@ fn check_resolution(spec: &PodSpec) -> Result<(), Refusal> {
     }
 }
 
-fn check_volume(volume: &Volume) -> Result<(), Refusal> {
+fn check_volume(volume: &Volume, allowances: &Allowances) -> Result<(), Refusal> {
     if names::VOLUMES.contains(&volume.name.as_str()) {
         // Ours or reserved: the mediator's module compares it.
         return Ok(());
+    }
+    if let Some(host) = &volume.host_path
+        && !allowances.allows_host_path(&host.path)
+    {
+        return Err(Refusal::HostPath {
+            volume: volume.name.clone(),
+            path: host.path.clone(),
+        });
     }
     let place = || format!("volume {:?}", volume.name);
     check_secret(
@@ -314,7 +375,11 @@ fn check_volume(volume: &Volume) -> Result<(), Refusal> {
         .try_for_each(|secret| check_secret(secret.as_deref(), place))
 }
 
-fn check_container(container: &Container, slot: Slot) -> Result<(), Refusal> {
+fn check_container(
+    container: &Container,
+    slot: Slot,
+    allowances: &Allowances,
+) -> Result<(), Refusal> {
     if container.name == names::MEDIATOR_CONTAINER {
         return match slot {
             // The mediator's module compares it.
@@ -366,10 +431,14 @@ fn check_container(container: &Container, slot: Slot) -> Result<(), Refusal> {
         true => &names::MESH_SETUP_CAPABILITIES,
         false => &[],
     };
-    check_privilege(container, needed)
+    check_privilege(container, needed, allowances)
 }
 
-fn check_privilege(container: &Container, needed: &[&str]) -> Result<(), Refusal> {
+fn check_privilege(
+    container: &Container,
+    needed: &[&str],
+    allowances: &Allowances,
+) -> Result<(), Refusal> {
     let Some(context) = container.security_context.as_ref() else {
         return Ok(());
     };
@@ -388,12 +457,73 @@ fn check_privilege(container: &Container, needed: &[&str]) -> Result<(), Refusal
         .flat_map(|capabilities| capabilities.add.iter().flatten());
     for capability in added {
         let name = bare_capability(capability);
-        let refused_name = names::REFUSED_CAPABILITIES.contains(&name.as_str());
-        if refused_name && !needed.contains(&name.as_str()) {
-            return refused(format!("the capability {name}"));
+        let allowed = names::ALLOWED_CAPABILITIES.contains(&name.as_str())
+            || allowances.capabilities.contains(&name)
+            || needed.contains(&name.as_str());
+        if !allowed {
+            let mut setups = names::MESH_SETUPS.iter();
+            return match setups.any(|setup| setup.name == container.name) {
+                true => refused(format!(
+                    "the capability {name}, and not the command, arguments, variables and mounts that its mesh gives it"
+                )),
+                false => refused(format!("the capability {name}")),
+            };
         }
     }
     Ok(())
+}
+
+/// The mediator's container, too: its files are what the node's confinement keeps others from.
+fn check_confinement(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
+    let refused = |place: String, what: &str| {
+        let what = what.to_string();
+        Err(Refusal::Unconfined { place, what })
+    };
+    let of_annotations = pod.metadata.annotations.iter().flatten();
+    for (key, profile) in of_annotations {
+        let container = key.strip_prefix(names::APP_ARMOR_ANNOTATION_PREFIX);
+        if let Some(container) = container
+            && profile.eq_ignore_ascii_case(names::UNCONFINED)
+        {
+            return refused(
+                format!("container {container:?}"),
+                "an AppArmor annotation that says unconfined",
+            );
+        }
+    }
+    let of_pod = spec.security_context.as_ref().map(|context| {
+        let place = "spec.securityContext".to_string();
+        (place, &context.app_armor_profile, &context.se_linux_options)
+    });
+    let of_containers = containers(spec).filter_map(|(container, _)| {
+        let context = container.security_context.as_ref()?;
+        let place = format!("container {:?}", container.name);
+        Some((place, &context.app_armor_profile, &context.se_linux_options))
+    });
+    for (place, app_armor, se_linux) in of_pod.into_iter().chain(of_containers) {
+        if app_armor
+            .as_ref()
+            .is_some_and(|profile| profile.type_ == names::UNCONFINED)
+        {
+            return refused(place, "appArmorProfile Unconfined");
+        }
+        if !se_linux.as_ref().is_none_or(is_confined) {
+            return refused(
+                place,
+                "seLinuxOptions with a user, a role or a type of its own",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// As Pod Security `baseline` reads it: a level is an OpenShift namespace's own.
+fn is_confined(options: &SELinuxOptions) -> bool {
+    let given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
+    let kind = options.type_.as_deref().unwrap_or_default();
+    !given(&options.user)
+        && !given(&options.role)
+        && (kind.is_empty() || names::ALLOWED_SELINUX_TYPES.contains(&kind))
 }
 
 /// Runtimes take `CAP_NET_RAW`, `net_raw` and `NET_RAW` alike.
