@@ -29,6 +29,8 @@ const MAX_BYTES: usize = 1_572_864;
 const BLOCKING: [&str; 5] = ["maxItems", "maxLength", "maxProperties", "required", "type"];
 /// Refusals that are told of one object, by its schema and by its rules.
 const MAX_REFUSALS: usize = 16;
+/// The longest message in bytes: it quotes the value, which may be a whole document.
+const MESSAGE: usize = 304;
 
 /// Why the API server would refuse an object of one of our kinds; empty: it would not.
 /// The object must be pruned, as the API server does before it looks.
@@ -51,7 +53,7 @@ pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
         blocked |= keyword.is_some_and(|keyword| BLOCKING.contains(&keyword));
         refusals.push(Refusal {
             field: field(error.instance_path().as_str()),
-            message: shortened(&error.to_string()),
+            message: toolcrib_bounds::cut(&error.to_string(), MESSAGE).into_owned(),
         });
     }
     if !blocked && let Err(errors) = Rules::new().validate_compiled(&definition.rules, object, None)
@@ -134,15 +136,4 @@ fn field(pointer: &str) -> String {
         }
     }
     field
-}
-
-/// Messages quote the value, which may be a whole document.
-fn shortened(message: &str) -> String {
-    const CHARACTERS: usize = 300;
-    let short: String = message.chars().take(CHARACTERS).collect();
-    if short.len() < message.len() {
-        format!("{short} …")
-    } else {
-        short
-    }
 }

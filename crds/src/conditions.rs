@@ -128,7 +128,7 @@ pub fn condition(
         type_: type_.as_str().to_string(),
         status: status.as_str().to_string(),
         reason: reason.into().0.to_string(),
-        message: cut(message.into()),
+        message: toolcrib_bounds::cut(&message.into(), MAX_MESSAGE).into_owned(),
         observed_generation,
         last_transition_time: now,
     }
@@ -146,16 +146,6 @@ pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
         }
         None => conditions.push(new),
     }
-}
-
-fn cut(mut message: String) -> String {
-    const MARK: &str = " …";
-    if message.len() > MAX_MESSAGE {
-        let end = message.floor_char_boundary(MAX_MESSAGE - MARK.len());
-        message.truncate(end);
-        message.push_str(MARK);
-    }
-    message
 }
 
 #[cfg(test)]
@@ -187,7 +177,15 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_between_characters() {
-        let message = cut("é".repeat(5_000));
+        let message = condition(
+            ConditionType::Ready,
+            ConditionStatus::True,
+            StateReason::Ready,
+            "é".repeat(5_000),
+            None,
+            Time(Timestamp::UNIX_EPOCH),
+        )
+        .message;
         assert!(message.len() <= MAX_MESSAGE && message.ends_with(" …"));
     }
 }

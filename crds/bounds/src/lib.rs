@@ -6,3 +6,7 @@
 //! contract are not here: `toolcrib-crds` and `toolcrib-manifest` have them.
 //!
 //! Invariant: every function is linear in the size of its input, and counts before it allocates.
+
+mod text;
+
+pub use text::cut;

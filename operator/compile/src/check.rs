@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use toolcrib_manifest::Tier;
 
 use crate::authority::{self, Rule, Verb, includes_defaults};
-use crate::consent::consents;
+use crate::consent::{consents, open};
 use crate::credential::{self, Sources};
 use crate::finding::Finding;
 use crate::lower::needs_approval;
@@ -198,34 +198,13 @@ fn check_rules(inputs: &Inputs, rules: &[Rule<'_>], found: &mut Diagnostics) -> 
     for rule in rules {
         let subject = rule.subject();
         let surface_field = format!("{}.surface", rule.field);
-        let Some(resolved) = surface::resolve(inputs, &rule.surface) else {
-            let message = match inputs.undecodable_reason(Kind::Surface, &rule.surface) {
-                Some(reason) => format!("surface {} does not read: {reason}", rule.surface),
-                None => format!(
-                    "surface {} is not there: create it, or correct the name",
-                    rule.surface
-                ),
-            };
-            found.add(&subject, surface_field, Code::SurfaceNotFound, message);
-            continue;
+        let resolved = match open(inputs, &rule.surface, &rule.source.key.namespace) {
+            Ok(resolved) => resolved,
+            Err(closed) => {
+                found.add(&subject, surface_field, closed.code, closed.message);
+                continue;
+            }
         };
-        if !consents(
-            inputs,
-            &rule.surface,
-            resolved.surface,
-            &rule.source.key.namespace,
-        ) {
-            found.add(
-                &subject,
-                surface_field,
-                Code::ConsentMissing,
-                format!(
-                    "surface {} does not consent to namespace {}: its owner must allow it in spec.consumers.namespaces",
-                    rule.surface, rule.source.key.namespace
-                ),
-            );
-            continue;
-        }
         let matched = offer::hold(rule, &resolved);
         for unmet in matched.unmet {
             found.add(&subject, unmet.field, unmet.code, unmet.message);

@@ -178,7 +178,7 @@ codes! {
 
     /// A surface that is named does not exist.
     SurfaceNotFound: Error, Reference,
-    cause "The name or namespace in an Agent, grant or ToolDefaults is not that of a Surface."
+    cause "The name in an Agent, grant or ToolDefaults is not that of a Surface in the same namespace. About other namespaces' surfaces `ConsentMissing` says it."
     cure "Create the Surface, or correct the name."
 
     /// A granted surface is not among the agent's surfaces.
@@ -196,10 +196,10 @@ codes! {
     cause "The agent says `toolDefaults: Include`, and the namespace has no ToolDefaults named `default`. Their `maxTier` could be any, so the lowest is in force; a NetworkPolicy that stands, stays."
     cure "Create the ToolDefaults, set `policy.maxTier` on the Agent, or leave `toolDefaults` out: then they count if they are there."
 
-    /// Another namespace's surface does not consent.
+    /// Another namespace's surface does not consent, or is not there.
     ConsentMissing: Error, Reference,
-    cause "The surface's `spec.consumers.namespaces` does not cover the agent's namespace; left out, it covers only the surface's own."
-    cure "Ask the surface's owner to allow the namespace there."
+    cause "The surface's `spec.consumers.namespaces` does not cover the agent's namespace; left out, it covers only the surface's own. The answer is the same where no such surface exists, so that nobody can try out which surfaces others have."
+    cure "Check the name, and ask the surface's owner to allow the namespace there."
 
     /// A granted tool is not in the surface's descriptor.
     ToolNotFound: Error, Reference,

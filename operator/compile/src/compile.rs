@@ -14,6 +14,7 @@ use crate::bounds;
 use crate::compilation::Files;
 use crate::context::{self, Shown};
 use crate::credential::Sources;
+use crate::diagnostic::MESSAGE;
 use crate::effective::{self, Effective};
 use crate::egress::{self, Network};
 use crate::lower::{self, Lowered, LoweredFeed, feed_name};
@@ -181,7 +182,7 @@ impl Work {
         self.withheld.push(Withheld {
             what,
             code,
-            message,
+            message: toolcrib_bounds::cut(&message, MESSAGE).into_owned(),
         });
     }
 }

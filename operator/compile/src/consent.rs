@@ -1,11 +1,46 @@
 //! May agents of this namespace call that surface at all?
+//!
+//! Invariant: about a surface of another namespace that does not consent, nothing is said that
+//! depends on it. Otherwise a grant of one's own would tell which surfaces others have.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use toolcrib_crds::{NamespacesFrom, Surface};
 
-use crate::{Inputs, ObjectRef};
+use crate::finding::Finding;
+use crate::surface::{self, ResolvedSurface};
+use crate::{Code, Inputs, Kind, ObjectRef};
+
+/// The surface as agents of `consumer_namespace` may use it, or why they may not. The finding's
+/// field is `name` or `namespace`, of whatever names the surface.
+pub(crate) fn open<'a>(
+    inputs: &'a Inputs,
+    surface: &ObjectRef,
+    consumer_namespace: &str,
+) -> Result<ResolvedSurface<'a>, Finding> {
+    let open = inputs
+        .surfaces
+        .get(surface)
+        .is_some_and(|found| consents(inputs, surface, found, consumer_namespace));
+    if open && let Some(resolved) = surface::resolve(inputs, surface) {
+        return Ok(resolved);
+    }
+    if surface.namespace != consumer_namespace {
+        return Err(Finding::new(
+            "namespace",
+            Code::ConsentMissing,
+            format!(
+                "surface {surface} is not open to namespace {consumer_namespace}: its owner must allow it in spec.consumers.namespaces, if there is such a surface"
+            ),
+        ));
+    }
+    let message = match inputs.undecodable_reason(Kind::Surface, surface) {
+        Some(reason) => format!("surface {surface} does not read: {reason}"),
+        None => format!("surface {surface} is not there: create it, or correct the name"),
+    };
+    Err(Finding::new("name", Code::SurfaceNotFound, message))
+}
 
 /// Consent of the surface's owner. What cannot be known is no consent.
 pub(crate) fn consents(
@@ -61,6 +96,60 @@ fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Settings, check_grant, compile, load};
+
+    const POND: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: otter, namespace: pond}
+spec: {surfaces: [{name: news, namespace: lake}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: reads, namespace: pond}
+spec: {agents: [otter], tools: [{surface: {name: news, namespace: lake}, allow: [read]}]}
+"#;
+    const LAKE: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: news, namespace: lake}
+spec:
+  url: https://news.example
+  descriptor: {version: 2, tools: [{name: read, inputSchema: {type: object}, http: {method: GET, path: /}}]}
+"#;
+
+    #[test]
+    fn whether_a_foreign_surface_exists_is_not_told_without_its_owners_consent() {
+        let told = |lake: &str, undecodable: bool| {
+            let texts = [POND, lake].map(|text| ("world.yaml".to_owned(), text.to_owned()));
+            let mut inputs = load(texts, Settings::default()).inputs;
+            let (otter, news) = (
+                ObjectRef::new("pond", "otter"),
+                ObjectRef::new("lake", "news"),
+            );
+            if undecodable {
+                inputs.set_undecodable(Kind::Surface, news, "hunter2".to_owned());
+            }
+            let compiled = compile(&inputs, &otter).expect("the agent");
+            let why = crate::why_not(&inputs, &compiled, "news.write");
+            let grant = check_grant(&inputs, &ObjectRef::new("pond", "reads")).expect("the grant");
+            (
+                compiled.diagnostics,
+                compiled.withheld,
+                why,
+                grant.diagnostics,
+            )
+        };
+        let closed = told(LAKE, false);
+        assert_eq!(closed.3[0].code, Code::ConsentMissing);
+        assert_eq!(closed, told("", false));
+        assert_eq!(closed, told("", true));
+        // About one's own surfaces everything is said.
+        let own = POND.replace(", namespace: lake", "");
+        let own = load([("world.yaml".to_owned(), own)], Settings::default()).inputs;
+        let grant = check_grant(&own, &ObjectRef::new("pond", "reads")).expect("the grant");
+        assert_eq!(grant.diagnostics[0].code, Code::SurfaceNotFound);
+    }
 
     #[track_caller]
     fn check(selector: serde_json::Value, expected: bool) {

@@ -149,12 +149,7 @@ fn one_line(text: &str) -> String {
         .split(|c: char| c.is_whitespace() || c.is_control())
         .filter(|word| !word.is_empty())
         .collect();
-    let line = words.join(" ");
-    if line.len() <= MAX_LINE {
-        return line;
-    }
-    let end = line.floor_char_boundary(MAX_LINE);
-    format!("{} …", line[..end].trim_end())
+    toolcrib_bounds::cut(&words.join(" "), MAX_LINE).into_owned()
 }
 
 /// A skill without front matter gets one, so that runners list it.

@@ -4,6 +4,7 @@
 //! says which field of which object is wrong and what to do. Messages hold names,
 //! never a credential. Not here: which findings there are ([`Code`]).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::{Code, ObjectRef};
@@ -133,6 +134,20 @@ pub enum Concern {
     Reference,
 }
 
+/// The longest message in bytes. Messages quote names, numbers and values of objects; status,
+/// events, logs and metrics take them from here.
+pub(crate) const MESSAGE: usize = 2048;
+/// The longest path of a field in bytes: keys of maps are part of it.
+const FIELD: usize = 512;
+
+fn shown(text: impl Into<String>, bytes: usize) -> String {
+    let text = text.into();
+    match toolcrib_bounds::cut(&text, bytes) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(cut) => cut,
+    }
+}
+
 /// Where findings are collected; knows the object that is being looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics(Vec<Diagnostic>);
@@ -147,10 +162,10 @@ impl Diagnostics {
     ) {
         self.0.push(Diagnostic {
             object: object.clone(),
-            field: field.into(),
+            field: shown(field, FIELD),
             code,
             severity: code.severity(),
-            message: message.into(),
+            message: shown(message, MESSAGE),
         });
     }
 
@@ -167,5 +182,35 @@ impl Diagnostics {
         self.0.sort();
         self.0.dedup();
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, check_surface, load};
+
+    #[test]
+    fn a_finding_stays_short_whatever_it_quotes() {
+        let text = format!(
+            r#"
+{{"apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface", "metadata": {{"name": "reed", "namespace": "pond"}},
+ "spec": {{"url": "https://reed.example",
+  "descriptorFrom": {{"configMapKeyRef": {{"name": "docs", "key": "text"}}}}}}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: docs, namespace: pond}}
+data: {{text: '{{"version": 2.{}}}'}}
+"#,
+            "1".repeat(400_000)
+        );
+        let inputs = load([("pond.yaml".to_owned(), text)], Settings::default()).inputs;
+        let report = check_surface(&inputs, &ObjectRef::new("pond", "reed")).expect("the surface");
+        assert!(!report.diagnostics.is_empty());
+        for found in report.diagnostics {
+            assert!(found.message.len() <= MESSAGE && found.field.len() <= FIELD);
+            assert!(found.located().len() < 4096, "{}", found.located().len());
+        }
     }
 }

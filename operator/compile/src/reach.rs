@@ -7,8 +7,8 @@ use toolcrib_crds::{Agent, AgentSurface, ModelProvider, Surface, TlsSpec};
 
 use crate::authority::Rule;
 use crate::compile::{References, Work};
-use crate::consent::consents;
-use crate::surface::{self, ResolvedSurface};
+use crate::consent::open;
+use crate::surface::ResolvedSurface;
 use crate::{Code, Inputs, Kind, ObjectRef, Subject};
 
 /// One surface within reach.
@@ -80,25 +80,13 @@ pub(crate) fn reach<'a>(
             );
             continue;
         }
-        let Some(resolved) = surface::resolve(inputs, &surface) else {
-            let message = match inputs.undecodable_reason(Kind::Surface, &surface) {
-                Some(reason) => format!("surface {surface} does not read: {reason}"),
-                None => format!("surface {surface} is not there: create it, or correct the name"),
-            };
-            refuse("name", Code::SurfaceNotFound, message);
-            continue;
+        let resolved = match open(inputs, &surface, &key.namespace) {
+            Ok(resolved) => resolved,
+            Err(closed) => {
+                refuse(&closed.field, closed.code, closed.message);
+                continue;
+            }
         };
-        if !consents(inputs, &surface, resolved.surface, &key.namespace) {
-            refuse(
-                "namespace",
-                Code::ConsentMissing,
-                format!(
-                    "surface {surface} does not consent to namespace {}: its owner must allow it in spec.consumers.namespaces",
-                    key.namespace
-                ),
-            );
-            continue;
-        }
         if rules.contains_key(&surface) {
             resolved.report(&mut work.found);
         }

@@ -4,9 +4,8 @@
 use std::fmt;
 
 use crate::compilation::Withheld;
-use crate::consent::consents;
+use crate::consent::open;
 use crate::reach::surface_key;
-use crate::surface;
 use crate::{Compilation, Inputs, Kind, ObjectRef};
 
 /// One reason.
@@ -94,16 +93,17 @@ fn missing_layer(inputs: &Inputs, key: &ObjectRef, name: &str) -> WhyNot {
         };
     };
     let surface = surface_key(key, declared);
-    let Some(resolved) = surface::resolve(inputs, &surface) else {
-        return WhyNot::NoSurface(surface);
+    let resolved = match open(inputs, &surface, &key.namespace) {
+        Ok(resolved) => resolved,
+        Err(_) if surface.namespace == key.namespace => return WhyNot::NoSurface(surface),
+        // What it offers, and whether it is there, is for those to know whom its owner lets in.
+        Err(_) => {
+            return WhyNot::NoConsent {
+                surface,
+                namespace: key.namespace.clone(),
+            };
+        }
     };
-    // What it offers is for those to know whom its owner lets in.
-    if !consents(inputs, &surface, resolved.surface, &key.namespace) {
-        return WhyNot::NoConsent {
-            surface,
-            namespace: key.namespace.clone(),
-        };
-    }
     let offered = resolved
         .descriptor()
         .is_none_or(|descriptor| descriptor.tools.contains_key(tool));
@@ -134,7 +134,7 @@ impl fmt::Display for WhyNot {
             WhyNot::NoSurface(surface) => write!(f, "there is no Surface {surface}"),
             WhyNot::NoConsent { surface, namespace } => write!(
                 f,
-                "the surface {surface} does not consent to namespace {namespace}: its owner must allow it in spec.consumers.namespaces"
+                "the surface {surface} is not open to namespace {namespace}: its owner must allow it in spec.consumers.namespaces, if there is such a surface"
             ),
             WhyNot::NotOffered { surface, tool } => {
                 write!(f, "the surface {surface} has no tool {tool:?}")

@@ -55,11 +55,7 @@ impl Events {
 }
 
 fn event(about: &ObjectReference, warning: &Warning, instance: &str, now: Timestamp) -> Event {
-    let mut note = warning.note.clone();
-    if note.len() > NOTE {
-        note.truncate(note.floor_char_boundary(NOTE - 4));
-        note.push('…');
-    }
+    let note = toolcrib_bounds::cut(&warning.note, NOTE).into_owned();
     let mut hash = Sha256::new();
     for part in [
         about.uid.as_deref().unwrap_or_default(),

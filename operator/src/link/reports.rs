@@ -252,10 +252,8 @@ impl Said {
 
 /// A mediator may be hostile: its texts end up in status.
 fn cut(text: &str) -> String {
-    text.chars()
-        .filter(|c| !c.is_control())
-        .take(TEXT)
-        .collect()
+    let plain: String = text.chars().filter(|c| !c.is_control()).collect();
+    toolcrib_bounds::cut(&plain, TEXT).into_owned()
 }
 
 #[cfg(test)]

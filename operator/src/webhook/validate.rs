@@ -218,15 +218,11 @@ fn capped(lines: Vec<String>) -> Vec<String> {
         .into_iter()
         .take(LINES)
         .map(|line| {
-            let mut line: String = format!("toolcrib: {line}")
+            let line: String = format!("toolcrib: {line}")
                 .chars()
                 .map(|c| if c.is_control() { ' ' } else { c })
                 .collect();
-            if line.len() > LINE {
-                line.truncate(line.floor_char_boundary(LINE - 4));
-                line.push('…');
-            }
-            line
+            toolcrib_bounds::cut(&line, LINE).into_owned()
         })
         .collect();
     if more > 0 {

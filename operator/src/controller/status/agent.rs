@@ -244,8 +244,9 @@ fn withheld(withheld: &Withheld) -> WithheldStatus {
     }
 }
 
-fn cut(text: &str, characters: usize) -> String {
-    text.chars().take(characters).collect()
+/// Within the bound of a field's definition, which counts characters.
+fn cut(text: &str, bytes: usize) -> String {
+    toolcrib_bounds::cut(text, bytes).into_owned()
 }
 
 #[cfg(test)]
