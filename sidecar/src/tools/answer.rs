@@ -35,9 +35,7 @@ pub async fn read(
     max: usize,
     scrubber: &Scrubber,
 ) -> Result<ToolBody, Unreadable> {
-    // A secret that straddles the edge is read whole; a second length is cut off again
-    // below, where half of one may stand.
-    let room = max.saturating_add(1).saturating_add(2 * scrubber.longest());
+    let room = room(max, scrubber);
     let mut decoder = Decoder::new(response.headers(), room)?;
     let declared = match decoder {
         Decoder::Identity(_) => response.content_length(),
@@ -67,9 +65,15 @@ pub async fn read(
     })
 }
 
+/// What is looked at where the model may see `max` bytes: a secret that straddles the edge is read
+/// whole; a second length is cut off again by [`scrubbed`], where half of one may stand.
+pub fn room(max: usize, scrubber: &Scrubber) -> usize {
+    max.saturating_add(1).saturating_add(2 * scrubber.longest())
+}
+
 /// Where the body was cut: without what may be half a secret, and still longer than the
 /// limit, so that a result that shrank under the scrubber is called truncated all the same.
-fn scrubbed(bytes: Vec<u8>, cut: bool, max: usize, scrubber: &Scrubber) -> Vec<u8> {
+pub fn scrubbed(bytes: Vec<u8>, cut: bool, max: usize, scrubber: &Scrubber) -> Vec<u8> {
     let mut bytes = scrubber.scrub(bytes);
     if cut {
         bytes.truncate(bytes.len().saturating_sub(scrubber.longest()));

@@ -23,6 +23,7 @@ use toolcrib_mcp::code::UNSUPPORTED_VERSION;
 use toolcrib_mcp::header;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
 
+use super::answer;
 use super::client::{Client, GrantedTool};
 use super::credential::Credential;
 use super::{Tool, ToolContext, ToolOutput, ToolResult};
@@ -216,11 +217,14 @@ fn output(
     })
 }
 
-/// Scrubbed while it is whole, then cut to what decides whether it is too long.
+/// Cut to what decides whether it is too long, and scrubbed.
 fn body(text: impl Into<Vec<u8>>, max: usize, scrubber: &Scrubber) -> ToolBody {
-    let text = text.into();
+    let mut text = text.into();
     let length = text.len() as u64;
-    let mut bytes = scrubber.scrub(text);
+    let room = answer::room(max, scrubber);
+    let cut = text.len() > room;
+    text.truncate(room);
+    let mut bytes = answer::scrubbed(text, cut, max, scrubber);
     bytes.truncate(max.saturating_add(1));
     ToolBody {
         bytes,
