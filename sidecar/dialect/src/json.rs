@@ -13,6 +13,9 @@ use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
+/// Members of an object, or elements of an array, at most: what is known of each takes more room
+/// than a digit and a comma.
+pub(crate) const MAX_PARTS: usize = 100_000;
 /// For the small things that are written beside what is counted: keys, brackets, commas.
 const ROOM: usize = 256;
 
@@ -437,6 +440,13 @@ fn range_in(text: &str, part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
+fn within_bound<E: serde::de::Error>(found: usize) -> Result<(), E> {
+    match found < MAX_PARTS {
+        true => Ok(()),
+        false => Err(E::custom(format_args!("more than {MAX_PARTS} parts"))),
+    }
+}
+
 struct Members<'t> {
     text: &'t str,
 }
@@ -452,6 +462,7 @@ impl<'t> Visitor<'t> for Members<'t> {
         let mut found = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             let value: &'t RawValue = map.next_value()?;
+            within_bound(found.len())?;
             found.push((key.into(), range_in(self.text, value.get())));
         }
         Ok(found)
@@ -472,6 +483,7 @@ impl<'t> Visitor<'t> for Elements<'t> {
     fn visit_seq<A: SeqAccess<'t>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut found = Vec::new();
         while let Some(value) = seq.next_element::<&'t RawValue>()? {
+            within_bound(found.len())?;
             found.push(range_in(self.text, value.get()));
         }
         Ok(found)

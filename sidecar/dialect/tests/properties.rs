@@ -500,3 +500,22 @@ fn exact(raw: &str) -> serde_json::Value {
         Err(_) => serde_json::from_str(raw).unwrap(),
     }
 }
+
+/// Both ways to scan end at the bound, so that no list is longer than it.
+#[test]
+fn lists_of_parts_are_bounded() {
+    for (count, fits) in [(100_000, true), (100_001, false)] {
+        let items = vec!["0"; count].join(",");
+        let members: Vec<_> = (0..count).map(|at| format!("\"{at}\":0")).collect();
+        let members = members.join(",");
+        // A repeated escape, or deep nesting, is read by the other way.
+        for (before, after) in [("", ""), ("  ", "\n")] {
+            let array = format!("{before}[{items}]{after}");
+            assert_eq!(Array::scan(&array).is_ok(), fits);
+            let object = format!("{before}{{{members}}}{after}");
+            assert_eq!(Object::scan(&object).is_ok(), fits);
+        }
+        let deep = format!("[{}1{},{items}]", "[".repeat(70), "]".repeat(70));
+        assert!(Array::scan(&deep).is_err());
+    }
+}

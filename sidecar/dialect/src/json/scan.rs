@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use smol_str::SmolStr;
 
-use super::{Array, Item, Member, Object};
+use super::{Array, Item, MAX_PARTS, Member, Object};
 
 /// Of plain bytes, passed at once.
 const BLOCK: usize = 32;
@@ -47,6 +47,9 @@ pub(super) fn object_and_items(
             };
             let comma = scan.separator(b'}')?;
             let slot = start..scan.at - 1;
+            if members.len() == MAX_PARTS {
+                return None;
+            }
             members.push(Member { key, slot, value });
             if !comma {
                 break;
@@ -196,6 +199,9 @@ impl<'t> Scan<'t> {
             let value = self.value()?;
             let comma = self.separator(b']')?;
             let slot = start..self.at - 1;
+            if items.len() == MAX_PARTS {
+                return None;
+            }
             items.push(Item { slot, value });
             if !comma {
                 return Some(items);
