@@ -3,14 +3,14 @@
 //! Nobody's body is read before it is known whose it is; every body has a bound of its own
 //! and a share of the one that all have together.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::body::Body as HttpBody;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use http_body_util::BodyExt;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use crate::app::App;
@@ -20,6 +20,41 @@ use crate::identity::{self, Runner, authenticate};
 
 /// A body's declared length is believed so far, before any of it has come.
 const EXPECTED: usize = 512 * 1024;
+
+/// A request's share of what all bodies together may hold. Given back when it is dropped.
+#[derive(Debug)]
+pub struct BodyRoom {
+    bodies: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl BodyRoom {
+    pub fn new(bodies: Arc<Semaphore>) -> Self {
+        Self { bodies, held: None }
+    }
+
+    /// Makes it at least so large. Errors: there is no room for that.
+    pub fn hold(&mut self, bytes: usize) -> Result<(), RunnerError> {
+        let held = self.held.as_ref().map_or(0, |it| it.num_permits());
+        let more = bytes.div_ceil(1024).saturating_sub(held);
+        if more == 0 {
+            return Ok(());
+        }
+        let more = u32::try_from(more).map_err(|_| overloaded())?;
+        let permit = self.bodies.clone().try_acquire_many_owned(more);
+        let permit = permit.map_err(|_| overloaded())?;
+        match &mut self.held {
+            Some(held) => held.merge(permit),
+            None => self.held = Some(permit),
+        }
+        Ok(())
+    }
+
+    /// Nothing is held any more.
+    pub fn release(&mut self) {
+        self.held = None;
+    }
+}
 
 /// Who it is, also where nothing is served any more: a wrong token hears 401 either way.
 pub fn admit(now: &Effective, headers: &HeaderMap) -> Result<Runner, RunnerError> {
@@ -50,14 +85,15 @@ pub fn let_in(
         pod: app.settings.pod.clone(),
         started: Instant::now(),
         trace: app.telemetry.trace(headers),
-        permits: Vec::new(),
+        running: None,
+        body: BodyRoom::new(app.bodies.clone()),
     })
 }
 
 /// One more running request, if there is room for it.
 pub fn enter(app: &App, caller: &mut Caller) -> Result<(), RunnerError> {
     let permit = app.requests.clone().try_acquire_owned();
-    caller.permits.push(permit.map_err(|_| overloaded())?);
+    caller.running = Some(permit.map_err(|_| overloaded())?);
     Ok(())
 }
 
@@ -97,7 +133,7 @@ pub async fn read_body(
         return Err(too_large());
     }
     body.reserve_exact(declared.unwrap_or(0).min(EXPECTED));
-    let read = read_frames(app, from, limit, body, &mut caller.permits, too_large);
+    let read = read_frames(from, limit, body, &mut caller.body, too_large);
     match tokio::time::timeout(app.settings.limits.body_timeout, read).await {
         Ok(result) => result,
         Err(_) => Err(RunnerError::new(
@@ -108,14 +144,12 @@ pub async fn read_body(
 }
 
 async fn read_frames(
-    app: &App,
     mut from: HttpBody,
     limit: usize,
     body: &mut Vec<u8>,
-    permits: &mut Vec<OwnedSemaphorePermit>,
+    room: &mut BodyRoom,
     too_large: impl Fn() -> RunnerError,
 ) -> Result<(), RunnerError> {
-    let mut held_kib = 0;
     while let Some(frame) = from.frame().await {
         let frame = frame
             .map_err(|_| RunnerError::new(RunnerCode::InvalidRequest, "the body broke off"))?;
@@ -125,14 +159,8 @@ async fn read_frames(
         if body.len() + data.len() > limit {
             return Err(too_large());
         }
+        room.hold(body.len() + data.len())?;
         body.extend_from_slice(&data);
-        let more = body.len().div_ceil(1024) - held_kib;
-        if more > 0 {
-            let count = u32::try_from(more).map_err(|_| too_large())?;
-            let permit = app.bodies.clone().try_acquire_many_owned(count);
-            permits.push(permit.map_err(|_| overloaded())?);
-            held_kib += more;
-        }
     }
     Ok(())
 }
@@ -153,7 +181,7 @@ pub fn not_let_in(app: &App, now: &Effective, spoken: &'static str, error: &Runn
     );
 }
 
-fn unrecordable() -> RunnerError {
+pub fn unrecordable() -> RunnerError {
     RunnerError::new(
         RunnerCode::RecordUnavailable,
         "neither the disk nor the log takes the record of this request; free the volume of \

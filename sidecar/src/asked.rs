@@ -12,14 +12,16 @@ use toolcrib_dialect::Dialect;
 use toolcrib_manifest::{AgentFile, Provider};
 use toolcrib_mediation::{ClawId, RunnerCode, RunnerError};
 
+use crate::admission::BodyRoom;
 use crate::config::{Effective, Unavailable, Version};
 use crate::history::line::Who;
+use crate::history::{Body, KeptBody};
 use crate::identity::Runner;
 use crate::model::{Candidate, PolicyError, Prepared, candidates};
 use crate::telemetry::Trace;
 
-/// A request of the runner that was let in, whatever it asks for. Its permits are held until
-/// its record is written.
+/// A request of the runner that was let in, whatever it asks for. What it holds of the
+/// bounds that all requests share is held until its record is written.
 #[derive(Debug)]
 pub struct Caller {
     pub request_id: String,
@@ -31,7 +33,10 @@ pub struct Caller {
     pub pod: String,
     pub started: Instant,
     pub trace: Trace,
-    pub permits: Vec<OwnedSemaphorePermit>,
+    /// One of the requests that may run at once.
+    pub running: Option<OwnedSemaphorePermit>,
+    /// For the body that it sent.
+    pub body: BodyRoom,
 }
 
 /// How tools are called.
@@ -92,6 +97,18 @@ pub struct Asked {
     pub waited_for_feeds: Duration,
     /// What was noticed before the turn began: codes.
     pub noticed: Vec<&'static str>,
+    /// The runner's body, for the record, where nothing else holds it.
+    pub body: KeptBody,
+}
+
+impl Asked {
+    /// What the record says of the runner's body. `text`: it, where it is still there.
+    pub fn said<'a>(&'a self, text: Option<&'a str>) -> Body<'a> {
+        match text {
+            Some(text) if self.body.is_empty() => Body::Json(text),
+            Some(_) | None => Body::Kept(&self.body),
+        }
+    }
 }
 
 /// The one text for every way of not being let in.
@@ -130,23 +147,30 @@ impl Preparation {
 }
 
 /// Asked anew for each model call, since models and providers can be withdrawn.
-/// `body` writes it for a model's name.
+/// `body` writes it for a model's name; `room` is for all of them together.
 pub fn prepare(
     now: &Effective,
     dialect: Dialect,
     model: Option<&str>,
+    room: &mut BodyRoom,
     body: impl Fn(&str) -> Result<Vec<u8>, RunnerError>,
 ) -> Result<Preparation, RunnerError> {
     let version = now.version()?.clone();
     let candidates = candidates(now, &version, dialect, model)?;
     let mut prepared: Vec<Prepared> = Vec::with_capacity(candidates.len());
+    let mut length = 0;
     for candidate in candidates {
         let same = prepared
             .iter()
             .find(|other| other.candidate.model == candidate.model);
         let body = match same {
             Some(other) => other.body.clone(),
-            None => Bytes::from(body(&candidate.model)?),
+            None => {
+                let body = Bytes::from(body(&candidate.model)?);
+                length += body.len();
+                room.hold(length)?;
+                body
+            }
         };
         prepared.push(Prepared { candidate, body });
     }

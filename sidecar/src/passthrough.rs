@@ -15,18 +15,28 @@ use toolcrib_mediation::{
     ModelFailure, RecordStatus, RunnerCode, RunnerError, TraceUsage, TurnRecord,
 };
 
+use crate::admission::BodyRoom;
 use crate::app::App;
 use crate::asked::{Asked, Preparation};
-use crate::history::{Bodies, Body};
+use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{ModelError, ModelRequest, ModelStream, ModelTimeouts, headers};
 use crate::outgoing::{Head, Outgoing};
 use crate::record::{self, Ended, HUNG_UP};
 use crate::turn::{DELIVERY, failure};
 
-/// Of an answer, for the record.
-const MAX_KEPT: usize = 1024 * 1024;
 /// One event of a stream; a larger one ends the reading along, not the stream.
 const MAX_EVENT: usize = 1024 * 1024;
+
+/// A request that passes: what is sent, and what is left of what came.
+#[derive(Debug)]
+pub struct Passage {
+    pub streamed: bool,
+    /// `None`: it was long, and the record has its ends.
+    pub request: Option<Request>,
+    pub prepared: Preparation,
+    /// For what is sent.
+    pub room: BodyRoom,
+}
 
 /// How it ended.
 struct Passed {
@@ -53,10 +63,10 @@ enum Stopped {
 pub async fn pass(
     app: Arc<App>,
     asked: Asked,
-    request: Request,
-    prepared: Preparation,
+    passage: Passage,
     to_runner: mpsc::Sender<Outgoing>,
 ) {
+    let prepared = &passage.prepared;
     let mut changes = app.current.subscribe();
     changes.mark_changed();
     let total_ms = prepared.version.catalog.policy().total_timeout_ms;
@@ -65,7 +75,7 @@ pub async fn pass(
         total_ms,
     };
     let first_byte = app.settings.limits.first_byte;
-    let timeouts = if request.stream() {
+    let timeouts = if passage.streamed {
         ModelTimeouts::of_stream(first_byte, bounds.deadline)
     } else {
         ModelTimeouts::of_whole(first_byte, bounds.deadline, prepared.candidates.len())
@@ -79,10 +89,13 @@ pub async fn pass(
     };
     let waiting = Instant::now();
     let span = asked.caller.trace.chat(prepared.first());
-    let answered = tokio::select! {
-        biased;
-        stopped = stopped(&app, &asked, bounds, &mut changes, &to_runner) => Err(stopped),
-        answered = app.models.stream(&app.outbound, model_request) => Ok(answered),
+    let answered = match record::model_call(&app, &asked, prepared) {
+        Err(error) => Err(Stopped::Ended(error)),
+        Ok(()) => tokio::select! {
+            biased;
+            stopped = stopped(&app, &asked, bounds, &mut changes, &to_runner) => Err(stopped),
+            answered = app.models.stream(&app.outbound, model_request) => Ok(answered),
+        },
     };
     let waited = waiting.elapsed();
     match &answered {
@@ -135,8 +148,8 @@ pub async fn pass(
         http_status: passed.http_status,
         served_by: served_by.map(|(model, key)| (model.as_str(), key.as_str())),
         bodies: Bodies {
-            request: Body::Json(request.as_text()),
-            response: Body::Bytes(&kept),
+            request: asked.said(passage.request.as_ref().map(Request::as_text)),
+            response: Body::Kept(&kept),
         },
         waited: passed.waited,
     };
@@ -345,8 +358,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 /// Reads what passes.
 struct Along {
     dialect: toolcrib_dialect::Dialect,
-    kept: Vec<u8>,
-    whole: bool,
+    kept: KeptBody,
     parser: Option<SseParser>,
     /// Those that speak of usage.
     events: Vec<SseEvent>,
@@ -356,17 +368,14 @@ impl Along {
     fn new(asked: &Asked, streamed: bool) -> Self {
         Self {
             dialect: asked.dialect,
-            kept: Vec::new(),
-            whole: true,
+            kept: KeptBody::default(),
             parser: streamed.then(|| SseParser::new(MAX_EVENT)),
             events: Vec::new(),
         }
     }
 
     fn read(&mut self, bytes: &[u8]) {
-        let room = MAX_KEPT - self.kept.len();
-        self.whole &= bytes.len() <= room;
-        self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.kept.push(bytes);
         let Some(parser) = &mut self.parser else {
             return;
         };
@@ -383,15 +392,14 @@ impl Along {
         }
     }
 
-    fn finish(self) -> (Usage, Vec<u8>) {
+    fn finish(self) -> (Usage, KeptBody) {
         let usage = if !self.events.is_empty() {
             Reassembly::usage(&self.events, self.dialect)
-        } else if self.whole && self.parser.is_none() && !self.kept.is_empty() {
-            Reply::decode(self.dialect, self.kept.clone())
-                .map(|reply| reply.usage())
-                .unwrap_or_default()
         } else {
-            Usage::default()
+            let whole = self.kept.whole().filter(|it| !it.is_empty());
+            let whole = whole.filter(|_| self.parser.is_none());
+            let reply = whole.and_then(|it| Reply::decode(self.dialect, it.to_vec()).ok());
+            reply.map(|reply| reply.usage()).unwrap_or_default()
         };
         (usage, self.kept)
     }

@@ -11,11 +11,13 @@ use toolcrib_mediation::{
     RecordStatus, ResultCode, RunnerError, TraceCall, TraceUsage, TurnRecord,
 };
 
+use crate::admission::unrecordable;
 use crate::app::App;
-use crate::asked::{Asked, Caller};
-use crate::history::TurnLines;
+use crate::asked::{Asked, Caller, Preparation};
 use crate::history::line::{Bodies, TurnLine, body, escaped};
+use crate::history::{ModelCallLine, TurnLines};
 use crate::metrics::usage::CallKind;
+use crate::model::Candidate;
 use crate::telemetry::spans::Root;
 
 /// A request, as far as its record and the counters speak of it.
@@ -78,6 +80,29 @@ pub fn refused(error: &RunnerError) -> TurnRecord {
         tool_trace: Vec::new(),
         interventions: Vec::new(),
     }
+}
+
+/// The line before a model is asked. Errors: nothing takes it, and no model may be asked.
+pub fn model_call(app: &App, asked: &Asked, prepared: &Preparation) -> Result<(), RunnerError> {
+    let caller = &asked.caller;
+    let line = ModelCallLine::new(
+        caller.who(),
+        jiff::Timestamp::now().to_string(),
+        asked.dialect,
+        prepared.first().map(Candidate::reference),
+        &caller.runner.token_id,
+    );
+    let text = serde_json::to_vec(&line).expect("texts always serialize");
+    let scrubber = app.current.scrubber();
+    let line = scrubber.scrubbed_json(escaped(text.into()));
+    app.history.model_call(&line).map_err(|error| {
+        tracing::error!(
+            request_id = caller.request_id,
+            error = error.to_string(),
+            "a model is not asked, since its call cannot be recorded"
+        );
+        unrecordable()
+    })
 }
 
 /// Writes and counts. A record that cannot be written is counted and logged: what had a
@@ -155,7 +180,7 @@ fn lines<'a>(
         (r#","request":"#, ended.bodies.request),
         (r#","response":"#, ended.bodies.response),
     ] {
-        if let Some(said) = body(said) {
+        if let Some(said) = body(said, &scrubber) {
             bodies.push(Cow::Borrowed(key.as_bytes()));
             bodies.push(scrubber.scrubbed_json(escaped(bytes(said))));
         }

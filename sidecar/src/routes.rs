@@ -12,15 +12,15 @@ use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode};
 use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig, claimed_calls};
 
-use crate::admission::{admit, enter, let_in, not_let_in, read_body, recordable};
+use crate::admission::{BodyRoom, admit, enter, let_in, not_let_in, read_body, recordable};
 use crate::app::App;
-use crate::asked::{Asked, Preparation, Via, prepare};
+use crate::asked::{Asked, Via, prepare};
 use crate::config::Effective;
-use crate::history::{Bodies, Body};
+use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{headers, policy};
 use crate::native;
 use crate::outgoing;
-use crate::passthrough;
+use crate::passthrough::{self, Passage};
 use crate::record::{self, Ended};
 use crate::turn::Drive;
 
@@ -93,9 +93,9 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
         model: None,
         tools_count: 0,
         waited_for_feeds: Duration::ZERO,
+        body: KeptBody::default(),
     };
-    let mut body = Vec::new();
-    let begun = match begin(&app, &now, &mut asked, request, &mut body).await {
+    let begun = match begin(&app, &now, &mut asked, request).await {
         Ok(begun) => begun,
         Err(error) => {
             let record = record::refused(&error);
@@ -105,7 +105,7 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
                 http_status: error.status(),
                 served_by: None,
                 bodies: Bodies {
-                    request: Body::Bytes(&body),
+                    request: Body::Kept(&asked.body),
                     response: Body::Bytes(&response),
                 },
                 waited: asked.caller.started.elapsed(),
@@ -117,8 +117,8 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
     let (to_runner, from_task) = outgoing::channel();
     // Its owner is the semaphore: draining waits for the permits that the task holds.
     match begun {
-        Begun::Pass(request, prepared) => {
-            tokio::spawn(passthrough::pass(app, asked, *request, prepared, to_runner));
+        Begun::Pass(passage) => {
+            tokio::spawn(passthrough::pass(app, asked, *passage, to_runner));
         }
         Begun::Turn(turn, effects) => {
             tokio::spawn(Drive::new(app, asked, *turn, to_runner).run(effects));
@@ -129,26 +129,27 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
 
 enum Begun {
     /// Nothing is managed here.
-    Pass(Box<Request>, Preparation),
+    Pass(Box<Passage>),
     Turn(Box<Turn>, Vec<toolcrib_mediation::Effect>),
 }
 
-/// Everything that can be refused before a model is asked. `body` is what was read, for
-/// the record.
+/// Everything that can be refused before a model is asked.
 async fn begin(
     app: &App,
     now: &Effective,
     asked: &mut Asked,
     request: HttpRequest,
-    body: &mut Vec<u8>,
 ) -> Result<Begun, RunnerError> {
     let version = now.version()?;
     enter(app, &mut asked.caller)?;
     recordable(app)?;
     let (head, from) = request.into_parts();
     let limit = app.settings.limits.body;
-    read_body(app, &head.headers, from, limit, body, &mut asked.caller).await?;
-    let request = Request::decode(asked.dialect, body.clone())?;
+    let (mut body, caller) = (Vec::new(), &mut asked.caller);
+    let read = read_body(app, &head.headers, from, limit, &mut body, caller).await;
+    asked.body = KeptBody::of(&body);
+    read?;
+    let request = Request::decode(asked.dialect, body)?;
     asked.model = request.model();
     // Whether anybody may serve it shows before anything is presented.
     policy::candidates(now, version, asked.dialect, asked.model.as_deref())?;
@@ -163,13 +164,21 @@ async fn begin(
     let version = now.version()?;
     let presented = Presented::new(&now.authority, &request);
     if presented.is_empty() || asked.caller.agent.mode == Mode::Native {
-        let prepared = prepare(now, asked.dialect, asked.model.as_deref(), |model| {
+        let mut room = BodyRoom::new(app.bodies.clone());
+        let (dialect, model) = (asked.dialect, asked.model.as_deref());
+        let prepared = prepare(now, dialect, model, &mut room, |model| {
             let mut edits = Edits::new(model);
             edits.prompt = prompt(asked);
             edits.context = context.clone();
             Ok(request.encode(&edits)?)
         })?;
-        return Ok(Begun::Pass(Box::new(request), prepared));
+        let passage = Passage {
+            streamed: request.stream(),
+            request: kept_once(asked, request),
+            prepared,
+            room,
+        };
+        return Ok(Begun::Pass(Box::new(passage)));
     }
     asked.tools_count = presented.len();
     if claimed_calls(&request, &presented) > 0 {
@@ -186,7 +195,22 @@ async fn begin(
         prompt: prompt(asked),
         context,
     })?;
+    if asked.body.whole().is_some() {
+        asked.body = KeptBody::default();
+    }
     Ok(Begun::Turn(Box::new(turn), effects))
+}
+
+/// A short body is kept for the record in the request, and of a long one nothing but its ends:
+/// what is sent is a copy of its own.
+fn kept_once(asked: &mut Asked, request: Request) -> Option<Request> {
+    if asked.body.whole().is_some() {
+        asked.body = KeptBody::default();
+        return Some(request);
+    }
+    drop(request);
+    asked.caller.body.release();
+    None
 }
 
 /// The tools document, where the agent gets it with each request.

@@ -20,19 +20,17 @@ use toolcrib_mediation::{
     Answer, Effect, Event, ManagedCall, ModelCall, ModelFailure, RunnerCode, RunnerError, Turn,
 };
 
+use crate::admission::BodyRoom;
 use crate::app::App;
 use crate::asked::{Asked, prepare};
 use crate::dispatch::{Dispatched, cut_off, dispatch};
-use crate::history::{Bodies, Body};
+use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{
     Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest, ModelStream,
     ModelTimeouts, Opened, headers,
 };
 use crate::outgoing::{Head, Outgoing, SHOULD_RETRY};
 use crate::record::{self, Ended, HUNG_UP};
-
-/// Of a streamed answer, for the record.
-const MAX_KEPT: usize = 1024 * 1024;
 
 /// How long an answer waits for a runner that reads nothing.
 pub const DELIVERY: Duration = Duration::from_secs(60);
@@ -78,7 +76,9 @@ pub struct Drive {
     /// The model's stream, between two reads.
     stream: Option<Box<EventStream>>,
     /// Of a stream that has begun, for the record.
-    sent: Vec<u8>,
+    sent: KeptBody,
+    /// For the bodies that are sent to models.
+    room: BodyRoom,
     served_by: Option<(String, String)>,
     /// Calls that were dispatched and have no outcome.
     calling: usize,
@@ -89,6 +89,7 @@ pub struct Drive {
 impl Drive {
     pub fn new(app: Arc<App>, asked: Asked, turn: Turn, to_runner: mpsc::Sender<Outgoing>) -> Self {
         Self {
+            room: BodyRoom::new(app.bodies.clone()),
             app,
             asked: Arc::new(asked),
             turn,
@@ -96,7 +97,7 @@ impl Drive {
             head_sent: false,
             outbox: VecDeque::new(),
             stream: None,
-            sent: Vec::new(),
+            sent: KeptBody::default(),
             served_by: None,
             calling: 0,
             retry_after: None,
@@ -173,16 +174,21 @@ impl Drive {
         }
     }
 
-    fn call_model(&self, call: ModelCall) -> BoxFuture<'static, Happened> {
+    fn call_model(&mut self, call: ModelCall) -> BoxFuture<'static, Happened> {
         let now = self.app.current.now();
         let (app, asked) = (self.app.clone(), self.asked.clone());
-        let prepared = prepare(&now, asked.dialect, asked.model.as_deref(), |model| {
-            self.turn.request_body(model)
+        let (turn, model) = (&self.turn, asked.model.as_deref());
+        let prepared = prepare(&now, asked.dialect, model, &mut self.room, |model| {
+            turn.request_body(model)
         });
         let prepared = match &self.served_by {
             Some((reference, _)) => prepared.map(|it| it.stay_with(reference)),
             None => prepared,
         };
+        let prepared = prepared.and_then(|prepared| match call.number {
+            1 => record::model_call(&app, &asked, &prepared).map(|()| prepared),
+            _ => Ok(prepared),
+        });
         let deadline = asked.caller.started + self.turn.deadline();
         async move {
             let prepared = match prepared {
@@ -322,9 +328,8 @@ impl Drive {
         if !std::mem::replace(&mut self.head_sent, true) {
             self.outbox.push_back(Outgoing::Head(stream_head()));
         }
-        let room = MAX_KEPT.saturating_sub(self.sent.len());
         if bytes != keepalive() {
-            self.sent.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            self.sent.push(&bytes);
         }
         self.outbox.push_back(Outgoing::Chunk(bytes));
     }
@@ -339,13 +344,12 @@ impl Drive {
         }
         let response = answer.response.as_ref();
         let rest = response.map(|it| it.body.as_slice()).unwrap_or_default();
-        let room = MAX_KEPT.saturating_sub(self.sent.len());
         // Begun in pieces, the record has it whole.
         let said = if self.sent.is_empty() {
-            rest
+            Body::Bytes(rest)
         } else {
-            self.sent.extend_from_slice(&rest[..rest.len().min(room)]);
-            &self.sent
+            self.sent.push(rest);
+            Body::Kept(&self.sent)
         };
         let ended = Ended {
             record: &answer.record,
@@ -359,8 +363,8 @@ impl Drive {
                 .as_ref()
                 .map(|(model, key)| (model.as_str(), key.as_str())),
             bodies: Bodies {
-                request: Body::Json(self.turn.request().as_text()),
-                response: Body::Bytes(said),
+                request: self.asked.said(Some(self.turn.request().as_text())),
+                response: said,
             },
             waited: self.waited,
         };

@@ -7,14 +7,13 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use toolcrib_dialect::json;
+use toolcrib_dialect::Dialect;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
-use toolcrib_mediation::{ManagedCall, TurnRecord};
+use toolcrib_mediation::{ManagedCall, Scrubber, TurnRecord};
 
+use super::kept::{KeptBody, MAX_BODY, whole};
 use crate::asked::Via;
 
-/// Of one body; what is longer is left out with its size.
-const MAX_BODY: usize = 1024 * 1024;
 const BLOCK: usize = 256;
 
 /// Written before a call leaves, so that a kill between call and record loses nothing.
@@ -62,6 +61,44 @@ impl<'a> IntentLine<'a> {
     }
 }
 
+/// Written before a request is sent to a model, so that a kill before its end leaves a trace. The
+/// request's `turn` line has the same `request_id`.
+#[derive(Debug, Serialize)]
+pub struct ModelCallLine<'a> {
+    kind: &'static str,
+    pub request_id: &'a str,
+    pub agent_id: &'a str,
+    pub pod: &'a str,
+    pub timestamp: String,
+    pub dialect: &'static str,
+    /// `provider/model`, who is asked first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Id of the runner's token.
+    pub token: &'a str,
+}
+
+impl<'a> ModelCallLine<'a> {
+    pub fn new(
+        who: Who<'a>,
+        timestamp: String,
+        dialect: Dialect,
+        model: Option<String>,
+        token: &'a str,
+    ) -> Self {
+        Self {
+            kind: "model_call",
+            request_id: who.request_id,
+            agent_id: who.agent_id,
+            pod: who.pod,
+            timestamp,
+            dialect: dialect.name(),
+            model,
+            token,
+        }
+    }
+}
+
 /// Whose line it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
@@ -105,31 +142,25 @@ pub struct Bodies<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
-    /// Found to be JSON already; a large one is not read again for that.
+    /// Found to be JSON already; it is not read again for that.
     Json(&'a str),
     Bytes(&'a [u8]),
+    Kept(&'a KeptBody),
 }
 
-/// A body as it goes into a line: JSON as it is, a stream as its text, too much as a
-/// number. `None`: there is none.
-pub fn body(body: Body<'_>) -> Option<Cow<'_, str>> {
-    let bytes = match body {
-        Body::Json(text) => text.as_bytes(),
-        Body::Bytes(bytes) => bytes,
+/// A body as it goes into a line: JSON as it is, a stream as its text, a long one as its ends.
+/// `None`: there is none.
+pub fn body<'a>(body: Body<'a>, scrubber: &Scrubber) -> Option<Cow<'a, str>> {
+    let long = |bytes: &[u8]| {
+        let kept = KeptBody::of(bytes);
+        kept.json(scrubber).map(|text| text.into_owned().into())
     };
-    if bytes.is_empty() {
-        return None;
-    }
-    if bytes.len() > MAX_BODY {
-        return Some(format!(r#"{{"omitted_bytes":{}}}"#, bytes.len()).into());
-    }
-    let text = match body {
-        Body::Json(text) => return Some(text.into()),
-        Body::Bytes(bytes) => String::from_utf8_lossy(bytes),
-    };
-    match json::checked(&text) {
-        Some(_) => Some(text),
-        None => Some(json::quote(&text).into()),
+    match body {
+        Body::Json(text) if text.len() > MAX_BODY => long(text.as_bytes()),
+        Body::Bytes(bytes) if bytes.len() > MAX_BODY => long(bytes),
+        Body::Json(text) => Some(text.into()),
+        Body::Bytes(bytes) => whole(bytes),
+        Body::Kept(kept) => kept.json(scrubber),
     }
 }
 
@@ -199,17 +230,5 @@ mod tests {
     fn what_needs_no_care_is_left_as_it_is() {
         let line = br#"{"a":"b","c":[1,2]}"#.as_slice();
         assert!(matches!(escaped(line.into()), Cow::Borrowed(same) if same == line));
-    }
-
-    #[test]
-    fn a_body_is_json_or_its_text_or_its_size() {
-        let text = |bytes: &[u8]| body(Body::Bytes(bytes)).map(Cow::into_owned);
-        assert_eq!(body(Body::Json("{}")), Some("{}".into()));
-        assert_eq!(text(b""), None);
-        assert_eq!(text(b"{\"a\":1.50}").unwrap(), "{\"a\":1.50}");
-        assert_eq!(text(b"data: 1\n\n").unwrap(), r#""data: 1\n\n""#);
-        assert_eq!(text(b"\xff").unwrap(), "\"\u{fffd}\"");
-        let large = vec![b'x'; MAX_BODY + 1];
-        assert_eq!(text(&large).unwrap(), r#"{"omitted_bytes":1048577}"#);
     }
 }

@@ -4,11 +4,11 @@
 //!
 //! What a full disk and an unread stdout do:
 //!
-//! | | the call of a tool | the line of a finished request |
-//! |---|---|---|
-//! | disk full | is refused | goes to stdout, and waits in memory for the disk up to a bound |
-//! | stdout blocked | is refused | is on disk; a `gap` line says later how many are missing there |
-//! | both | is refused | waits up to the bound; then new requests are refused with 503 |
+//! | | the call of a tool | the call of a model | the line of a finished request |
+//! |---|---|---|---|
+//! | disk full | is refused | its line goes to stdout | goes to stdout, and waits in memory for the disk up to a bound |
+//! | stdout blocked | is refused | its line is on disk | is on disk; a `gap` line says later how many are missing there |
+//! | both | is refused | is refused with 503 | waits up to the bound; then new requests are refused with 503 |
 //!
 //! So nothing happens unrecorded: what has a side effect has its line on disk first, and
 //! a request begins only while there is somewhere left to put its line.
@@ -122,6 +122,12 @@ impl History {
         self.write(|writer| writer.intent(line))
     }
 
+    /// Written before a model is asked. On disk alone while it is well, so that stdout has one
+    /// line for each request: an error means that nobody has the line.
+    pub fn model_call(&self, line: &[u8]) -> Result<(), HistoryError> {
+        self.write(|writer| writer.model_call(line))
+    }
+
     /// What happened.
     pub fn turn(&self, lines: TurnLines<'_>) -> Result<(), HistoryError> {
         self.write(|writer| writer.turn(lines))
@@ -201,6 +207,14 @@ impl Writer {
             return Err(HistoryError::StdoutBlocked);
         }
         self.log.append(&[line]).map_err(HistoryError::Write)
+    }
+
+    fn model_call(&mut self, line: &[u8]) -> Result<(), HistoryError> {
+        let on_disk = self.catch_up().and_then(|()| self.log.append(&[line]));
+        on_disk.or_else(|error| match self.offer(line) {
+            true => Ok(()),
+            false => Err(HistoryError::Write(error)),
+        })
     }
 
     fn turn(&mut self, lines: TurnLines<'_>) -> Result<(), HistoryError> {

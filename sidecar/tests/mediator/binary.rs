@@ -123,7 +123,14 @@ impl Mediator {
         within("metrics", response.unwrap().text()).await.unwrap()
     }
 
+    /// The record's lines, but for those before a model is asked.
     pub fn lines(&self) -> Vec<Value> {
+        let mut lines = self.all_lines();
+        lines.retain(|line| line["kind"] != "model_call");
+        lines
+    }
+
+    pub fn all_lines(&self) -> Vec<Value> {
         let path = self.history.path().join("history.jsonl");
         lines(&std::fs::read_to_string(path).unwrap())
     }
@@ -277,6 +284,43 @@ async fn a_full_disk_refuses_calls_and_answers_the_rest() {
         (&refused["name"], &refused["executed"]),
         (&json!("desk.order"), &json!(false))
     );
+}
+
+/// A runner that has its answer, and then ends the mediator before the turn's line.
+#[tokio::test]
+async fn a_model_call_that_was_killed_with_its_process_is_in_the_record() {
+    for wire in Wire::all() {
+        let mut mediator = Mediator::start(wire).await;
+        let gate = Arc::new(Notify::new());
+        mediator.model.will(wire.will_say("never").gated(&gate));
+        let running = tokio::spawn(mediator.request(&wire.chat()).send());
+        mediator.model.asked(1).await;
+        mediator.signal(rustix::process::Signal::KILL);
+        mediator.ended().await;
+        within("the runner's error", running)
+            .await
+            .unwrap()
+            .unwrap_err();
+        let lines = mediator.all_lines();
+        let [line] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        assert_eq!(
+            (
+                &line["kind"],
+                &line["model"],
+                &line["agent_id"],
+                &line["token"]
+            ),
+            (
+                &json!("model_call"),
+                &json!("house/otter-1"),
+                &json!("otter"),
+                &json!("t1")
+            )
+        );
+        assert!(line["request_id"].is_string() && line["timestamp"].is_string());
+    }
 }
 
 /// A pipe that nobody reads, and is full already.

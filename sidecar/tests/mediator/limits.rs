@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::binary::Mediator;
 use toolcrib_sidecar::app::Limits;
 
-use crate::support::{Answer, Files, POLL, RUNNER, Wire, World, until, within};
+use crate::support::{Answer, Files, POLL, RUNNER, Wire, World, says, until, within};
 
 async fn connect(world: &World) -> TcpStream {
     within("a connection", TcpStream::connect(world.server.address))
@@ -128,6 +128,74 @@ async fn connections_have_a_bound_and_health_is_not_under_it() {
         }
     })
     .await;
+}
+
+/// A body, and what is sent of it, are held at once while tools are managed; one that passes is
+/// held once.
+#[tokio::test]
+async fn bodies_are_refused_before_all_of_them_are_too_many() {
+    let of_kib =
+        |kib: usize| json!({"messages": [{"role": "user", "content": "x".repeat(kib * 1024)}]});
+    for (tools, body, limit, more) in [
+        (true, 100, 330, 100),
+        (true, 1500, 4400, 1500),
+        (false, 100, 330, 100),
+        // Of a long one that passes the record has its ends, and what is sent is all that stays.
+        (false, 1500, 4700, 1600),
+        (false, 1500, 6300, 1600),
+    ] {
+        let world = World::start_with(
+            |files| {
+                if !tools {
+                    files.no_tools();
+                }
+            },
+            |limits| limits.bodies_kib = limit,
+            &[],
+        )
+        .await;
+        let bodies = world.server.app.bodies.clone();
+        let gate = Arc::new(Notify::new());
+        world.model.will(Answer::json(says("first")).gated(&gate));
+        world.model.will(Answer::json(says("second")));
+        let first = tokio::spawn(world.request(&of_kib(body)).send());
+        world.model.asked(1).await;
+        let held = limit - bodies.available_permits();
+        let copies = if !tools && body > 1024 { 1 } else { 2 };
+        assert!(
+            held >= copies * body && held <= copies * body + 8,
+            "{held} for {body}"
+        );
+        // Room for its text, or for that and a copy, but not for another copy.
+        let (status, refused) = world.ask(of_kib(more)).await;
+        let fits = held + 2 * more + 4 <= limit;
+        let expected = if fits { 200 } else { 503 };
+        assert_eq!(status, expected, "{refused}");
+        gate.notify_one();
+        let response = within("an answer", first).await.unwrap().unwrap();
+        assert_eq!(response.status(), 200);
+        until("all given back", || {
+            (bodies.available_permits() == limit).then_some(())
+        })
+        .await;
+    }
+}
+
+/// What is known of each part of a body takes more room than a digit and a comma.
+#[tokio::test]
+async fn a_body_of_many_small_parts_is_refused() {
+    let world = World::start().await;
+    let items = format!("{{\"messages\":[{}]}}", vec!["0"; 200_000].join(","));
+    let members: Vec<_> = (0..200_000).map(|at| format!("\"k{at}\":0")).collect();
+    for text in [items, format!("{{{}}}", members.join(","))] {
+        let request = world.runner.post(world.url("/v1/chat/completions"));
+        let request = request.bearer_auth(RUNNER).body(text);
+        let response = within("an answer", request.send()).await.unwrap();
+        assert_eq!(response.status(), 400);
+        let text = within("its body", response.text()).await.unwrap();
+        assert!(text.contains("invalid_request"), "{text}");
+    }
+    assert_eq!(world.model.connections(), 0);
 }
 
 #[tokio::test]
@@ -263,7 +331,7 @@ async fn draining_answers_what_runs_closes_what_is_kept_and_flushes_the_record()
         assert_eq!(wire.text(&serde_json::from_str(&body).unwrap()), "done");
         within("the end", draining).await.unwrap();
         let record = std::fs::read_to_string(history.join("history.jsonl")).unwrap();
-        assert_eq!(record.lines().count(), 2, "{record}");
+        assert_eq!(record.lines().count(), 3, "{record}");
         assert!(world.stdout.text().contains("\"kind\":\"turn\""));
     }
 }
@@ -308,7 +376,7 @@ async fn a_request_that_outlasts_the_drain_is_cut_and_has_its_line_in_the_record
         );
         assert!(world.stdout.text().contains("\"kind\":\"turn\""));
         if managed {
-            assert_eq!(lines[0]["kind"], "intent");
+            assert_eq!(lines[1]["kind"], "intent");
             let call = &turn["tool_trace"][0]["tool_calls"][0];
             assert_eq!(
                 (&call["executed"], &turn["http_status"]),

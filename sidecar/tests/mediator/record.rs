@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::{Answer, Wire, World, calls, chat, says, until, within};
+use crate::support::{Answer, Files, Wire, World, calls, chat, hash, says, until, within};
 
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
@@ -97,17 +97,93 @@ async fn the_intent_is_on_disk_before_the_call_leaves() {
 #[tokio::test]
 async fn a_call_that_cannot_be_recorded_does_not_happen() {
     let world = World::start().await;
+    let gate = Arc::new(Notify::new());
+    let call = calls(&[("c1", "desk__order", r#"{"symbol":"A"}"#)]);
+    world.model.will(Answer::json(call).gated(&gate));
+    world.model.will(Answer::json(says("not done")));
+    let running = tokio::spawn(world.request(&chat()).send());
+    world.model.asked(1).await;
     // A closed record stands for a full disk: its writes fail.
     world.server.app.history.close();
-    world.model.will(Answer::json(calls(&[(
-        "c1",
-        "desk__order",
-        r#"{"symbol":"A"}"#,
-    )])));
-    world.model.will(Answer::json(says("not done")));
-    world.chat().await;
+    gate.notify_one();
+    let response = within("an answer", running).await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
     assert_eq!(world.result()["error"]["code"], "request_failed");
     assert_eq!(world.desk.connections(), 0);
+}
+
+/// The line before it is what a kill leaves, for an agent with tools and without.
+#[tokio::test]
+async fn a_model_is_asked_once_a_line_says_so_and_else_not_at_all() {
+    for tools in [true, false] {
+        let edit = |files: &mut Files| {
+            if !tools {
+                files.no_tools();
+            }
+        };
+        let world = World::start_with(edit, |_| {}, &[]).await;
+        world.model.will(Answer::json(says("three")));
+        world.chat().await;
+        let lines = world.all_lines();
+        let kinds: Vec<_> = lines.iter().map(|line| &line["kind"]).collect();
+        assert_eq!(kinds, ["model_call", "turn"]);
+        assert_eq!(lines[0]["request_id"], lines[1]["request_id"]);
+        world.stdout_has("\"kind\":\"turn\"").await;
+        assert!(!world.stdout.text().contains("model_call"));
+
+        world.server.app.history.close();
+        let (status, refused) = world.ask(chat()).await;
+        assert_eq!(
+            (status, &refused["error"]["code"]),
+            (503, &json!("record_unavailable"))
+        );
+        assert_eq!(world.model.requests().len(), 1);
+    }
+}
+
+/// A prompt is not hidden behind a mebibyte of blanks.
+#[tokio::test]
+async fn of_long_bodies_the_record_has_both_ends() {
+    for tools in [true, false] {
+        let edit = |files: &mut Files| {
+            if !tools {
+                files.no_tools();
+            }
+        };
+        let world = World::start_with(edit, |_| {}, &[]).await;
+        let long = |begin: &str, end: &str| format!("{begin}{}{end}", " ".repeat(2 << 20));
+        world
+            .model
+            .will(Answer::json(says(&long("said-first", "said-last"))));
+        let content = long("asked-first", "asked-last");
+        let asked = json!({"messages": [{"role": "user", "content": content}]});
+        let (status, _) = world.ask(asked.clone()).await;
+        assert_eq!(status, 200);
+        let line = world.last_line();
+        let sent = asked.to_string();
+        assert_eq!(line["request"]["bytes"], sent.len());
+        assert_eq!(line["request"]["sha256"], hash(&sent));
+        for (body, name) in [("request", "asked"), ("response", "said")] {
+            for (end, word) in [("first", "-first"), ("last", "-last")] {
+                let text = line[body][end].as_str().unwrap();
+                assert!(text.contains(&format!("{name}{word}")), "{body} {end}");
+                assert!(text.len() <= 32 * 1024);
+            }
+        }
+
+        // The same where it is refused.
+        let (status, _) = world
+            .ask(json!({"model": "barn/owl", "messages": [content]}))
+            .await;
+        assert_eq!(status, 403);
+        let line = world.last_line();
+        assert!(
+            line["request"]["last"]
+                .as_str()
+                .unwrap()
+                .contains("asked-last")
+        );
+    }
 }
 
 #[tokio::test]

@@ -220,8 +220,15 @@ impl World {
         within("their text", answer.text()).await.unwrap()
     }
 
-    /// Every line of the record so far, in order.
+    /// The lines of the record so far, in order, but for those before a model is asked.
     pub fn lines(&self) -> Vec<Value> {
+        let mut lines = self.all_lines();
+        lines.retain(|line| line["kind"] != "model_call");
+        lines
+    }
+
+    /// Every line of the record so far, in order.
+    pub fn all_lines(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.history.path().join("history.jsonl")).unwrap();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())

@@ -1,0 +1,188 @@
+//! A body on its way into the record: whole while it is short, else its two ends, with the length
+//! and the digest of all of it.
+
+use std::borrow::Cow;
+
+use sha2::{Digest, Sha256};
+use toolcrib_dialect::json;
+use toolcrib_mediation::Scrubber;
+
+/// What a line holds of one body.
+pub const MAX_BODY: usize = 1024 * 1024;
+/// Of each end of a longer one.
+const END: usize = 32 * 1024;
+/// Held of each end: a secret that lies across the cut is scrubbed whole, and what may be half of
+/// one is cut off after that.
+const HELD: usize = 2 * END;
+
+/// Bytes of a body, as they came.
+#[derive(Debug, Default)]
+pub struct KeptBody {
+    /// All of it, or its first [`HELD`] bytes.
+    head: Vec<u8>,
+    cut: Option<Cut>,
+}
+
+#[derive(Debug)]
+struct Cut {
+    /// Of the whole body.
+    length: u64,
+    digest: Sha256,
+    /// At least the last [`HELD`] bytes.
+    tail: Vec<u8>,
+}
+
+impl KeptBody {
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut kept = Self::default();
+        kept.push(bytes);
+        kept
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        if let Some(cut) = &mut self.cut {
+            return cut.push(bytes);
+        }
+        if self.head.len() + bytes.len() <= MAX_BODY {
+            return self.head.extend_from_slice(bytes);
+        }
+        let mut cut = Cut {
+            length: 0,
+            digest: Sha256::new(),
+            tail: Vec::new(),
+        };
+        cut.push(&self.head);
+        cut.push(bytes);
+        let missing = HELD.saturating_sub(self.head.len());
+        self.head
+            .extend_from_slice(&bytes[..bytes.len().min(missing)]);
+        self.head.truncate(HELD);
+        self.head.shrink_to_fit();
+        self.cut = Some(cut);
+    }
+
+    /// `None`: it was too long to be kept whole.
+    pub fn whole(&self) -> Option<&[u8]> {
+        self.cut.is_none().then_some(self.head.as_slice())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.head.is_empty()
+    }
+
+    /// One JSON value: the body, or what stands for it. `None`: there is none.
+    pub(super) fn json(&self, scrubber: &Scrubber) -> Option<Cow<'_, str>> {
+        let Some(cut) = &self.cut else {
+            return whole(&self.head);
+        };
+        // A secret is longer than half of what is held in a rare spelling only.
+        let margin = scrubber.longest().min(HELD - END);
+        let tail = &cut.tail[cut.tail.len().saturating_sub(END + margin)..];
+        let mut first = scrubber.scrub(self.head[..END + margin].to_vec());
+        first.truncate(first.len().saturating_sub(margin));
+        let last = scrubber.scrub(tail.to_vec());
+        let last = &last[margin.min(last.len())..];
+        let quoted = |bytes: &[u8]| json::quote(&String::from_utf8_lossy(bytes));
+        let members = [
+            ("bytes", cut.length.to_string()),
+            ("omitted_bytes", (cut.length - 2 * END as u64).to_string()),
+            (
+                "sha256",
+                quoted(hex::encode(cut.digest.clone().finalize()).as_bytes()),
+            ),
+            ("first", quoted(&first)),
+            ("last", quoted(last)),
+        ];
+        Some(json::object(&members).into())
+    }
+}
+
+impl Cut {
+    fn push(&mut self, bytes: &[u8]) {
+        self.length += bytes.len() as u64;
+        self.digest.update(bytes);
+        let new = &bytes[bytes.len().saturating_sub(HELD)..];
+        // Moved once for as many bytes as are held.
+        if self.tail.len() + new.len() > 2 * HELD {
+            let left = HELD.saturating_sub(new.len()).min(self.tail.len());
+            self.tail.drain(..self.tail.len() - left);
+        }
+        self.tail.extend_from_slice(new);
+    }
+}
+
+/// JSON as it is, other text as a JSON string.
+pub(super) fn whole(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let text = String::from_utf8_lossy(bytes);
+    Some(match json::checked(&text) {
+        Some(_) => text,
+        None => json::quote(&text).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn json(kept: &KeptBody) -> Option<Value> {
+        let text = kept.json(&Scrubber::default())?;
+        Some(serde_json::from_str(&text).unwrap())
+    }
+
+    #[test]
+    fn a_short_body_is_its_json_or_its_text() {
+        let check = |bytes: &[u8], written: Option<&str>| {
+            let kept = KeptBody::of(bytes);
+            let text = kept.json(&Scrubber::default());
+            assert_eq!(text.as_deref(), written);
+            assert_eq!(kept.whole(), Some(bytes));
+        };
+        check(b"", None);
+        check(b"{\"a\":1.50}", Some("{\"a\":1.50}"));
+        check(b"data: 1\n\n", Some(r#""data: 1\n\n""#));
+        check(b"\xff", Some("\"\u{fffd}\""));
+    }
+
+    /// What a runner would hide stands behind blanks, or before them.
+    #[test]
+    fn of_a_long_body_both_ends_stand_with_its_length_and_digest() {
+        let blanks = " ".repeat(2 * MAX_BODY);
+        let text = format!("{{\"begin\":1,{blanks}\"end\":2}}");
+        for size in [1000, 64 * 1024 + 1, text.len()] {
+            let mut kept = KeptBody::default();
+            text.as_bytes().chunks(size).for_each(|it| kept.push(it));
+            assert_eq!(kept.whole(), None);
+            let said = json(&kept).unwrap();
+            assert_eq!(said["bytes"], text.len());
+            assert_eq!(said["omitted_bytes"], text.len() - 2 * END);
+            assert_eq!(said["sha256"], hex::encode(Sha256::digest(&text)));
+            assert_eq!(said["first"], text[..END]);
+            assert_eq!(said["last"], text[text.len() - END..]);
+            let held = kept.head.capacity() + kept.cut.unwrap().tail.capacity();
+            assert!(held <= 6 * HELD, "{held}");
+        }
+    }
+
+    #[test]
+    fn a_secret_across_a_cut_leaves_no_half() {
+        let scrubber = Scrubber::new(["sekrit-token"]);
+        for before in END - 12..=END {
+            let blanks = vec![b' '; 2 * MAX_BODY];
+            let text = [
+                &blanks[..before],
+                b"sekrit-token",
+                &blanks,
+                b"sekrit-token",
+                &blanks[..before],
+            ];
+            let kept = KeptBody::of(&text.concat());
+            let said = kept.json(&scrubber).unwrap();
+            assert!(!said.contains("sek") && !said.contains("ken"), "{before}");
+        }
+    }
+}
