@@ -7,6 +7,8 @@
 //!
 //! Invariant: every function is linear in the size of its input, and counts before it allocates.
 
+pub mod arguments;
+pub mod names;
 mod text;
 
 pub use text::cut;

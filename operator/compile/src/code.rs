@@ -158,8 +158,13 @@ codes! {
 
     /// A tool's inputSchema is not a JSON Schema that can be used.
     InvalidSchema: Error, Spec,
-    cause "The schema is missing, is not about an object, is no valid JSON Schema, or refers to itself without end; or it marks arguments for headers (`x-mcp-header`) in a way that MCP does not know."
+    cause "The schema is missing, is not about an object, is no valid JSON Schema, or refers to itself without end; it declares two arguments that some services read as one (`amount` and `AMOUNT`), or one that they read as `claw_id`; or it marks arguments for headers (`x-mcp-header`) in a way that MCP does not know."
     cure "Correct the schema; `{\"type\": \"object\"}` is one without arguments."
+
+    /// A tool that is called with a body declares no arguments, so that calls with any are refused.
+    NoArgumentsDeclared: Warning, Spec,
+    cause "The inputSchema has no properties and does not say additionalProperties. Arguments that a schema does not declare never reach an HTTP service."
+    cure "Declare the arguments under properties. Write `additionalProperties: true` if the service takes any, or `false` if it takes none."
 
     /// A tool's inputSchema is over a bound on size, nodes or depth.
     SchemaTooLarge: Error, Spec,

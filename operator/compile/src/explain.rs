@@ -4,6 +4,7 @@
 use serde::{Serialize, Serializer};
 use toolcrib_manifest::{RawJson, Tool};
 
+use crate::descriptor::OtherArguments;
 use crate::{Compilation, Inputs, ObjectRef, ToolSummary, WhyNot, executed, why_not};
 
 /// A tool that the agent has.
@@ -17,6 +18,8 @@ pub struct GivenTool {
     pub credential: &'static str,
     /// `GET http://fish.pond.svc:80/list`.
     pub executed: String,
+    /// What happens to arguments that the schema does not declare: `refused`, …
+    pub other_arguments: &'static str,
     pub schema: RawJson,
     pub entry_digest: String,
 }
@@ -66,6 +69,7 @@ fn given(summary: &ToolSummary, tool: &Tool) -> GivenTool {
         tier: summary.tier.name(),
         credential: summary.credential.name(),
         executed: executed(&tool.execution),
+        other_arguments: OtherArguments::of_compiled(tool).name(),
         schema: tool.input_schema.clone(),
         entry_digest: summary.entry_digest.clone(),
     }

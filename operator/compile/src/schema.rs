@@ -100,7 +100,7 @@ pub(crate) fn check(text: &str) -> Result<Value, Finding> {
 }
 
 /// A JSON pointer in the notation of fields.
-fn pointer(path: &str) -> String {
+pub(crate) fn pointer(path: &str) -> String {
     path.split('/')
         .filter(|part| !part.is_empty())
         .fold(String::new(), |field, part| {

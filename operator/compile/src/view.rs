@@ -48,6 +48,9 @@ pub struct ToolView {
     /// `GET /list`, or `MCP`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executed: Option<String>,
+    /// What happens to arguments that the schema does not declare: `refused`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_arguments: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<RawJson>,
     /// Why it is not usable.
@@ -216,6 +219,7 @@ fn tools(resolved: &ResolvedSurface<'_>, users: &[User]) -> Vec<ToolView> {
                     Some(http) => executed(http.method, &http.path),
                     None => "MCP".to_owned(),
                 }),
+                other_arguments: Some(tool.other_arguments.name()),
                 input_schema: Some(tool.input_schema.clone()),
                 problem: None,
                 granted_to: granted_to(name),
@@ -225,6 +229,7 @@ fn tools(resolved: &ResolvedSurface<'_>, users: &[User]) -> Vec<ToolView> {
                 description: String::new(),
                 tier: None,
                 executed: None,
+                other_arguments: None,
                 input_schema: None,
                 problem: Some(problem(finding)),
                 granted_to: Vec::new(),

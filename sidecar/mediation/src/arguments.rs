@@ -1,11 +1,14 @@
 //! Arguments as a model wrote them: read strictly, made ready to be executed.
 
+use toolcrib_bounds::cut;
+use toolcrib_bounds::names::{reads_as, same_without_case};
 use toolcrib_dialect::json::{self, Change, Object};
+use toolcrib_manifest::Transport;
 use toolcrib_manifest::names::CLAW_ID;
 
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
-use crate::schema::Rejected;
+use crate::schema::{Names, Rejected};
 
 /// All of one call's arguments.
 const MAX_BYTES: usize = 256 * 1024;
@@ -35,7 +38,9 @@ impl Refusal {
 }
 
 /// The arguments as executed: an object, `claw_id` the authenticated one or absent,
-/// accepted by the whole schema. Numbers keep their digits.
+/// accepted by the whole schema. Numbers keep their digits. No two keys of an object are one to
+/// a reader that is laxer than this one. An HTTP service gets declared arguments only; an MCP
+/// server checks them itself.
 pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<String, Refusal> {
     let text = match text.trim_ascii() {
         "" => "{}",
@@ -55,8 +60,12 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
     let executed = top_level(&identified, declared, claw_id)?;
     let value = serde_json::from_str(&executed)
         .map_err(|_| Refusal::invalid("arguments hold a number that is out of range"))?;
+    let names = match tool.tool.execution.transport {
+        Transport::Http => Names::Declared,
+        Transport::Mcp => Names::Unambiguous,
+    };
     tool.schema
-        .check(&value)
+        .check(&value, names)
         .map_err(|rejected| match rejected {
             Rejected::Unusable => Refusal {
                 code: ResultCode::UnsupportedTool,
@@ -90,9 +99,7 @@ fn strict(raw: &str, depth: usize) -> Result<(), Refusal> {
         Some(b'{') => {
             let object = Object::scan(raw)
                 .map_err(|error| Refusal::invalid(format!("arguments are not JSON: {error}")))?;
-            if let Some(key) = object.repeated() {
-                return Err(Refusal::invalid(format!("key `{key}` stands twice")));
-            }
+            unambiguous(&object)?;
             object
                 .members
                 .iter()
@@ -111,6 +118,37 @@ fn strict(raw: &str, depth: usize) -> Result<(), Refusal> {
         _ => Ok(()),
     }
 }
+
+/// No two keys are one to any reader, and none but `claw_id` is `claw_id` to any.
+fn unambiguous(object: &Object) -> Result<(), Refusal> {
+    let keys = || object.members.iter().map(|member| member.key.as_str());
+    match same_without_case(keys()) {
+        None => {}
+        Some((key, other)) if key == other => {
+            return Err(Refusal::invalid(format!(
+                "key `{}` stands twice",
+                cut(key, MAX_KEY)
+            )));
+        }
+        Some((key, other)) => {
+            return Err(Refusal::invalid(format!(
+                "keys `{}` and `{}` differ in case only: services could read either; write one",
+                cut(key, MAX_KEY),
+                cut(other, MAX_KEY)
+            )));
+        }
+    }
+    match keys().find(|key| reads_as(key, CLAW_ID)) {
+        None => Ok(()),
+        Some(key) => Err(Refusal::invalid(format!(
+            "key `{}` could be read as `{CLAW_ID}`, which is not yours to set: leave it out",
+            cut(key, MAX_KEY)
+        ))),
+    }
+}
+
+/// Bytes of a key that an error repeats.
+pub(crate) const MAX_KEY: usize = 64;
 
 /// Every `claw_id` at any depth, however its key is escaped, is the authenticated one.
 fn identified(raw: &str, claw_id: &str) -> Result<String, Refusal> {
@@ -148,20 +186,20 @@ fn identified(raw: &str, claw_id: &str) -> Result<String, Refusal> {
     }
 }
 
-/// The top level's `claw_id`: there if it is wanted, else not.
+/// The top level's `claw_id`: last if it is wanted, else not there.
 fn top_level(text: &str, wanted: bool, claw_id: &str) -> Result<String, Refusal> {
     let object = Object::scan(text).map_err(|_| Refusal::invalid("arguments are not JSON"))?;
-    let added = if wanted && object.member(CLAW_ID).is_none() {
-        vec![(CLAW_ID, json::quote(claw_id))]
+    let own: &[(&str, String)] = if wanted {
+        &[(CLAW_ID, json::quote(claw_id))]
     } else {
-        Vec::new()
+        &[]
     };
     Ok(object.edit(
         text,
         |member| match member.key.as_str() {
-            CLAW_ID if !wanted => Change::Drop,
+            CLAW_ID => Change::Drop,
             _ => Change::Keep,
         },
-        &added,
+        own,
     ))
 }

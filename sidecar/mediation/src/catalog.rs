@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use toolcrib_manifest::{Policy, Tier, Tool, ToolsFile, Withheld};
 
 use crate::codes::ResultCode;
-use crate::schema::{Rejected, Schema, shown_schema};
+use crate::schema::{Names, Rejected, Schema, shown_schema};
 
 /// The tools of one `tools.json`, by canonical name.
 #[derive(Debug)]
@@ -176,10 +176,14 @@ impl CatalogTool {
         };
         let structured = structured.ok_or(OutputMismatch::Missing)?;
         let value = serde_json::from_str(structured).map_err(|_| OutputMismatch::Uncheckable)?;
-        schema.check(&value).map_err(|rejected| match rejected {
-            Rejected::Unusable | Rejected::TooLarge => OutputMismatch::Uncheckable,
-            Rejected::Invalid { message, path, .. } => OutputMismatch::Invalid { message, path },
-        })
+        schema
+            .check(&value, Names::Any)
+            .map_err(|rejected| match rejected {
+                Rejected::Unusable | Rejected::TooLarge => OutputMismatch::Uncheckable,
+                Rejected::Invalid { message, path, .. } => {
+                    OutputMismatch::Invalid { message, path }
+                }
+            })
     }
 
     /// Whether the path template has `{claw_id}`.

@@ -9,10 +9,13 @@
 use std::sync::OnceLock;
 
 use jsonschema::{PatternOptions, Validator};
-use serde_json::Value;
+use serde_json::{Value, json};
+use toolcrib_bounds::arguments::{Arguments, in_other_case};
+use toolcrib_bounds::cut;
 use toolcrib_dialect::json::{Array, Change, Object, canonical};
 use toolcrib_manifest::names::CLAW_ID;
 
+use crate::arguments::MAX_KEY;
 use crate::schema::cost::Cost;
 
 mod cost;
@@ -35,9 +38,28 @@ pub(crate) struct Schema {
 
 #[derive(Debug)]
 struct Compiled {
+    schema: Value,
     validator: Validator,
     cost: Cost,
+    declared: Arguments,
+    /// Takes a name that `patternProperties` declare.
+    patterns: Option<Validator>,
 }
+
+/// Which names a check accepts beside what the schema says of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// At the top level those that the schema declares, or opens itself to; at any depth none
+    /// that differ only in case from a declared one.
+    Declared,
+    /// None that differ only in case from a declared one.
+    Unambiguous,
+    /// All that the schema does not forbid.
+    Any,
+}
+
+/// Names of declared arguments that an error repeats.
+const MAX_NAMED: usize = 32;
 
 /// Why arguments were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +99,7 @@ impl Schema {
     }
 
     /// Checks arguments as they would be executed.
-    pub(crate) fn check(&self, arguments: &Value) -> Result<(), Rejected> {
+    pub(crate) fn check(&self, arguments: &Value, names: Names) -> Result<(), Rejected> {
         let compiled = self
             .compiled
             .get_or_init(|| compile(&self.text))
@@ -85,6 +107,14 @@ impl Schema {
             .ok_or(Rejected::Unusable)?;
         if compiled.cost.evaluations(arguments) > MAX_EVALUATIONS {
             return Err(Rejected::TooLarge);
+        }
+        match names {
+            Names::Declared => {
+                compiled.unambiguous(arguments)?;
+                compiled.declared(arguments)?;
+            }
+            Names::Unambiguous => compiled.unambiguous(arguments)?,
+            Names::Any => {}
         }
         compiled
             .validator
@@ -95,6 +125,67 @@ impl Schema {
                 path: error.instance_path().to_string(),
                 rule: error.schema_path().to_string(),
             })
+    }
+}
+
+impl Compiled {
+    /// No name reads as a declared one that was not checked.
+    fn unambiguous(&self, arguments: &Value) -> Result<(), Rejected> {
+        let Some(other) = in_other_case(&self.schema, arguments) else {
+            return Ok(());
+        };
+        let (name, declared) = (cut(other.name, MAX_KEY), cut(other.declared, MAX_KEY));
+        Err(Rejected::Invalid {
+            message: format!("`{name}` could be read as `{declared}`: write `{declared}`"),
+            path: String::new(),
+            rule: "/properties".into(),
+        })
+    }
+
+    /// The top-level arguments are declared ones. Runs after the count of evaluations, of which
+    /// each pattern is one per argument.
+    fn declared(&self, arguments: &Value) -> Result<(), Rejected> {
+        let by_pattern = |name: &str| {
+            let patterns = self.patterns.as_ref();
+            patterns.is_some_and(|patterns| patterns.is_valid(&Value::from(name)))
+        };
+        let names = arguments.as_object().into_iter().flatten();
+        let undeclared = names
+            .map(|(name, _)| name.as_str())
+            .find(|name| !self.declared.takes(name) && !by_pattern(name));
+        let Some(name) = undeclared else {
+            return Ok(());
+        };
+        let name = cut(name, MAX_KEY);
+        Err(Rejected::Invalid {
+            message: format!("`{name}` is no argument of this tool; {}", self.listed()),
+            path: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            rule: "/additionalProperties".into(),
+        })
+    }
+
+    /// The declared arguments, for whoever wrote another one.
+    fn listed(&self) -> String {
+        let own = |name: &&String| name.as_str() != CLAW_ID;
+        let names = self.declared.names.iter().filter(own);
+        let named: Vec<String> = names
+            .clone()
+            .take(MAX_NAMED)
+            .map(|name| format!("`{}`", cut(name, MAX_KEY)))
+            .collect();
+        let more = match names.count().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        match (named.is_empty(), self.patterns.is_some()) {
+            (true, false) => "it has none".into(),
+            (true, true) => "its arguments follow a pattern".into(),
+            (false, false) => format!("its arguments are {}{more}", named.join(", ")),
+            (false, true) => {
+                let named = named.join(", ");
+                format!("its arguments are {named}{more}, and those that follow a pattern")
+            }
+        }
     }
 }
 
@@ -168,10 +259,29 @@ fn without_element(raw: &str) -> Change {
 fn compile(text: &str) -> Option<Compiled> {
     let schema: Value = serde_json::from_str(text).ok()?;
     let cost = Cost::of(&schema)?;
-    let validator = jsonschema::options()
+    let declared = Arguments::declared(&schema);
+    let patterns: Vec<Value> = declared
+        .patterns
+        .iter()
+        .map(|pattern| json!({ "pattern": pattern }))
+        .collect();
+    let patterns = match patterns.is_empty() {
+        true => None,
+        false => Some(validator(&json!({ "anyOf": patterns }))?),
+    };
+    Some(Compiled {
+        validator: validator(&schema)?,
+        schema,
+        cost,
+        declared,
+        patterns,
+    })
+}
+
+fn validator(schema: &Value) -> Option<Validator> {
+    jsonschema::options()
         .offline()
         .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
-        .build(&schema)
-        .ok()?;
-    Some(Compiled { validator, cost })
+        .build(schema)
+        .ok()
 }

@@ -162,14 +162,14 @@ async fn the_identity_is_overwritten_wherever_a_model_writes_it() {
         r#"{"claw_id":"heron","q":{"claw_id":"heron","list":[{"cl\u0061w_id":["heron"]}]}}"#;
     let body = |id: &str| {
         format!(
-            r#"{{"order":{{"claw_id":"{id}","q":{{"claw_id":"{id}","list":[{{"cl\u0061w_id":"{id}"}}]}}}}}}"#
+            r#"{{"order":{{"q":{{"claw_id":"{id}","list":[{{"cl\u0061w_id":"{id}"}}]}},"claw_id":"{id}"}}}}"#
         )
     };
     World::each(at, &[], async |world| {
         for (tool, target, sent) in [
             (
                 "desk__search",
-                "/search?claw_id=otter&q=%7B%22claw_id%22%3A%22otter%22%2C%22list%22%3A%5B%7B%22cl%5Cu0061w_id%22%3A%22otter%22%7D%5D%7D",
+                "/search?q=%7B%22claw_id%22%3A%22otter%22%2C%22list%22%3A%5B%7B%22cl%5Cu0061w_id%22%3A%22otter%22%7D%5D%7D&claw_id=otter",
                 String::new(),
             ),
             ("desk__wrapped", "/search", body("otter")),
@@ -192,6 +192,50 @@ async fn the_identity_is_overwritten_wherever_a_model_writes_it() {
         let executed = history.lines().filter(|line| line.contains("\"intent\""));
         assert_eq!(executed.filter(|line| line.contains("heron")).count(), 0);
     })
+    .await;
+}
+
+/// The readers themselves are in `sidecar/mediation/tests/lax_readers.rs`.
+#[tokio::test]
+async fn what_a_lax_service_could_read_otherwise_is_not_sent() {
+    World::each(
+        |_| {},
+        &[],
+        async |world| {
+            let attempts = [
+                (
+                    r#"{"claw_id":"x","CLAW_ID":"heron"}"#,
+                    "invalid_arguments",
+                    "keys `claw_id` and `CLAW_ID` differ in case only: services could read \
+                     either; write one",
+                ),
+                (
+                    r#"{"symbol":"A","claw.id":"heron"}"#,
+                    "invalid_arguments",
+                    "key `claw.id` could be read as `claw_id`, which is not yours to set: leave \
+                     it out",
+                ),
+                (
+                    r#"{"symbol":"A","SYMBOL":"B"}"#,
+                    "invalid_arguments",
+                    "keys `symbol` and `SYMBOL` differ in case only: services could read either; \
+                     write one",
+                ),
+                (
+                    r#"{"symbol":"A","_method":"DELETE"}"#,
+                    "schema_validation",
+                    "`_method` is no argument of this tool; its arguments are `quantity`, `symbol`",
+                ),
+            ];
+            for (arguments, code, message) in attempts {
+                let results = call_each(&world, "desk__order", &[arguments.to_string()]).await;
+                let error = &results[0]["error"];
+                assert_eq!(error["code"], code, "{arguments}: {error}");
+                assert_eq!(error["message"], message);
+            }
+            assert_eq!(world.desk.connections(), 0);
+        },
+    )
     .await;
 }
 

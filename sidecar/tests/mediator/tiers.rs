@@ -18,7 +18,7 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
         name: "otter".into(),
         namespace: "pond".into(),
     };
-    let arguments = r#"{"symbol":"OTR","quantity":2}"#;
+    let arguments = r#"{"symbol":"OTR"}"#;
     let presented = Presented::alone(&now.authority);
     let mut call = LoneCall::new(&presented, &claw_id, tool, arguments);
     let call = call.start(Duration::ZERO).unwrap();

@@ -300,6 +300,7 @@ fn one_text(answer: &ToolExplained) -> String {
             format!("credential  {}", how.credential),
             format!("executed    {}", how.executed),
             format!("schema      {}", how.schema.get()),
+            format!("undeclared  {}", how.other_arguments),
             format!("entry       {}", how.entry_digest),
         ],
         None => std::iter::once(format!("{tool} is not given to {agent}"))

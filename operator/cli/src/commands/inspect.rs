@@ -90,10 +90,15 @@ fn text(view: &SurfaceView) -> String {
         .iter()
         .filter_map(|tool| {
             let schema = tool.input_schema.as_ref()?;
-            Some(vec![tool.name.clone(), schema.get().to_owned()])
+            let others = tool.other_arguments.unwrap_or("-");
+            Some(vec![
+                tool.name.clone(),
+                others.to_owned(),
+                schema.get().to_owned(),
+            ])
         })
         .collect();
-    section(&mut out, &["TOOL", "SCHEMA"], &schemas);
+    section(&mut out, &["TOOL", "OTHER ARGUMENTS", "SCHEMA"], &schemas);
     let feeds: Vec<Vec<String>> = view
         .feeds
         .iter()

@@ -30,7 +30,7 @@ use crate::finding::Finding;
 use crate::normalize::normalize;
 pub(crate) use feeds::DescribedFeed;
 use members::{ByName, Members, Reader, member};
-pub(crate) use tools::DescribedTool;
+pub(crate) use tools::{DescribedTool, OtherArguments};
 use versions::Version;
 
 /// A descriptor that could be read, at least in part.

@@ -7,8 +7,11 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use toolcrib_manifest::{RawJson, Tier};
+use toolcrib_bounds::arguments::{self, Arguments};
+use toolcrib_manifest::names::CLAW_ID;
+use toolcrib_manifest::{HttpMethod, RawJson, Tier, Tool, Transport};
 use toolcrib_mcp::header;
 
 use super::http::{HttpCall, http_call};
@@ -23,6 +26,7 @@ pub(crate) struct DescribedTool {
     pub field: String,
     pub description: String,
     pub input_schema: RawJson,
+    pub other_arguments: OtherArguments,
     /// What structured results look like, where the tool says so and goes over MCP: nobody
     /// checks those of an HTTP service.
     pub output_schema: Option<RawJson>,
@@ -45,7 +49,7 @@ struct ToolOnPaper {
     #[serde(rename = "outputSchema")]
     output_schema: Option<RawJson>,
     annotations: Option<RawJson>,
-    http: Option<BTreeMap<String, serde_json::Value>>,
+    http: Option<BTreeMap<String, Value>>,
 }
 
 /// Longer ones are no description; every request carries them to the model.
@@ -71,6 +75,14 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
     })?;
     let schema =
         schema::check(input_schema.get()).map_err(|finding| finding.within("inputSchema"))?;
+    if let Some(found) = arguments::ambiguity(&schema, CLAW_ID) {
+        let message = format!(
+            "declares {:?}, which services could read as {:?}: rename or remove one",
+            found.name, found.other
+        );
+        let field = schema::pointer(&found.at);
+        return Err(Finding::new(field, Code::InvalidSchema, message).within("inputSchema"));
+    }
     // Of a tool over MCP, the mediator repeats marked arguments in headers.
     if paper.http.is_none() && !header::is_marked_well(input_schema.get()) {
         return Err(Finding::new(
@@ -89,14 +101,80 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         .map(|http| http_call(&http, &schema, warnings))
         .transpose()
         .map_err(|finding| finding.within("http"))?;
+    let other_arguments = OtherArguments::of(http.is_some(), &schema);
+    if let Some(finding) = http
+        .as_ref()
+        .and_then(|http| without_arguments(http, &schema))
+    {
+        warnings.push(finding);
+    }
     Ok(DescribedTool {
         field: at.to_owned(),
         description,
         input_schema,
+        other_arguments,
         output_schema,
         annotations: paper.annotations,
         tier,
         http,
+    })
+}
+
+/// What the mediator does with an argument that a tool's schema does not declare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OtherArguments {
+    /// Refuses the call.
+    Refused,
+    /// Accepts those that the schema accepts by its own words.
+    BySchema,
+    /// Leaves them to the MCP server.
+    ByServer,
+}
+
+impl OtherArguments {
+    fn of(over_http: bool, schema: &Value) -> Self {
+        match (over_http, Arguments::declared(schema).open) {
+            (false, _) => Self::ByServer,
+            (true, true) => Self::BySchema,
+            (true, false) => Self::Refused,
+        }
+    }
+
+    /// The same of a compiled tool, whose schema was read before.
+    pub(crate) fn of_compiled(tool: &Tool) -> Self {
+        let schema = serde_json::from_str(tool.input_schema.get()).unwrap_or(Value::Null);
+        Self::of(tool.execution.transport == Transport::Http, &schema)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::BySchema => "accepted as the schema says",
+            Self::ByServer => "checked by the server",
+        }
+    }
+}
+
+/// A tool that sends a body, which only its arguments could fill, and declares none.
+fn without_arguments(http: &HttpCall, schema: &Value) -> Option<Finding> {
+    let declared = Arguments::declared(schema);
+    let has_body = match http.method {
+        HttpMethod::Post | HttpMethod::Put | HttpMethod::Patch => true,
+        HttpMethod::Get | HttpMethod::Head | HttpMethod::Delete => http.body.is_some(),
+    };
+    let silent = schema.get("additionalProperties").is_none();
+    let declares = !declared.names.is_empty() || !declared.patterns.is_empty() || declared.open;
+    (has_body && silent && !declares).then(|| {
+        Finding::new(
+            "inputSchema",
+            Code::NoArgumentsDeclared,
+            format!(
+                "declares no arguments, so a call with any is refused and {} is sent an empty \
+                 object: declare them under properties, or write additionalProperties: true for \
+                 any and false for none",
+                http.path
+            ),
+        )
     })
 }
 
@@ -105,17 +183,17 @@ fn tier(annotations: Option<&RawJson>) -> Result<Tier, Finding> {
     let Some(annotations) = annotations else {
         return Ok(Tier::System);
     };
-    let hints: BTreeMap<String, serde_json::Value> = serde_json::from_str(annotations.get())
+    let hints: BTreeMap<String, Value> = serde_json::from_str(annotations.get())
         .map_err(|_| Finding::new("annotations", Code::InvalidTool, "must be an object"))?;
     let says = |names: [&str; 2]| {
         names
             .iter()
-            .any(|name| hints.get(*name) == Some(&serde_json::Value::Bool(true)))
+            .any(|name| hints.get(*name) == Some(&Value::Bool(true)))
     };
     let denies = |names: [&str; 2]| {
         names
             .iter()
-            .any(|name| hints.get(*name) == Some(&serde_json::Value::Bool(false)))
+            .any(|name| hints.get(*name) == Some(&Value::Bool(false)))
     };
     let elevated = says(["destructive", "destructiveHint"])
         || says(["confirmationRequired", "confirmationRequiredHint"]);

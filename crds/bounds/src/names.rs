@@ -1,0 +1,145 @@
+//! When two readers may take two names for one.
+//!
+//! `encoding/json` of Go and the web defaults of .NET find a field without regard to case, and the
+//! last one wins. PHP turns `claw.id` and `claw id` into `claw_id`, and `claw_id[0]` into an
+//! element of it. Go's `encoding/json/v2` can ignore `_` and `-`, and Protobuf's JSON takes
+//! `clawId` for `claw_id`. A name that only one of two readers takes for another one is a way
+//! around the check of the other reader.
+//!
+//! Not here: which names matter, and what happens to a name that reads as another.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// The name without case. Names that are equal under Unicode's simple case folding are equal
+/// here; so are those that are equal only when they are written in capitals (`ß` and `SS`,
+/// `ı` and `I`).
+pub fn folded(name: &str) -> Cow<'_, str> {
+    if name
+        .bytes()
+        .all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
+    {
+        return Cow::Borrowed(name);
+    }
+    // Small letters first: `ẞ` has no capital, `ß` has two.
+    let folded = name
+        .chars()
+        .flat_map(|c| small(c).to_uppercase())
+        .map(small);
+    Cow::Owned(folded.collect())
+}
+
+/// One character for each: only `İ` has a second one, a dot that readers drop.
+fn small(c: char) -> char {
+    c.to_lowercase().next().unwrap_or(c)
+}
+
+/// The first two of these names, in their order, that are one name without case. Equal names
+/// count too.
+pub fn same_without_case<'n>(
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<(&'n str, &'n str)> {
+    let mut seen = HashMap::new();
+    names
+        .into_iter()
+        .find_map(|name| seen.insert(folded(name), name).map(|other| (other, name)))
+}
+
+/// Whether some reader takes `name`, which is not `meant`, for `meant`: it differs in case, in
+/// characters that are neither letters nor digits, or in what follows a `[` or NUL.
+pub fn reads_as(name: &str, meant: &str) -> bool {
+    if name == meant {
+        return false;
+    }
+    let start = name.split(['[', '\0']).next().unwrap_or(name);
+    let meant = letters(meant);
+    letters(name) == meant || letters(start) == meant
+}
+
+fn letters(name: &str) -> String {
+    let folded = folded(name);
+    folded.chars().filter(|c| c.is_alphanumeric()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every character that Go 1.26 folds, with the one it is folded to: `foldRune` of
+    /// `encoding/json`, over all characters (`tests/go-folds.txt` says how it was made).
+    #[test]
+    fn what_go_folds_is_folded() {
+        let pairs: Vec<(&str, &str)> = include_str!("../tests/go-folds.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.split_once(' ').expect("two characters"))
+            .collect();
+        assert_eq!(pairs.len(), 1454);
+        for (to, from) in pairs {
+            let char = |hex: &str| {
+                char::from_u32(u32::from_str_radix(hex, 16).expect("hex")).expect("a character")
+            };
+            let [to, from] = [to, from].map(|hex| format!("x{}_Y", char(hex)));
+            assert_eq!(folded(&to), folded(&from));
+        }
+    }
+
+    #[test]
+    fn a_folded_name_stays_as_it_is() {
+        for c in '\0'..=char::MAX {
+            let name = c.to_string();
+            let once = folded(&name).into_owned();
+            assert_eq!(folded(&once), once, "{c:?}");
+        }
+        assert!(matches!(folded("claw_id-2"), Cow::Borrowed("claw_id-2")));
+    }
+
+    #[test]
+    fn names_that_are_one_without_case_are_found() {
+        let same = |names: &[&'static str]| same_without_case(names.iter().copied());
+        assert_eq!(same(&["a", "b", "A"]), Some(("a", "A")));
+        assert_eq!(same(&["ſide", "amount", "SIDE"]), Some(("ſide", "SIDE")));
+        assert_eq!(same(&["K", "\u{212a}"]), Some(("K", "\u{212a}")));
+        assert_eq!(same(&["a", "a"]), Some(("a", "a")));
+        assert_eq!(same(&["a_b", "a.b", "ab"]), None);
+    }
+
+    #[test]
+    fn what_a_lax_reader_takes_for_a_name_reads_as_it() {
+        for name in [
+            "CLAW_ID",
+            "Claw_Id",
+            "clawId",
+            "ClawID",
+            "claw-id",
+            "claw.id",
+            "claw id",
+            " claw_id",
+            "claw[id",
+            "claw_id[]",
+            "claw_id[0]",
+            "claw_id[x][y]",
+            "claw_id\0x",
+            "claw_id\0",
+            "_claw_id",
+            "claw_id_",
+            "claw__id",
+            "claw_\u{131}d",
+            "clawid",
+            "claw\u{200b}_id",
+        ] {
+            assert!(reads_as(name, "claw_id"), "{name:?}");
+        }
+        for name in [
+            "claw_id",
+            "claw_ids",
+            "claw_id2",
+            "my_claw_id",
+            "claw",
+            "id",
+            "",
+        ] {
+            assert!(!reads_as(name, "claw_id"), "{name:?}");
+        }
+    }
+}
