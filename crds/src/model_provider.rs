@@ -53,8 +53,8 @@ pub struct ModelProviderSpec {
     /// How the server's certificate is checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSpec>,
-    /// An HTTP proxy that the mediator goes through. It sees the keys that go to `http`
-    /// endpoints: then their Secrets must name its host, too.
+    /// An HTTP proxy that the mediator goes through. With an `http` endpoint or `tls.caFrom`
+    /// it could read the keys: then their Secrets must name its host, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048), regex(pattern = "^https?://[^\\s@]+$"))]
     pub proxy: Option<String>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct SecretKey {
     /// Name of the Secret. It must carry the label `toolcrib.dev/credential: "true"` and
-    /// the annotation `toolcrib.dev/hosts`, which lists the hosts it may be sent to.
+    /// the annotation `toolcrib.dev/hosts`, which says where it may be sent.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Key within the Secret. On a Surface it may be left out: then the descriptor's
@@ -34,7 +34,8 @@ pub struct ConfigMapKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsSpec {
-    /// Where the CA bundle is. Without it the public roots are trusted.
+    /// Where the CA bundle is. Without it the public roots are trusted. A Secret that goes
+    /// there must name the bundle in its annotation `toolcrib.dev/ca`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_from: Option<CaSource>,
 }

@@ -90,7 +90,9 @@ pub struct ServiceTarget {
 }
 
 /// How the service speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[schemars(transform = crate::definitions::field_speaks)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {

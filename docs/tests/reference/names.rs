@@ -35,7 +35,7 @@ pub fn page() -> String {
         )
         + &table(
             "Annotations",
-            "Those that you write are `hosts`, `rotate` and `env`; `image` is `surface from-image`'s, the others are the operator's.",
+            "Those that you write are `hosts` and `ca` ([where a credential may go](../guide.md#where-a-credential-may-go)), `rotate` and `env`; `image` is `surface from-image`'s, the others are the operator's.",
             &ends("_ANNOTATION"),
         )
         + &table(

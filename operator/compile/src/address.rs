@@ -7,9 +7,11 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
+use toolcrib_crds::{Scheme, ServiceTarget};
 use toolcrib_manifest::addresses::{embedded_v4, is_refused};
 use url::{Host, Url};
 
+use crate::allowlist::Destination;
 use crate::finding::Finding;
 use crate::{Code, Inputs, ObjectRef};
 
@@ -22,11 +24,21 @@ pub(crate) struct Address {
     pub host: String,
 }
 
-/// A port of a Service.
-pub(crate) fn of_service(scheme: &str, name: &str, namespace: &str, port: u16) -> Address {
-    let host = format!("{name}.{namespace}.svc");
+impl Address {
+    pub fn destination(&self) -> Destination {
+        Destination::of_url(&self.base_url).expect("it was read as an http or https url")
+    }
+}
+
+/// The port of a Service that a Surface of `namespace` names.
+pub(crate) fn of_target(target: &ServiceTarget, namespace: &str) -> Address {
+    let scheme = match target.scheme.unwrap_or(Scheme::Http) {
+        Scheme::Http => "http",
+        Scheme::Https => "https",
+    };
+    let host = format!("{}.{namespace}.svc", target.name);
     Address {
-        base_url: format!("{scheme}://{host}:{port}"),
+        base_url: format!("{scheme}://{host}:{}", target.port),
         host,
     }
 }

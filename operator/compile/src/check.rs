@@ -76,14 +76,12 @@ fn check_credentials(inputs: &Inputs, resolved: &ResolvedSurface<'_>, found: &mu
         Ok(kind) => kind,
         Err(finding) => return finding.report(&resolved.subject, found),
     };
-    let hosts = match credential::hosts(
-        inputs,
-        &resolved.subject.key.namespace,
-        kind,
-        Some(auth),
-        &address.host,
-    ) {
-        Ok(hosts) => hosts,
+    // What is wrong with the CA is reported with the surface.
+    if resolved.ca.is_err() {
+        return;
+    }
+    let route = match credential::route(inputs, resolved, address, kind) {
+        Ok(route) => route,
         Err(finding) => return finding.report(&resolved.subject, found),
     };
     let shared = auth
@@ -107,7 +105,7 @@ fn check_credentials(inputs: &Inputs, resolved: &ResolvedSurface<'_>, found: &mu
                 .map(|key| {
                     let reference = SecretKeyRef::new(name.clone(), key);
                     let mut unused = Sources::default();
-                    credential::allow(inputs, &reference, &hosts, &field, &mut unused)
+                    credential::allow(inputs, &reference, &route, &field, &mut unused)
                         .map(|()| reference.placeholder())
                 })
                 .collect::<Result<Vec<_>, Finding>>()?;

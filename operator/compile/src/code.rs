@@ -233,8 +233,13 @@ codes! {
 
     /// The source Secret does not name the host it would be sent to.
     SecretHostNotAllowed: Error, Reference,
-    cause "The annotation `toolcrib.dev/hosts` of the Secret does not list the host of the surface or provider."
-    cure "Add the host to the annotation; a Service is `name.namespace.svc`."
+    cause "The annotation `toolcrib.dev/hosts` of the Secret does not allow where the surface or provider leads. `SCHEME://HOST[:PORT]` allows that alone, `NAME.NAMESPACE.svc` the Service's ports, any other bare host https on port 443."
+    cure "If the credential may go there, run the command that the message shows. [Where a credential may go](../guide.md#where-a-credential-may-go) has the rule."
+
+    /// The source Secret does not name the private CA of where it would be sent.
+    SecretCaNotAllowed: Error, Reference,
+    cause "The surface or provider trusts a CA of its own (`tls.caFrom`), and the annotation `toolcrib.dev/ca` of the Secret does not list it. Who holds a key of that CA can pass for the host and read the credential."
+    cure "If that CA may vouch for the host, run the command that the message shows. [Where a credential may go](../guide.md#where-a-credential-may-go) has the rule."
 
     /// The source Secret has no such key.
     SecretKeyMissing: Error, Reference,

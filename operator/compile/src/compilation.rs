@@ -50,20 +50,21 @@ pub struct Files {
 /// One Secret key that the files refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Hosts that the value is sent to.
-    pub hosts: BTreeSet<String>,
+    /// The destinations that may read the value, as `scheme://host[:port]`, and the private CA
+    /// that vouches for them.
+    pub route: BTreeSet<String>,
     pub state: SourceState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceState {
-    /// The Secret is there, labelled, and names all `hosts`.
+    /// The Secret is there, labelled, and its annotations allow the whole `route`.
     Known {
         uid: String,
         resource_version: String,
     },
     /// It could not be read: only a value that was compiled before, for the same reference
-    /// and the same hosts, may stand in.
+    /// and the same route, may stand in.
     Unknown,
 }
 

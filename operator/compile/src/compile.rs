@@ -329,7 +329,7 @@ fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSetti
                 || files.feeds.0.iter().any(|feed| feed.source == reach.alias)
         })
         .filter_map(|reach| {
-            let ca = reach.resolved.ca.as_ref().ok()?.clone()?;
+            let ca = reach.resolved.ca.as_ref().ok()?.clone()?.pem;
             let settings = ServiceSettings {
                 tls: Some(Tls { ca: Some(ca) }),
                 proxy: None,

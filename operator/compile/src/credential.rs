@@ -7,11 +7,12 @@ use toolcrib_crds::{AgentSurface, AuthType, CredentialConsent, Fallback, SecretK
 use toolcrib_manifest::{Auth, SecretText};
 
 use crate::address::{self, Address};
+use crate::allowlist::{self, Route};
 use crate::compilation::{CredentialKind, Source, SourceState};
 use crate::descriptor::DescribedAuth;
 use crate::finding::Finding;
 use crate::surface::ResolvedSurface;
-use crate::{Code, Inputs, ObjectRef, Presence, SecretKeyRef, names};
+use crate::{Code, Inputs, ObjectRef, Presence, SecretKeyRef};
 
 /// The value of a Secret's key. `None`: it is no text, and so no credential. One trailing newline
 /// comes from `echo` or an editor and is never meant.
@@ -33,20 +34,20 @@ pub(crate) struct Credential {
     pub auth: Option<Auth>,
 }
 
-/// The references of one compilation, each with the hosts that it goes to.
+/// The references of one compilation, each with where it goes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources(pub BTreeMap<SecretKeyRef, Source>);
 
 impl Sources {
-    fn add(&mut self, reference: &SecretKeyRef, hosts: &BTreeSet<String>, state: SourceState) {
+    fn add(&mut self, reference: &SecretKeyRef, route: &Route, state: SourceState) {
         self.0
             .entry(reference.clone())
             .or_insert_with(|| Source {
-                hosts: BTreeSet::new(),
+                route: BTreeSet::new(),
                 state,
             })
-            .hosts
-            .extend(hosts.iter().cloned());
+            .route
+            .extend(route.record());
     }
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn resolve(
     entry: &AgentSurface,
     entry_field: &str,
     resolved: &ResolvedSurface<'_>,
-    host: &str,
+    address: &Address,
     sources: &mut Sources,
 ) -> Result<Credential, Refused> {
     let surface_key = &resolved.subject.key;
@@ -112,13 +113,12 @@ pub(crate) fn resolve(
         ))
     })?;
     let secret = ObjectRef::new(chosen.namespace, chosen.secret.name.clone());
-    let hosts =
-        hosts(inputs, &surface_key.namespace, kind, spec_auth, host).map_err(Refused::OnSurface)?;
+    let route = route(inputs, resolved, address, kind).map_err(Refused::OnSurface)?;
     let placeholders = keys
         .iter()
         .map(|key| {
             let reference = SecretKeyRef::new(secret.clone(), key.clone());
-            allow(inputs, &reference, &hosts, &chosen.field, sources)
+            allow(inputs, &reference, &route, &chosen.field, sources)
                 .map(|()| reference.placeholder())
                 .map_err(place)
         })
@@ -219,25 +219,30 @@ fn choose<'a>(
     }
 }
 
-/// Where the values go. With OAuth the token endpoint is one of the hosts, though only it
-/// sees the secret: the service holds what the secret is exchanged for. `namespace` is the
-/// surface's.
-pub(crate) fn hosts(
+/// Where the values go. With OAuth the token endpoint is one of the destinations, though only
+/// it sees the secret: the service holds what the secret is exchanged for. Both are reached
+/// with the surface's CA.
+pub(crate) fn route(
     inputs: &Inputs,
-    namespace: &str,
+    resolved: &ResolvedSurface<'_>,
+    address: &Address,
     kind: AuthType,
-    auth: Option<&SurfaceAuth>,
-    host: &str,
-) -> Result<BTreeSet<String>, Finding> {
-    let mut hosts = BTreeSet::from([host.to_owned()]);
+) -> Result<Route, Finding> {
+    let mut destinations = BTreeSet::from([address.destination()]);
     match kind {
         AuthType::OAuth => {
-            let endpoint = token_endpoint(inputs, namespace, auth)?;
-            hosts.insert(endpoint.host);
+            let namespace = &resolved.subject.key.namespace;
+            let auth = resolved.surface.spec.auth.as_ref();
+            destinations.insert(token_endpoint(inputs, namespace, auth)?.destination());
         }
         AuthType::Bearer | AuthType::Header | AuthType::Basic => {}
     }
-    Ok(hosts)
+    let ca = resolved.ca.as_ref().map_err(Finding::clone)?.as_ref();
+    Ok(Route {
+        destinations,
+        ca: ca.and_then(|ca| ca.private.clone()),
+        proxy: None,
+    })
 }
 
 fn token_endpoint(
@@ -377,11 +382,11 @@ fn is_reserved_header(header: &str) -> bool {
         || lower.starts_with("proxy-")
 }
 
-/// May this key's value be sent to these hosts? If so it becomes one of the sources.
+/// May this key's value go this way? If so it becomes one of the sources.
 pub(crate) fn allow(
     inputs: &Inputs,
     reference: &SecretKeyRef,
-    hosts: &BTreeSet<String>,
+    route: &Route,
     field: &str,
     sources: &mut Sources,
 ) -> Result<(), Finding> {
@@ -399,30 +404,12 @@ pub(crate) fn allow(
             );
         }
         Presence::Unknown(_) => {
-            sources.add(reference, hosts, SourceState::Unknown);
+            sources.add(reference, route, SourceState::Unknown);
             return Ok(());
         }
     };
-    if !facts.labelled {
-        return refuse(
-            "name",
-            Code::SecretNotLabelled,
-            format!(
-                "Secret {secret} is not marked as a credential: its owner must label it {}={}",
-                names::CREDENTIAL_LABEL,
-                names::TRUE
-            ),
-        );
-    }
-    if let Some(host) = hosts.iter().find(|host| !facts.hosts.contains(*host)) {
-        return refuse(
-            "name",
-            Code::SecretHostNotAllowed,
-            format!(
-                "Secret {secret} may not be sent to {host}: its owner must add that host to the annotation {}",
-                names::HOSTS_ANNOTATION
-            ),
-        );
+    if let Err(refusal) = allowlist::check(inputs, secret, facts, route) {
+        return refuse("name", refusal.code, refusal.message);
     }
     if facts
         .keys
@@ -437,7 +424,7 @@ pub(crate) fn allow(
     }
     sources.add(
         reference,
-        hosts,
+        route,
         SourceState::Known {
             uid: facts.uid.clone(),
             resource_version: facts.resource_version.clone(),

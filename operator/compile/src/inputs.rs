@@ -16,7 +16,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::grants::Grants;
 use crate::names;
-use crate::{Kind, ObjectRef, References, Settings};
+use crate::{Allowlist, Kind, ObjectRef, References, Settings};
 
 /// What is known of something that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,8 +91,8 @@ pub enum PodPort {
 pub struct SecretFacts {
     /// Carries [`names::CREDENTIAL_LABEL`].
     pub labelled: bool,
-    /// From [`names::HOSTS_ANNOTATION`], trimmed, lower case.
-    pub hosts: BTreeSet<String>,
+    /// Where its values may go.
+    pub allowlist: Allowlist,
     /// `None`: only its metadata was read so far; every key is taken to be there.
     pub keys: Option<BTreeSet<String>>,
     pub uid: String,
@@ -108,19 +108,13 @@ impl SecretFacts {
         resource_version: &str,
         keys: Option<BTreeSet<String>>,
     ) -> Self {
+        let annotation = |name: &str| annotations.get(name).map_or("", String::as_str);
         Self {
             labelled: labels.get(names::CREDENTIAL_LABEL).map(String::as_str) == Some(names::TRUE),
-            hosts: annotations
-                .get(names::HOSTS_ANNOTATION)
-                .map(|hosts| {
-                    hosts
-                        .split([',', ' ', '\n'])
-                        .map(str::trim)
-                        .filter(|host| !host.is_empty())
-                        .map(str::to_ascii_lowercase)
-                        .collect()
-                })
-                .unwrap_or_default(),
+            allowlist: Allowlist::parse(
+                annotation(names::HOSTS_ANNOTATION),
+                annotation(names::CA_ANNOTATION),
+            ),
             keys,
             uid: uid.to_owned(),
             resource_version: resource_version.to_owned(),

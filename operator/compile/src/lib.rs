@@ -15,6 +15,7 @@ mod reference;
 mod compile;
 
 mod address;
+mod allowlist;
 mod authority;
 mod bounds;
 mod consent;
@@ -55,6 +56,7 @@ mod view;
 mod why;
 pub mod yaml;
 
+pub use allowlist::{Allowlist, host_entry};
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use code::Code;
 pub use compilation::{
@@ -77,7 +79,7 @@ pub use reference::{ObjectRef, SecretKeyRef};
 pub use report::{
     GrantReport, ProviderReport, SurfaceReport, all_not_accepted, not_accepted, not_resolved,
 };
-pub use services::{Leads, hosts};
+pub use services::{Leads, allowlist};
 pub use settings::{Settings, refused_hosts};
 pub use topology::{AgentNode, GrantNode, SurfaceNode, topology};
 pub use view::{

@@ -257,7 +257,7 @@ fn callable(
         reach.entry,
         &reach.field,
         &reach.resolved,
-        &address.host,
+        address,
         &mut work.sources,
     )
     .map_err(|refused| {

@@ -2,7 +2,7 @@
 //!
 //! Pure: the caller reads the Secrets. A value that is missing takes exactly what needs it
 //! out of the files; a source that could not be read keeps the value that the previous
-//! compiled Secret holds, but only for the very same reference and the very same hosts.
+//! compiled Secret holds, but only for the very same reference and the very same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,6 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest::{Auth, Digests, Feed, FeedAuth, Provider, RunnerToken, SecretText, Tool};
 
+use crate::allowlist::recorded;
 use crate::bounds::Excess;
 use crate::compilation::{
     Compilation, FeedSummary, Files, Source, SourceState, ToolSummary, Withheld,
@@ -92,7 +93,9 @@ struct Kept {
 struct Record {
     /// File name, `#`, JSON pointer.
     at: String,
-    hosts: BTreeSet<String>,
+    /// Where it goes. Older releases wrote hosts alone.
+    #[serde(rename = "hosts")]
+    route: BTreeSet<String>,
     uid: String,
     version: String,
 }
@@ -119,10 +122,10 @@ impl LastGood {
         Self(kept.collect())
     }
 
-    fn get(&self, reference: &SecretKeyRef, hosts: &BTreeSet<String>) -> Option<&Kept> {
+    fn get(&self, reference: &SecretKeyRef, route: &BTreeSet<String>) -> Option<&Kept> {
         self.0
             .get(reference)
-            .filter(|kept| hosts.is_subset(&kept.record.hosts))
+            .filter(|kept| recorded(&kept.record.route, route))
     }
 }
 
@@ -195,7 +198,7 @@ pub fn materialize(
             let found = &resolved[&reference];
             let record = Record {
                 at,
-                hosts: compilation.sources[&reference].hosts.clone(),
+                route: compilation.sources[&reference].route.clone(),
                 uid: found.uid.clone(),
                 version: found.version.clone(),
             };
@@ -288,7 +291,7 @@ fn resolve(
             kept: false,
         }),
         SourceState::Unknown => last_good
-            .get(reference, &source.hosts)
+            .get(reference, &source.route)
             .map(|kept| Resolved {
                 value: kept.value.clone(),
                 uid: kept.record.uid.clone(),

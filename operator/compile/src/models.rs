@@ -6,6 +6,7 @@ use toolcrib_crds::{ModelProvider, ProviderAuth};
 use toolcrib_manifest as manifest;
 
 use crate::address::{self, Address};
+use crate::allowlist::Route;
 use crate::credential::{Sources, allow};
 use crate::finding::Finding;
 use crate::surface::read_ca;
@@ -129,7 +130,7 @@ pub(crate) fn provider_of(
 ) -> Option<manifest::Provider> {
     let spec = &provider.spec;
     let namespace = &subject.key.namespace;
-    let mut hosts = BTreeSet::new();
+    let mut destinations = BTreeSet::new();
     let mut endpoints = Vec::new();
     for (index, endpoint) in spec.endpoints.iter().enumerate() {
         let at = format!("spec.endpoints[{index}]");
@@ -138,7 +139,7 @@ pub(crate) fn provider_of(
         match address {
             Err(finding) => finding.report(subject, found),
             Ok(address) => {
-                hosts.insert(address.host);
+                destinations.insert(address.destination());
                 endpoints.push(manifest::Endpoint {
                     dialect: endpoint.dialect.into(),
                     base_url: address.base_url,
@@ -166,11 +167,11 @@ pub(crate) fn provider_of(
     if endpoints.is_empty() {
         return None;
     }
-    if let Some(proxy) = &proxy
-        && endpoints.iter().any(is_plain)
-    {
-        hosts.insert(proxy.host.clone());
-    }
+    let route = Route {
+        destinations,
+        ca: ca.as_ref().and_then(|ca| ca.private.clone()),
+        proxy: proxy.as_ref().map(Address::destination),
+    };
     let auth = spec.auth.unwrap_or_else(|| {
         let speaks_openai = spec
             .endpoints
@@ -185,7 +186,7 @@ pub(crate) fn provider_of(
     let keys = match auth {
         ProviderAuth::None => Vec::new(),
         ProviderAuth::Bearer | ProviderAuth::XApiKey => {
-            let keys = keys(inputs, subject, provider, &hosts, sources, found);
+            let keys = keys(inputs, subject, provider, &route, sources, found);
             if keys.is_empty() {
                 return None;
             }
@@ -196,7 +197,7 @@ pub(crate) fn provider_of(
         endpoints,
         auth: auth.into(),
         keys,
-        tls: ca.map(|ca| manifest::Tls { ca: Some(ca) }),
+        tls: ca.map(|ca| manifest::Tls { ca: Some(ca.pem) }),
         proxy: proxy.map(|proxy| proxy.base_url),
     })
 }
@@ -216,17 +217,11 @@ fn proxy(
         .map_err(|finding| finding.within("spec.proxy"))
 }
 
-/// Whether a proxy reads what goes to this endpoint, its key too; TLS goes through it as a
-/// tunnel.
-fn is_plain(endpoint: &manifest::Endpoint) -> bool {
-    endpoint.base_url.starts_with("http://")
-}
-
 fn keys(
     inputs: &Inputs,
     subject: &Subject,
     provider: &ModelProvider,
-    hosts: &BTreeSet<String>,
+    route: &Route,
     sources: &mut Sources,
     found: &mut Diagnostics,
 ) -> Vec<manifest::ProviderKey> {
@@ -265,7 +260,7 @@ fn keys(
             );
             continue;
         }
-        match allow(inputs, &reference, hosts, &field, sources) {
+        match allow(inputs, &reference, route, &field, sources) {
             Ok(()) => keys.push(manifest::ProviderKey {
                 id,
                 secret: reference.placeholder(),

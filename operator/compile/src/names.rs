@@ -27,8 +27,12 @@ pub const COMPILED_FOR_LABEL: &str = "toolcrib.dev/compiled-for";
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// On a source Secret, with [`TRUE`]: its owner lets it be sent to a surface or provider.
 pub const CREDENTIAL_LABEL: &str = "toolcrib.dev/credential";
-/// On a source Secret: the hosts it may be sent to, separated by commas.
+/// On a source Secret: where it may be sent, separated by commas: `HOST` or
+/// `SCHEME://HOST[:PORT]`.
 pub const HOSTS_ANNOTATION: &str = "toolcrib.dev/hosts";
+/// On a source Secret: CA bundles that may vouch for its hosts instead of the public roots,
+/// separated by commas: `CONFIGMAP/KEY`, `NAMESPACE/CONFIGMAP/KEY` or `sha256:HEX`.
+pub const CA_ANNOTATION: &str = "toolcrib.dev/ca";
 /// On an Agent: any new value makes a new runner token.
 pub const ROTATE_ANNOTATION: &str = "toolcrib.dev/rotate";
 /// On the operator's pod that leads; the link's Service selects it.

@@ -8,10 +8,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use kube::Resource;
-use toolcrib_crds::{ModelProvider, Surface};
+use toolcrib_crds::{ModelProvider, Surface, TlsSpec};
 
-use crate::address::{address_of_url, of_service, of_url, service_of_url, services_of_url};
-use crate::{Inputs, ObjectRef};
+use crate::address::{address_of_url, of_target, of_url, service_of_url, services_of_url};
+use crate::allowlist::Route;
+use crate::surface::read_ca;
+use crate::{Allowlist, Inputs, ObjectRef};
 
 /// An object that leads somewhere.
 pub trait Leads {
@@ -74,19 +76,41 @@ impl Leads for ModelProvider {
     }
 }
 
-/// Every host that these surfaces and providers lead to, as a Secret's annotation names it.
-pub fn hosts(inputs: &Inputs) -> BTreeSet<String> {
-    fn of(object: &impl Leads, refused: &BTreeSet<String>) -> Vec<String> {
-        let service = object.service();
-        let service = service.map(|it| of_service("http", &it.name, &it.namespace, 80));
-        let urls = object.urls().into_iter();
-        let urls = urls.filter_map(|url| of_url(url, refused).ok());
-        service.into_iter().chain(urls).map(|it| it.host).collect()
-    }
+/// An allowlist of all that these surfaces and providers lead to, through their proxies and
+/// with their CAs.
+pub fn allowlist(inputs: &Inputs) -> Allowlist {
     let refused = &inputs.settings.refused_hosts;
-    let surfaces = inputs.surfaces().flat_map(|(_, it)| of(it, refused));
-    let providers = inputs.providers().flat_map(|(_, it)| of(it, refused));
-    surfaces.chain(providers).collect()
+    let destination = |url: &str| {
+        let address = of_url(url, refused).ok()?;
+        Some(address.destination())
+    };
+    let ca = |namespace: &str, tls: Option<&TlsSpec>| {
+        let found = read_ca(inputs, namespace, tls, &mut Vec::new());
+        found.ok().flatten().and_then(|ca| ca.private)
+    };
+    let surfaces = inputs.surfaces().map(|(key, surface)| {
+        let service = surface.spec.service.iter().filter_map(|target| {
+            let address = of_target(target, &key.namespace);
+            destination(&address.base_url)
+        });
+        Route {
+            destinations: service
+                .chain(surface.urls().into_iter().filter_map(destination))
+                .collect(),
+            ca: ca(&key.namespace, surface.spec.tls.as_ref()),
+            proxy: None,
+        }
+    });
+    let providers = inputs.providers().map(|(key, provider)| Route {
+        destinations: provider
+            .urls()
+            .into_iter()
+            .filter_map(destination)
+            .collect(),
+        ca: ca(&key.namespace, provider.spec.tls.as_ref()),
+        proxy: None,
+    });
+    Allowlist::of_routes(surfaces.chain(providers))
 }
 
 #[cfg(test)]
@@ -102,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_as_an_annotation_names_them() {
+    fn an_allowlist_names_all_that_objects_lead_to() {
         let object = |kind: &str, name: &str, spec: &str| {
             format!(
                 "---\n{{apiVersion: toolcrib.dev/v1alpha1, kind: {kind}, metadata: {{name: {name}, namespace: pond}}, spec: {spec}}}\n"
@@ -127,13 +151,15 @@ mod tests {
         )
         .inputs;
         let expected = [
-            "fd00::7",
-            "fish.pond.svc",
-            "model.test",
-            "proxy.test",
-            "tokens.test",
+            "http://fish.pond.svc",
+            "http://model.test",
+            "http://proxy.test:3128",
+            "https://[fd00::7]:8443",
+            "https://tokens.test",
         ];
-        assert_eq!(hosts(&inputs), expected.map(str::to_owned).into());
+        let mut hosts: Vec<String> = allowlist(&inputs).hosts().collect();
+        hosts.sort();
+        assert_eq!(hosts, expected);
     }
 
     fn names(services: BTreeSet<ObjectRef>) -> Vec<String> {

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use toolcrib_crds::{Scheme, Surface, TlsSpec};
+use toolcrib_crds::{Surface, TlsSpec};
 use toolcrib_manifest::Tier;
 
 use crate::address::{self, Address};
+use crate::allowlist::PrivateCa;
 use crate::descriptor::{self, DescribedTool, Descriptor, Skill};
 use crate::finding::{Finding, join};
 use crate::inputs::Material;
@@ -25,10 +26,18 @@ pub(crate) struct ResolvedSurface<'a> {
     /// `Err`: nothing can be called; why.
     pub address: Result<Address, Finding>,
     /// PEM bundle. `Err`: nothing may be called; why.
-    pub ca: Result<Option<String>, Finding>,
+    pub ca: Result<Option<CaBundle>, Finding>,
     pub skill: Option<String>,
     /// Findings besides those in the results above.
     findings: Vec<Finding>,
+}
+
+/// Certificates that are trusted instead of the public roots.
+#[derive(Clone, Debug)]
+pub(crate) struct CaBundle {
+    pub pem: String,
+    /// `None`: the operator's own, which no author of an object chose.
+    pub private: Option<PrivateCa>,
 }
 
 /// `None`: there is no such surface.
@@ -286,11 +295,7 @@ fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<A
                     ),
                 ));
             }
-            let scheme = match target.scheme.unwrap_or(Scheme::Http) {
-                Scheme::Http => "http",
-                Scheme::Https => "https",
-            };
-            let address = address::of_service(scheme, &target.name, &key.namespace, target.port);
+            let address = address::of_target(target, &key.namespace);
             // The Service of the API server or the operator by its name.
             address::of_url(&address.base_url, &inputs.settings.refused_hosts)
                 .map(|_| address)
@@ -308,10 +313,14 @@ fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<A
 
 /// The operator's own service is trusted by the operator's own authority, which changes with
 /// time and stands in no ConfigMap.
-fn own_authority(inputs: &Inputs, address: &Address) -> Option<String> {
+fn own_authority(inputs: &Inputs, address: &Address) -> Option<CaBundle> {
     let settings = &inputs.settings;
     let own = settings.claw_api_host.as_deref() == Some(&*address.host);
-    own.then(|| settings.link.as_ref().map(|link| link.ca.clone()))?
+    let link = settings.link.as_ref().filter(|_| own)?;
+    Some(CaBundle {
+        pem: link.ca.clone(),
+        private: None,
+    })
 }
 
 /// A CA bundle by reference. One that is missing withholds: falling back to public roots
@@ -321,7 +330,7 @@ pub(crate) fn read_ca(
     namespace: &str,
     tls: Option<&TlsSpec>,
     findings: &mut Vec<Finding>,
-) -> Result<Option<String>, Finding> {
+) -> Result<Option<CaBundle>, Finding> {
     let Some(source) = tls.and_then(|tls| tls.ca_from.as_ref()) else {
         return Ok(None);
     };
@@ -333,7 +342,10 @@ pub(crate) fn read_ca(
         Presence::Present(found) => {
             findings.extend(stale(field, &config_map, found));
             match found.data.get(&source.key) {
-                Some(pem) if pem.contains("-----BEGIN CERTIFICATE-----") => Ok(Some(pem.clone())),
+                Some(pem) if pem.contains("-----BEGIN CERTIFICATE-----") => Ok(Some(CaBundle {
+                    pem: pem.clone(),
+                    private: Some(PrivateCa::new(config_map.clone(), &source.key, pem)),
+                })),
                 Some(_) => not_found(format!(
                     "key {:?} of ConfigMap {config_map} holds no PEM certificate",
                     source.key

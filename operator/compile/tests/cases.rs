@@ -176,7 +176,7 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
         }
     }
     for (reference, source) in &compilation.sources {
-        line(format!("secret {reference} goes to {:?}", source.hosts));
+        line(format!("secret {reference} goes to {:?}", source.route));
     }
     let Files {
         agent,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_compile::{
-    Compilation, Inputs, LastGood, Loaded, Materialized, ObjectRef, Presence, SecretFacts,
-    SecretKeyRef, Settings, Withheld, compile, load, materialize,
+    Allowlist, Compilation, Inputs, LastGood, Loaded, Materialized, ObjectRef, Presence,
+    SecretFacts, SecretKeyRef, Settings, Withheld, compile, load, materialize,
 };
 use toolcrib_manifest::{AgentFile, ProvidersFile, SecretText, ToolsFile};
 
@@ -59,10 +59,9 @@ fn creds() -> ObjectRef {
 }
 
 fn facts(uid: &str, resource_version: &str, keys: Option<&[&str]>) -> Presence<SecretFacts> {
-    let hosts = ["fish-api.pond.svc", "other-api.pond.svc", "reef.test"];
     Presence::Present(SecretFacts {
         labelled: true,
-        hosts: hosts.map(str::to_owned).into(),
+        allowlist: Allowlist::parse("fish-api.pond.svc,other-api.pond.svc,reef.test", ""),
         keys: keys.map(|keys| keys.iter().map(|key| (*key).to_owned()).collect()),
         uid: uid.to_owned(),
         resource_version: resource_version.to_owned(),

@@ -29,7 +29,8 @@ const LABELS: [&str; 4] = [
     names::CREDENTIAL_LABEL,
     names::MANAGED_BY_LABEL,
 ];
-const ANNOTATIONS: [&str; 3] = [
+const ANNOTATIONS: [&str; 4] = [
+    names::CA_ANNOTATION,
     names::HOSTS_ANNOTATION,
     names::ROTATED_FOR_ANNOTATION,
     REPLACED_ANNOTATION,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use toolcrib_compile::names;
+use toolcrib_compile::{host_entry, names};
 
 use super::document::{Document, Operation, Version};
 use super::surface::{Address, Wanted};
@@ -21,7 +21,7 @@ pub struct Credential {
     scheme: String,
     auth: Value,
     keys: Vec<&'static str>,
-    /// Beside the service's own.
+    /// What its Secret must allow beside the service.
     token_host: Option<String>,
     /// What a reviewer must look at, if this is the credential that is taken.
     look: Option<String>,
@@ -220,7 +220,7 @@ fn oauth(scheme: &Value, name: &str, scopes: &BTreeSet<String>, base: &str) -> C
         scheme: name.to_owned(),
         auth,
         keys: vec!["client_id", "client_secret"],
-        token_host: url.host_str().map(str::to_owned),
+        token_host: host_entry(url.as_str()),
         look: (!look.is_empty()).then(|| look.join("; ")),
     }
 }
@@ -275,7 +275,7 @@ impl Credential {
     pub fn secret(&self, wanted: &Wanted, address: &Address) -> Value {
         let service = match address {
             Address::Service { name, .. } => format!("{name}.{}.svc", wanted.namespace),
-            Address::Url(url) => url.host_str().unwrap_or_default().to_owned(),
+            Address::Url(url) => host_entry(url.as_str()).unwrap_or_default(),
         };
         let mut hosts = vec![service];
         hosts.extend(

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use toolcrib_compile::{
-    Kind, Loaded, ObjectRef, Presence, SecretFacts, SecretKeyRef, Subject, credential_value, hosts,
+    Kind, Loaded, ObjectRef, Presence, SecretFacts, SecretKeyRef, Subject, allowlist,
+    credential_value,
 };
 use toolcrib_manifest::SecretText;
 
@@ -14,7 +15,7 @@ pub type Values = BTreeMap<SecretKeyRef, SecretText>;
 
 /// Reads the values. A Secret that is not in the files becomes one that may be sent wherever
 /// the files send it: whoever holds the value on this machine has said so. One that is in the
-/// files keeps its own label and hosts, and only its value is replaced.
+/// files keeps its own label and annotations, and only its value is replaced.
 pub fn add(loaded: &mut Loaded, given: &[SecretFrom]) -> anyhow::Result<()> {
     let mut keys: BTreeMap<ObjectRef, BTreeSet<String>> = BTreeMap::new();
     for secret in given {
@@ -24,7 +25,7 @@ pub fn add(loaded: &mut Loaded, given: &[SecretFrom]) -> anyhow::Result<()> {
             .or_default()
             .insert(reference.key.clone());
     }
-    let hosts = hosts(&loaded.inputs);
+    let allowlist = allowlist(&loaded.inputs);
     for (secret, keys) in keys {
         if loaded
             .origins
@@ -34,7 +35,7 @@ pub fn add(loaded: &mut Loaded, given: &[SecretFrom]) -> anyhow::Result<()> {
         }
         let facts = SecretFacts {
             labelled: true,
-            hosts: hosts.clone(),
+            allowlist: allowlist.clone(),
             keys: Some(keys),
             uid: String::new(),
             resource_version: String::new(),

@@ -171,7 +171,7 @@ pub(super) async fn find(
 
 #[cfg(test)]
 mod tests {
-    use toolcrib_compile::{LastGood, Settings, compile, load, materialize};
+    use toolcrib_compile::{Allowlist, LastGood, Settings, compile, load, materialize};
 
     use super::*;
     use crate::controller::stores::Version;
@@ -222,7 +222,7 @@ spec: {agents: [otter], tools: [{surface: {name: fish}, allow: [list]}]}
     fn watched(version: &str) -> Presence<SecretFacts> {
         Presence::Present(SecretFacts {
             labelled: true,
-            hosts: ["fish.pond.svc".to_owned()].into(),
+            allowlist: Allowlist::parse("fish.pond.svc", ""),
             keys: None,
             uid: "u".into(),
             resource_version: version.into(),
