@@ -260,8 +260,10 @@ fn state(held: Option<&Held>, ttl: Duration, now: Instant) -> FeedState {
     };
     let (body, fetched_at) = (copy.body.clone(), copy.fetched_at.clone());
     let age = now.duration_since(copy.at);
-    // A copy that a request waited for is fresh to it, however short its ttl.
-    if age < ttl.max(DEADLINE) {
+    // A copy that a request waited for is fresh to it, however short its ttl; one that could not be
+    // renewed is not.
+    let is_renewed = held.is_some_and(|held| held.failed_at.is_none());
+    if age < ttl || (is_renewed && age < DEADLINE) {
         FeedState::Fresh { body, fetched_at }
     } else if age < (ttl * STALE_TTLS).max(STALE_AT_LEAST) {
         FeedState::Stale { body, fetched_at }
@@ -390,8 +392,13 @@ mod tests {
     /// With a ttl of 60 s.
     #[track_caller]
     fn check(age: Option<u64>, failed: Option<u64>, expected: (Due, &str)) {
+        check_with(60, age, failed, expected);
+    }
+
+    #[track_caller]
+    fn check_with(ttl: u64, age: Option<u64>, failed: Option<u64>, expected: (Due, &str)) {
         let now = Instant::now() + Duration::from_secs(100_000);
-        let (held, ttl) = (held(age, failed, now), Duration::from_secs(60));
+        let (held, ttl) = (held(age, failed, now), Duration::from_secs(ttl));
         let shown = match state(Some(&held), ttl, now) {
             FeedState::Fresh { .. } => "fresh",
             FeedState::Stale { .. } => "stale",
@@ -414,6 +421,11 @@ mod tests {
         check(None, Some(1), (Due::Not, "unavailable"));
         check(None, Some(10), (Due::Now, "unavailable"));
         assert_eq!(due(None, DEADLINE, Instant::now()), Due::Now);
+        // Waited for, and then in vain.
+        check_with(1, Some(2), None, (Due::Now, "fresh"));
+        check_with(1, Some(0), Some(0), (Due::Not, "fresh"));
+        check_with(1, Some(1), Some(0), (Due::Not, "stale"));
+        check_with(1, Some(2), Some(1), (Due::Not, "stale"));
     }
 
     #[test]
