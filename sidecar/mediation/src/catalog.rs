@@ -169,6 +169,11 @@ impl CatalogTool {
         self.annotations.read_only || self.tier == Tier::ReadOnly
     }
 
+    /// Whether a second run of a call does no more than the first.
+    pub fn is_repeatable(&self) -> bool {
+        self.annotations.idempotent || self.is_read_only()
+    }
+
     /// Whether a result's structured content is what was reviewed.
     pub fn check_output(&self, structured: Option<&str>) -> Result<(), OutputMismatch> {
         let Some(schema) = &self.output_schema else {
@@ -203,6 +208,7 @@ fn own_digest(tool: &Tool) -> String {
         &execution,
         &tool.extension.tier,
         &tool.extension.output_schema,
+        &tool.annotations,
     );
     let bytes = serde_json::to_vec(&covered).expect("texts and enums always serialize");
     format!("own:{}", hex::encode(Sha256::digest(bytes)))

@@ -125,7 +125,8 @@ fn fill(
         let value = value(name)?;
         if !safe(&value) {
             return Err(format!(
-                "argument `{name}` has a value that a path cannot carry"
+                "argument `{name}` has a value that a path cannot carry: it must not be empty or \
+                 dots alone, nor hold / \\ ? # % or characters that are not shown"
             ));
         }
         out.push_str(&rest[..open]);

@@ -139,14 +139,15 @@ impl ToolOutcome {
         }
     }
 
-    /// The result as JSON text.
-    pub(crate) fn result(&self, tool: &str, max_bytes: usize) -> String {
+    /// The result as JSON text. `repeatable`: a second run of the call does no more than the first.
+    pub(crate) fn result(&self, tool: &str, repeatable: bool, max_bytes: usize) -> String {
+        let retryable = || ("retryable", self.retryable(repeatable).to_string());
         match self {
             ToolOutcome::Responded { status, body } if (200..300).contains(status) => {
                 json::object(&members_ok(Some(*status), body, max_bytes))
             }
             ToolOutcome::Responded { status, body } => {
-                let mut details = vec![("retryable", self.retryable().to_string())];
+                let mut details = vec![retryable()];
                 details.extend(data(body, "body", max_bytes));
                 error_result(
                     ResultCode::Http(*status),
@@ -163,7 +164,7 @@ impl ToolOutcome {
                 is_error: true,
                 body,
             } => {
-                let mut details = vec![("retryable", "false".to_string())];
+                let mut details = vec![retryable()];
                 details.extend(data(body, "body", max_bytes));
                 error_result(
                     ResultCode::ToolError,
@@ -180,10 +181,7 @@ impl ToolOutcome {
                 } else {
                     format!("the server of {tool} answered with error {code}")
                 };
-                let mut details = vec![
-                    ("retryable", "false".to_string()),
-                    ("rpc_code", code.to_string()),
-                ];
+                let mut details = vec![retryable(), ("rpc_code", code.to_string())];
                 details.extend(data(body, "body", max_bytes));
                 error_result(
                     ResultCode::McpError,
@@ -195,17 +193,22 @@ impl ToolOutcome {
             ToolOutcome::Failed(failure) => error_result(
                 failure.code,
                 &failure.message,
-                Some(&json::object(&[(
-                    "retryable",
-                    self.retryable().to_string(),
-                )])),
+                Some(&json::object(&[retryable()])),
                 None,
             ),
         }
     }
 
-    fn retryable(&self) -> bool {
-        self.certainty() == Certainty::Transient
+    /// Whether the same call, or another value in it, can go better.
+    fn retryable(&self, repeatable: bool) -> bool {
+        match (self.certainty(), self) {
+            (Certainty::Transient, _) => true,
+            (Certainty::Unclear, _) => repeatable,
+            (Certainty::NeverRan, ToolOutcome::Failed(failure)) => {
+                failure.code == ResultCode::InvalidArguments
+            }
+            (Certainty::NeverRan | Certainty::Ran, _) => false,
+        }
     }
 }
 

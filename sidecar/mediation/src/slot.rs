@@ -74,8 +74,9 @@ impl Slot {
         max_bytes: usize,
     ) -> Certainty {
         let certainty = outcome.certainty();
+        let repeatable = self.tool.as_ref().is_some_and(|it| it.is_repeatable());
         self.state = SlotState::Answered(Answered {
-            result: outcome.result(&self.name, max_bytes),
+            result: outcome.result(&self.name, repeatable, max_bytes),
             latency,
             executed: certainty != Certainty::NeverRan,
             made: true,

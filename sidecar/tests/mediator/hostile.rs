@@ -160,7 +160,8 @@ async fn an_answer_that_ends_early_may_have_run_and_is_no_result() {
             result["error"]["code"], "request_failed",
             "{answer:?}: {result}"
         );
-        assert_eq!(result["error"]["details"]["retryable"], false, "{result}");
+        // It only reads, so the model may ask again.
+        assert_eq!(result["error"]["details"]["retryable"], true, "{result}");
         // Not by the client's own habit either.
         assert_eq!(raw.connections().len(), 1);
     }
