@@ -30,8 +30,18 @@ pub enum PolicyError {
         "no model is named, and the agent has no default; name one, or have models.default set"
     )]
     Missing,
-    #[error("model `{asked}` is not allowed; allowed: {}", .allowed.join(", "))]
+    #[error("model `{asked}` is not allowed; allowed: {}", listed(.allowed))]
     NotAllowed { asked: String, allowed: Vec<String> },
+    /// No model is allowed, whatever is asked for.
+    #[error(
+        "model `{asked}` cannot be served: this agent has no usable ModelProvider; \
+         `kubectl describe agent {agent} --namespace {namespace}` says why"
+    )]
+    NoProvider {
+        asked: String,
+        agent: String,
+        namespace: String,
+    },
     /// No policy says which provider an unprefixed name means, and none or several speak
     /// the request's dialect.
     #[error("model `{asked}` needs its provider; ask for one of: {}", .forms.join(", "))]
@@ -50,10 +60,7 @@ pub fn candidates(
 ) -> Result<Vec<Candidate>, PolicyError> {
     let models = version.agent.models.as_ref();
     let reference = select(now, version, dialect, asked)?;
-    let not_allowed = || PolicyError::NotAllowed {
-        asked: asked.unwrap_or(&reference).to_string(),
-        allowed: allowed(now, version),
-    };
+    let not_allowed = || not_allowed(now, version, asked.unwrap_or(&reference));
     let (name, model, found) = standing(now, version, &reference).ok_or_else(not_allowed)?;
     let endpoint =
         endpoint(found, dialect).ok_or_else(|| PolicyError::Dialect(reference.clone()))?;
@@ -136,16 +143,30 @@ fn select(
         if let [only] = ends[..] {
             return Ok(only.clone());
         }
-        if let (true, UnknownModel::Default, Some(default)) =
-            (!asked.contains('/'), models.unknown, default)
-        {
+        if let (UnknownModel::Default, Some(default)) = (models.unknown, default) {
             return Ok(default.clone());
         }
     }
-    Err(PolicyError::NotAllowed {
+    Err(not_allowed(now, version, asked))
+}
+
+fn not_allowed(now: &Effective, version: &Version, asked: &str) -> PolicyError {
+    let allowed = allowed(now, version);
+    if allowed.is_empty() && !version.providers.keys().any(|it| now.provider_stands(it)) {
+        return no_provider(version, asked);
+    }
+    PolicyError::NotAllowed {
         asked: asked.to_string(),
-        allowed: allowed(now, version),
-    })
+        allowed,
+    }
+}
+
+fn no_provider(version: &Version, asked: &str) -> PolicyError {
+    PolicyError::NoProvider {
+        asked: asked.to_string(),
+        agent: version.agent.agent.clone(),
+        namespace: version.agent.namespace.clone(),
+    }
 }
 
 /// No policy: any model of any provider that there is; an unprefixed name goes to the only
@@ -166,10 +187,21 @@ fn unrestricted(version: &Version, dialect: Dialect, asked: &str) -> Result<Stri
         .collect();
     match <[String; 1]>::try_from(forms) {
         Ok([only]) => Ok(only),
+        Err(forms) if forms.is_empty() && version.providers.is_empty() => {
+            Err(no_provider(version, asked))
+        }
+        Err(forms) if forms.is_empty() => Err(PolicyError::Dialect(asked.to_string())),
         Err(forms) => Err(PolicyError::Ambiguous {
             asked: asked.to_string(),
             forms,
         }),
+    }
+}
+
+fn listed(allowed: &[String]) -> String {
+    match allowed {
+        [] => "none; have models.allowed of the Agent's policy name one".to_string(),
+        named => named.join(", "),
     }
 }
 

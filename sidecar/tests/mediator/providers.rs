@@ -413,6 +413,32 @@ async fn a_whole_answer_is_waited_for_while_there_is_time_for_the_fallback_too()
     }
 }
 
+/// An error that ends in an empty list says nothing.
+#[tokio::test]
+async fn without_a_usable_provider_the_error_says_where_to_look() {
+    for policy in [
+        json!({"default": "house/otter-1", "allowed": ["house/otter-1"], "unknown": "Refuse"}),
+        Value::Null,
+    ] {
+        let none = |files: &mut Files| {
+            files.agent["models"] = policy.clone();
+            files.providers["providers"] = json!({});
+        };
+        let world = World::start_with(none, |_| {}, &[]).await;
+        for model in ["house/otter-1", "heron-9"] {
+            let mut request = Wire::CHAT.chat();
+            request["model"] = json!(model);
+            let (status, answer) = world.ask(request).await;
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert_eq!(status, 403, "{message}");
+            assert!(
+                message.contains("no usable ModelProvider; `kubectl describe agent otter --namespace pond` says why"),
+                "{message}"
+            );
+        }
+    }
+}
+
 /// `models.unknown`: of an unprefixed name alone, and only where there is a default.
 #[tokio::test]
 async fn an_unknown_name_means_the_default_where_policy_says_so() {
@@ -432,9 +458,9 @@ async fn an_unknown_name_means_the_default_where_policy_says_so() {
         };
         ask(&world, json!("gpt-of-some-framework"), 200).await;
         assert_eq!(world.model.requests()[0].json()["model"], "otter-1");
-        // Whoever names a provider means it.
+        // Whoever names a provider means it; a slash alone names none.
         ask(&world, json!("house/heron-9"), 403).await;
-        ask(&world, json!("barn/otter-1"), 403).await;
+        ask(&world, json!("meta-llama/heron-9"), 200).await;
         world.files.agent["models"]["unknown"] = json!("Refuse");
         world.publish().await;
         ask(&world, json!("gpt-of-some-framework"), 403).await;
