@@ -1,7 +1,7 @@
 //! `toolcrib-sidecar probe`: one plain HTTP request to the admin listener, written by
 //! hand with std so that an exec probe costs no runtime and no TLS.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ pub enum ProbeError {
         address: SocketAddr,
         source: std::io::Error,
     },
+    /// It has not begun to serve, for want of a manifest, or is at its end.
+    #[error("not ready: no answer from {0} yet; the mediator's log says what it waits for")]
+    Slow(SocketAddr),
     /// The body of `/readyz` says why.
     #[error("{0}")]
     Negative(String),
@@ -27,9 +30,11 @@ pub enum ProbeError {
 /// `Ok` when the mediator said 200.
 pub fn probe(args: &ProbeArgs) -> Result<(), ProbeError> {
     let path = if args.ready { "/readyz" } else { "/healthz" };
-    let reply = ask(args.admin_listen, path).map_err(|source| ProbeError::Unreachable {
-        address: args.admin_listen,
-        source,
+    let address = args.admin_listen;
+    let reply = ask(address, path).map_err(|source| match source.kind() {
+        // How a read that takes too long ends depends on the system.
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => ProbeError::Slow(address),
+        _ => ProbeError::Unreachable { address, source },
     })?;
     let (head, body) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
     if head.starts_with("HTTP/1.1 200 ") {

@@ -51,7 +51,8 @@ pub enum StartError {
     #[error("cannot watch the files: {0}")]
     Watch(std::io::Error),
     #[error(
-        "no manifest in {0} after {secs} s: is this agent's Secret there? The restart looks again",
+        "no manifest in {0} after {secs} s: the operator has compiled none, or the kubelet has not \
+         brought it yet; `kubectl describe agent` says why. The restart looks again",
         secs = FIRST_FILE.as_secs()
     )]
     NoFiles(String),

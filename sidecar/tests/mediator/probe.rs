@@ -46,3 +46,21 @@ fn a_start_without_files_ends_with_one_clear_line() {
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.contains("no manifest in"), "{text}");
 }
+
+/// A mediator that waits for its first manifest listens and answers nobody.
+#[test]
+fn a_probe_without_an_answer_says_that_it_is_not_ready() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_toolcrib-sidecar"))
+        .args(["probe", "--ready", "--admin-listen"])
+        .arg(silent.local_addr().unwrap().to_string())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.contains("not ready: no answer from 127.0.0.1"),
+        "{text}"
+    );
+    assert!(!text.contains("os error"), "{text}");
+}
