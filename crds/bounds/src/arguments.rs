@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use serde_json::{Map, Value};
 
 use crate::names;
+use crate::pointer::resolve;
 
 /// Keywords whose value is a schema, or a list of them, for the same arguments.
 const SAME: [&str; 6] = ["allOf", "anyOf", "oneOf", "if", "then", "else"];
@@ -117,23 +118,6 @@ fn combined<'s>(root: &'s Value, members: &'s Map<String, Value>, next: &mut Vec
             next.extend(value.as_str().and_then(|target| resolve(root, target)));
         }
     }
-}
-
-/// What a local reference (`#`, `#/…`) points to.
-fn resolve<'s>(root: &'s Value, target: &str) -> Option<&'s Value> {
-    let encoded = target.strip_prefix('#')?;
-    let mut decoded = Vec::with_capacity(encoded.len());
-    let mut bytes = encoded.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let digits = [bytes.next()?, bytes.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            byte => byte,
-        });
-    }
-    root.pointer(std::str::from_utf8(&decoded).ok()?)
 }
 
 /// An argument, or a member of one, that a reader without regard to case takes for a declared one.

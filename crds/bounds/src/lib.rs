@@ -9,6 +9,10 @@
 
 pub mod arguments;
 pub mod names;
+pub mod number;
+pub mod pattern;
+pub mod pointer;
+pub mod schema;
 mod text;
 
 pub use text::cut;

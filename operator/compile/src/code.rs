@@ -168,8 +168,13 @@ codes! {
 
     /// A tool's inputSchema is over a bound on size, nodes or depth.
     SchemaTooLarge: Error, Spec,
-    cause "The schema is larger than 64 KiB, deeper than 48 levels, or expands to too many nodes once its references are followed. Each request would carry it to the model."
+    cause "The schema is larger than 64 KiB, deeper than 48 levels, expands to too many nodes once its references are followed, applies more than 32 schemas to one value one after another, or has long names above many parts. Each request would carry it to the model."
     cure "Simplify the schema: fewer levels, properties and references."
+
+    /// A pattern of a tool's inputSchema cannot be matched in bounded time and memory.
+    UnsupportedPattern: Error, Spec,
+    cause "A `pattern`, or a name in `patternProperties`, uses a lookahead, lookbehind or backreference, is longer than 1024 bytes, or repeats so much that it expands to too many states; or the schema has more than 64 different patterns. The tool is withheld: without the pattern its arguments would be less restricted than they were reviewed."
+    cure "Rewrite the pattern as the message says, bound lengths by `maxLength`, or remove the pattern and let the service check the value."
 
     /// A tool's inputSchema refers to another document.
     RemoteReference: Error, Spec,

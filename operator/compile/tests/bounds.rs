@@ -1,6 +1,6 @@
 //! Over a bound, surfaces and then tools go from the end; the rest stays.
 
-use toolcrib_compile::{Code, Compilation, ObjectRef, Settings, compile, load};
+use toolcrib_compile::{Code, Compilation, ObjectRef, Settings, check_surface, compile, load};
 
 /// An agent with `counts` tools on surfaces `s0`, `s1`, …, each with a schema of about
 /// `padding` bytes.
@@ -165,4 +165,30 @@ spec:
     check(720_000, 1_000, &[], 0, 1);
     // No tool could make room for this.
     check(1_000, 720_000, &["fish.list", "reed.cut"], 1, 0);
+}
+
+/// Twenty bytes of a pattern can be megabytes of an engine.
+#[test]
+fn patterns_that_expand_withhold_their_tool_and_take_no_memory() {
+    let patterns: Vec<String> = (0..400)
+        .map(|at| format!(r#""p{at}": {{"type": "string", "pattern": "\\p{{L}}{{60}}k{at}"}}"#))
+        .collect();
+    let text = format!(
+        r#"{{"apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+            "metadata": {{"name": "reef", "namespace": "pond"}},
+            "spec": {{"url": "https://fish.test", "descriptor": {{"version": 2, "tools": [
+                {{"name": "bomb", "inputSchema": {{"properties": {{{}}}}}, "http": {{"method": "GET", "path": "/"}}}},
+                {{"name": "fish", "inputSchema": {{}}, "http": {{"method": "GET", "path": "/"}}}}]}}}}}}"#,
+        patterns.join(", ")
+    );
+    let loaded = load([("world.yaml".to_owned(), text)], Settings::default());
+    assert_eq!(loaded.errors, []);
+    let mut report = None;
+    let used = allocation_counter::measure(|| {
+        report = check_surface(&loaded.inputs, &ObjectRef::new("pond", "reef"));
+    });
+    let report = report.expect("is there");
+    let codes: Vec<Code> = report.diagnostics.iter().map(|found| found.code).collect();
+    assert_eq!((report.tools, codes), (1, vec![Code::UnsupportedPattern]));
+    assert!(used.bytes_max < 4 * 1024 * 1024, "{used:?}");
 }

@@ -313,6 +313,31 @@ mod tests {
     }
 
     #[test]
+    fn patterns_that_expand_take_no_memory() {
+        let properties: serde_json::Map<String, Value> = (0..400)
+            .map(|at| {
+                (
+                    format!("p{at}"),
+                    json!({"pattern": format!(r"\p{{L}}{{60}}k{at}")}),
+                )
+            })
+            .collect();
+        let bomb = tool(json!({"properties": properties}));
+        let asked = asked("Surface", Value::Null, bomb)
+            .ok()
+            .flatten()
+            .expect("is read");
+        let alone = Neighbours::none();
+        let mut answer = None;
+        let used = allocation_counter::measure(|| answer = Some(verdict(&asked, Ok(&alone)).0));
+        let Some(Answer::Warned(lines)) = answer else {
+            panic!("is warned of: {answer:?}");
+        };
+        assert!(lines[0].contains("UnsupportedPattern"), "{lines:?}");
+        assert!(used.bytes_max < 4 * 1024 * 1024, "{used:?}");
+    }
+
+    #[test]
     fn lines_are_capped_in_number_and_length() {
         let lines: Vec<String> = (0..100)
             .map(|n| format!("{n}\n{}", "é".repeat(500)))

@@ -53,6 +53,29 @@ fn huge() -> String {
     )
 }
 
+/// Twenty bytes for each engine of megabytes.
+fn patterns() -> String {
+    let properties: Vec<String> = (0..400)
+        .map(|n| format!(r#""p{n}":{{"type":"string","pattern":"\\p{{L}}{{60}}k{n}"}}"#))
+        .collect();
+    format!(
+        r#"{{"type":"object","properties":{{{}}}}}"#,
+        properties.join(",")
+    )
+}
+
+/// The most memory that this process ever had.
+fn most_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
+    kilobytes
+        .expect("a number")
+        .parse::<u64>()
+        .expect("a number")
+        * 1024
+}
+
 /// Takes the grants' schema away, so that one of another shape can be stored, as by an older
 /// or newer release.
 async fn loosen(harness: &Harness) {
@@ -72,7 +95,7 @@ async fn loosen(harness: &Harness) {
 
 async fn put_all(harness: &Harness, suffix: &str) {
     let pond = &harness.pond;
-    for (name, schema) in [("deep", deep()), ("huge", huge())] {
+    for (name, schema) in [("deep", deep()), ("huge", huge()), ("patterns", patterns())] {
         let body = surface(&format!("{name}-{suffix}"), pond, &schema);
         assert_eq!(
             post::<Surface>(&harness.client, pond, body).await,
@@ -143,12 +166,18 @@ async fn a_hostile_object_stops_nobody_else_in_list_and_watch() {
     for name in ["huge-listed", "huge-watched"] {
         says::<Surface>(&harness, name, "SchemaTooLarge").await;
     }
+    for name in ["patterns-listed", "patterns-watched"] {
+        says::<Surface>(&harness, name, "UnsupportedPattern").await;
+    }
     for name in ["undecodable-listed", "undecodable-watched"] {
         says::<ToolGrant>(&harness, name, "Undecodable").await;
     }
     harness
         .condition::<Agent>("analyst", "Compiled", "True/Compiled")
         .await;
+    // With the other tests of this process, the chart's limit for the controller alone.
+    let memory = most_memory();
+    assert!(memory < 512 * 1024 * 1024, "{memory} bytes");
     controller.kill().await;
     let grants: Api<ToolGrant> = harness.api(&harness.pond);
     for name in ["undecodable-listed", "undecodable-watched"] {

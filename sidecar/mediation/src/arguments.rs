@@ -65,7 +65,7 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
         Transport::Mcp => Names::Unambiguous,
     };
     tool.schema
-        .check(&value, names)
+        .check_arguments(&value, &executed, names)
         .map_err(|rejected| match rejected {
             Rejected::Unusable => Refusal {
                 code: ResultCode::UnsupportedTool,
@@ -73,6 +73,10 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
                 place: None,
             },
             Rejected::TooLarge => Refusal::invalid("arguments are too large to be checked"),
+            Rejected::Rounded { number } => Refusal::invalid(format!(
+                "the number {number} has more digits than a 64-bit float keeps, and the tool's \
+                 schema compares numbers: write it with at most 15 digits"
+            )),
             Rejected::Invalid {
                 message,
                 path,

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use toolcrib_manifest::{Policy, Tier, Tool, ToolsFile, Withheld};
 
 use crate::codes::ResultCode;
-use crate::schema::{Names, Rejected, Schema, shown_schema};
+use crate::schema::{Rejected, Schema, Validators, shown_schema};
 
 /// The tools of one `tools.json`, by canonical name.
 #[derive(Debug)]
@@ -65,12 +65,13 @@ impl Catalog {
             withheld: HashMap::new(),
             policy: file.policy,
         };
+        let validators = Arc::new(Validators::default());
         for tool in &file.tools {
             if catalog.by_name.contains_key(&tool.name) || catalog.withheld.contains_key(&tool.name)
             {
                 continue;
             }
-            match CatalogTool::read(tool, max_tier) {
+            match CatalogTool::read(tool, max_tier, &validators) {
                 Ok(read) => {
                     catalog
                         .by_name
@@ -118,7 +119,7 @@ impl Catalog {
 }
 
 impl CatalogTool {
-    fn read(tool: &Tool, max_tier: Tier) -> Result<Self, ResultCode> {
+    fn read(tool: &Tool, max_tier: Tier, validators: &Arc<Validators>) -> Result<Self, ResultCode> {
         // This release knows no restriction by name.
         if !tool.extension.requires.is_empty() {
             return Err(ResultCode::UnsupportedRequirement);
@@ -131,13 +132,17 @@ impl CatalogTool {
             return Err(ResultCode::PermissionDenied);
         }
         let schema_text = tool.input_schema.get();
-        let (Some(shown), Some(schema)) = (shown_schema(schema_text), Schema::read(schema_text))
-        else {
+        let (Some(shown), Some(schema)) = (
+            shown_schema(schema_text),
+            Schema::read(schema_text, validators),
+        ) else {
             return Err(ResultCode::UnsupportedTool);
         };
         let output_schema = match &tool.extension.output_schema {
             None => None,
-            Some(schema) => Some(Schema::read(schema.get()).ok_or(ResultCode::UnsupportedTool)?),
+            Some(schema) => {
+                Some(Schema::read(schema.get(), validators).ok_or(ResultCode::UnsupportedTool)?)
+            }
         };
         Ok(Self {
             tool: tool.clone(),
@@ -182,9 +187,11 @@ impl CatalogTool {
         let structured = structured.ok_or(OutputMismatch::Missing)?;
         let value = serde_json::from_str(structured).map_err(|_| OutputMismatch::Uncheckable)?;
         schema
-            .check(&value, Names::Any)
+            .check_result(&value)
             .map_err(|rejected| match rejected {
-                Rejected::Unusable | Rejected::TooLarge => OutputMismatch::Uncheckable,
+                Rejected::Unusable | Rejected::TooLarge | Rejected::Rounded { .. } => {
+                    OutputMismatch::Uncheckable
+                }
                 Rejected::Invalid { message, path, .. } => {
                     OutputMismatch::Invalid { message, path }
                 }

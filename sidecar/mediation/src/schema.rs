@@ -1,46 +1,52 @@
 //! A tool's JSON Schema: what the model is shown of it, and the check of arguments
 //! against the whole of it.
 //!
-//! The schema is a stranger's and the arguments are a model's, so one check is bounded by
-//! what is counted before it: 256 KiB of schema, 20,000 nodes with what they list, five
-//! million evaluations (a tenth of a second or so), 100,000 steps of one backtracking
-//! pattern. A schema beyond it makes its tool unsupported; arguments beyond it are refused.
+//! What one schema and one check may cost is the rule of `toolcrib_bounds::schema`, which compile
+//! keeps too. Here is the bound on all tools of an agent together: validators are built when a
+//! call needs them, and those that were used longest ago make room.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use jsonschema::{PatternOptions, Validator};
 use serde_json::{Value, json};
 use toolcrib_bounds::arguments::{Arguments, in_other_case};
-use toolcrib_bounds::cut;
+use toolcrib_bounds::schema::{Rejection, Schema as Counted, Validator};
+use toolcrib_bounds::{cut, number};
 use toolcrib_dialect::json::{Array, Change, Object, canonical};
 use toolcrib_manifest::names::CLAW_ID;
 
 use crate::arguments::MAX_KEY;
-use crate::schema::cost::Cost;
 
-mod cost;
+/// Limits the bytes of the validators that one catalog keeps, as their schemas were counted. The
+/// one in use is kept whatever it weighs; `toolcrib_bounds` bounds it alone.
+const MAX_KEPT_BYTES: usize = 48 * 1024 * 1024;
 
-/// Evaluations (a schema node on an argument node) that one check may take; some tens
-/// of nanoseconds each.
-const MAX_EVALUATIONS: u64 = 5_000_000;
-/// Bytes of a schema; compile's own limit is lower.
-const MAX_SCHEMA_BYTES: usize = 256 * 1024;
-/// Steps of a backtracking pattern; linear patterns never get there.
-const BACKTRACK_LIMIT: usize = 100_000;
-
-/// Compiled when the first call needs it.
+/// A schema whose cost was counted.
 #[derive(Debug)]
 pub(crate) struct Schema {
     text: String,
     declares_claw_id: bool,
-    compiled: OnceLock<Option<Compiled>>,
+    validators: Arc<Validators>,
+    /// Names it among `validators`.
+    id: usize,
 }
 
+/// The validators of one catalog that were used last.
+#[derive(Debug, Default)]
+pub(crate) struct Validators(Mutex<Recent>);
+
+#[derive(Debug, Default)]
+struct Recent {
+    ids: usize,
+    /// The one that was used last comes last.
+    built: Vec<(usize, Arc<Compiled>)>,
+    weight: usize,
+}
+
+/// What one schema is checked by.
 #[derive(Debug)]
 struct Compiled {
     schema: Value,
     validator: Validator,
-    cost: Cost,
     declared: Arguments,
     /// Takes a name that `patternProperties` declare.
     patterns: Option<Validator>,
@@ -54,8 +60,6 @@ pub(crate) enum Names {
     Declared,
     /// None that differ only in case from a declared one.
     Unambiguous,
-    /// All that the schema does not forbid.
-    Any,
 }
 
 /// Names of declared arguments that an error repeats.
@@ -68,6 +72,8 @@ pub(crate) enum Rejected {
     Unusable,
     /// The check would take too long.
     TooLarge,
+    /// A number would be compared by another value than the service gets.
+    Rounded { number: String },
     /// What is wrong, where in the arguments, and which rule of the schema says so.
     Invalid {
         message: String,
@@ -76,12 +82,43 @@ pub(crate) enum Rejected {
     },
 }
 
-impl Schema {
-    /// `None`: not an object, or too large.
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        if text.len() > MAX_SCHEMA_BYTES {
-            return None;
+impl Validators {
+    fn id(&self) -> usize {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.ids += 1;
+        recent.ids
+    }
+
+    /// The validator of a schema, built if it is not kept. `None`: the schema cannot be used.
+    fn get(&self, id: usize, text: &str) -> Option<Arc<Compiled>> {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = recent.built.iter().position(|(known, _)| *known == id) {
+            let found = recent.built.remove(at);
+            let compiled = Arc::clone(&found.1);
+            recent.built.push(found);
+            return Some(compiled);
         }
+        let compiled = Arc::new(Compiled::read(text)?);
+        recent.make_room(compiled.weight());
+        recent.built.push((id, Arc::clone(&compiled)));
+        Some(compiled)
+    }
+}
+
+impl Recent {
+    fn make_room(&mut self, weight: usize) {
+        self.weight += weight;
+        while self.weight > MAX_KEPT_BYTES && !self.built.is_empty() {
+            let (_, oldest) = self.built.remove(0);
+            self.weight -= oldest.weight();
+        }
+    }
+}
+
+impl Schema {
+    /// `None`: no schema of a tool's arguments, or over a bound.
+    pub(crate) fn read(text: &str, validators: &Arc<Validators>) -> Option<Self> {
+        Counted::read(text).ok()?;
         let root = Object::scan(text).ok()?;
         let declares_claw_id = root
             .get(text, "properties")
@@ -90,7 +127,8 @@ impl Schema {
         Some(Self {
             text: text.to_string(),
             declares_claw_id,
-            compiled: OnceLock::new(),
+            validators: Arc::clone(validators),
+            id: validators.id(),
         })
     }
 
@@ -98,14 +136,16 @@ impl Schema {
         self.declares_claw_id
     }
 
-    /// Checks arguments as they would be executed.
-    pub(crate) fn check(&self, arguments: &Value, names: Names) -> Result<(), Rejected> {
-        let compiled = self
-            .compiled
-            .get_or_init(|| compile(&self.text))
-            .as_ref()
-            .ok_or(Rejected::Unusable)?;
-        if compiled.cost.evaluations(arguments) > MAX_EVALUATIONS {
+    /// Checks arguments as they would be executed; `text` is what `arguments` was read from. The
+    /// service gets its digits, so a number whose value was rounded is not compared.
+    pub(crate) fn check_arguments(
+        &self,
+        arguments: &Value,
+        text: &str,
+        names: Names,
+    ) -> Result<(), Rejected> {
+        let compiled = self.compiled()?;
+        if compiled.validator.evaluations(arguments).is_none() {
             return Err(Rejected::TooLarge);
         }
         match names {
@@ -114,21 +154,75 @@ impl Schema {
                 compiled.declared(arguments)?;
             }
             Names::Unambiguous => compiled.unambiguous(arguments)?,
-            Names::Any => {}
         }
-        compiled
-            .validator
-            .validate(arguments)
-            .map_err(|error| Rejected::Invalid {
-                // Masked: the message must not repeat a long value back.
-                message: error.masked().to_string(),
-                path: error.instance_path().to_string(),
-                rule: error.schema_path().to_string(),
-            })
+        if let (true, Some(number)) = (
+            compiled.validator.compares_numbers(),
+            number::first_rounded(text),
+        ) {
+            return Err(Rejected::Rounded {
+                number: number.to_owned(),
+            });
+        }
+        compiled.checked(arguments)
+    }
+
+    /// Checks what a service answered. The model gets a result's digits and nothing acts on them,
+    /// so numbers are compared as they were read.
+    pub(crate) fn check_result(&self, result: &Value) -> Result<(), Rejected> {
+        self.compiled()?.checked(result)
+    }
+
+    fn compiled(&self) -> Result<Arc<Compiled>, Rejected> {
+        self.validators
+            .get(self.id, &self.text)
+            .ok_or(Rejected::Unusable)
     }
 }
 
 impl Compiled {
+    fn read(text: &str) -> Option<Self> {
+        let schema: Value = serde_json::from_str(text).ok()?;
+        let declared = Arguments::declared(&schema);
+        let patterns: Vec<Value> = declared
+            .patterns
+            .iter()
+            .map(|pattern| json!({ "pattern": pattern }))
+            .collect();
+        let patterns = match patterns.is_empty() {
+            true => None,
+            false => Some(Validator::read(&json!({ "anyOf": patterns }).to_string()).ok()?),
+        };
+        Some(Self {
+            validator: Validator::read(text).ok()?,
+            schema,
+            declared,
+            patterns,
+        })
+    }
+
+    /// Bytes that it keeps at most; the schema's value is part of the validator's count.
+    fn weight(&self) -> usize {
+        let patterns = self.patterns.as_ref().map_or(0, Validator::weight);
+        self.validator.weight() + patterns
+    }
+
+    fn checked(&self, value: &Value) -> Result<(), Rejected> {
+        self.validator
+            .check(value)
+            .map_err(|rejection| match rejection {
+                Rejection::TooLarge => Rejected::TooLarge,
+                Rejection::Invalid {
+                    message,
+                    path,
+                    rule,
+                } => Rejected::Invalid {
+                    message,
+                    path,
+                    rule,
+                },
+            })
+    }
+
     /// No name reads as a declared one that was not checked.
     fn unambiguous(&self, arguments: &Value) -> Result<(), Rejected> {
         let Some(other) = in_other_case(&self.schema, arguments) else {
@@ -147,7 +241,7 @@ impl Compiled {
     fn declared(&self, arguments: &Value) -> Result<(), Rejected> {
         let by_pattern = |name: &str| {
             let patterns = self.patterns.as_ref();
-            patterns.is_some_and(|patterns| patterns.is_valid(&Value::from(name)))
+            patterns.is_some_and(|patterns| patterns.accepts(&Value::from(name)))
         };
         let names = arguments.as_object().into_iter().flatten();
         let undeclared = names
@@ -256,32 +350,71 @@ fn without_element(raw: &str) -> Change {
     ))
 }
 
-fn compile(text: &str) -> Option<Compiled> {
-    let schema: Value = serde_json::from_str(text).ok()?;
-    let cost = Cost::of(&schema)?;
-    let declared = Arguments::declared(&schema);
-    let patterns: Vec<Value> = declared
-        .patterns
-        .iter()
-        .map(|pattern| json!({ "pattern": pattern }))
-        .collect();
-    let patterns = match patterns.is_empty() {
-        true => None,
-        false => Some(validator(&json!({ "anyOf": patterns }))?),
-    };
-    Some(Compiled {
-        validator: validator(&schema)?,
-        schema,
-        cost,
-        declared,
-        patterns,
-    })
-}
+#[cfg(test)]
+mod tests {
+    use allocation_counter::measure;
+    use serde_json::json;
 
-fn validator(schema: &Value) -> Option<Validator> {
-    jsonschema::options()
-        .offline()
-        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
-        .build(schema)
-        .ok()
+    use super::*;
+
+    /// Tools of about a megabyte each by their count.
+    fn tools(count: usize, validators: &Arc<Validators>) -> Vec<Schema> {
+        let properties: serde_json::Map<String, Value> = (0..900)
+            .map(|at| (format!("p{at}"), json!({"type": "string", "minLength": 1})))
+            .collect();
+        (0..count)
+            .map(|at| {
+                let schema = json!({"properties": properties, "title": at.to_string()});
+                Schema::read(&schema.to_string(), validators).expect("is taken")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn all_tools_together_keep_a_bounded_number_of_validators() {
+        let validators = Arc::new(Validators::default());
+        let tools = tools(60, &validators);
+        let used = measure(|| {
+            for tool in &tools {
+                tool.check_arguments(&json!({"p1": "x"}), "{}", Names::Declared)
+                    .expect("fits");
+            }
+        });
+        let kept = |validators: &Validators| {
+            let recent = validators.0.lock().unwrap();
+            let weights: usize = recent.built.iter().map(|(_, built)| built.weight()).sum();
+            assert_eq!(weights, recent.weight);
+            (recent.built.len(), weights)
+        };
+        let (count, weight) = kept(&validators);
+        assert!(count > 1 && count < 60, "{count}");
+        assert!(weight <= MAX_KEPT_BYTES, "{weight}");
+        assert!(used.bytes_current < MAX_KEPT_BYTES as i64, "{used:?}");
+        // The first one went; it is built again, and the last ones stay.
+        tools[0]
+            .check_arguments(&json!({}), "{}", Names::Declared)
+            .expect("fits");
+        let last = tools.last().expect("there are some");
+        let used = measure(|| {
+            last.check_arguments(&json!({}), "{}", Names::Declared)
+                .expect("fits")
+        });
+        assert!(used.bytes_max < 4096, "{used:?}");
+        assert!(kept(&validators).1 <= MAX_KEPT_BYTES);
+    }
+
+    #[test]
+    fn patterns_that_expand_are_refused_before_they_take_memory() {
+        let properties: serde_json::Map<String, Value> = (0..400)
+            .map(|at| {
+                (
+                    format!("p{at}"),
+                    json!({"pattern": format!(r"\p{{L}}{{60}}k{at}")}),
+                )
+            })
+            .collect();
+        let bomb = json!({"properties": properties}).to_string();
+        let used = measure(|| assert!(Schema::read(&bomb, &Arc::default()).is_none()));
+        assert!(used.bytes_max < 2 * 1024 * 1024, "{used:?}");
+    }
 }

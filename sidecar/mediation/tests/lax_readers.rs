@@ -288,7 +288,7 @@ fn no_declared_argument_is_lost() {
         (json!({"propertyNames": {"pattern": "^a"}}), r#"{"any":1}"#),
         (json!({"required": ["fish"]}), r#"{"fish":1}"#),
         (
-            json!({"patternProperties": {"^x-": {}, "^y(?=z)": {}}}),
+            json!({"patternProperties": {"^x-": {}, "^y[a-z]": {}}}),
             r#"{"x-a":1,"yz":2}"#,
         ),
         (

@@ -744,6 +744,44 @@ fn authority_is_asked_of_now() {
 }
 
 /// A schema from a hostile descriptor costs an answer, not the mediator's time.
+/// The service would get 100.00000000000000001 where the schema's check saw 100.
+#[test]
+fn a_bound_on_numbers_is_not_evaded_by_digits_that_a_float_drops() {
+    let result = |schema: Value, arguments: &str| {
+        let mut file = tools();
+        file.tools.truncate(1);
+        file.tools[0].input_schema = RawJson::from_text(schema.to_string()).unwrap();
+        let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
+        let authority = Authority::new(std::sync::Arc::new(catalog), None);
+        let mut config = config(request(json!({})), policy());
+        config.presented = Presented::new(&authority, &config.request);
+        let replies = vec![reply(&[("pond__depth", arguments)], ""), reply(&[], "end")];
+        run(config, replies, |_| responded(200, "1"))
+            .results()
+            .remove(0)
+    };
+    let most = || json!({"properties": {"n": {"type": "number", "maximum": 100}}});
+    assert_eq!(result(most(), r#"{"n":100}"#), "ok");
+    assert_eq!(result(most(), r#"{"n":99.999999999999}"#), "ok");
+    assert_eq!(result(most(), r#"{"n":1e2}"#), "ok");
+    for number in [
+        "100.00000000000000001",
+        "100.0000000000000000000000001e0",
+        "10000000000000000000001e-20",
+    ] {
+        let arguments = format!(r#"{{"n":{number}}}"#);
+        assert_eq!(result(most(), &arguments), "invalid_arguments", "{number}");
+    }
+    let integer = json!({"properties": {"n": {"type": "integer"}}});
+    assert_eq!(
+        result(integer, r#"{"n":1.00000000000000000001}"#),
+        "invalid_arguments"
+    );
+    // Without a bound there is nothing to evade, and the service gets the digits.
+    let any = json!({"properties": {"n": {"type": "number"}}});
+    assert_eq!(result(any, r#"{"n":100.00000000000000001}"#), "ok");
+}
+
 #[test]
 fn schemas_that_explode_are_not_evaluated() {
     let result = |schema: Value, arguments: &str| {
@@ -773,7 +811,7 @@ fn schemas_that_explode_are_not_evaluated() {
     };
     assert_eq!(
         result(schema(json!({"$ref": "#/$defs/d40"})), "{}"),
-        "invalid_arguments"
+        "unsupported_tool"
     );
     assert_eq!(result(schema(json!({"$ref": "#/$defs/d4"})), "{}"), "ok");
     assert_eq!(
@@ -805,6 +843,11 @@ fn schemas_that_explode_are_not_evaluated() {
     assert_eq!(result(json!({"required": names}), "{}"), "unsupported_tool");
     let nodes = vec![json!({"type": "object"}); 20_000];
     assert_eq!(result(json!({"allOf": nodes}), "{}"), "unsupported_tool");
+    // A compiler of an earlier release took patterns that need backtracking.
+    let pattern = |pattern: &str| json!({"properties": {"at": {"pattern": pattern}}});
+    assert_eq!(result(pattern("^((?=b)b+)+$"), "{}"), "unsupported_tool");
+    assert_eq!(result(pattern(r"^\p{L}{1,60}$"), "{}"), "unsupported_tool");
+    assert_eq!(result(pattern("^b+$"), r#"{"at":"bbb"}"#), "ok");
     // A tree that goes down with the value is fine.
     let tree = json!({"type": "object", "properties": {"next": {"$ref": "#"}}});
     assert_eq!(result(tree, r#"{"next":{"next":{}}}"#), "ok");

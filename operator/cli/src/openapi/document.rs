@@ -146,7 +146,7 @@ impl Document {
 
     pub fn at(&self, reference: &str) -> Option<&Value> {
         let pointer = reference.strip_prefix('#')?;
-        let decoded = percent_decoded(pointer)?;
+        let decoded = toolcrib_bounds::pointer::decoded(pointer)?;
         self.root.pointer(&decoded)
     }
 
@@ -225,19 +225,4 @@ pub struct Body {
 fn is_json(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
     kind == "application/json" || kind.ends_with("+json") || kind == "*/*"
-}
-
-/// `%7B` → `{`, as a JSON pointer in a URI has it.
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let pair = [rest.next()?, rest.next()?];
-            bytes.push(u8::from_str_radix(std::str::from_utf8(&pair).ok()?, 16).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use toolcrib_bounds::{cut, pattern};
+
 use super::document::{Document, Version};
 use super::{Remarks, marks};
 
@@ -126,6 +128,17 @@ impl<'a> Schemas<'a> {
                 }
                 ("description" | "title", Value::String(text)) => {
                     cleaned(text, &self.place, remarks).into()
+                }
+                // The document is the service's, which goes on checking the value.
+                ("pattern", Value::String(text)) if let Err(error) = pattern::cost(text) => {
+                    remarks.left_out(
+                        &self.place,
+                        format!(
+                            "the pattern {:?} of a value, which the service alone checks: it {error}",
+                            cut(text, 80)
+                        ),
+                    );
+                    continue;
                 }
                 ("required", Value::Array(names)) => {
                     let sent = |name: &&Value| {

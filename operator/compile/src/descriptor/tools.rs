@@ -80,7 +80,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
             "declares {:?}, which services could read as {:?}: rename or remove one",
             found.name, found.other
         );
-        let field = schema::pointer(&found.at);
+        let field = schema::field(&found.at);
         return Err(Finding::new(field, Code::InvalidSchema, message).within("inputSchema"));
     }
     // Of a tool over MCP, the mediator repeats marked arguments in headers.

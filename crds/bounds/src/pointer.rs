@@ -1,0 +1,70 @@
+//! JSON pointers: how a local `$ref` names a part of its document.
+
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+/// The part of `root` that a local reference names: `#`, or `#/$defs/fish` with percent encoding.
+/// `None` for a reference that is not local, is an anchor, or leads to nothing.
+pub fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    root.pointer(&decoded(reference.strip_prefix('#')?)?)
+}
+
+/// The text of a fragment without its percent encoding. `None` if it is not UTF-8.
+pub fn decoded(fragment: &str) -> Option<String> {
+    let decoded = percent_decode_str(fragment).decode_utf8().ok()?;
+    Some(decoded.into_owned())
+}
+
+/// A place in a JSON text, written only when a message needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Path<'a> {
+    Root,
+    Member(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    /// The place as a JSON pointer.
+    pub(crate) fn pointer(&self) -> String {
+        match self {
+            Path::Root => String::new(),
+            Path::Member(parent, key) => format!(
+                "{}/{}",
+                parent.pointer(),
+                key.replace('~', "~0").replace('/', "~1")
+            ),
+            Path::Item(parent, index) => format!("{}/{index}", parent.pointer()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn local_references_are_followed_however_they_are_encoded() {
+        let root = json!({"$defs": {"a b": 1, "a/b": 2, "a~b": [3]}});
+        for (reference, target) in [
+            ("#", Some(&root)),
+            ("#/$defs/a%20b", Some(&json!(1))),
+            ("#/%24defs/a~1b", Some(&json!(2))),
+            ("#/$defs/a~0b/0", Some(&json!(3))),
+            ("#/$defs/none", None),
+            ("#anchor", None),
+            ("other.json#/$defs/a", None),
+            ("#/%ff", None),
+        ] {
+            assert_eq!(resolve(&root, reference), target, "{reference}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_written_as_a_pointer() {
+        let root = Path::Root;
+        let member = Path::Member(&root, "a/~b");
+        assert_eq!(Path::Item(&member, 3).pointer(), "/a~1~0b/3");
+    }
+}

@@ -1,0 +1,156 @@
+//! Bytes that schemas make the library allocate, counted on the thread of each test.
+
+use allocation_counter::measure;
+use serde_json::{Map, Value, json};
+use toolcrib_bounds::schema::{MAX_BYTES, Rejection, Schema, Validator};
+
+const MIB: u64 = 1024 * 1024;
+
+/// What one schema may take while it is read and built, whatever it is. A webhook has 256 MiB.
+const MAX_BUILD: u64 = 24 * MIB;
+
+#[track_caller]
+fn check(what: &str, schema: &Value) {
+    let text = schema.to_string();
+    assert!(text.len() < 4 * MAX_BYTES, "{what}: {} bytes", text.len());
+    let mut validator = None;
+    let used = measure(|| validator = Validator::read(&text).ok());
+    assert!(used.bytes_max < MAX_BUILD, "{what}: {used:?}");
+    if let Some(validator) = &validator {
+        let kept = used.bytes_current;
+        let weight = validator.weight() as i64;
+        assert!(kept < weight, "{what}: keeps {kept}, weighs {weight}");
+    }
+}
+
+fn patterns(count: usize, pattern: impl Fn(usize) -> String) -> Value {
+    let properties: Map<String, Value> = (0..count)
+        .map(|at| {
+            (
+                format!("p{at}"),
+                json!({"type": "string", "pattern": pattern(at)}),
+            )
+        })
+        .collect();
+    json!({"type": "object", "properties": properties})
+}
+
+#[test]
+fn four_hundred_patterns_that_expand_take_no_memory() {
+    let bomb = patterns(400, |at| format!(r"\p{{L}}{{60}}k{at}")).to_string();
+    let used = measure(|| assert!(Schema::read(&bomb).is_err()));
+    assert!(used.bytes_max < 2 * MIB, "{used:?}");
+}
+
+#[test]
+fn whatever_a_schema_is_made_of_its_memory_is_bounded() {
+    check("nothing", &json!({}));
+    check(
+        "large classes",
+        &patterns(19, |at| format!(r"\p{{L}}k{at}")),
+    );
+    check("case", &patterns(16, |at| format!(r"(?i)\p{{L}}k{at}")));
+    check(
+        "one class after another",
+        &patterns(64, |at| format!("{}k{at}", r"\p{L}".repeat(200))),
+    );
+    check("repetition", &patterns(1, |_| ".{1400}".to_owned()));
+    check("options", &patterns(1, |_| "(?:a?){5000}".to_owned()));
+    check(
+        "many patterns",
+        &patterns(64, |at| format!("[a-z]{{100}}k{at}")),
+    );
+    check(
+        "long patterns",
+        &patterns(60, |at| format!("{}{at}", "(a|b)".repeat(180))),
+    );
+    check(
+        "nested groups",
+        &patterns(64, |at| {
+            format!("{}a{}{at}", "(".repeat(40), ")*".repeat(40))
+        }),
+    );
+
+    let leaves: Map<String, Value> = (0..2000)
+        .map(|at| (format!("p{at}"), json!({"type": "string", "minLength": 1})))
+        .collect();
+    check("leaves", &json!({"properties": leaves}));
+    check("branches", &json!({"anyOf": vec![json!({}); 8000]}));
+    check(
+        "negations",
+        &json!({"allOf": vec![json!({"not": {}}); 4000]}),
+    );
+    let names: Vec<String> = (0..6000).map(|at| format!("n{at}")).collect();
+    check("names", &json!({"required": names, "enum": names}));
+    let name = "x".repeat(700);
+    let wide = json!({"allOf": vec![json!({}); 260]});
+    let paths = (0..20).fold(
+        wide,
+        |inner, _| json!({"properties": {name.as_str(): inner}}),
+    );
+    check("paths", &paths);
+    let one: Map<String, Value> = (0..50)
+        .map(|at| (format!("p{at}"), json!({"type": "string"})))
+        .collect();
+    let references = vec![json!({"$ref": "#/$defs/one"}); 1500];
+    check(
+        "references",
+        &json!({"allOf": references, "$defs": {"one": {"properties": one}}}),
+    );
+    let properties: Map<String, Value> =
+        (0..2000).map(|at| (format!("p{at}"), json!({}))).collect();
+    let by_pattern: Map<String, Value> = (0..64)
+        .map(|at| (format!("[a-z]{{50}}.*k{at}"), json!({})))
+        .collect();
+    check(
+        "patterns for properties",
+        &json!({"properties": properties, "patternProperties": by_pattern,
+            "additionalProperties": false, "unevaluatedProperties": false}),
+    );
+}
+
+/// The library collects an error for each branch at each value before it words one.
+#[test]
+fn a_rejected_value_takes_no_memory_for_errors_that_nobody_reads() {
+    let branches = vec![json!({"items": {"type": "integer"}}); 1000];
+    let schema = json!({"properties": {"a": {"anyOf": branches}}}).to_string();
+    let validator = Validator::read(&schema).expect("is taken");
+    let value = json!({"a": vec!["x"; 2000]});
+    let used = measure(|| {
+        let Err(Rejection::Invalid { message, .. }) = validator.check(&value) else {
+            panic!("is rejected");
+        };
+        assert!(message.contains("too large"), "{message}");
+    });
+    assert!(used.bytes_max < MIB, "{used:?}");
+
+    let value = json!({"a": ["x"]});
+    let used = measure(|| assert!(validator.check(&value).is_err()));
+    assert!(used.bytes_max < 16 * MIB, "{used:?}");
+}
+
+/// What a match allocates is part of what a validator weighs, since the engines keep it.
+#[test]
+fn engines_that_matched_are_within_the_weight() {
+    let text = "éabbabaabbaabababbbaab ".repeat(20);
+    for pattern in [
+        r"\b(?:a|b|é|ab|ba|éa)*[abé]{200}[xy]\b",
+        "[ab]*a[ab]{100}[xz]",
+        "^.{1,1400}$",
+        r"\p{L}{5}x",
+    ] {
+        let schema = patterns(1, |_| pattern.to_owned()).to_string();
+        let mut validator = None;
+        let used = measure(|| {
+            let built = Validator::read(&schema).expect("is taken");
+            let matches = built.check(&json!({"p0": text})).is_ok();
+            assert_eq!(matches, pattern.starts_with('^'), "{pattern}");
+            validator = Some(built);
+        });
+        let weight = validator.map(|built| built.weight()).unwrap_or_default() as i64;
+        assert!(
+            used.bytes_current < weight,
+            "{pattern}: {used:?}, weighs {weight}"
+        );
+    }
+}
