@@ -9,7 +9,7 @@
 //! Not here: which names matter, and what happens to a name that reads as another.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The name without case. Names that are equal under Unicode's simple case folding are equal
 /// here; so are those that are equal only when they are written in capitals (`ß` and `SS`,
@@ -54,6 +54,34 @@ pub fn reads_as(name: &str, meant: &str) -> bool {
     let start = name.split(['[', '\0']).next().unwrap_or(name);
     let meant = letters(meant);
     letters(name) == meant || letters(start) == meant
+}
+
+/// Names that a reader looks for, to find the ones that another reader takes for them.
+#[derive(Clone, Debug)]
+pub struct KnownNames {
+    exact: HashSet<&'static str>,
+    by_letters: HashMap<String, &'static str>,
+}
+
+impl KnownNames {
+    pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
+        let exact: HashSet<_> = names.into_iter().collect();
+        Self {
+            by_letters: exact.iter().map(|name| (letters(name), *name)).collect(),
+            exact,
+        }
+    }
+
+    /// The known name that some reader takes `name` for, if it is none of them itself (see
+    /// [`reads_as`]).
+    pub fn read_as(&self, name: &str) -> Option<&'static str> {
+        if self.exact.contains(name) {
+            return None;
+        }
+        let start = name.split(['[', '\0']).next().unwrap_or(name);
+        let known = |name: &str| self.by_letters.get(&letters(name)).copied();
+        known(name).or_else(|| known(start))
+    }
 }
 
 fn letters(name: &str) -> String {
@@ -129,6 +157,8 @@ mod tests {
             "claw\u{200b}_id",
         ] {
             assert!(reads_as(name, "claw_id"), "{name:?}");
+            let known = KnownNames::new(["model", "claw_id"]);
+            assert_eq!(known.read_as(name), Some("claw_id"), "{name:?}");
         }
         for name in [
             "claw_id",
@@ -140,6 +170,7 @@ mod tests {
             "",
         ] {
             assert!(!reads_as(name, "claw_id"), "{name:?}");
+            assert_eq!(KnownNames::new(["claw_id"]).read_as(name), None, "{name:?}");
         }
     }
 }

@@ -22,6 +22,9 @@ pub enum DialectError {
     /// A field that would steer a provider away from what policy chose.
     #[error("`{0}` is not accepted here")]
     FieldRefused(String),
+    /// A field that some reader takes for another one, which we read or refuse.
+    #[error("`{name}` is not accepted here, since some providers read it as `{other}`")]
+    FieldReadsAs { name: String, other: String },
     /// A conversation, or a part of it, that is not in the body.
     #[error(
         "`{0}` stands for what only the provider holds, and the granted tools' calls belong into \

@@ -42,6 +42,7 @@
 mod answer;
 mod anthropic;
 mod error;
+mod fields;
 pub mod json;
 mod live;
 mod openai_chat;

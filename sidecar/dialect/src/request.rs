@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::json::{self, Array, Item, Object};
-use crate::{Dialect, DialectError, anthropic, openai_chat, responses};
+use crate::{Dialect, DialectError, anthropic, fields, openai_chat, responses};
 
 /// A request's body as it came, and where the parts that matter are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,7 +189,7 @@ pub enum HistoryPart {
 
 /// Fields by which a body would steer a provider that is itself a proxy past policy: to
 /// another address, credential, model or route. No dialect has any of them.
-const REFUSED: [&str; 27] = [
+pub(crate) const REFUSED: [&str; 27] = [
     "api_base",
     "api_key",
     "api_type",
@@ -224,15 +224,13 @@ const MAX_MODEL: usize = 512;
 const MODEL: &str = "a string of at most 512 bytes";
 
 impl Request {
-    /// Reads a body. Errors: not UTF-8, not JSON, a field of a wrong type, a repeated
-    /// field (two readers could understand it differently), a field that steers.
+    /// Reads a body. Errors: not UTF-8, not JSON, a field of a wrong type, a field
+    /// that is repeated or that another reader takes for another one, a field that steers.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
         let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
         // The history is most of a body: one pass finds it and the items in it.
         let (fields, items) = Object::scan_into(&text, history_field(dialect))?;
-        if let Some(key) = fields.repeated() {
-            return Err(DialectError::Repeated(key.to_string()));
-        }
+        fields::unambiguous(&text, &fields)?;
         if let Some(member) = fields
             .members
             .iter()

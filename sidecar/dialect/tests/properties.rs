@@ -291,6 +291,62 @@ fn a_body_that_two_readers_could_read_differently_is_refused() {
         decode(r#"{"messages":[],"api_base":"http://elsewhere"}"#),
         DialectError::FieldRefused("api_base".into())
     );
+    for (body, name, other) in [
+        (r#"{"messages":[],"MODEL":"b"}"#, "MODEL", "model"),
+        (
+            r#"{"messages":[],"model":"a","Model":"b"}"#,
+            "Model",
+            "model",
+        ),
+        (r#"{"messages":[],"API_BASE":"x"}"#, "API_BASE", "api_base"),
+        (r#"{"messages":[],"apiBase":"x"}"#, "apiBase", "api_base"),
+        (r#"{"messages":[],"N":2}"#, "N", "n"),
+        (r#"{"messages":[],"\u017ftream":true}"#, "ſtream", "stream"),
+        (
+            r#"{"messages":[],"tool-choice":"none"}"#,
+            "tool-choice",
+            "tool_choice",
+        ),
+        (
+            r#"{"messages":[],"\u212aey":1,"key":2}"#,
+            "key",
+            "\u{212a}ey",
+        ),
+        (
+            r#"{"messages":[],"tools":[{"type":"function","TYPE":"mcp","function":{"name":"a"}}]}"#,
+            "TYPE",
+            "type",
+        ),
+        (
+            r#"{"messages":[],"tools":[{"type":"function","function":{"name":"a","Name":"b"}}]}"#,
+            "Name",
+            "name",
+        ),
+        (
+            r#"{"messages":[],"stream_options":{"includeUsage":true}}"#,
+            "includeUsage",
+            "include_usage",
+        ),
+        (
+            r#"{"messages":[],"tool_choice":{"type":"allowed_tools","allowed_tools":{"MODE":"auto"}}}"#,
+            "MODE",
+            "mode",
+        ),
+    ] {
+        let error = DialectError::FieldReadsAs {
+            name: name.into(),
+            other: other.into(),
+        };
+        assert_eq!(decode(body), error, "{body}");
+    }
+    // What is anybody's JSON may say anything.
+    for fine in [
+        r#"{"messages":[],"topK":1,"providerOptions":{"Model":1,"model":2},"metadata":{"N":1,"n":2}}"#,
+        r#"{"messages":[{"role":"user","content":"","ROLE":1}]}"#,
+        r#"{"messages":[],"tools":[{"type":"function","function":{"name":"a","parameters":{"properties":{"X":{},"x":{}}}}}]}"#,
+    ] {
+        Request::decode(Dialect::OpenaiChat, fine.into()).unwrap();
+    }
     let model = "m".repeat(513);
     assert!(matches!(
         decode(&format!(r#"{{"messages":[],"model":"{model}"}}"#)),

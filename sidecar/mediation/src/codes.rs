@@ -262,7 +262,9 @@ impl RunnerError {
 impl From<DialectError> for RunnerError {
     fn from(error: DialectError) -> Self {
         let code = match &error {
-            DialectError::FieldRefused(_) | DialectError::HeldElsewhere(_) => {
+            DialectError::FieldRefused(_)
+            | DialectError::FieldReadsAs { .. }
+            | DialectError::HeldElsewhere(_) => {
                 RunnerCode::FieldRefused
             }
             DialectError::NotUtf8

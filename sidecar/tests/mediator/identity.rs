@@ -206,6 +206,15 @@ async fn a_model_that_is_not_allowed_names_those_that_are() {
         ("models", json!(["barn/owl-2"])),
         ("user_config", json!({"model_list": []})),
         ("fallbacks", json!(["barn/owl-2"])),
+        ("MODEL", json!("large")),
+        ("API_BASE", json!("http://elsewhere")),
+        ("N", json!(2)),
+        ("toolChoice", json!("none")),
+        ("stream_options", json!({"INCLUDE_USAGE": true})),
+        (
+            "tools",
+            json!([{"type": "function", "TYPE": "mcp", "function": {"name": "a"}}]),
+        ),
     ] {
         let mut request = request.clone();
         request[field] = value;

@@ -1,0 +1,193 @@
+//! Fields of a request that a laxer reader behind us could take for others.
+//!
+//! A gateway in Go or .NET takes `MODEL` for `model`, and the last one wins; one that speaks
+//! Protobuf takes `toolChoice` for `tool_choice`. So a field is refused that some reader takes for
+//! one that is read, rewritten or refused here, or for another field of the request.
+//!
+//! Not here: the history's items, which the runner chooses whole, and JSON that is anybody's
+//! (schemas, arguments, headers).
+
+use std::sync::LazyLock;
+
+use toolcrib_bounds::cut;
+use toolcrib_bounds::names::{KnownNames, same_without_case};
+
+use crate::DialectError;
+use crate::json::{Array, Object};
+use crate::request::REFUSED;
+
+/// Fields of a request that are read or rewritten, in any dialect, and those by which a provider
+/// runs tools itself. A test compares them with what the dialects read.
+const READ: [&str; 25] = [
+    "background",
+    "container",
+    "conversation",
+    "function_call",
+    "functions",
+    "include",
+    "input",
+    "instructions",
+    "mcp_servers",
+    "messages",
+    "model",
+    "n",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt",
+    "store",
+    "stream",
+    "stream_options",
+    "system",
+    "thread",
+    "tool_choice",
+    "tool_resources",
+    "tools",
+    "web_search",
+    "web_search_options",
+];
+
+/// Fields whose members are read, too.
+const WALKED: [&str; 8] = [
+    "container",
+    "function_call",
+    "functions",
+    "mcp_servers",
+    "stream_options",
+    "tool_choice",
+    "tools",
+    "web_search_options",
+];
+
+/// Members of those, at any depth.
+const MEMBERS: [&str; 23] = [
+    "allowed_tools",
+    "authorization",
+    "authorization_token",
+    "connector_id",
+    "custom",
+    "definition",
+    "description",
+    "disable_parallel_tool_use",
+    "function",
+    "headers",
+    "id",
+    "include_usage",
+    "input_schema",
+    "mode",
+    "name",
+    "parameters",
+    "require_approval",
+    "server_label",
+    "server_url",
+    "tool",
+    "tools",
+    "type",
+    "url",
+];
+
+/// Members whose values are anybody's JSON.
+const FREE: [&str; 10] = [
+    "examples",
+    "filters",
+    "headers",
+    "input_examples",
+    "input_schema",
+    "metadata",
+    "output_schema",
+    "parameters",
+    "schema",
+    "json_schema",
+];
+
+/// What is read stands no deeper.
+const MAX_DEPTH: usize = 16;
+/// Bytes of a field's name that an error repeats.
+const MAX_NAME: usize = 64;
+
+static FIELDS: LazyLock<KnownNames> =
+    LazyLock::new(|| KnownNames::new(READ.into_iter().chain(REFUSED)));
+static MEMBER_NAMES: LazyLock<KnownNames> = LazyLock::new(|| KnownNames::new(MEMBERS));
+
+/// Refuses what some reader takes for another field. Reads the top level, and of [`WALKED`] what
+/// is not [`FREE`].
+pub(crate) fn unambiguous(text: &str, fields: &Object) -> Result<(), DialectError> {
+    check(fields, &FIELDS)?;
+    fields
+        .members
+        .iter()
+        .filter(|member| WALKED.contains(&member.key.as_str()))
+        .try_for_each(|member| walk(&text[member.value.clone()], MAX_DEPTH))
+}
+
+fn walk(raw: &str, depth: usize) -> Result<(), DialectError> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Ok(());
+    };
+    match raw.as_bytes().first() {
+        Some(b'{') => {
+            let object = Object::scan(raw)?;
+            check(&object, &MEMBER_NAMES)?;
+            object
+                .members
+                .iter()
+                .filter(|member| !FREE.contains(&member.key.as_str()))
+                .try_for_each(|member| walk(&raw[member.value.clone()], depth))
+        }
+        Some(b'[') => Array::scan(raw)?
+            .texts(raw)
+            .try_for_each(|item| walk(item, depth)),
+        _ => Ok(()),
+    }
+}
+
+fn check(object: &Object, known: &KnownNames) -> Result<(), DialectError> {
+    let keys = || object.members.iter().map(|member| member.key.as_str());
+    let refuse = |name: &str, other: &str| {
+        Err(DialectError::FieldReadsAs {
+            name: cut(name, MAX_NAME).into_owned(),
+            other: cut(other, MAX_NAME).into_owned(),
+        })
+    };
+    if let Some((name, meant)) = keys().find_map(|name| Some((name, known.read_as(name)?))) {
+        return refuse(name, meant);
+    }
+    match same_without_case(keys()) {
+        None => Ok(()),
+        Some((name, other)) if name == other => {
+            Err(DialectError::Repeated(cut(name, MAX_NAME).into_owned()))
+        }
+        Some((other, name)) => refuse(name, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `present(text, fields, "model")` and the like, in the modules that read requests.
+    #[test]
+    fn every_field_that_is_read_is_known() {
+        let sources = [
+            include_str!("request.rs"),
+            include_str!("read.rs"),
+            include_str!("openai_chat/request.rs"),
+            include_str!("anthropic/request.rs"),
+            include_str!("responses/request.rs"),
+        ];
+        let mut seen = 0;
+        for source in sources {
+            for begin in [
+                "text, fields, \"",
+                "fields.get(text, \"",
+                "fields.member(\"",
+            ] {
+                for rest in source.split(begin).skip(1) {
+                    let name = rest.split('"').next().unwrap_or_default();
+                    assert!(READ.contains(&name), "{name} is read and not in READ");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 30, "{seen}");
+    }
+}
