@@ -76,11 +76,17 @@ pub fn let_in(
 ) -> Result<Caller, RunnerError> {
     let runner = admit(now, headers)?;
     let agent = now.agent().cloned().ok_or_else(unauthorized)?;
+    let claw_id = identity::claw_id(&agent, &app.settings.pod).ok_or_else(|| {
+        RunnerError::new(
+            RunnerCode::IdentityRefused,
+            "the pod's name is its identity, and has a dot, as agents of other namespaces have",
+        )
+    })?;
     Ok(Caller {
         request_id: request_id(),
         via,
         runner,
-        claw_id: identity::claw_id(&agent, &app.settings.pod),
+        claw_id,
         agent,
         pod: app.settings.pod.clone(),
         started: Instant::now(),

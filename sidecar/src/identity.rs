@@ -68,12 +68,14 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     }
 }
 
-/// The identity that services and the record see.
-pub fn claw_id(agent: &AgentFile, pod: &str) -> String {
+/// The identity that services and the record see. `None`: the pod's name would be one, and has a
+/// dot, so that it could be the agent `NAME.NAMESPACE` of another namespace.
+pub fn claw_id(agent: &AgentFile, pod: &str) -> Option<String> {
     match agent.identity {
-        Identity::Agent => agent.claw_id.clone(),
-        Identity::Pod if pod.is_empty() => agent.claw_id.clone(),
-        Identity::Pod => pod.to_string(),
+        Identity::Agent => Some(agent.claw_id.clone()),
+        Identity::Pod if pod.is_empty() => Some(agent.claw_id.clone()),
+        Identity::Pod if pod.contains('.') => None,
+        Identity::Pod => Some(pod.to_string()),
     }
 }
 
@@ -153,6 +155,15 @@ mod tests {
         check(&[("x-api-key", "")], None);
         check(&[("x-api-key", "Bearer otter:first")], None);
         check(&[("cookie", "otter:first")], None);
+    }
+
+    #[test]
+    fn a_pods_name_with_a_dot_is_no_identity() {
+        let mut agent = agent();
+        assert_eq!(claw_id(&agent, "news.shared").as_deref(), Some("otter"));
+        agent.identity = Identity::Pod;
+        assert_eq!(claw_id(&agent, "news.shared"), None);
+        assert_eq!(claw_id(&agent, "news-0").as_deref(), Some("news-0"));
     }
 
     #[test]

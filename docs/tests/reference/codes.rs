@@ -113,6 +113,10 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
             "neither disk nor standard output takes another line of the record",
             "the volume of the record and the node's disk",
         ),
+        RunnerCode::IdentityRefused => (
+            "with `identity: Pod` the pod's name has a dot, as identities of other namespaces' agents have",
+            "give the pod a name without dots, or set `identity: Agent`",
+        ),
         RunnerCode::NotFound => (
             "nothing is served under that method and path",
             "`/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/v1/models`",

@@ -17,10 +17,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 use serde_json::Value;
 use toolcrib_compile::inject::{
-    Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, Injection, PullPolicy, inject,
+    Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, Injection, PullPolicy, Refusal, inject,
 };
 use toolcrib_compile::names;
-use toolcrib_crds::{Agent, AgentSpec};
+use toolcrib_crds::{Agent, AgentSpec, Identity};
 
 #[path = "mutators/mod.rs"]
 mod mutators;
@@ -172,6 +172,32 @@ fn check(case: &Path) {
     }
     let want = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(got, want, "{}", path.display());
+}
+
+#[test]
+fn a_pod_whose_name_would_be_another_namespaces_agent_is_refused() {
+    let mut pod: Pod = serde_yaml::from_str(
+        &fs::read_to_string(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inject/bare-pod/pod.yaml"),
+        )
+        .expect("pod.yaml"),
+    )
+    .expect("pod.yaml is a pod");
+    let mut by_pod = agent();
+    by_pod.spec.identity = Some(Identity::Pod);
+    let is_refused = |pod: &Pod, agent: &Agent| {
+        matches!(
+            inject(pod, agent, &config()),
+            Injection::Refused(Refusal::DottedIdentity { .. })
+        )
+    };
+    assert!(!is_refused(&pod, &by_pod));
+    pod.metadata.name = Some("news.shared".to_string());
+    assert!(is_refused(&pod, &by_pod));
+    assert!(!is_refused(&pod, &agent()));
+    pod.metadata.name = None;
+    pod.metadata.generate_name = Some("news.shared-".to_string());
+    assert!(is_refused(&pod, &by_pod));
 }
 
 #[test]

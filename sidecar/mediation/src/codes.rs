@@ -86,10 +86,12 @@ pub enum RunnerCode {
     RecordUnavailable,
     /// Nothing is served under that method and path.
     NotFound,
+    /// The pod's name cannot be the agent's identity.
+    IdentityRefused,
 }
 
 impl RunnerCode {
-    pub const ALL: [RunnerCode; 17] = [
+    pub const ALL: [RunnerCode; 18] = [
         RunnerCode::Unauthorized,
         RunnerCode::ManifestBroken,
         RunnerCode::AccessWithdrawn,
@@ -107,6 +109,7 @@ impl RunnerCode {
         RunnerCode::InvalidRequest,
         RunnerCode::RecordUnavailable,
         RunnerCode::NotFound,
+        RunnerCode::IdentityRefused,
     ];
 
     pub fn name(self) -> &'static str {
@@ -128,13 +131,16 @@ impl RunnerCode {
             RunnerCode::InvalidRequest => "invalid_request",
             RunnerCode::RecordUnavailable => "record_unavailable",
             RunnerCode::NotFound => "not_found",
+            RunnerCode::IdentityRefused => "identity_refused",
         }
     }
 
     pub fn status(self) -> u16 {
         match self {
             RunnerCode::Unauthorized => 401,
-            RunnerCode::AccessWithdrawn | RunnerCode::ModelNotAllowed => 403,
+            RunnerCode::AccessWithdrawn
+            | RunnerCode::ModelNotAllowed
+            | RunnerCode::IdentityRefused => 403,
             RunnerCode::NNotSupported
             | RunnerCode::FieldRefused
             | RunnerCode::UnknownToolChoice
@@ -163,6 +169,9 @@ impl RunnerCode {
             RunnerCode::AccessWithdrawn => "ask whoever manages the Agent object to restore it",
             RunnerCode::NNotSupported => "leave `n` out, or ask several times",
             RunnerCode::FieldRefused => "leave it out",
+            RunnerCode::IdentityRefused => {
+                "give the pod a name without dots, or have spec.identity of the Agent set to Agent"
+            }
             RunnerCode::TotalTimeout => "ask for less at once, or have policy.totalTimeout raised",
             RunnerCode::BudgetExhausted => "ask for less at once, or have policy.maxRounds raised",
             RunnerCode::NoUsableKey => "try again later, or have a key added to the provider",
@@ -264,9 +273,7 @@ impl From<DialectError> for RunnerError {
         let code = match &error {
             DialectError::FieldRefused(_)
             | DialectError::FieldReadsAs { .. }
-            | DialectError::HeldElsewhere(_) => {
-                RunnerCode::FieldRefused
-            }
+            | DialectError::HeldElsewhere(_) => RunnerCode::FieldRefused,
             DialectError::NotUtf8
             | DialectError::NotJson(_)
             | DialectError::Missing(_)

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, MODEL_KEY, RUNNER, Wire, World, chat, says, within};
+use crate::support::{Answer, Files, MODEL_KEY, RUNNER, Wire, World, chat, says, within};
 
 #[tokio::test]
 async fn every_wrong_token_is_the_same_401_and_reaches_nobody() {
@@ -246,5 +246,27 @@ async fn each_dialect_says_so_in_its_own_shape() {
         let body: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(wire.error_code(&body), "unauthorized");
         assert_eq!(body["error"]["type"], "authentication_error");
+    }
+}
+
+/// `news.shared` is what the agent `news` of the namespace `shared` is called elsewhere.
+#[tokio::test]
+async fn a_pods_name_with_a_dot_is_no_identity() {
+    for (identity, pod, status) in [
+        ("Pod", "news.shared", 403),
+        ("Pod", "news-0", 200),
+        ("Agent", "news.shared", 200),
+    ] {
+        let at = |files: &mut Files| files.agent["identity"] = json!(identity);
+        let world = World::start_with(at, |_| {}, &["--pod", pod]).await;
+        if status == 200 {
+            world.model.will(Answer::json(says("hello")));
+        }
+        let (got, body) = world.ask(json!({"messages": []})).await;
+        assert_eq!(got, status, "{identity} {pod}: {body}");
+        if status == 403 {
+            assert_eq!(body["error"]["code"], "identity_refused");
+            assert_eq!(world.model.connections(), 0);
+        }
     }
 }

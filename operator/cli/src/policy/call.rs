@@ -61,6 +61,9 @@ pub fn call(
     let agent = &compilation.files.agent;
     let name = match (agent.identity, pod) {
         (Identity::Agent, _) => agent.claw_id.clone(),
+        (Identity::Pod, Some(pod)) if pod.contains('.') => {
+            bail!("the pod is called {pod:?}: with identity: Pod a name with a dot is refused")
+        }
         (Identity::Pod, Some(pod)) => pod.to_owned(),
         (Identity::Pod, None) => {
             bail!("the agent's identity is its pod's: name one in spec.pod")

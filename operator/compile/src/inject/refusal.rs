@@ -9,7 +9,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{
     Container, LocalObjectReference, Pod, PodSpec, SELinuxOptions, Volume,
 };
-use toolcrib_crds::Agent;
+use toolcrib_crds::{Agent, Identity};
 
 use super::Allowances;
 use crate::names;
@@ -21,6 +21,8 @@ pub enum Refusal {
     OtherAgent { label: String, agent: String },
     /// The agent is being deleted.
     AgentDeleted { agent: String },
+    /// The pod's name is its identity, and has a dot.
+    DottedIdentity { name: String },
     /// The pod has no containers: not a pod that the API server would take.
     NoSpec,
     /// Windows nodes have no mediator.
@@ -67,6 +69,10 @@ impl fmt::Display for Refusal {
                 f,
                 "Agent {agent:?} is being deleted: wait until it is gone and create it again, or take the label {} off the pod",
                 names::AGENT_LABEL
+            ),
+            Self::DottedIdentity { name } => write!(
+                f,
+                "the pod is called {name:?}, and with identity: Pod its name is its identity: a name with a dot could be the agent of another namespace; give the pod a name without dots, or set identity: Agent"
             ),
             Self::NoSpec => write!(f, "the pod has no spec.containers"),
             Self::Windows => write!(
@@ -162,6 +168,13 @@ pub(super) fn check<'a>(
         return Err(Refusal::AgentDeleted {
             agent: name.to_string(),
         });
+    }
+    let metadata = &pod.metadata;
+    let called = metadata.name.as_ref().or(metadata.generate_name.as_ref());
+    if let (Some(Identity::Pod), Some(name)) = (agent.spec.identity, called)
+        && name.contains('.')
+    {
+        return Err(Refusal::DottedIdentity { name: name.clone() });
     }
     let spec = pod.spec.as_ref().ok_or(Refusal::NoSpec)?;
     if spec.containers.is_empty() {

@@ -271,14 +271,10 @@ pub async fn start_server(
         "--history-dir",
         history,
     ];
-    line.extend([
-        "--listen",
-        "127.0.0.1:0",
-        "--admin-listen",
-        "127.0.0.1:0",
-        "--pod",
-        "otter-0",
-    ]);
+    line.extend(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+    if !flags.contains(&"--pod") {
+        line.extend(["--pod", "otter-0"]);
+    }
     line.extend(flags);
     Server::start(Cli::parse_from(line).serve, limits, stdout).await
 }
