@@ -15,4 +15,5 @@ mod jobs;
 mod neighbours;
 mod pods;
 mod policies;
+mod tokens;
 mod webhooks;

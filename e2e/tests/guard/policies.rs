@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -77,6 +78,10 @@ impl Guard {
     /// Of this test's namespaces.
     pub fn selector(&self) -> Value {
         json!({"matchLabels": {TEST_LABEL: self.release}})
+    }
+
+    pub fn kubeconfig(&self) -> &Path {
+        self.cluster.kubeconfig()
     }
 
     pub fn release(&self) -> &str {
@@ -172,7 +177,7 @@ impl Guard {
     pub async fn type_warnings(&self) -> Result<Vec<String>> {
         let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let mut warnings = Vec::new();
-        for part in ["guard", "secrets", "labels", "connections"] {
+        for part in ["guard", "secrets", "labels", "connections", "tokens"] {
             let name = format!("{}-toolcrib-{part}", self.release);
             let status = eventually("the policy is type-checked", || async {
                 let policy = api.get(&name).await?;
@@ -233,6 +238,7 @@ fn render(cluster: &Cluster, release: &str, settings: &[&str]) -> Result<String>
     helm.args(["template", release, chart, &image])
         .args(["--set-string", "mediator.image.tag=7"])
         .args(["--show-only", "templates/guard.yaml"])
+        .args(["--show-only", "templates/tokens.yaml"])
         .args(settings.iter().map(|setting| format!("--set={setting}")));
     let output = helm.output()?;
     ensure!(
