@@ -1,5 +1,7 @@
 //! What the chart makes of values that are unusual and sane.
 
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
 use crate::harness::rendered;
@@ -69,6 +71,171 @@ fn a_namespace_that_yaml_reads_as_something_else_is_its_name() {
         .map(|object| &object["metadata"]["namespace"])
         .collect();
     assert_eq!(namespaces, [&json!("on"), &json!("123")]);
+}
+
+/// The other end of a connection.
+struct End {
+    address: IpAddr,
+    labels: Value,
+}
+
+fn end(address: &str, labels: Value) -> End {
+    let address = address.parse().expect("an address");
+    End { address, labels }
+}
+
+/// Whether a rule of that policy lets the connection through: by port (or its name) and other end.
+fn allows(policy: &Value, direction: &str, port: &str, other: &End) -> bool {
+    let side = if direction == "ingress" { "from" } else { "to" };
+    let rules = policy["spec"][direction].as_array().into_iter().flatten();
+    rules
+        .filter(|rule| {
+            let ports = rule["ports"].as_array().into_iter().flatten();
+            ports.into_iter().any(|named| match &named["port"] {
+                Value::String(name) => name == port,
+                number => number.as_u64() == port.parse().ok(),
+            })
+        })
+        .any(|rule| match rule[side].as_array() {
+            None => true,
+            Some(peers) => peers.iter().any(|peer| is_peer(peer, other)),
+        })
+}
+
+fn is_peer(peer: &Value, other: &End) -> bool {
+    if let Some(range) = peer["ipBlock"]["cidr"].as_str() {
+        // Of one address, which is all that these tests write.
+        let (address, _) = range.split_once('/').expect("a range");
+        return address.parse() == Ok(other.address);
+    }
+    assert_eq!(peer["namespaceSelector"], json!({}), "of every namespace");
+    let wanted = peer["podSelector"]["matchExpressions"].as_array();
+    wanted.expect("expressions").iter().all(|expression| {
+        assert_eq!(expression["operator"], "Exists");
+        other
+            .labels
+            .get(expression["key"].as_str().expect("a key"))
+            .is_some()
+    })
+}
+
+/// The connections of docs/guide.md, and no others. The tests' cluster enforces no policy.
+#[test]
+fn network_policies_let_through_what_the_operator_needs_and_no_more() {
+    let policy = |objects: &[Value], name: &str| named(objects, "NetworkPolicy", name).clone();
+    for name in ["toolcrib-webhook", "toolcrib-controller"] {
+        assert_eq!(policy(&rendered(&[]), name), Value::Null, "off by default");
+    }
+    let settings = [
+        "--set=networkPolicies.enabled=true",
+        "--set=networkPolicies.apiServers={192.0.2.1/32}",
+        "--set=clawApi.enabled=true",
+        r#"--set-json=networkPolicies.metricsFrom=[{"namespaceSelector":{},"podSelector":{"matchExpressions":[{"key":"prometheus","operator":"Exists"}]}}]"#,
+    ];
+    let objects = rendered(&settings);
+    let api_server = end("192.0.2.1", json!({}));
+    let agent = end("10.0.0.1", json!({"toolcrib.dev/agent": "otter"}));
+    let scraper = end("10.0.0.2", json!({"prometheus": "main"}));
+    let stranger = end("10.0.0.3", json!({"app": "otter"}));
+    let ends = [&api_server, &agent, &scraper, &stranger];
+    for (name, direction, port, expected) in [
+        (
+            "toolcrib-webhook",
+            "ingress",
+            "webhook",
+            [true, false, false, false],
+        ),
+        (
+            "toolcrib-webhook",
+            "ingress",
+            "status",
+            [false, false, true, false],
+        ),
+        (
+            "toolcrib-webhook",
+            "egress",
+            "6443",
+            [true, false, false, false],
+        ),
+        (
+            "toolcrib-webhook",
+            "egress",
+            "443",
+            [true, false, false, false],
+        ),
+        ("toolcrib-webhook", "egress", "53", [true, true, true, true]),
+        ("toolcrib-webhook", "egress", "80", [false; 4]),
+        (
+            "toolcrib-controller",
+            "ingress",
+            "link",
+            [false, true, false, false],
+        ),
+        (
+            "toolcrib-controller",
+            "ingress",
+            "claw-api",
+            [false, true, false, false],
+        ),
+        (
+            "toolcrib-controller",
+            "ingress",
+            "status",
+            [false, false, true, false],
+        ),
+        (
+            "toolcrib-controller",
+            "egress",
+            "6443",
+            [true, false, false, false],
+        ),
+        (
+            "toolcrib-controller",
+            "egress",
+            "443",
+            [true, false, false, false],
+        ),
+        (
+            "toolcrib-controller",
+            "egress",
+            "53",
+            [true, true, true, true],
+        ),
+    ] {
+        let policy = policy(&objects, name);
+        let allowed = ends.map(|other| allows(&policy, direction, port, other));
+        assert_eq!(allowed, expected, "{name} {direction} {port}");
+    }
+    for name in ["toolcrib-webhook", "toolcrib-controller"] {
+        let policy = policy(&objects, name);
+        assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+        let template = &named(&objects, "Deployment", name)["spec"]["template"];
+        let labels = &template["metadata"]["labels"];
+        let selected = policy["spec"]["podSelector"]["matchLabels"].as_object();
+        for (key, value) in selected.expect("labels") {
+            assert_eq!(&labels[key], value, "{name} selects its pods");
+        }
+        // Each port by the name that the container gives it.
+        let ports = template["spec"]["containers"][0]["ports"].as_array();
+        let has = |name: &Value| {
+            ports
+                .expect("ports")
+                .iter()
+                .any(|port| port["name"] == *name)
+        };
+        let rules = policy["spec"]["ingress"].as_array().expect("rules");
+        for rule in rules {
+            for port in rule["ports"].as_array().expect("ports") {
+                assert!(has(&port["port"]), "{name}: {port}");
+            }
+        }
+    }
+    // Without addresses the API server may be anywhere, and others may not come in.
+    let open = rendered(&["--set=networkPolicies.enabled=true"]);
+    let webhook = policy(&open, "toolcrib-webhook");
+    assert!(allows(&webhook, "ingress", "webhook", &stranger));
+    let controller = policy(&open, "toolcrib-controller");
+    assert!(!allows(&controller, "ingress", "link", &stranger));
 }
 
 /// What Argo CD and Flux compare: the same each time, and nothing that the controller fills in.
