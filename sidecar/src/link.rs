@@ -15,7 +15,7 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use thiserror::Error;
 use tokio::time::Instant;
-use toolcrib_manifest::{LinkConfig, LinkDown, LinkUp, Loaded, names};
+use toolcrib_manifest::{LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, Loaded, MOST_WITHHELD, names};
 
 use crate::config::version::UNDERSTANDS;
 use crate::config::{Current, Effective, Older};
@@ -224,12 +224,17 @@ impl Link {
             version: env!("CARGO_PKG_VERSION").to_string(),
             understands: UNDERSTANDS.iter().map(ToString::to_string).collect(),
             loaded,
-            error: now.standing.error(),
+            error: now
+                .standing
+                .error()
+                .map(|error| error.chars().take(LONGEST_TEXT).collect()),
             seen: now.seen,
             hold_ms: u64::try_from(HOLD.as_millis()).unwrap_or(u64::MAX),
             withheld: version
-                .map(|version| version.withheld())
-                .unwrap_or_default(),
+                .into_iter()
+                .flat_map(|version| version.withheld())
+                .take(MOST_WITHHELD)
+                .collect(),
             usage: self.metrics.usage.read(),
         }
     }

@@ -26,7 +26,10 @@ pub use agent::{
     UnknownModel,
 };
 pub use feeds::{Feed, FeedAuth, FeedsFile};
-pub use link::{AgentPresence, Floor, LinkDown, LinkUp, Loaded, Usage, Want, Withheld};
+pub use link::{
+    AgentPresence, Floor, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp, Loaded, MOST_WITHHELD,
+    Usage, Want, Withheld,
+};
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,
 };

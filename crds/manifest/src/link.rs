@@ -7,6 +7,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// The longest report that the operator reads, in bytes.
+pub const LONGEST_REPORT: usize = 64 * 1024;
+/// How many withheld tools and feeds a report names. Those of a whole manifest could be longer
+/// than [`LONGEST_REPORT`].
+pub const MOST_WITHHELD: usize = 16;
+/// How long a text of a report is, in bytes, before it is cut.
+pub const LONGEST_TEXT: usize = 300;
+
 /// What a mediator says of itself. The sender's identity is not in here: the operator
 /// takes pod and namespace from the TokenReview of the bearer token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,17 +2,20 @@
 //!
 //! Pure. Counters are cumulative per (pod, epoch) and merged by maximum, so a repeated or
 //! late message counts once. What a pod counted stays counted when it is gone. Bounded: one
-//! entry per living pod, one epoch each (an earlier one is summed up), texts cut.
+//! entry per living pod, one epoch each (an earlier one is summed up), texts cut, counters and
+//! times within what an Agent's status can hold, whatever a mediator says.
 
 use std::collections::HashMap;
 
+use jiff::{SignedDuration, Timestamp};
 use toolcrib_compile::ObjectRef;
-use toolcrib_manifest::{Digests, LinkUp, Usage};
+use toolcrib_manifest::{Digests, LONGEST_TEXT, LinkUp, MOST_WITHHELD, Usage};
 
-/// How long a text of a mediator may be before it is cut.
-const TEXT: usize = 300;
-/// How many withheld tools of a pod are remembered.
-const WITHHELD: usize = 16;
+/// The most that a counter says. Larger integers are no integers to many readers of JSON, and
+/// past 2^63 the API server refuses the whole status.
+const MOST: u64 = (1 << 53) - 1;
+/// A mediator's clock may be this far ahead. A call that is later than now would hide all others.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// A pod as the TokenReview and the pod's own labels name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +59,15 @@ impl Counters {
             usage.prompt_tokens,
             usage.completion_tokens,
         ])
+    }
+
+    /// Of a mediator's word, which may be any number.
+    fn bounded(self) -> Self {
+        Self(self.0.map(|counter| counter.min(MOST)))
+    }
+
+    fn plus(self, more: Self) -> Self {
+        self.zip(more, u64::saturating_add).bounded()
     }
 
     fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
@@ -112,19 +124,20 @@ impl Reports {
     /// What the agent's status says so far: counting goes on from there.
     pub fn begin(&mut self, agent: &ObjectRef, counted: &Usage) {
         self.agents.entry(agent.clone()).or_insert_with(|| Tally {
-            settled: Counters::of(counted),
+            settled: Counters::of(counted).bounded(),
             last_call: counted.last_call.clone(),
         });
     }
 
-    pub fn report(&mut self, sender: &Sender, up: &LinkUp) -> News {
-        let counted = Counters::of(&up.usage);
+    pub fn report(&mut self, sender: &Sender, up: &LinkUp, now: Timestamp) -> News {
+        let counted = Counters::of(&up.usage).bounded();
         let known = self.agents.contains_key(&sender.agent);
         let tally = self.agents.entry(sender.agent.clone()).or_default();
-        // RFC 3339 in UTC compares as text; another form only picks a wrong "latest".
-        let newer = up.usage.last_call.as_deref().map(cut) > tally.last_call;
+        // RFC 3339 in UTC compares as text.
+        let last_call = last_call(&up.usage, now);
+        let newer = last_call > tally.last_call;
         if newer {
-            tally.last_call = up.usage.last_call.as_deref().map(cut);
+            tally.last_call = last_call;
         }
         let loaded = up.loaded.as_ref().map(|loaded| Digests {
             manifest: cut(&loaded.manifest),
@@ -134,7 +147,7 @@ impl Reports {
         let withheld: Vec<String> = up
             .withheld
             .iter()
-            .take(WITHHELD)
+            .take(MOST_WITHHELD)
             .map(|withheld| format!("{}: {}", cut(&withheld.tool), cut(&withheld.reason)))
             .collect();
 
@@ -165,9 +178,7 @@ impl Reports {
             }
             Some(said) => {
                 if said.epoch != cut(&up.epoch) {
-                    tally.settled = tally
-                        .settled
-                        .zip(said.delta(), |settled, more| settled.saturating_add(more));
+                    tally.settled = tally.settled.plus(said.delta());
                     said.epoch = cut(&up.epoch);
                     said.baseline = Counters::default();
                     said.latest = Counters::default();
@@ -192,9 +203,7 @@ impl Reports {
     pub fn gone(&mut self, uid: &str) {
         if let Some(said) = self.pods.remove(uid) {
             let tally = self.agents.entry(said.agent.clone()).or_default();
-            tally.settled = tally
-                .settled
-                .zip(said.delta(), |settled, more| settled.saturating_add(more));
+            tally.settled = tally.settled.plus(said.delta());
         }
     }
 
@@ -229,7 +238,7 @@ impl Reports {
             .collect();
         for said in self.pods.values() {
             if let Some((sum, _)) = sums.get_mut(&said.agent) {
-                *sum = sum.zip(said.delta(), u64::saturating_add);
+                *sum = sum.plus(said.delta());
             }
         }
         sums.into_iter()
@@ -250,10 +259,16 @@ impl Said {
     }
 }
 
+/// When the pod called a tool last, in UTC. A time that cannot have been is none.
+fn last_call(usage: &Usage, now: Timestamp) -> Option<String> {
+    let at: Timestamp = usage.last_call.as_deref()?.parse().ok()?;
+    (at >= Timestamp::UNIX_EPOCH && now.duration_until(at) <= CLOCK_SKEW).then(|| at.to_string())
+}
+
 /// A mediator may be hostile: its texts end up in status.
 fn cut(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
-    toolcrib_bounds::cut(&plain, TEXT).into_owned()
+    toolcrib_bounds::cut(&plain, LONGEST_TEXT).into_owned()
 }
 
 #[cfg(test)]
@@ -296,6 +311,10 @@ mod tests {
         }
     }
 
+    fn now() -> Timestamp {
+        "2026-01-02T00:00:00Z".parse().unwrap()
+    }
+
     fn calls(reports: &Reports) -> u64 {
         reports.usage(&otter()).calls
     }
@@ -304,21 +323,21 @@ mod tests {
     fn late_and_repeated_messages_count_once() {
         let mut reports = Reports::default();
         assert_eq!(
-            reports.report(&sender("a", false), &up("e1", 3)),
+            reports.report(&sender("a", false), &up("e1", 3), now()),
             News {
                 state: true,
                 usage: true
             }
         );
         assert_eq!(
-            reports.report(&sender("a", false), &up("e1", 5)),
+            reports.report(&sender("a", false), &up("e1", 5), now()),
             News {
                 state: false,
                 usage: true
             }
         );
         assert_eq!(
-            reports.report(&sender("a", false), &up("e1", 3)),
+            reports.report(&sender("a", false), &up("e1", 3), now()),
             News::default()
         );
         assert_eq!(calls(&reports), 5);
@@ -327,9 +346,9 @@ mod tests {
     #[test]
     fn a_restarted_mediator_and_a_pod_that_is_gone_stay_counted() {
         let mut reports = Reports::default();
-        reports.report(&sender("a", false), &up("e1", 5));
-        reports.report(&sender("a", false), &up("e2", 2));
-        reports.report(&sender("b", false), &up("e1", 10));
+        reports.report(&sender("a", false), &up("e1", 5), now());
+        reports.report(&sender("a", false), &up("e2", 2), now());
+        reports.report(&sender("b", false), &up("e1", 10), now());
         assert_eq!(calls(&reports), 17);
         reports.gone("a");
         reports.gone("b");
@@ -347,10 +366,14 @@ mod tests {
             },
         );
         // Its 40 are among the 100.
-        assert!(!reports.report(&sender("old", true), &up("e1", 40)).usage);
-        reports.report(&sender("new", false), &up("e1", 7));
+        assert!(
+            !reports
+                .report(&sender("old", true), &up("e1", 40), now())
+                .usage
+        );
+        reports.report(&sender("new", false), &up("e1", 7), now());
         assert_eq!(calls(&reports), 107);
-        reports.report(&sender("old", true), &up("e1", 45));
+        reports.report(&sender("old", true), &up("e1", 45), now());
         assert_eq!(calls(&reports), 112);
     }
 
@@ -359,9 +382,51 @@ mod tests {
         let mut reports = Reports::default();
         let mut hostile = up(&"e".repeat(10_000), 1);
         hostile.error = Some(format!("\u{1b}[2J{}", "x".repeat(10_000)));
-        reports.report(&sender("a", false), &hostile);
+        reports.report(&sender("a", false), &hostile, now());
         let said = reports.pod("a").unwrap();
-        assert!(said.error.as_ref().unwrap().chars().count() <= TEXT);
+        assert!(said.error.as_ref().unwrap().chars().count() <= LONGEST_TEXT);
         assert!(!said.error.as_ref().unwrap().contains('\u{1b}'));
+    }
+
+    /// Past 2^63 the API server would refuse every later status of the Agent.
+    #[test]
+    fn counters_stay_within_what_a_status_can_hold() {
+        let mut reports = Reports::default();
+        let all = |usage: &Usage| Counters::of(usage).0.iter().sum::<u64>();
+        for (uid, epoch) in [("a", "e1"), ("a", "e2"), ("b", "e1")] {
+            let mut hostile = up(epoch, u64::MAX);
+            hostile.usage = Counters([u64::MAX; 7]).usage(None);
+            reports.report(&sender(uid, false), &hostile, now());
+            assert_eq!(all(&reports.usage(&otter())), 7 * MOST);
+        }
+        reports.gone("a");
+        reports.gone("b");
+        assert_eq!(all(&reports.usage(&otter())), 7 * MOST);
+        // Of a status that an earlier release wrote.
+        let heron = ObjectRef::new("pond", "heron");
+        reports.begin(&heron, &Counters([u64::MAX; 7]).usage(None));
+        assert_eq!(all(&reports.usage(&heron)), 7 * MOST);
+    }
+
+    #[test]
+    fn a_last_call_that_cannot_have_been_is_none() {
+        let mut reports = Reports::default();
+        let mut say = |at: &str| {
+            let mut up = up("e1", 1);
+            up.usage.last_call = Some(at.to_owned());
+            reports.report(&sender("a", false), &up, now());
+            reports.usage(&otter()).last_call
+        };
+        for never in [
+            "",
+            "soon",
+            "-009999-01-01T00:00:00Z",
+            "9999-01-01T00:00:00Z",
+        ] {
+            assert_eq!(say(never), None, "{never}");
+        }
+        let real = Some("2026-01-01T22:00:00Z".to_owned());
+        assert_eq!(say("2026-01-02T00:00:00+02:00"), real);
+        assert_eq!(say("2031-01-01T00:00:00Z"), real);
     }
 }

@@ -231,7 +231,7 @@ fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
 fn heed(world: &World, sender: &Sender, up: &LinkUp) {
     let (news, pods) = {
         let mut reports = world.reports();
-        let news = reports.report(sender, up);
+        let news = reports.report(sender, up, jiff::Timestamp::now());
         (news, reports.pods())
     };
     world

@@ -70,7 +70,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         manifest_digest: before.manifest_digest.clone(),
         credentials_revision: before.credentials_revision.clone(),
         network: network(facts.network),
-        pods: Some(pods(&facts.pods)),
+        pods: Some(pods(&facts.written, &facts.pods)),
         usage: usage(before.usage.as_ref(), facts.usage.as_ref(), now),
         conditions: before.conditions,
     };
@@ -82,7 +82,10 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
     for (type_, verdict) in [
         (ConditionType::Accepted, accepted(facts)),
         (ConditionType::Compiled, compiled(facts)),
-        (ConditionType::InForce, in_force(&facts.pods)),
+        (
+            ConditionType::InForce,
+            in_force(&facts.written, &facts.pods),
+        ),
         (ConditionType::Ready, ready(facts)),
     ] {
         put(
@@ -271,6 +274,10 @@ mod tests {
 
     /// `InForce` and `Ready` as `status/reason`, and `running inForce [stale]`.
     fn check(pods: Vec<PodState>) -> (String, String, String) {
+        check_written(Written::Done, pods)
+    }
+
+    fn check_written(written: Written, pods: Vec<PodState>) -> (String, String, String) {
         let digests = Digests {
             manifest: "m1".into(),
             credentials: "c1".into(),
@@ -287,7 +294,7 @@ mod tests {
             network: &Network::Unrestricted,
             digests: Some(&digests),
             kept: Vec::new(),
-            written: Written::Done,
+            written,
             pods,
             usage: None,
         };
@@ -338,6 +345,16 @@ mod tests {
         for (pods, expected) in cases {
             assert_eq!(check(pods.clone()), expected, "{pods:?}");
         }
+    }
+
+    /// A pod may have mounted a Secret that somebody wrote before the operator.
+    #[test]
+    fn with_an_object_of_somebody_else_no_report_is_believed() {
+        let conflict = Written::Conflict("Secret pond/toolcrib-otter-mediator".into());
+        assert_eq!(
+            check_written(conflict, vec![pod("a", PodNews::Loaded, false)]),
+            said("Unknown/Conflict", "False/Conflict", "1 0 []")
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use toolcrib_crds::{ConditionStatus, PodsStatus, StateReason};
 
+use super::agent::Written;
 use super::condition::{Verdict, verdict};
 use super::count;
 
@@ -33,7 +34,13 @@ pub enum PodNews {
     Rejected(String),
 }
 
-pub(super) fn in_force(pods: &[PodState]) -> Verdict {
+pub(super) fn in_force(written: &Written, pods: &[PodState]) -> Verdict {
+    // An object of a compiled name that somebody else wrote may be what the pods have mounted:
+    // their mediators then speak to whom it says, and show their tokens there.
+    if let Written::Conflict(what) = written {
+        let text = format!("what the pods report is not believed: {what}");
+        return verdict(ConditionStatus::Unknown, StateReason::Conflict, text);
+    }
     if pods.is_empty() {
         return verdict(
             ConditionStatus::Unknown,
@@ -93,12 +100,13 @@ pub(super) fn stale(pods: &[PodState]) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn pods(pods: &[PodState]) -> PodsStatus {
+pub(super) fn pods(written: &Written, pods: &[PodState]) -> PodsStatus {
+    let believed = !matches!(written, Written::Conflict(_));
     PodsStatus {
         running: count(pods.len()),
         in_force: count(
             pods.iter()
-                .filter(|pod| pod.news == PodNews::Loaded)
+                .filter(|pod| believed && pod.news == PodNews::Loaded)
                 .count(),
         ),
         stale: stale(pods),
