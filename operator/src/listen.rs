@@ -1,57 +1,60 @@
-//! Where the operator listens, and the leader's HTTPS listeners: TLS with the operator's
-//! certificate, and what a connection may cost.
+//! The operator's HTTPS listeners: link, claw-api and webhook. TLS, what a connection may cost,
+//! and an orderly end.
 //!
-//! Bounded before anybody is known: connections in all and of one address, the time for a
-//! handshake, for a request's head and body. And after: no connection lives for long, so that
-//! one whose other end has vanished, or reads nothing, is not kept.
+//! A connection begins as a stranger's. A route that has found out who sends calls
+//! [`Visitor::known`]; until then the connection counts against a small share, for its address
+//! and for all strangers, and lives for seconds. A full share never keeps a newcomer out while a
+//! stranger in it is silent: every connection is accepted, and the silent one that has been there
+//! longest is closed. A sender that shows who it is within milliseconds, as the API server and
+//! mediators do, is therefore not kept out by connections that say nothing. Not here: what
+//! makes a sender known (the routes), and how much of a body is read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::AddExtension;
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::ResolvesServerCert;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tower::Layer as _;
 
-use crate::controller::world::World;
-
-const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEADERS: Duration = Duration::from_secs(10);
+const HANDSHAKE: Duration = Duration::from_secs(5);
 /// More than one answer takes, held or not.
 const LAST_ANSWER: Duration = Duration::from_secs(60);
+/// After a failed accept: without descriptors the loop would spin.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// What those who connect may take of this process.
+/// What connections may take of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections in all.
-    pub connections: usize,
-    /// Of one address.
-    pub of_one_address: usize,
-    /// A connection is closed after its answer then, between this and half as much more.
-    pub lifetime: Duration,
-}
-
-/// The certificate as it is kept at the moment of the handshake.
-struct Current(Arc<World>);
-
-impl std::fmt::Debug for Current {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Current")
-    }
-}
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.link_certificate.load_full()
-    }
+    /// Connections of known senders.
+    pub known: usize,
+    /// Those of one address.
+    pub known_of_one_address: usize,
+    /// Connections of strangers, TLS handshakes included.
+    pub strangers: usize,
+    /// Those of one address.
+    pub strangers_of_one_address: usize,
+    /// How long a connection may stay a stranger's.
+    pub introduction: Duration,
+    /// How long a request's head may take, and so how long a connection may be idle.
+    pub idle: Duration,
+    /// The longest head of a request, in bytes. Also the size of the buffers for one connection.
+    pub head: usize,
+    /// The connection is closed after its answer then, between this and half as much more.
+    /// `None`: only the other end closes it.
+    pub lifetime: Option<Duration>,
 }
 
 /// A listener of the operator's. `[::]` is everywhere: IPv6 takes IPv4 along, and a node without
@@ -68,61 +71,90 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("TLS is not configurable")]
-pub struct TlsError(#[from] rustls::Error);
-
-/// Serves until it is dropped.
-pub async fn serve(
-    listener: TcpListener,
-    world: Arc<World>,
-    router: axum::Router,
-    bounds: Bounds,
-) -> Result<std::convert::Infallible, TlsError> {
-    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()?
-    .with_no_client_auth()
-    .with_cert_resolver(Arc::new(Current(world)));
+/// TLS with the certificate that `certificate` has at each handshake, for HTTP/1 alone: what
+/// tells a client to leave is a header of HTTP/1.
+pub(crate) fn tls(
+    certificate: Arc<dyn ResolvesServerCert>,
+) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    Ok(Arc::new(config))
+}
+
+/// Serves until `closing`, then lets running requests end for up to `drain`. Dropped, it ends
+/// every connection at once.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    routes: Router,
+    bounds: Bounds,
+    closing: impl Future<Output = ()>,
+    drain: Duration,
+) {
+    let acceptor = TlsAcceptor::from(tls);
     let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
     server
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .max_buf_size(64 * 1024);
-    let room = Arc::new(Semaphore::new(bounds.connections));
-    let addresses = Arc::new(Addresses::of(bounds.of_one_address));
-    // Dropped with this future, the set ends every connection.
+        .header_read_timeout(bounds.idle)
+        .max_buf_size(bounds.head);
+    let visitors = Arc::new(Visitors::new(bounds));
+    let (leave, leaving) = watch::channel(false);
     let mut connections = JoinSet::new();
+    tokio::pin!(closing);
     loop {
-        let permit = Arc::clone(&room)
-            .acquire_owned()
-            .await
-            .expect("never closed");
         let (stream, peer) = tokio::select! {
+            () = &mut closing => break,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, or the peer is gone already: neither ends listening.
                     tracing::warn!(%error, "connection not accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
                     continue;
                 }
             },
             Some(_) = connections.join_next() => continue,
         };
-        let Some(place) = addresses.place(peer.ip()) else {
-            tracing::debug!(peer = %peer.ip(), "too many connections of one address");
+        let address = peer.ip().to_canonical();
+        let Some((visitor, evicted)) = visitors.enter(address) else {
+            tracing::debug!(peer = %address, "connection refused: its share is full");
             continue;
         };
-        let (acceptor, router, server) = (acceptor.clone(), router.clone(), server.clone());
+        let connection = connection(
+            stream,
+            acceptor.clone(),
+            Extension(visitor.clone()).layer(routes.clone()),
+            server.clone(),
+            bounds.lifetime,
+            leaving.clone(),
+        );
         connections.spawn(async move {
-            let _places = (permit, place);
-            connection(stream, acceptor, router, server, bounds.lifetime).await;
+            tokio::select! {
+                () = connection => {}
+                // A sender that becomes known drops the other end: it is evicted no more.
+                Ok(()) = evicted => tracing::debug!(peer = %address, "silent connection closed for a newcomer"),
+                () = overstay(&visitor, bounds.introduction) => {}
+            }
         });
+    }
+    drop(listener);
+    leave.send_replace(true);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(drain, ended).await.is_err() {
+        tracing::warn!("some connections did not end in time");
+    }
+}
+
+/// Ends when the connection is still a stranger's after that time.
+async fn overstay(visitor: &Visitor, introduction: Duration) {
+    tokio::time::sleep(introduction).await;
+    if visitor.is_known() {
+        std::future::pending().await
     }
 }
 
@@ -130,9 +162,10 @@ pub async fn serve(
 async fn connection(
     stream: TcpStream,
     acceptor: TlsAcceptor,
-    router: axum::Router,
+    routes: AddExtension<Router, Visitor>,
     server: auto::Builder<TokioExecutor>,
-    lifetime: Duration,
+    lifetime: Option<Duration>,
+    mut leaving: watch::Receiver<bool>,
 ) {
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -142,13 +175,24 @@ async fn connection(
         }
         Err(_) => return,
     };
-    let service = TowerToHyperService::new(router);
+    let service = TowerToHyperService::new(routes);
     let served = server.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(served);
-    let lifetime = lifetime + part_of(lifetime / 2);
-    let ended = match tokio::time::timeout(lifetime, served.as_mut()).await {
-        Ok(ended) => ended,
-        Err(_) => {
+    let old = async {
+        match lifetime {
+            Some(lifetime) => tokio::time::sleep(lifetime + part_of(lifetime / 2)).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = served.as_mut() => Some(ended),
+        () = old => None,
+        // A sender that is gone ends connections too.
+        _ = leaving.wait_for(|leaving| *leaving) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
             served.as_mut().graceful_shutdown();
             match tokio::time::timeout(LAST_ANSWER, served).await {
                 Ok(ended) => ended,
@@ -171,90 +215,205 @@ pub(crate) fn part_of(whole: Duration) -> Duration {
     }
 }
 
-/// How many connections each address has.
+/// The connections of one listener.
 #[derive(Debug)]
-struct Addresses {
-    counts: Mutex<HashMap<IpAddr, usize>>,
-    each: usize,
+struct Visitors {
+    bounds: Bounds,
+    table: Mutex<Table>,
 }
 
-/// One of an address' connections, until it is dropped.
-#[derive(Debug)]
-struct Place {
-    addresses: Arc<Addresses>,
-    address: IpAddr,
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    strangers: Share,
+    known: Share,
+    /// Strangers that have said nothing yet, oldest first; sending closes the connection.
+    silent: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
+    silent_of: HashMap<IpAddr, BTreeSet<u64>>,
 }
 
-impl Addresses {
-    fn of(each: usize) -> Self {
-        Self {
-            counts: Mutex::default(),
-            each,
-        }
-    }
-
-    fn counts(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `None`: it has all that it may have.
-    fn place(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let mut counts = self.counts();
-        let count = counts.entry(address).or_insert(0);
-        if *count >= self.each {
-            return None;
-        }
-        *count += 1;
-        Some(Place {
-            addresses: Arc::clone(self),
-            address,
-        })
-    }
+/// Connections in all, and of each address.
+#[derive(Debug, Default)]
+struct Share {
+    all: usize,
+    of: HashMap<IpAddr, usize>,
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.addresses.counts();
-        if let Some(count) = counts.get_mut(&self.address) {
+impl Share {
+    fn of(&self, address: &IpAddr) -> usize {
+        self.of.get(address).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, address: IpAddr) {
+        self.all += 1;
+        *self.of.entry(address).or_insert(0) += 1;
+    }
+
+    fn remove(&mut self, address: &IpAddr) {
+        self.all = self.all.saturating_sub(1);
+        if let Some(count) = self.of.get_mut(address) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&self.address);
+                self.of.remove(address);
             }
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Table {
+    /// The stranger has said something, or is gone.
+    fn heard(&mut self, id: u64) -> Option<(IpAddr, oneshot::Sender<()>)> {
+        let (address, close) = self.silent.remove(&id)?;
+        if let Some(ids) = self.silent_of.get_mut(&address) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.silent_of.remove(&address);
+            }
+        }
+        Some((address, close))
+    }
 
-    #[tokio::test]
-    async fn everywhere_is_both_families() {
-        let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
-        let listener = bind(everywhere).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-            .await
-            .unwrap();
-        if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok() {
-            TcpStream::connect((Ipv6Addr::LOCALHOST, port))
-                .await
-                .unwrap();
+    /// Closes the silent connection with this number, which leaves its share at once.
+    fn evict(&mut self, id: u64) {
+        if let Some((address, close)) = self.heard(id) {
+            self.strangers.remove(&address);
+            // A connection that has just ended by itself needs no closing.
+            let _ended = close.send(());
+        }
+    }
+}
+
+impl Visitors {
+    fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            table: Mutex::default(),
         }
     }
 
-    #[test]
-    fn one_address_leaves_room_for_others_and_gets_its_own_back() {
-        let addresses = Arc::new(Addresses::of(3));
-        let of = |last: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-        let mut places: Vec<Place> = (0..3)
-            .map(|_| addresses.place(of(1)).expect("room"))
-            .collect();
-        assert!(addresses.place(of(1)).is_none());
-        assert!(addresses.place(of(2)).is_some());
-        places.pop();
-        assert!(addresses.place(of(1)).is_some());
-        drop(places);
-        assert!(addresses.counts().is_empty());
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None`: the share is full of strangers whose introduction is being checked.
+    fn enter(self: &Arc<Self>, address: IpAddr) -> Option<(Visitor, oneshot::Receiver<()>)> {
+        let mut table = self.table();
+        if table.strangers.of(&address) >= self.bounds.strangers_of_one_address {
+            let oldest = *table.silent_of.get(&address)?.first()?;
+            table.evict(oldest);
+        }
+        if table.strangers.all >= self.bounds.strangers {
+            let oldest = *table.silent.first_key_value()?.0;
+            table.evict(oldest);
+        }
+        let id = table.next;
+        table.next += 1;
+        table.strangers.add(address);
+        let (close, closed) = oneshot::channel();
+        table.silent.insert(id, (address, close));
+        table.silent_of.entry(address).or_default().insert(id);
+        drop(table);
+        let visitor = Visitor(Arc::new(Place {
+            visitors: Arc::clone(self),
+            id,
+            address,
+            state: Mutex::new(Introduction::Silent),
+        }));
+        Some((visitor, closed))
     }
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Introduction {
+    Silent,
+    /// Its credential is being checked.
+    Checked,
+    Known,
+    /// Closed for a newcomer, before it said anything.
+    Evicted,
+}
+
+/// Who is at the other end of a connection, as far as is known. In the extensions of each of
+/// its requests.
+#[derive(Clone, Debug)]
+pub struct Visitor(Arc<Place>);
+
+#[derive(Debug)]
+struct Place {
+    visitors: Arc<Visitors>,
+    id: u64,
+    address: IpAddr,
+    state: Mutex<Introduction>,
+}
+
+impl Visitor {
+    /// Of a request that came by one of these listeners.
+    pub(crate) fn of(request: &Request) -> Option<Self> {
+        request.extensions().get::<Self>().cloned()
+    }
+
+    fn state(&self) -> MutexGuard<'_, Introduction> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_known(&self) -> bool {
+        *self.state() == Introduction::Known
+    }
+
+    /// The sender has shown a credential: it is not closed for a newcomer while it waits for
+    /// the result.
+    pub(crate) fn checking(&self) {
+        let mut state = self.state();
+        if *state == Introduction::Silent {
+            // With the sender dropped nothing can close it any more.
+            *state = match self.0.visitors.table().heard(self.0.id) {
+                Some(_) => Introduction::Checked,
+                None => Introduction::Evicted,
+            };
+        }
+    }
+
+    /// The sender is who may ask here. False: known senders have all connections they may have.
+    pub(crate) fn known(&self) -> bool {
+        self.checking();
+        let mut state = self.state();
+        match *state {
+            Introduction::Known => return true,
+            Introduction::Evicted => return false,
+            Introduction::Silent | Introduction::Checked => {}
+        }
+        let bounds = &self.0.visitors.bounds;
+        let mut table = self.0.visitors.table();
+        if table.known.all >= bounds.known
+            || table.known.of(&self.0.address) >= bounds.known_of_one_address
+        {
+            return false;
+        }
+        table.strangers.remove(&self.0.address);
+        table.known.add(self.0.address);
+        *state = Introduction::Known;
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let state = *self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.visitors.table();
+        match state {
+            // An evicted one has left its share already.
+            Introduction::Silent => {
+                if table.heard(self.id).is_some() {
+                    table.strangers.remove(&self.address);
+                }
+            }
+            Introduction::Checked => table.strangers.remove(&self.address),
+            Introduction::Known => table.known.remove(&self.address),
+            Introduction::Evicted => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "listen/tests.rs"]
+mod tests;

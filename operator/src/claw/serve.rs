@@ -25,14 +25,20 @@ use crate::controller::ClawScope;
 use crate::controller::reconcile::explain;
 use crate::controller::tables::Stored;
 use crate::controller::world::World;
-use crate::listen::Bounds;
+use crate::listen::{Bounds, Visitor};
 use crate::metrics::Asked;
 
 /// Of its listener: a mediator keeps one connection, and few agents audit others.
 pub const BOUNDS: Bounds = Bounds {
-    connections: 256,
-    of_one_address: 64,
-    lifetime: Duration::from_secs(300),
+    known: 256,
+    known_of_one_address: 64,
+    strangers: 256,
+    strangers_of_one_address: 32,
+    introduction: Duration::from_secs(10),
+    idle: Duration::from_secs(10),
+    // Whoever sends a body, which none may, is to read why: so much of it is taken off the wire.
+    head: 64 * 1024,
+    lifetime: Some(Duration::from_secs(300)),
 };
 /// Answers at a time: each takes a processor for milliseconds, which are the reconcilers' too.
 const AT_ONCE: usize = 4;
@@ -134,11 +140,12 @@ enum Answer {
 }
 
 async fn request(State(api): State<Arc<ClawApi>>, request: Request) -> Response {
+    let visitor = Visitor::of(&request);
     let (parts, body) = request.into_parts();
     let has_body = !body.is_end_stream();
     drop(body);
     let place = Place::of(parts.uri.path());
-    let result = api.answer(&parts, place, has_body).await;
+    let result = api.answer(&parts, place, has_body, visitor.as_ref()).await;
     let outcome = match &result {
         Ok(_) => "ok",
         Err(refusal) => refusal.code().1,
@@ -167,6 +174,7 @@ impl ClawApi {
         parts: &Parts,
         place: Option<Place<'_>>,
         has_body: bool,
+        visitor: Option<&Visitor>,
     ) -> Result<Answer, Refusal> {
         // What is granted now is not known to who does not lead.
         if !self.world.leading() || self.world.tables.synced().is_none() {
@@ -177,6 +185,9 @@ impl ClawApi {
             Whose::Nobodys => return Err(Refusal::NoToken),
             Whose::NotKnownYet => return Err(Refusal::NotReady),
         };
+        if visitor.is_some_and(|visitor| !visitor.known()) {
+            return Err(Refusal::Busy);
+        }
         if has_body {
             return Err(Refusal::Body);
         }

@@ -1,6 +1,7 @@
 //! What only the leader does: label its pod, keep certificates, answer the link, reconcile.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -27,7 +30,7 @@ use crate::certificates::keep::{self, Place};
 use crate::claw::serve as claw;
 use crate::link::revocations::GIVEN_UP;
 use crate::link::serve::{self as link, Link};
-use crate::listen::{Bounds, bind, serve};
+use crate::listen::{Bounds, bind, serve, tls};
 use crate::metrics::Reconcile;
 
 /// How often the tables are looked at while they fill.
@@ -101,14 +104,14 @@ pub async fn lead(
         .await
         .with_context(|| format!("--link-listen {address}"))?;
     let link = Arc::new(Link::new(Arc::clone(world), started));
-    answer(world, parts, listener, link::router(link), link::BOUNDS);
+    answer(world, parts, listener, link::router(link), link::BOUNDS)?;
     if let Some(claw_api) = &world.settings.claw_api {
         let address = claw_api.listen;
         let listener = bind(address)
             .await
             .with_context(|| format!("--claw-api-listen {address}"))?;
         let routes = claw::router(Arc::clone(world), claw_api.scope);
-        answer(world, parts, listener, routes, claw::BOUNDS);
+        answer(world, parts, listener, routes, claw::BOUNDS)?;
     }
     // Only now may mediators come here.
     label(world).await;
@@ -133,6 +136,21 @@ pub async fn lead(
     }
 }
 
+/// The link's certificate as it is at each handshake.
+struct LinkCertificate(Arc<World>);
+
+impl std::fmt::Debug for LinkCertificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LinkCertificate")
+    }
+}
+
+impl ResolvesServerCert for LinkCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.link_certificate.load_full()
+    }
+}
+
 /// Listens for as long as this replica leads.
 fn answer(
     world: &Arc<World>,
@@ -140,14 +158,15 @@ fn answer(
     listener: TcpListener,
     routes: axum::Router,
     bounds: Bounds,
-) {
-    let world = Arc::clone(world);
+) -> anyhow::Result<()> {
+    let certificate = Arc::new(LinkCertificate(Arc::clone(world)));
+    let tls = tls(certificate).context("TLS is not configurable")?;
     parts.spawn(async move {
-        match serve(listener, world, routes, bounds).await {
-            Ok(never) => match never {},
-            Err(error) => anyhow::Error::new(error),
-        }
+        // Dropped when leading ends: a mediator is to find the next leader at once.
+        serve(listener, tls, routes, bounds, pending(), Duration::ZERO).await;
+        anyhow::anyhow!("a listener ended by itself")
     });
+    Ok(())
 }
 
 /// What is taken away is heard before it is written, for all agents that it is taken from.

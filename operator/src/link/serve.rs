@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
-use toolcrib_manifest::LinkUp;
+use toolcrib_manifest::{LONGEST_REPORT, LinkUp};
 
 use super::answers::Heard;
 use super::holds::Holds;
@@ -25,12 +25,16 @@ use super::review::{Bearer, ReviewError, Reviewer};
 use crate::controller::tables::Stored as _;
 use crate::controller::work::WorkKind;
 use crate::controller::world::World;
-use crate::listen::{Bounds, part_of};
+use crate::listen::{Bounds, Visitor, part_of};
 use crate::metrics::Outcome;
 
-/// A report is a few KiB; 64 withheld tools with long names stay far below.
-const BODY: usize = 256 * 1024;
-const READ: Duration = Duration::from_secs(10);
+/// The longest report, in KiB. One with all that it may say is under 12.
+const BODY_KIB: u32 = 64;
+const _: () = assert!(BODY_KIB as usize * 1024 == LONGEST_REPORT);
+/// Reports that are being received, in KiB, of all mediators together.
+const BODIES_KIB: usize = 16 * 1024;
+/// A report is sent in one piece, so its sender holds its share of the bodies for a moment.
+const READ: Duration = Duration::from_secs(5);
 const REVIEW: Duration = Duration::from_secs(10);
 /// However long a mediator asks for: shorter than what proxies on the way call idle.
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
@@ -38,16 +42,26 @@ const LONGEST_HOLD: Duration = Duration::from_secs(30);
 /// Of the link's listener.
 pub const BOUNDS: Bounds = Bounds {
     // Twice the pods that are promised for; a mediator needs one connection.
-    connections: 20_000,
+    known: 20_000,
     // A node's pods may come from one address; no node runs more than a few hundred.
-    of_one_address: 2_000,
-    lifetime: Duration::from_secs(600),
+    known_of_one_address: 2_000,
+    // A new leader's mediators come all at once, and wait here for their tokens' reviews. Those
+    // that find no room try again.
+    strangers: 2_048,
+    strangers_of_one_address: 32,
+    // A handshake, a head and a token's review.
+    introduction: Duration::from_secs(20),
+    idle: Duration::from_secs(10),
+    // A token has 8 KiB at most.
+    head: 32 * 1024,
+    lifetime: Some(Duration::from_secs(600)),
 };
 
 pub struct Link {
     world: Arc<World>,
     reviewer: Reviewer,
     holds: Arc<Holds>,
+    bodies: Semaphore,
     started: jiff::Timestamp,
 }
 
@@ -56,6 +70,7 @@ impl Link {
         Self {
             reviewer: Reviewer::new(world.client.clone()),
             holds: Holds::new(world.metrics.link_held.clone()),
+            bodies: Semaphore::new(BODIES_KIB),
             world,
             started,
         }
@@ -83,6 +98,8 @@ enum Refusal {
     Malformed,
     TooLarge,
     TooSlow,
+    /// Connections or bodies of known senders have no room left.
+    Busy,
     /// A later message of the same pod waits.
     Superseded,
 }
@@ -93,6 +110,7 @@ impl Refusal {
             Refusal::NotLeading
             | Refusal::NotSynced
             | Refusal::NotCompiled
+            | Refusal::Busy
             | Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::NoToken | Refusal::TokenRefused => StatusCode::UNAUTHORIZED,
             Refusal::NoAgentPod => StatusCode::FORBIDDEN,
@@ -115,18 +133,14 @@ impl Refusal {
             Refusal::Malformed => "malformed",
             Refusal::TooLarge => "too_large",
             Refusal::TooSlow => "too_slow",
+            Refusal::Busy => "busy",
             Refusal::Superseded => "superseded",
         }
     }
 }
 
 async fn message(State(link): State<Arc<Link>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let result = match tokio::time::timeout(READ, axum::body::to_bytes(body, BODY)).await {
-        Ok(Ok(body)) => answer(&link, &parts.headers, body).await,
-        Ok(Err(_)) => Err(Refusal::TooLarge),
-        Err(_) => Err(Refusal::TooSlow),
-    };
+    let result = answer(&link, request).await;
     let outcome = match &result {
         Ok(_) => "taken",
         Err(refusal) => refusal.name(),
@@ -146,20 +160,27 @@ async fn message(State(link): State<Arc<Link>>, request: Request) -> Response {
     }
 }
 
-async fn answer(link: &Link, headers: &HeaderMap, body: Bytes) -> Result<Vec<u8>, Refusal> {
+async fn answer(link: &Link, request: Request) -> Result<Vec<u8>, Refusal> {
     let world = &link.world;
     may_answer(world)?;
-    let token = headers
+    let visitor = Visitor::of(&request);
+    let (parts, body) = request.into_parts();
+    let token = parts
+        .headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "))
         .ok_or(Refusal::NoToken)?;
+    if let Some(visitor) = &visitor {
+        visitor.checking();
+    }
     let bearer = reviewed(link, token).await?;
     let (agent, older_than_leader) = pod(link, &bearer)?;
-    // The body is read after the sender is known: strangers parse nothing here.
-    let up: LinkUp = serde_json::from_slice(&body).map_err(|_| Refusal::Malformed)?;
-    // Nothing of it is kept while the answer is held.
-    drop(body);
+    if visitor.is_some_and(|visitor| !visitor.known()) {
+        return Err(Refusal::Busy);
+    }
+    // Bodies are read only after authentication.
+    let up = read(link, body).await?;
     let sender = Sender {
         uid: bearer.uid.clone(),
         pod: bearer.pod.clone(),
@@ -183,6 +204,26 @@ async fn answer(link: &Link, headers: &HeaderMap, body: Bytes) -> Result<Vec<u8>
     let heard = heard.borrow();
     let answer = heard.as_ref().ok_or(Refusal::NotCompiled)?;
     Ok(answer.body())
+}
+
+/// The report, whose bytes are dropped when it is read.
+async fn read(link: &Link, body: Body) -> Result<LinkUp, Refusal> {
+    // Of a length that is not said, the most.
+    let length = body.size_hint().upper().unwrap_or(u64::MAX);
+    let kib = match u32::try_from(length.div_ceil(1024)) {
+        Ok(kib) if kib <= BODY_KIB => kib.max(1),
+        _ if body.size_hint().exact().is_some() => return Err(Refusal::TooLarge),
+        _ => BODY_KIB,
+    };
+    let Ok(room) = tokio::time::timeout(READ, link.bodies.acquire_many(kib)).await else {
+        return Err(Refusal::Busy);
+    };
+    let _room = room.expect("never closed");
+    match tokio::time::timeout(READ, axum::body::to_bytes(body, LONGEST_REPORT)).await {
+        Ok(Ok(body)) => serde_json::from_slice(&body).map_err(|_| Refusal::Malformed),
+        Ok(Err(_)) => Err(Refusal::TooLarge),
+        Err(_) => Err(Refusal::TooSlow),
+    }
 }
 
 /// A floor from empty tables would deny the fleet, and one of a leader that is none any more

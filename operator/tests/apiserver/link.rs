@@ -16,10 +16,17 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kube::{Resource, ResourceExt};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::AgentPresence;
 use toolcrib_operator::lease::Timing;
@@ -424,6 +431,91 @@ async fn whatever_is_taken_away_is_denied_by_the_link_alone_and_acknowledged() {
             (harness.metric("link_held").await == 2.0).then_some(())
         })
         .await;
+    harness.end().await;
+}
+
+/// A connection to the link with a head and a part of a body.
+async fn half_a_report(
+    harness: &Harness,
+    tls: &TlsConnector,
+    authorization: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let host = ServerName::try_from(format!("link.{}.svc", harness.system)).unwrap();
+    let stream = TcpStream::connect(harness.link).await?;
+    let mut stream = tls.connect(host, stream).await?;
+    let head = format!(
+        "POST /v1/link HTTP/1.1\r\nHost: link\r\n{authorization}Content-Length: 60000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(&[b' '; 30_000]).await?;
+    Ok(stream)
+}
+
+/// Strangers are refused before their bodies come, with a token and without one.
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_bodies_are_not_read_and_a_revocation_arrives_meanwhile() {
+    let harness = Harness::running().await;
+    harness.apply_example().await;
+    let files = harness
+        .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
+        .await;
+    let ca = files["agent.json"]["link"]["ca"].as_str().unwrap();
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let tls = TlsConnector::from(Arc::new(config));
+    let mut open = Vec::new();
+    let mut refused = 0;
+    for number in 0..200 {
+        let authorization = match number % 2 {
+            0 => String::new(),
+            _ => format!("Authorization: Bearer nobody-{number}\r\n"),
+        };
+        // One that was closed for a newcomer takes nothing.
+        let Ok(mut stream) = half_a_report(&harness, &tls, &authorization).await else {
+            continue;
+        };
+        let mut start = [0; 12];
+        let answer = tokio::time::timeout(DEADLINE, stream.read_exact(&mut start));
+        if answer.await.unwrap().is_ok() {
+            assert_eq!(&start[9..], b"401");
+            refused += 1;
+        }
+        open.push(stream);
+    }
+    assert!(refused > 100, "{refused}");
+    // Without a word, as many as one address may have and more.
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.extend(TcpStream::connect(harness.link).await);
+    }
+    let executor = pod(&harness, "executor-1", "executor").await;
+    let mediator = Mediator::start(&harness, &executor, &files).await;
+    mediator.whole().await;
+    delete(
+        &harness,
+        &ours("ToolGrant", &harness.pond, "executor-all", json!({})),
+    )
+    .await;
+    mediator.until("revoked", |now| !has(now, READS[0])).await;
+    // Of a pod's own token a report is read, up to its bound.
+    let token = token(&harness, &executor, AUDIENCE).await;
+    let http = harness.https("link", harness.link, &files["agent.json"]["link"]["ca"]);
+    let url = format!(
+        "{}/v1/link",
+        files["agent.json"]["link"]["url"].as_str().unwrap()
+    );
+    let mut report = json!({"epoch": "e", "version": "0", "usage": {}}).to_string();
+    for (length, expected) in [(64 * 1024, 200), (64 * 1024 + 1, 413)] {
+        report.extend(std::iter::repeat_n(' ', length - report.len()));
+        let answer = http.post(&url).bearer_auth(&token).body(report.clone());
+        assert_eq!(answer.send().await.unwrap().status(), expected);
+    }
+    drop((open, silent, mediator));
     harness.end().await;
 }
 

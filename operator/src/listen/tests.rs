@@ -1,0 +1,123 @@
+use super::*;
+
+const BOUNDS: Bounds = Bounds {
+    known: 4,
+    known_of_one_address: 3,
+    strangers: 5,
+    strangers_of_one_address: 3,
+    introduction: Duration::from_secs(10),
+    idle: Duration::from_secs(10),
+    head: 16 * 1024,
+    lifetime: None,
+};
+
+fn address(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+}
+
+type Entered = (Visitor, oneshot::Receiver<()>);
+
+fn enter(visitors: &Arc<Visitors>, last: u8) -> Option<Entered> {
+    visitors.enter(address(last))
+}
+
+fn is_closed((_, closed): &mut Entered) -> bool {
+    closed.try_recv().is_ok()
+}
+
+fn assert_empty(visitors: &Visitors) {
+    let table = visitors.table();
+    assert_eq!((table.strangers.all, table.known.all), (0, 0));
+    assert!(table.strangers.of.is_empty() && table.known.of.is_empty());
+    assert!(table.silent.is_empty() && table.silent_of.is_empty());
+}
+
+#[tokio::test]
+async fn everywhere_is_both_families() {
+    let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let listener = bind(everywhere).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+        .await
+        .unwrap();
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok() {
+        TcpStream::connect((Ipv6Addr::LOCALHOST, port))
+            .await
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_newcomer_takes_the_place_of_the_oldest_silent_connection_of_its_address() {
+    let visitors = Arc::new(Visitors::new(BOUNDS));
+    let mut other = enter(&visitors, 9).unwrap();
+    let mut crowd: Vec<Entered> = (0..3).map(|_| enter(&visitors, 1).unwrap()).collect();
+    let mut newcomer = enter(&visitors, 1).unwrap();
+    let closed: Vec<bool> = crowd.iter_mut().map(is_closed).collect();
+    assert_eq!(closed, [true, false, false]);
+    assert!(!is_closed(&mut newcomer) && !is_closed(&mut other));
+    assert_eq!(visitors.table().strangers.of(&address(1)), 3);
+    drop((crowd, newcomer, other));
+    assert_empty(&visitors);
+}
+
+#[test]
+fn many_addresses_take_the_places_of_the_oldest_of_all() {
+    let visitors = Arc::new(Visitors::new(BOUNDS));
+    let mut crowd: Vec<Entered> = (0..20)
+        .map(|last| enter(&visitors, last).unwrap())
+        .collect();
+    let closed: Vec<bool> = crowd.iter_mut().map(is_closed).collect();
+    let expected: Vec<bool> = (0..20).map(|last| last < 15).collect();
+    assert_eq!(closed, expected);
+    assert_eq!(visitors.table().strangers.all, 5);
+    drop(crowd);
+    assert_empty(&visitors);
+}
+
+#[test]
+fn a_sender_whose_credential_is_checked_is_not_closed_for_a_newcomer() {
+    let visitors = Arc::new(Visitors::new(BOUNDS));
+    let mut crowd: Vec<Entered> = (0..3).map(|_| enter(&visitors, 1).unwrap()).collect();
+    for (visitor, _) in &crowd {
+        visitor.checking();
+    }
+    // Nobody of this address can make room.
+    assert!(enter(&visitors, 1).is_none());
+    assert!(crowd.iter_mut().all(|entered| !is_closed(entered)));
+    assert!(enter(&visitors, 2).is_some());
+    drop(crowd);
+    assert_empty(&visitors);
+}
+
+#[test]
+fn known_senders_leave_the_strangers_share_and_have_bounds_of_their_own() {
+    let visitors = Arc::new(Visitors::new(BOUNDS));
+    let mut known = Vec::new();
+    for last in [1, 1, 1, 2] {
+        let (visitor, closed) = enter(&visitors, last).unwrap();
+        assert!(visitor.known() && visitor.known());
+        known.push((visitor, closed));
+    }
+    assert_eq!(visitors.table().strangers.all, 0);
+    // Of its address, and of all.
+    assert!(!enter(&visitors, 1).unwrap().0.known());
+    assert!(!enter(&visitors, 3).unwrap().0.known());
+    known.pop();
+    assert!(!enter(&visitors, 1).unwrap().0.known());
+    assert!(enter(&visitors, 3).unwrap().0.known());
+    drop(known);
+    assert_empty(&visitors);
+}
+
+#[test]
+fn a_connection_that_was_closed_for_a_newcomer_counts_no_more_whatever_it_says() {
+    let visitors = Arc::new(Visitors::new(BOUNDS));
+    let crowd: Vec<Entered> = (0..4).map(|_| enter(&visitors, 1).unwrap()).collect();
+    let (first, _) = &crowd[0];
+    first.checking();
+    assert!(!first.known());
+    assert_eq!(visitors.table().strangers.of(&address(1)), 3);
+    drop(crowd);
+    assert_empty(&visitors);
+}
