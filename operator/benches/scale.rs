@@ -115,6 +115,7 @@ async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
         lease: "controller".into(),
         lease_timing: Timing::default(),
         webhook_config_name: None,
+        webhook_pods: String::new(),
         webhook_service: "webhook".into(),
         link_service: "link".into(),
         link_service_port: 443,

@@ -1,16 +1,16 @@
 //! `toolcrib-operator webhook`: puts the mediator into pods that run an agent, and says of our
 //! own kinds, while they are applied, what is wrong with them and who gains or loses what.
 //!
-//! Has no right to any Secret, and a patch holds references only, so whoever sends it
-//! AdmissionReviews learns nothing but what objects of our kinds say. It keeps the Agents'
+//! Answers the API server alone: the others do not know its paths. It has no right to any
+//! Secret, and a patch holds references only. It keeps the Agents'
 //! specs, under 1 KiB each, because a pod's admission cannot wait for a read; all else is
 //! read when it is asked for. Whatever the input, the answer is an
 //! AdmissionReview: what cannot be read is not allowed. Not here: what is injected
 //! (`toolcrib_compile::inject`), and the guard that stands when no webhook runs (a policy
 //! in the chart).
 //!
-//! In reading order: [`args`], [`agents`] (the watch), [`review`] (the wire format), [`body`]
-//! and [`routes`] (one admission); [`validate`] (our own kinds) with [`object`] and
+//! In reading order: [`args`], [`agents`] (the watch), [`paths`] (who may ask), [`review`] (the
+//! wire format), [`body`] and [`routes`] (one admission); [`validate`] (our own kinds) with [`object`] and
 //! [`neighbours`]; [`certificate`] and [`serve`] (TLS, drain), [`meter`].
 
 mod agents;
@@ -20,6 +20,7 @@ mod certificate;
 pub mod meter;
 mod neighbours;
 mod object;
+mod paths;
 mod review;
 mod routes;
 mod serve;
@@ -38,6 +39,7 @@ use agents::Agents;
 pub use args::Args;
 use certificate::{Certificate, LOOK_INTERVAL};
 use meter::Meter;
+use paths::Paths;
 use routes::App;
 
 use crate::listen::bind;
@@ -78,9 +80,14 @@ pub async fn run_until(
     let meter = Meter::default();
     let (agents, filler) = Agents::watch(client.clone());
     let certificate = Arc::new(Certificate::new(args.certificate_dir.clone()));
+    let paths = match &*args.webhook_config_name {
+        "" => Paths::plain(),
+        name => Paths::of(client.clone(), name.to_owned()),
+    };
     let app = App::new(
         client,
         agents,
+        paths.clone(),
         args.inject_config(),
         args.agent_wait(),
         meter.clone(),
@@ -97,6 +104,10 @@ pub async fn run_until(
     parts.spawn(async move {
         reloading.keep_current(LOOK_INTERVAL).await;
         "certificate"
+    });
+    parts.spawn(async move {
+        paths.keep_current().await;
+        "look at the webhook configurations"
     });
     let routes = routes::status(app.clone(), Arc::clone(&certificate), stopped.clone());
     parts.spawn(async move {

@@ -32,6 +32,8 @@ mod removing;
 mod replacing;
 #[path = "lifecycle/rights.rs"]
 mod rights;
+#[path = "lifecycle/strangers.rs"]
+mod strangers;
 #[path = "lifecycle/wait.rs"]
 mod wait;
 #[path = "lifecycle/world.rs"]
@@ -43,10 +45,11 @@ use anyhow::{Context, Result, ensure};
 use world::{Row, World};
 
 /// In this order: each leaves the world as it found it.
-const ROWS: [&str; 12] = [
+const ROWS: [&str; 13] = [
     "webhook-rollout",
     "controller-rollout",
     "certificates",
+    "strangers",
     "leader-killed",
     "leader-paused",
     "leader-unaware",
@@ -65,6 +68,7 @@ async fn run(row: &str, world: &mut World) -> Result<Vec<Row>> {
         "webhook-rollout" => replacing::webhook(world).await,
         "controller-rollout" => replacing::controller(world).await,
         "certificates" => replacing::certificates(world).await,
+        "strangers" => strangers::doors(world).await,
         "leader-killed" => leaders::killed(world).await,
         "leader-paused" => leaders::paused(world).await,
         "api-server" => outside::api_server(world).await,

@@ -32,6 +32,11 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
+{{/* The same as text, as `kubectl get -l` takes it. */}}
+{{- define "toolcrib.selection" -}}
+app.kubernetes.io/name={{ include "toolcrib.name" .root }},app.kubernetes.io/instance={{ .root.Release.Name }},app.kubernetes.io/component={{ .component }}
+{{- end -}}
+
 {{/* (dict "root" . "image" .Values.image). A runtime that is given a digest does not look at the tag. */}}
 {{- define "toolcrib.image" -}}
 {{- if .image.digest -}}

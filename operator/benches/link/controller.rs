@@ -61,6 +61,7 @@ pub async fn run(client: Client, ports: Ports) -> Result<()> {
         lease: "controller".into(),
         lease_timing: Timing::default(),
         webhook_config_name: None,
+        webhook_pods: String::new(),
         webhook_service: "webhook".into(),
         link_service: "link".into(),
         link_service_port: ports.link.port(),

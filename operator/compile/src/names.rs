@@ -37,6 +37,11 @@ pub const CA_ANNOTATION: &str = "toolcrib.dev/ca";
 pub const ROTATE_ANNOTATION: &str = "toolcrib.dev/rotate";
 /// On the operator's pod that leads; the link's Service selects it.
 pub const LEADER_LABEL: &str = "toolcrib.dev/leader";
+/// On a webhook configuration, with `named`: the controller names its path.
+pub const WEBHOOK_PATH_ANNOTATION: &str = "toolcrib.dev/webhook-path";
+/// On the webhook's pods, with `named`: they answer at the path that their configuration names.
+pub const WEBHOOK_PATH_LABEL: &str = "toolcrib.dev/webhook-path";
+pub const WEBHOOK_PATH_NAMED: &str = "named";
 /// On a Surface that was written from an image: which one, with its digest.
 pub const IMAGE_ANNOTATION: &str = "toolcrib.dev/image";
 pub const TRUE: &str = "true";

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::{ByteString, ClusterResourceScope};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use rustls::sign::CertifiedKey;
 use serde::de::DeserializeOwned;
@@ -18,6 +18,7 @@ use toolcrib_compile::names;
 use toolcrib_manifest::SecretText;
 
 use super::issue::{self, IssueError, Pair};
+use super::path::{self, Configuration, NoRandomness};
 use super::plan::{self, Held};
 
 /// Dates of what the Secret holds; no key.
@@ -39,8 +40,12 @@ pub enum KeepError {
     Issue(#[from] IssueError),
     #[error("webhook configuration not read")]
     ReadWebhook(#[source] kube::Error),
-    #[error("caBundle not set")]
+    #[error("caBundle and path not set")]
     WriteWebhook(#[source] kube::Error),
+    #[error("webhook pods not listed")]
+    ListWebhooks(#[source] kube::Error),
+    #[error(transparent)]
+    Path(#[from] NoRandomness),
     #[error("certificate just written cannot be served")]
     Unusable,
 }
@@ -51,6 +56,9 @@ pub struct Place {
     pub namespace: String,
     pub secret: String,
     pub webhook_config: Option<String>,
+    /// Label selector of the webhook's pods. Empty: those that run answer at any path that the
+    /// configuration names.
+    pub webhook_pods: String,
     pub webhook_hosts: Vec<String>,
     pub link_hosts: Vec<String>,
 }
@@ -89,8 +97,14 @@ pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Mate
     };
     let bundle = content.bundle();
     if let Some(name) = &place.webhook_config {
-        publish::<MutatingWebhookConfiguration>(client, name, &bundle).await?;
-        publish::<ValidatingWebhookConfiguration>(client, name, &bundle).await?;
+        // With each new certificate of the webhook another path, so that one that became known
+        // does not stay so.
+        let wanted = Wanted {
+            bundle: &bundle,
+            another_path: renewed && plan.issue_webhook,
+        };
+        publish::<MutatingWebhookConfiguration>(client, place, name, wanted).await?;
+        publish::<ValidatingWebhookConfiguration>(client, place, name, wanted).await?;
     }
     let link = content
         .link
@@ -268,61 +282,58 @@ async fn write(
         .map_err(KeepError::Write)
 }
 
-/// A list of webhooks that share an authority.
-trait Configuration:
-    Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned
-{
-    /// Name and `caBundle` of each.
-    fn bundles(&self) -> Vec<(&str, Option<&[u8]>)>;
+/// What a webhook configuration is to say.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    bundle: &'a str,
+    /// Also where the path is a secret one already.
+    another_path: bool,
 }
 
-impl Configuration for MutatingWebhookConfiguration {
-    fn bundles(&self) -> Vec<(&str, Option<&[u8]>)> {
-        self.webhooks
-            .iter()
-            .flatten()
-            .map(|webhook| (&*webhook.name, of(&webhook.client_config)))
-            .collect()
-    }
-}
-
-impl Configuration for ValidatingWebhookConfiguration {
-    fn bundles(&self) -> Vec<(&str, Option<&[u8]>)> {
-        self.webhooks
-            .iter()
-            .flatten()
-            .map(|webhook| (&*webhook.name, of(&webhook.client_config)))
-            .collect()
-    }
-}
-
-fn of(config: &WebhookClientConfig) -> Option<&[u8]> {
-    config.ca_bundle.as_ref().map(|bytes| bytes.0.as_slice())
-}
-
-/// Sets `caBundle` on every webhook of the configuration that has another.
-async fn publish<K: Configuration>(
+/// Sets `caBundle` and path on every webhook of the configuration that has others.
+async fn publish<K>(
     client: &Client,
+    place: &Place,
     name: &str,
-    bundle: &str,
-) -> Result<(), KeepError> {
+    wanted: Wanted<'_>,
+) -> Result<(), KeepError>
+where
+    K: Configuration
+        + Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
     let api: Api<K> = Api::all(client.clone());
     let kind = K::kind(&());
     let Some(found) = api.get_opt(name).await.map_err(KeepError::ReadWebhook)? else {
         tracing::warn!(name, %kind, "there is no such webhook configuration");
         return Ok(());
     };
-    let wrong: Vec<serde_json::Value> = found
-        .bundles()
-        .into_iter()
-        .filter(|(_, found)| *found != Some(bundle.as_bytes()))
-        .map(|(webhook, _)| {
-            serde_json::json!({
-                "name": webhook,
-                "clientConfig": { "caBundle": bytes(bundle) },
-            })
-        })
-        .collect();
+    let entries = found.entries();
+    let ours = is_path_ours(&found);
+    let plain = |path: &str| ours && (wanted.another_path || !path::is_secret(K::PLAIN, path));
+    let path = match entries.iter().any(|entry| plain(entry.path)) {
+        true if all_know_paths(client, place).await? => Some(path::secret(K::PLAIN)?),
+        true => {
+            tracing::info!(name, %kind, "path not set: webhooks of an earlier release run");
+            None
+        }
+        false => None,
+    };
+    let mut wrong: Vec<serde_json::Value> = Vec::new();
+    for entry in &entries {
+        let mut config = serde_json::Map::new();
+        if entry.bundle != Some(wanted.bundle.as_bytes()) {
+            config.insert("caBundle".into(), serde_json::json!(bytes(wanted.bundle)));
+        }
+        if let Some(path) = path.as_deref().filter(|_| plain(entry.path)) {
+            config.insert("service".into(), serde_json::json!({ "path": path }));
+        }
+        if !config.is_empty() {
+            wrong.push(serde_json::json!({ "name": entry.name, "clientConfig": config }));
+        }
+    }
     if wrong.is_empty() {
         return Ok(());
     }
@@ -338,8 +349,38 @@ async fn publish<K: Configuration>(
     api.patch(name, &params, &Patch::Strategic(&patch))
         .await
         .map_err(KeepError::WriteWebhook)?;
-    tracing::info!(name, %kind, "caBundle set");
+    tracing::info!(name, %kind, path = path.is_some(), "caBundle and path set");
     Ok(())
+}
+
+/// Whether the chart leaves the path to the controller. One of an earlier release, which a
+/// rollback brings back, names the path itself, and its webhooks answer there alone.
+fn is_path_ours(configuration: &impl Resource) -> bool {
+    let annotations = configuration.meta().annotations.as_ref();
+    annotations
+        .and_then(|all| all.get(names::WEBHOOK_PATH_ANNOTATION))
+        .map(String::as_str)
+        == Some(names::WEBHOOK_PATH_NAMED)
+}
+
+/// Whether each webhook that runs answers at the path that its configuration names. In the
+/// middle of an upgrade some know `/inject` and `/validate` alone.
+async fn all_know_paths(client: &Client, place: &Place) -> Result<bool, KeepError> {
+    if place.webhook_pods.is_empty() {
+        return Ok(true);
+    }
+    let api: Api<Pod> = Api::namespaced(client.clone(), &place.namespace);
+    let (label, value) = (names::WEBHOOK_PATH_LABEL, names::WEBHOOK_PATH_NAMED);
+    let others = ListParams::default()
+        .labels(&format!("{},{label}!={value}", place.webhook_pods))
+        // A pod that has ended answers nothing.
+        .fields("status.phase!=Succeeded,status.phase!=Failed")
+        .limit(1);
+    let pods = api
+        .list_metadata(&others)
+        .await
+        .map_err(KeepError::ListWebhooks)?;
+    Ok(pods.items.is_empty())
 }
 
 #[cfg(test)]
@@ -353,6 +394,7 @@ mod tests {
             namespace: "pond".into(),
             secret: "certificates".into(),
             webhook_config: None,
+            webhook_pods: String::new(),
             webhook_hosts: vec!["webhook.pond.svc".into()],
             link_hosts: vec!["link.pond.svc".into()],
         }

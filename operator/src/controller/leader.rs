@@ -231,6 +231,7 @@ async fn certificates(world: &World) -> Result<(), keep::KeepError> {
         namespace: settings.namespace.clone(),
         secret: settings.certificate_secret.clone(),
         webhook_config: settings.webhook_config_name.clone(),
+        webhook_pods: settings.webhook_pods.clone(),
         webhook_hosts: hosts(&settings.webhook_service),
         // One certificate for all that the leader answers.
         link_hosts: [&settings.link_service]

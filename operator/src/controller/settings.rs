@@ -19,10 +19,14 @@ pub struct Args {
     /// Name of the Lease.
     #[arg(long, env = "TOOLCRIB_LEASE", default_value = "toolcrib-controller")]
     pub lease: String,
-    /// Name of the mutating and of the validating webhook configuration whose caBundle is
-    /// kept; empty: none.
+    /// Name of the mutating and of the validating webhook configuration whose caBundle and
+    /// secret path are kept; empty: none.
     #[arg(long, env = "TOOLCRIB_WEBHOOK_CONFIG_NAME", default_value = "toolcrib")]
     pub webhook_config_name: String,
+    /// Label selector of the webhook's pods in the operator's namespace. While one of an earlier
+    /// release runs, which answers at the plain paths alone, no secret path is set.
+    #[arg(long, env = "TOOLCRIB_WEBHOOK_PODS", default_value = "")]
+    pub webhook_pods: String,
     /// Name of the webhook's Service, for its certificate.
     #[arg(
         long,
@@ -162,6 +166,8 @@ pub struct Settings {
     pub lease_timing: crate::lease::Timing,
     /// `None`: no webhook configuration is kept.
     pub webhook_config_name: Option<String>,
+    /// Empty: every webhook that runs answers at the path that its configuration names.
+    pub webhook_pods: String,
     pub webhook_service: String,
     pub link_service: String,
     pub link_service_port: u16,
@@ -198,6 +204,7 @@ impl From<Args> for Settings {
             lease: args.lease,
             lease_timing: crate::lease::Timing::default(),
             webhook_config_name: Some(args.webhook_config_name).filter(|name| !name.is_empty()),
+            webhook_pods: args.webhook_pods,
             webhook_service: args.webhook_service,
             link_service: args.link_service,
             link_service_port: args.link_service_port,

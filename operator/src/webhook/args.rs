@@ -25,6 +25,10 @@ pub struct Args {
         default_value = "/etc/toolcrib/certificate"
     )]
     pub certificate_dir: PathBuf,
+    /// Name of the mutating and of the validating webhook configuration, which name the paths
+    /// that are answered. Empty: /inject and /validate, whoever calls them.
+    #[arg(long, env = "TOOLCRIB_WEBHOOK_CONFIG_NAME", default_value = "")]
+    pub webhook_config_name: String,
     /// How long a pod waits for an Agent that was created just before it.
     #[arg(long, env = "TOOLCRIB_AGENT_WAIT_MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub agent_wait_ms: u64,

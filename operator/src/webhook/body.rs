@@ -6,11 +6,13 @@
 //! `failurePolicy: Ignore` would let the object pass.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use http_body_util::BodyExt as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// How much of a body is kept. An object of 1.5 MiB, which is etcd's limit, fits twice.
@@ -18,7 +20,12 @@ pub const MAX_KEPT: usize = 3 * 1024 * 1024;
 /// How much is taken off the wire: who is cut off in mid-request does not read the answer.
 const MAX_TAKEN: usize = 64 * 1024 * 1024;
 /// A review is sent at once; who takes longer is not the API server.
-const TIME: Duration = Duration::from_secs(5);
+const TIME: Duration = Duration::from_secs(2);
+/// Where a review's uid stands, in the API server's order.
+const BEGINNING: usize = 4 * 1024;
+/// Bodies that are held, of all reviews together, in KiB. A pod that is read from one takes up
+/// to five times its length, of the 256 MiB that the chart gives a webhook.
+const BODIES_KIB: usize = 24 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Read {
@@ -27,22 +34,54 @@ pub enum Read {
     TooLarge {
         uid: Option<String>,
     },
+    /// Other bodies take all the room.
+    Busy {
+        uid: Option<String>,
+    },
     Failed(&'static str),
 }
 
-pub async fn read(body: Body) -> Read {
-    timeout(TIME, taken(body))
-        .await
-        .unwrap_or(Read::Failed("the body did not come in time"))
+/// The room for the bodies of all reviews.
+pub struct Bodies(Arc<Semaphore>);
+
+/// A body's part of the room, until it is dropped.
+pub struct Room(#[expect(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(BODIES_KIB)))
+    }
 }
 
-async fn taken(mut body: Body) -> Read {
+impl Bodies {
+    pub async fn read(&self, body: Body) -> (Read, Room) {
+        // Of a length that is not said, the most.
+        let length = body.size_hint().upper().unwrap_or(u64::MAX);
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_KEPT);
+        let kib = u32::try_from(length.div_ceil(1024)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.0).acquire_many_owned(kib);
+        let (room, most) = match timeout(TIME, room).await {
+            Ok(Ok(room)) => (Some(room), MAX_KEPT),
+            // Read off, so that the answer under its uid is read.
+            Ok(Err(_)) | Err(_) => (None, BEGINNING),
+        };
+        let read = match timeout(TIME, taken(body, most)).await {
+            Err(_) => Read::Failed("the body did not come in time"),
+            Ok(Ok((kept, _))) if room.is_none() => Read::Busy { uid: uid(&kept) },
+            Ok(Ok((kept, length))) if length > most => Read::TooLarge { uid: uid(&kept) },
+            Ok(Ok((kept, _))) => Read::Whole(kept.into()),
+            Ok(Err(why)) => Read::Failed(why),
+        };
+        (read, Room(room))
+    }
+}
+
+/// At most `most` bytes of it, and how many there were.
+async fn taken(mut body: Body, most: usize) -> Result<(Vec<u8>, usize), &'static str> {
     let mut kept = Vec::new();
     let mut length = 0_usize;
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Read::Failed("the body broke off");
-        };
+        let frame = frame.map_err(|_| "the body broke off")?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -50,14 +89,10 @@ async fn taken(mut body: Body) -> Read {
         if length > MAX_TAKEN {
             break;
         }
-        let room = MAX_KEPT - kept.len();
+        let room = most - kept.len();
         kept.extend_from_slice(&data[..data.len().min(room)]);
     }
-    if length > MAX_KEPT {
-        Read::TooLarge { uid: uid(&kept) }
-    } else {
-        Read::Whole(kept.into())
-    }
+    Ok((kept, length))
 }
 
 /// `request.uid` of a review whose end is missing.
@@ -117,6 +152,10 @@ impl<'de> Visitor<'de> for Within<'_> {
 mod tests {
     use super::*;
 
+    async fn read(body: Body) -> Read {
+        Bodies::default().read(body).await.0
+    }
+
     #[test]
     fn the_uid_of_a_review_without_its_end() {
         for (text, expected) in [
@@ -163,5 +202,31 @@ mod tests {
             read(Body::from_stream(endless)).await,
             Read::TooLarge { uid: None }
         );
+    }
+
+    /// Each body is told apart by its uid, whether there is room for it or not.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_without_room_is_read_off_and_named_by_its_uid() {
+        let bodies = Bodies::default();
+        let review = format!(
+            r#"{{"request":{{"uid":"u-7","object":"{}"}}}}"#,
+            "o".repeat(MAX_KEPT - 100)
+        );
+        let mut held = Vec::new();
+        for _ in 0..BODIES_KIB * 1024 / MAX_KEPT {
+            let (read, room) = bodies.read(Body::from(review.clone())).await;
+            assert!(matches!(read, Read::Whole(_)));
+            held.push(room);
+        }
+        let (read, _) = bodies.read(Body::from(review.clone())).await;
+        assert_eq!(
+            read,
+            Read::Busy {
+                uid: Some("u-7".to_owned())
+            }
+        );
+        held.pop();
+        let (read, _) = bodies.read(Body::from(review)).await;
+        assert!(matches!(read, Read::Whole(_)));
     }
 }

@@ -12,6 +12,7 @@ use toolcrib_manifest::SecretText;
 
 use crate::certificates::issue::{Pair, certified};
 use crate::certificates::keep::{WEBHOOK_CERTIFICATE, WEBHOOK_KEY};
+use crate::listen::tls;
 
 /// How often the files are looked at. The controller publishes an authority long before it
 /// signs with it, so nothing depends on the second.
@@ -45,16 +46,7 @@ impl Certificate {
     }
 
     pub fn server_config(self: &Arc<Self>) -> anyhow::Result<Arc<ServerConfig>> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .context("TLS versions")?
-            // The API server does not authenticate itself to webhooks by default; nothing
-            // here depends on who asks.
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        tls(Arc::clone(self) as Arc<dyn ResolvesServerCert>).context("TLS versions")
     }
 
     /// Looks at the files at that interval, forever.

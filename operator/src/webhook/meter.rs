@@ -25,6 +25,10 @@ pub enum Outcome {
     NoAgent,
     NotSynced,
     Malformed,
+    /// No turn or no room in time: the sender is told to try again.
+    Busy,
+    /// A request at a path that no webhook configuration names, so not the API server's.
+    Stranger,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -48,6 +48,9 @@ pub enum Answer {
     Patched(Patch),
     /// The text is what `kubectl` shows.
     Denied(String),
+    /// Denied for now. Clients of Kubernetes try again by themselves, and show the text when
+    /// they give up.
+    Later(String),
 }
 
 impl Answer {
@@ -73,6 +76,17 @@ impl Answer {
                     "status": "Failure",
                     "code": 403,
                     "reason": "Forbidden",
+                    "message": message,
+                },
+            }),
+            Self::Later(message) => json!({
+                "uid": uid,
+                "allowed": false,
+                "status": {
+                    "status": "Failure",
+                    "code": 429,
+                    "reason": "TooManyRequests",
+                    "details": { "retryAfterSeconds": 1 },
                     "message": message,
                 },
             }),

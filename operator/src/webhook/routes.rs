@@ -1,4 +1,10 @@
 //! One admission, and the status routes.
+//!
+//! A request at a path that no configuration names is not the API server's: it gets 404, and
+//! nothing of its body is read. Of the API server's reviews the body is read first, within a
+//! bound for all together, and a turn is waited for then. So a review that finds no turn is
+//! answered under its uid: the API server takes an answer without one for none, lets the pod
+//! pass without its mediator, and the guard denies it in words that are about something else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +12,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use tokio::sync::{Semaphore, watch};
@@ -17,25 +23,33 @@ use toolcrib_compile::inject::{InjectConfig, Injection, agent_of, inject};
 use toolcrib_compile::names;
 
 use super::agents::{Agents, Found};
-use super::body::{self, Read};
+use super::body::{Bodies, Read};
 use super::certificate::Certificate;
 use super::meter::{Meter, Outcome};
+use super::paths::{Paths, Question};
 use super::review::{Answer, Request, Review};
 use super::serve::Phase;
 use super::validate::validate;
+use crate::listen::Visitor;
 
-/// How many admissions are worked on at a time: each may hold a body.
+/// How many admissions are worked on at a time.
 const MAX_ADMISSIONS: usize = 64;
 /// Each reads other objects and compiles agents twice; people apply them, not machines.
 const MAX_VALIDATIONS: usize = 8;
 /// How long one waits for its turn; less than the webhook's timeout.
 const QUEUE_TIME: Duration = Duration::from_secs(2);
+/// What the API server waits for an answer, where it does not say.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// An answer is on its way this much before the API server gives up.
+const SPARE: Duration = Duration::from_millis(500);
 
 /// What an admission needs. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     client: Client,
     agents: Agents,
+    paths: Paths,
+    bodies: Arc<Bodies>,
     config: Arc<InjectConfig>,
     agent_wait: Duration,
     meter: Meter,
@@ -47,6 +61,7 @@ impl App {
     pub fn new(
         client: Client,
         agents: Agents,
+        paths: Paths,
         config: InjectConfig,
         agent_wait: Duration,
         meter: Meter,
@@ -54,6 +69,8 @@ impl App {
         Self {
             client,
             agents,
+            paths,
+            bodies: Arc::default(),
             config: Arc::new(config),
             agent_wait,
             meter,
@@ -65,10 +82,7 @@ impl App {
 
 /// The routes that the API server calls.
 pub fn admission(app: App) -> Router {
-    Router::new()
-        .route("/inject", post(inject_route))
-        .route("/validate", post(validate_route))
-        .with_state(app)
+    Router::new().fallback(admit).with_state(app)
 }
 
 #[derive(Clone)]
@@ -99,6 +113,8 @@ async fn ready(State(status): State<Status>) -> impl IntoResponse {
         "no certificate yet: the controller writes it"
     } else if !status.app.agents.synced() {
         "Agents are not listed yet"
+    } else if !status.app.paths.known() {
+        "the webhook configurations are not read yet"
     } else {
         return (StatusCode::OK, "ok");
     };
@@ -126,32 +142,53 @@ async fn metrics(State(status): State<Status>) -> Response {
     }
 }
 
-/// What a review is answered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Question {
-    /// Of a pod: with the mediator.
-    Inject,
-    /// Of an object of ours: whether, and what is to be said.
-    Validate,
-}
-
-async fn inject_route(State(app): State<App>, request: HttpRequest) -> Response {
-    admit(&app, Question::Inject, request).await
-}
-
-async fn validate_route(State(app): State<App>, request: HttpRequest) -> Response {
-    admit(&app, Question::Validate, request).await
-}
-
-async fn admit(app: &App, question: Question, request: HttpRequest) -> Response {
+async fn admit(State(app): State<App>, request: HttpRequest) -> Response {
     let started = Instant::now();
-    let (uid, answer, outcome) = answer(app, question, request.into_body()).await;
+    let visitor = Visitor::of(&request);
+    let (parts, body) = request.into_parts();
+    let questions = app.paths.questions(parts.uri.path()).await;
+    let (true, [first, ..]) = (parts.method == Method::POST, &*questions) else {
+        app.meter.admitted(Outcome::Stranger);
+        return closed(StatusCode::NOT_FOUND);
+    };
+    if visitor.is_some_and(|visitor| !visitor.known()) {
+        app.meter.admitted(Outcome::Busy);
+        return closed(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    let until = started + patience(parts.uri.query()).saturating_sub(SPARE);
+    let (uid, answer, outcome) = answer(&app, *first, questions.len() > 1, body, until).await;
     app.meter.admitted(outcome);
     app.meter.seconds.observe(started.elapsed().as_secs_f64());
     axum::Json(answer.into_review(&uid)).into_response()
 }
 
-async fn answer(app: &App, question: Question, body: Body) -> (String, Answer, Outcome) {
+/// Nothing of the body is read, so the connection ends.
+fn closed(status: StatusCode) -> Response {
+    (status, [(header::CONNECTION, "close")]).into_response()
+}
+
+/// How long the API server waits: it says so in the query, as in `timeout=5s`.
+fn patience(query: Option<&str>) -> Duration {
+    query
+        .into_iter()
+        .flat_map(|query| query.split('&'))
+        .find_map(|pair| {
+            pair.strip_prefix("timeout=")?
+                .strip_suffix('s')?
+                .parse()
+                .ok()
+        })
+        .map_or(PATIENCE, Duration::from_secs)
+}
+
+/// `either`: the path is that of both questions, and the object's kind says which is meant.
+async fn answer(
+    app: &App,
+    question: Question,
+    either: bool,
+    body: Body,
+    until: Instant,
+) -> (String, Answer, Outcome) {
     let unread = |why: &str| {
         tracing::warn!(why, "not an AdmissionReview");
         (
@@ -160,19 +197,17 @@ async fn answer(app: &App, question: Question, body: Body) -> (String, Answer, O
             Outcome::Malformed,
         )
     };
-    // Apart, so that a flood of the one cannot hold up the other.
-    let turns = match question {
-        Question::Inject => &app.turns,
-        Question::Validate => &app.validations,
-    };
-    let Ok(Ok(_turn)) = tokio::time::timeout(QUEUE_TIME, turns.acquire()).await else {
-        return unread("too many admissions at a time");
-    };
-    let body = match body::read(body).await {
+    // The room is held until there is an answer: what is read from the body is larger than it.
+    let (read, _room) = app.bodies.read(body).await;
+    let body = match read {
         Read::Whole(body) => body,
         Read::TooLarge { uid } => {
             let (answer, outcome) = too_large(question);
             tracing::warn!(?question, "a review of over 3 MiB");
+            return (uid.unwrap_or_default(), answer, outcome);
+        }
+        Read::Busy { uid } => {
+            let (answer, outcome) = busy(question);
             return (uid.unwrap_or_default(), answer, outcome);
         }
         Read::Failed(why) => return unread(why),
@@ -184,11 +219,46 @@ async fn answer(app: &App, question: Question, body: Body) -> (String, Answer, O
             return unread(&format!("line {} column {}", error.line(), error.column()));
         }
     };
-    let (answer, outcome) = match question {
-        Question::Inject => decide(app, &review.request).await,
-        Question::Validate => validate(&app.client, &app.agents, &review.request).await,
+    drop(body);
+    let question = match either && review.request.kind.kind != "Pod" {
+        true => Question::Validate,
+        false => question,
     };
+    let decided = tokio::time::timeout_at(until, turn(app, question, &review.request));
+    let (answer, outcome) = decided.await.unwrap_or_else(|_| busy(question));
     (review.request.uid, answer, outcome)
+}
+
+/// Decides when it is this review's turn.
+async fn turn(app: &App, question: Question, request: &Request) -> (Answer, Outcome) {
+    // Apart, so that a flood of the one cannot hold up the other.
+    let turns = match question {
+        Question::Inject => &app.turns,
+        Question::Validate => &app.validations,
+    };
+    let Ok(Ok(_turn)) = tokio::time::timeout(QUEUE_TIME, turns.acquire()).await else {
+        return busy(question);
+    };
+    match question {
+        Question::Inject => decide(app, request).await,
+        Question::Validate => validate(&app.client, &app.agents, request).await,
+    }
+}
+
+/// There is no time to decide. A pod without its mediator would be denied by the guard; an
+/// object of ours is looked at again when it is compiled.
+fn busy(question: Question) -> (Answer, Outcome) {
+    tracing::warn!(?question, "no answer in time");
+    let answer = match question {
+        Question::Inject => Answer::Later(
+            "toolcrib: too many pods are admitted at a time: try again in a moment".to_owned(),
+        ),
+        Question::Validate => Answer::Warned(vec![
+            "toolcrib: nothing was checked: too many objects are applied at a time; see its conditions"
+                .to_owned(),
+        ]),
+    };
+    (answer, Outcome::Busy)
 }
 
 /// A pod would run without its mediator. An object of ours may be on its way to be smaller,
@@ -252,9 +322,12 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
                 names::AGENT_LABEL
             ),
         ),
-        Found::NotSynced => denied(
+        Found::NotSynced => (
+            Answer::Later(
+                "toolcrib: the webhook has just started and does not know the Agents yet: try again in a moment"
+                    .to_owned(),
+            ),
             Outcome::NotSynced,
-            "the webhook has just started and does not know the Agents yet: try again in a moment",
         ),
     };
     tracing::info!(
@@ -268,7 +341,7 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
             .unwrap_or_default(),
         outcome = ?outcome,
         why = match &answer {
-            Answer::Denied(why) => Some(why.as_str()),
+            Answer::Denied(why) | Answer::Later(why) => Some(why.as_str()),
             Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => None,
         },
         "admission"
@@ -293,6 +366,10 @@ mod tests {
     use super::*;
 
     fn app(agents: Agents) -> App {
+        app_at(agents, Paths::plain())
+    }
+
+    fn app_at(agents: Agents, paths: Paths) -> App {
         let config = InjectConfig {
             image: "example.test/sidecar:7".to_owned(),
             image_pull_policy: None,
@@ -313,7 +390,7 @@ mod tests {
             "pond",
         );
         let wait = Duration::from_secs(2);
-        App::new(client, agents, config, wait, Meter::default())
+        App::new(client, agents, paths, config, wait, Meter::default())
     }
 
     fn pod(labels: Value) -> Value {
@@ -450,7 +527,7 @@ mod tests {
     async fn whatever_cannot_be_read_is_not_allowed() {
         let app = synced();
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        let huge = vec![b' '; body::MAX_KEPT + 1];
+        let huge = vec![b' '; super::super::body::MAX_KEPT + 1];
         for body in [
             b"".to_vec(),
             b"null".to_vec(),
@@ -476,5 +553,216 @@ mod tests {
                 (&json!(false), &json!("u-7"))
             );
         }
+    }
+
+    /// An API server with two webhook configurations, whose paths the test changes.
+    #[derive(Clone, Default)]
+    struct Configurations {
+        inject: Arc<std::sync::Mutex<Option<String>>>,
+        validate: Arc<std::sync::Mutex<Option<String>>>,
+        looks: Arc<std::sync::atomic::AtomicUsize>,
+    }
+
+    impl Configurations {
+        fn named(inject: Option<&str>, validate: Option<&str>) -> Self {
+            let this = Self::default();
+            this.name(inject, validate);
+            this
+        }
+
+        fn name(&self, inject: Option<&str>, validate: Option<&str>) {
+            *self.inject.lock().unwrap() = inject.map(str::to_owned);
+            *self.validate.lock().unwrap() = validate.map(str::to_owned);
+        }
+
+        fn looks(&self) -> usize {
+            self.looks.load(std::sync::atomic::Ordering::Relaxed)
+        }
+
+        fn paths(&self) -> Paths {
+            let this = self.clone();
+            let service = tower::service_fn(move |request: HttpRequest<kube::client::Body>| {
+                let this = this.clone();
+                async move {
+                    let mutating = request.uri().path().contains("/mutating");
+                    let path = if mutating {
+                        this.looks
+                            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        this.inject.lock().unwrap().clone()
+                    } else {
+                        this.validate.lock().unwrap().clone()
+                    };
+                    let configuration = json!({
+                        "metadata": { "name": "toolcrib" },
+                        "webhooks": [{
+                            "name": "a.toolcrib.dev", "sideEffects": "None",
+                            "admissionReviewVersions": ["v1"],
+                            "clientConfig": { "service": {
+                                "name": "webhook", "namespace": "pond", "path": path,
+                            } },
+                        }],
+                    });
+                    let body = Body::from(configuration.to_string());
+                    Ok::<_, std::convert::Infallible>(Response::new(body))
+                }
+            });
+            Paths::of(Client::new(service, "pond"), "toolcrib".to_owned())
+        }
+    }
+
+    fn behind(configurations: &Configurations) -> App {
+        let (agents, mut fake) = Fake::new();
+        fake.list(&[agent("otter", "pond")]);
+        app_at(agents, configurations.paths())
+    }
+
+    /// The status of a review at that path. A review that is refused is not read.
+    async fn status_at(app: &App, path: &str) -> StatusCode {
+        let review = review(&pod(json!({ "toolcrib.dev/agent": "otter" })));
+        let read = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = Arc::clone(&read);
+        let body = futures::stream::once(async move {
+            seen.store(true, std::sync::atomic::Ordering::Relaxed);
+            Ok::<_, std::convert::Infallible>(review)
+        });
+        let request = HttpRequest::post(path)
+            .body(Body::from_stream(body))
+            .unwrap();
+        let response = admission(app.clone()).oneshot(request).await.unwrap();
+        let status = response.status();
+        assert_eq!(
+            read.load(std::sync::atomic::Ordering::Relaxed),
+            status == StatusCode::OK,
+            "{path}"
+        );
+        if status != StatusCode::OK {
+            assert_eq!(response.headers()[header::CONNECTION], "close");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert!(body.is_empty(), "{body:?}");
+        }
+        status
+    }
+
+    const SECRET: &str = "/inject/aaaa";
+    const NEXT: &str = "/inject/bbbb";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_with_a_right_shaped_review_gets_404_and_is_not_read() {
+        let configurations = Configurations::named(Some(SECRET), Some("/validate/cccc"));
+        let app = behind(&configurations);
+        assert!(!app.paths.known());
+        for path in [
+            "/inject",
+            "/validate",
+            "/",
+            "/inject/",
+            NEXT,
+            "/inject/aaaa/",
+            "/x",
+        ] {
+            assert_eq!(status_at(&app, path).await, StatusCode::NOT_FOUND, "{path}");
+        }
+        assert!(app.paths.known());
+        assert_eq!(status_at(&app, SECRET).await, StatusCode::OK);
+        let get = HttpRequest::get(SECRET).body(Body::empty()).unwrap();
+        let got = admission(app.clone()).oneshot(get).await.unwrap();
+        assert_eq!(got.status(), StatusCode::NOT_FOUND);
+    }
+
+    /// A path is looked for before it is refused: an API server may know it first.
+    #[tokio::test(start_paused = true)]
+    async fn a_new_path_is_answered_at_once_and_the_one_before_for_a_minute() {
+        let configurations = Configurations::named(Some(SECRET), Some("/validate/cccc"));
+        let app = behind(&configurations);
+        assert_eq!(status_at(&app, SECRET).await, StatusCode::OK);
+        configurations.name(Some(NEXT), Some("/validate/cccc"));
+        for path in [NEXT, SECRET] {
+            assert_eq!(status_at(&app, path).await, StatusCode::OK, "{path}");
+        }
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert_eq!(status_at(&app, NEXT).await, StatusCode::OK);
+        assert_eq!(status_at(&app, SECRET).await, StatusCode::NOT_FOUND);
+    }
+
+    /// As an earlier chart names it, and as a chart that leaves it out.
+    #[tokio::test(start_paused = true)]
+    async fn a_plain_path_is_answered_while_a_configuration_names_it() {
+        let configurations = Configurations::named(Some("/inject"), Some("/validate"));
+        let app = behind(&configurations);
+        assert_eq!(status_at(&app, "/inject").await, StatusCode::OK);
+        configurations.name(None, None);
+        assert_eq!(status_at(&app, "/").await, StatusCode::OK);
+        // One path for both questions: the object says which.
+        let mut object: Value =
+            serde_json::from_slice(&review(&json!({ "kind": "Surface" }))).unwrap();
+        object["request"]["kind"] = json!({ "kind": "Surface" });
+        let said = ask_at(&app, "/", object.to_string().into_bytes()).await;
+        assert_ne!(
+            said["status"]["message"],
+            "toolcrib: the object is not a pod that can be read"
+        );
+        configurations.name(Some(SECRET), Some("/validate/cccc"));
+        assert_eq!(status_at(&app, SECRET).await, StatusCode::OK);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        for path in ["/inject", "/"] {
+            assert_eq!(status_at(&app, path).await, StatusCode::NOT_FOUND, "{path}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_make_no_flood_of_looks() {
+        let configurations = Configurations::named(Some(SECRET), Some("/validate/cccc"));
+        let app = behind(&configurations);
+        let begun = Instant::now();
+        let all = (0..200).map(|_| status_at(&app, "/inject"));
+        for status in futures::future::join_all(all).await {
+            assert_eq!(status, StatusCode::NOT_FOUND);
+        }
+        for _ in 0..20 {
+            status_at(&app, "/inject").await;
+        }
+        let slots = begun.elapsed().as_millis() / 250 + 1;
+        assert!(
+            configurations.looks() as u128 <= slots,
+            "{}",
+            configurations.looks()
+        );
+    }
+
+    /// The API server takes an answer without a uid for none, and the pod passes.
+    #[tokio::test(start_paused = true)]
+    async fn a_review_without_a_turn_is_told_to_come_again_under_its_uid() {
+        let app = synced();
+        let turns = app.turns.acquire_many(MAX_ADMISSIONS as u32).await.unwrap();
+        let labelled = review(&pod(json!({ "toolcrib.dev/agent": "otter" })));
+        let response = ask(&app, labelled.clone()).await;
+        assert_eq!(
+            (
+                &response["allowed"],
+                &response["uid"],
+                &response["status"]["code"]
+            ),
+            (&json!(false), &json!("u-7"), &json!(429))
+        );
+        assert_eq!(response["status"]["details"]["retryAfterSeconds"], 1);
+        // Sooner, where the API server waits for less.
+        let begun = Instant::now();
+        ask_at(&app, "/inject?timeout=1s", labelled.clone()).await;
+        assert_eq!(begun.elapsed(), Duration::from_millis(500));
+        drop(turns);
+        assert_eq!(ask(&app, labelled).await["allowed"], true);
+        let _turns = app
+            .validations
+            .acquire_many(MAX_VALIDATIONS as u32)
+            .await
+            .unwrap();
+        let response = ask_at(&app, "/validate", review(&json!({}))).await;
+        assert_eq!(response["allowed"], true);
+        assert!(
+            response["warnings"][0]
+                .as_str()
+                .unwrap()
+                .contains("nothing was checked")
+        );
     }
 }

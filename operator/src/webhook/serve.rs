@@ -14,14 +14,11 @@ use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
 use axum::middleware::map_response_with_state;
 use axum::response::Response;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::listen::{self, Bounds};
 
 /// Where the process is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +30,23 @@ pub enum Phase {
     Closing,
 }
 
-/// The API server keeps a few connections per replica of its own.
-const MAX_CONNECTIONS: usize = 512;
-const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-/// Also how long a connection may be idle: whoever closes first must be the API server, which
-/// keeps one for [`CLIENT_IDLE`], since an admission that meets a closing connection is lost.
-const HEADER_TIME: Duration = Duration::from_secs(120);
-/// `http.Transport.IdleConnTimeout` as Kubernetes sets it.
+/// Of the admission listener. An API server opens a connection for each review that it sends
+/// while others run, 600 at most by its own bounds, and comes from one address.
+const BOUNDS: Bounds = Bounds {
+    known: 2_048,
+    known_of_one_address: 2_048,
+    strangers: 1_024,
+    strangers_of_one_address: 256,
+    introduction: Duration::from_secs(10),
+    // The API server must close first: an admission that meets a closing connection is lost.
+    idle: Duration::from_secs(120),
+    head: 16 * 1024,
+    lifetime: None,
+};
+/// How long an API server keeps an idle connection: `http.Transport.IdleConnTimeout` as
+/// Kubernetes sets it.
 const CLIENT_IDLE: Duration = Duration::from_secs(90);
-const _: () = assert!(HEADER_TIME.as_secs() > CLIENT_IDLE.as_secs());
+const _: () = assert!(BOUNDS.idle.as_secs() > CLIENT_IDLE.as_secs());
 
 /// Serves until [`Phase::Closing`], then lets running requests end for up to `limit`.
 pub async fn tls(
@@ -51,47 +56,12 @@ pub async fn tls(
     mut phase: watch::Receiver<Phase>,
     limit: Duration,
 ) {
-    let acceptor = TlsAcceptor::from(config);
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let graceful = GracefulShutdown::new();
     let routes = routes.layer(map_response_with_state(phase.clone(), parting));
-    let closing = phase.wait_for(|phase| *phase == Phase::Closing);
-    tokio::pin!(closing);
-    loop {
-        let permit = tokio::select! {
-            // A sender that is gone closes too.
-            _ = &mut closing => break,
-            permit = Arc::clone(&connections).acquire_owned() => permit,
-        };
-        let Ok(permit) = permit else { break };
-        let stream = tokio::select! {
-            _ = &mut closing => break,
-            accepted = listener.accept() => accepted,
-        };
-        let stream = match stream {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of file descriptors, most likely: back off instead of spinning.
-                tracing::warn!(%error, "connection not accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let acceptor = acceptor.clone();
-        let routes = routes.clone();
-        let watcher = graceful.watcher();
-        tokio::spawn(async move {
-            let _permit = permit;
-            connection(stream, acceptor, routes, watcher).await;
-        });
-    }
-    drop(listener);
-    if tokio::time::timeout(limit, graceful.shutdown())
-        .await
-        .is_err()
-    {
-        tracing::warn!("some connections did not end in time");
-    }
+    let closing = async move {
+        // A sender that is gone closes too.
+        let _closing = phase.wait_for(|phase| *phase == Phase::Closing).await;
+    };
+    listen::serve(listener, config, routes, BOUNDS, closing, limit).await;
 }
 
 /// Says that this answer is the connection's last, if so it is to be.
@@ -105,33 +75,6 @@ async fn parting(State(phase): State<watch::Receiver<Phase>>, mut answer: Respon
         answer.headers_mut().insert(CONNECTION, close);
     }
     answer
-}
-
-async fn connection(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    routes: Router,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    let stream = match tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "handshake failed");
-            return;
-        }
-        Err(_) => return,
-    };
-    // HTTP/1 alone, as ALPN says: what tells a client to leave is a header of HTTP/1.
-    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIME);
-    let service = TowerToHyperService::new(routes);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection.into_owned()).await {
-        tracing::debug!(%error, "connection ended");
-    }
 }
 
 /// Serves until the process ends.
@@ -152,6 +95,7 @@ mod tests {
     use rustls::pki_types::{CertificateDer, ServerName};
     use rustls::{ClientConfig, RootCertStore};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
     use tokio::sync::Notify;
     use tokio_rustls::TlsConnector;
 
@@ -301,5 +245,42 @@ mod tests {
             .unwrap()
             .unwrap();
         TcpStream::connect(address).await.unwrap_err();
+    }
+
+    /// Strangers from the API server's own address, more than one address may have.
+    #[tokio::test]
+    async fn silent_connections_keep_nobody_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = write_certificate(folder.path());
+        let certificate = Arc::new(Certificate::new(folder.path().to_owned()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, phase) = watch::channel(Phase::Serving);
+        let reloading = Arc::clone(&certificate);
+        tokio::spawn(async move { reloading.keep_current(Duration::from_millis(5)).await });
+        let serving = tokio::spawn(tls(
+            listener,
+            certificate.server_config().unwrap(),
+            Router::new().route("/", get(|| async { "otter" })),
+            phase,
+            DEADLINE,
+        ));
+        until_answered(address, &ca).await;
+        let mut strangers = Vec::new();
+        for _ in 0..BOUNDS.strangers_of_one_address + 50 {
+            strangers.push(TcpStream::connect(address).await.unwrap());
+        }
+        assert_eq!(ask(address, &ca).await.unwrap(), "otter");
+        // The first were closed for the others.
+        let mut nothing = [0];
+        let closed = strangers[0].read(&mut nothing);
+        let closed = tokio::time::timeout(DEADLINE, closed).await.unwrap();
+        assert!(matches!(closed, Ok(0) | Err(_)));
+        stop.send_replace(Phase::Closing);
+        drop(strangers);
+        tokio::time::timeout(DEADLINE, serving)
+            .await
+            .unwrap()
+            .unwrap();
     }
 }

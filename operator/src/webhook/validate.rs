@@ -277,7 +277,7 @@ mod tests {
             Err(why) => why.to_string(),
             Ok(None) => String::new(),
             Ok(Some(asked)) => match verdict(&asked, Err(&Unavailable::NotSynced)).0 {
-                Answer::Denied(why) => why,
+                Answer::Denied(why) | Answer::Later(why) => why,
                 Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => String::new(),
             },
         }

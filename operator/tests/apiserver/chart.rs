@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::harness::rendered;
+use crate::harness::{Harness, rendered, rendered_for_cluster};
 
 fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let is = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
@@ -238,6 +239,62 @@ fn network_policies_let_through_what_the_operator_needs_and_no_more() {
     assert!(!allows(&controller, "ingress", "link", &stranger));
 }
 
+/// Helm would take away a path that an earlier chart named, under webhooks that know no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn helm_says_the_paths_again_that_are_in_force() {
+    // With a mutating configuration that names a path, and no validating one.
+    let harness = Harness::new().await;
+    let helms = json!({"metadata": {
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {
+            "meta.helm.sh/release-name": harness.system,
+            "meta.helm.sh/release-namespace": "default",
+        },
+    }});
+    let params = PatchParams::default();
+    let patched = harness.webhooks();
+    patched
+        .patch(&harness.system, &params, &Patch::Merge(helms))
+        .await
+        .expect("patched");
+    let objects = rendered_for_cluster(&harness.system);
+    let paths = [
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ]
+    .map(|kind| {
+        let configuration = named(&objects, kind, &harness.system);
+        configuration["webhooks"][0]["clientConfig"]["service"]["path"].clone()
+    });
+    assert_eq!(paths, [json!("/mutate"), Value::Null]);
+    harness.end().await;
+}
+
+/// Without both no secret path is named.
+#[test]
+fn webhook_pods_and_configurations_say_that_the_controller_names_the_paths() {
+    let objects = rendered(&[]);
+    let (key, value) = ("toolcrib.dev/webhook-path", "named");
+    let pods = &named(&objects, "Deployment", "toolcrib-webhook")["spec"]["template"]["metadata"];
+    assert_eq!(pods["labels"][key], value);
+    for kind in [
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ] {
+        let configuration = named(&objects, kind, "toolcrib");
+        assert_eq!(configuration["metadata"]["annotations"][key], value);
+    }
+    let controller = named(&objects, "Deployment", "toolcrib-controller");
+    let arguments = &controller["spec"]["template"]["spec"]["containers"][0]["args"];
+    let pods = "--webhook-pods=app.kubernetes.io/name=toolcrib,app.kubernetes.io/instance=toolcrib,app.kubernetes.io/component=webhook";
+    assert!(
+        arguments
+            .as_array()
+            .expect("arguments")
+            .contains(&json!(pods))
+    );
+}
+
 /// What Argo CD and Flux compare: the same each time, and nothing that the controller fills in.
 #[test]
 fn rendering_is_the_same_each_time_and_holds_nothing_that_is_filled_in_later() {
@@ -252,5 +309,6 @@ fn rendering_is_the_same_each_time_and_holds_nothing_that_is_filled_in_later() {
         .flat_map(|object| object["webhooks"].as_array());
     for webhook in bundles.flatten() {
         assert_eq!(webhook["clientConfig"]["caBundle"], Value::Null);
+        assert_eq!(webhook["clientConfig"]["service"]["path"], Value::Null);
     }
 }

@@ -222,6 +222,7 @@ impl Harness {
             lease: "controller".into(),
             lease_timing,
             webhook_config_name: Some(self.system.clone()),
+            webhook_pods: "app=webhook".into(),
             webhook_service: "webhook".into(),
             link_service: "link".into(),
             link_service_port: self.link.port(),
@@ -565,10 +566,24 @@ impl Harness {
 
 /// The chart's objects.
 pub fn rendered(settings: &[&str]) -> Vec<Value> {
+    rendered_as("toolcrib", settings)
+}
+
+/// The chart's objects as Helm renders them for a cluster, which it looks at.
+pub fn rendered_for_cluster(release: &str) -> Vec<Value> {
+    let path = std::env::var(KUBECONFIG).expect("a kubeconfig");
+    let kubeconfig = format!("--kubeconfig={path}");
+    rendered_as(
+        release,
+        &["--dry-run=server", "--set=crds.install=false", &kubeconfig],
+    )
+}
+
+fn rendered_as(release: &str, settings: &[&str]) -> Vec<Value> {
     let home = Home::find().expect("a home");
     let kube = kube_binary(&home, &Progress::stderr()).expect("Kubernetes' programs");
     let output = Command::new(kube)
-        .args(["helm", "template", "toolcrib"])
+        .args(["helm", "template", release])
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/toolcrib"))
         .args(settings)
         .output()

@@ -54,6 +54,8 @@ impl Validating {
             listen: address,
             status_listen: free_port(),
             certificate_dir: path,
+            // The API server calls a url, at the plain path.
+            webhook_config_name: String::new(),
             agent_wait_ms: 0,
             drain_seconds: 0,
             mediator_image: "example.test/mediator:1".into(),

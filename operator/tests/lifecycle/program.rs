@@ -46,6 +46,14 @@ impl Program {
             .with_context(|| format!("signal {}", self.name))
     }
 
+    /// Resident memory.
+    pub fn memory_kib(&self) -> Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        Ok(kib.context("no memory in /proc")?.parse()?)
+    }
+
     /// `None`: it runs.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
