@@ -38,3 +38,4 @@ pub mod sessions;
 pub mod telemetry;
 pub mod tools;
 pub mod turn;
+mod unconnected;

@@ -156,7 +156,7 @@ fn build(
         .redirect(redirect::Policy::none())
         .referer(false)
         .retry(reqwest::retry::never())
-        .dns_resolver(Arc::new(names))
+        .dns_resolver(Arc::new(Typed(names)))
         .connect_timeout(CONNECT)
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(IDLE_PER_HOST);
@@ -203,7 +203,29 @@ struct Guarded<L> {
 
 #[derive(Debug, Error)]
 #[error("the name resolves to an address that is not dialled")]
-struct RefusedAddress;
+pub struct RefusedAddress;
+
+/// A name that has no address, or whose lookup failed.
+#[derive(Debug, Error)]
+#[error("the name does not resolve")]
+pub struct Unresolved(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+/// Gives errors of a resolver a type by which they are known again in a client's error.
+struct Typed<R>(R);
+
+impl<R: Resolve> Resolve for Typed<R> {
+    fn resolve(&self, name: Name) -> Resolving {
+        let resolving = self.0.resolve(name);
+        Box::pin(async move {
+            resolving
+                .await
+                .map_err(|error| match error.is::<RefusedAddress>() {
+                    true => error,
+                    false => Unresolved(error).into(),
+                })
+        })
+    }
+}
 
 impl<L> Guarded<L> {
     fn new(local: LocalNames, lookup: L) -> Self {

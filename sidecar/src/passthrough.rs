@@ -12,7 +12,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use tokio::sync::{mpsc, watch};
 use toolcrib_dialect::{Reassembly, Reply, Request, SseEvent, SseParser, Usage};
 use toolcrib_mediation::{
-    ModelFailure, RecordStatus, RunnerCode, RunnerError, TraceUsage, TurnRecord,
+    ConnectionFailure, ModelFailure, RecordStatus, RunnerCode, RunnerError, TraceUsage, TurnRecord,
 };
 
 use crate::admission::BodyRoom;
@@ -45,6 +45,7 @@ struct Passed {
     served_by: Option<(String, String)>,
     along: Along,
     waited: Duration,
+    connection: Option<ConnectionFailure>,
 }
 
 /// When the whole request must be over.
@@ -122,6 +123,7 @@ pub async fn pass(
                 served_by: None,
                 along: Along::new(&asked, false),
                 waited,
+                connection: None,
             };
             (passed, None)
         }
@@ -151,6 +153,7 @@ pub async fn pass(
             request: asked.said(passage.request.as_ref().map(Request::as_text)),
             response: Body::Kept(&kept),
         },
+        connection: passed.connection.as_ref(),
         waited: passed.waited,
     };
     record::finish(&app, asked.recorded(), ended);
@@ -247,6 +250,7 @@ impl Passing<'_> {
             served_by: Some((stream.candidate.reference(), stream.key)),
             along,
             waited: self.waited,
+            connection: None,
         };
         (passed, last)
     }
@@ -287,11 +291,12 @@ fn unanswered(
     let wait = match &error {
         ModelError::NoUsableKey { retry_after } => *retry_after,
         ModelError::Http(_)
-        | ModelError::Unreachable
+        | ModelError::Unreachable { .. }
         | ModelError::Timeout
         | ModelError::TooLarge => None,
     };
-    match failure(app, error) {
+    let connection = error.connection().cloned();
+    let (passed, last) = match failure(app, error) {
         ModelFailure::Http {
             status,
             content_type,
@@ -311,7 +316,12 @@ fn unanswered(
             own_error(asked, &error, None, waited)
         }
         ModelFailure::Malformed(error) => own_error(asked, &error.into(), None, waited),
-    }
+    };
+    let passed = Passed {
+        connection,
+        ..passed
+    };
+    (passed, last)
 }
 
 fn own_error(
@@ -344,6 +354,7 @@ fn last_word(
         served_by: None,
         along,
         waited,
+        connection: None,
     };
     (passed, Some(Outgoing::Whole(head, body.into())))
 }

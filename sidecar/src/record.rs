@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toolcrib_dialect::Dialect;
 use toolcrib_manifest::RawJson;
 use toolcrib_mediation::{
-    RecordStatus, ResultCode, RunnerError, TraceCall, TraceUsage, TurnRecord,
+    ConnectionFailure, RecordStatus, ResultCode, RunnerError, TraceCall, TraceUsage, TurnRecord,
 };
 
 use crate::admission::unrecordable;
@@ -64,6 +64,8 @@ pub struct Ended<'a> {
     /// `provider/model` that served, and its key's id.
     pub served_by: Option<(&'a str, &'a str)>,
     pub bodies: Bodies<'a>,
+    /// Why no provider could be reached.
+    pub connection: Option<&'a ConnectionFailure>,
     /// Time that was spent waiting for models and tools.
     pub waited: Duration,
 }
@@ -170,6 +172,7 @@ fn lines<'a>(
         token: &asked.caller.runner.token_id,
         http_status: ended.http_status,
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        connection: ended.connection,
         turn: ended.record,
     };
     let text = serde_json::to_vec(&line).expect("texts, numbers and raw JSON always serialize");

@@ -108,6 +108,7 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
                     request: Body::Kept(&asked.body),
                     response: Body::Bytes(&response),
                 },
+                connection: None,
                 waited: asked.caller.started.elapsed(),
             };
             record::finish(&app, asked.recorded(), ended);

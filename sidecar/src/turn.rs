@@ -17,7 +17,8 @@ use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::Instant as TokioInstant;
 use toolcrib_dialect::{Reply, SseEvent, keepalive};
 use toolcrib_mediation::{
-    Answer, Effect, Event, ManagedCall, ModelCall, ModelFailure, RunnerCode, RunnerError, Turn,
+    Answer, ConnectionFailure, Effect, Event, ManagedCall, ModelCall, ModelFailure, RunnerCode,
+    RunnerError, Turn,
 };
 
 use crate::admission::BodyRoom;
@@ -83,6 +84,8 @@ pub struct Drive {
     /// Calls that were dispatched and have no outcome.
     calling: usize,
     retry_after: Option<Duration>,
+    /// Why no provider could be reached.
+    connection: Option<ConnectionFailure>,
     waited: Duration,
 }
 
@@ -101,6 +104,7 @@ impl Drive {
             served_by: None,
             calling: 0,
             retry_after: None,
+            connection: None,
             waited: Duration::ZERO,
         }
     }
@@ -321,6 +325,7 @@ impl Drive {
         if let ModelError::NoUsableKey { retry_after } = &error {
             self.retry_after = *retry_after;
         }
+        self.connection = error.connection().cloned();
         Event::ModelFailed(failure(&self.app, error))
     }
 
@@ -366,6 +371,7 @@ impl Drive {
                 request: self.asked.said(Some(self.turn.request().as_text())),
                 response: said,
             },
+            connection: self.connection.as_ref(),
             waited: self.waited,
         };
         // Before the answer: who has the answer finds the record.
@@ -450,7 +456,7 @@ pub fn failure(app: &App, error: ModelError) -> ModelFailure {
                 retry_after: failure.retry_after.and_then(text),
             }
         }
-        ModelError::Unreachable | ModelError::Timeout | ModelError::TooLarge => {
+        ModelError::Unreachable { .. } | ModelError::Timeout | ModelError::TooLarge => {
             ModelFailure::Unreachable { message }
         }
     }

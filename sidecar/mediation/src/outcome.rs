@@ -4,6 +4,7 @@ use toolcrib_dialect::json;
 use toolcrib_mcp::code;
 
 use crate::codes::ResultCode;
+use crate::connection::ConnectionFailure;
 
 /// What an executor reports. Bytes are decompressed and scrubbed already.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct ToolFailure {
     pub code: ResultCode,
     pub message: String,
     pub certainty: Certainty,
+    /// For the record: what became of the connection, where that is the reason.
+    pub connection: Option<ConnectionFailure>,
 }
 
 /// Whether the service may have acted.
@@ -41,12 +44,24 @@ pub struct ToolFailure {
 pub enum Certainty {
     /// Refused by us: trying the same again changes nothing.
     NeverRan,
-    /// It did not reach the service (or the service said "later"): trying again is safe.
+    /// It did not reach the service: trying again is safe.
+    Unreached,
+    /// The service said "later": trying again is safe.
     Transient,
     /// Sent, and nobody knows.
     Unclear,
     /// The service decided.
     Ran,
+}
+
+impl Certainty {
+    /// Whether the call was sent to its service, as far as anybody knows.
+    pub(crate) fn is_sent(self) -> bool {
+        match self {
+            Certainty::NeverRan | Certainty::Unreached => false,
+            Certainty::Transient | Certainty::Unclear | Certainty::Ran => true,
+        }
+    }
 }
 
 /// An MCP server's errors that say that it looked at the call and ran nothing.
@@ -73,6 +88,15 @@ impl ToolFailure {
             code,
             message: message.into(),
             certainty,
+            connection: None,
+        }
+    }
+
+    /// The same, for this reason.
+    pub fn because(self, connection: ConnectionFailure) -> Self {
+        Self {
+            connection: Some(connection),
+            ..self
         }
     }
 
@@ -80,7 +104,7 @@ impl ToolFailure {
     pub fn unreachable(tool: &str) -> Self {
         Self::new(
             ResultCode::RequestFailed,
-            Certainty::Transient,
+            Certainty::Unreached,
             format!("the service of {tool} could not be reached"),
         )
     }
@@ -127,6 +151,15 @@ impl ToolOutcome {
             ToolOutcome::McpError { code, .. } if DECIDED.contains(code) => Certainty::Ran,
             ToolOutcome::McpError { .. } => Certainty::Unclear,
             ToolOutcome::Failed(failure) => failure.certainty,
+        }
+    }
+
+    pub(crate) fn connection(&self) -> Option<&ConnectionFailure> {
+        match self {
+            ToolOutcome::Failed(failure) => failure.connection.as_ref(),
+            ToolOutcome::Responded { .. }
+            | ToolOutcome::Mcp { .. }
+            | ToolOutcome::McpError { .. } => None,
         }
     }
 
@@ -202,7 +235,7 @@ impl ToolOutcome {
     /// Whether the same call, or another value in it, can go better.
     fn retryable(&self, repeatable: bool) -> bool {
         match (self.certainty(), self) {
-            (Certainty::Transient, _) => true,
+            (Certainty::Unreached | Certainty::Transient, _) => true,
             (Certainty::Unclear, _) => repeatable,
             (Certainty::NeverRan, ToolOutcome::Failed(failure)) => {
                 failure.code == ResultCode::InvalidArguments

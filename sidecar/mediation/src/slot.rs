@@ -9,6 +9,7 @@ use toolcrib_manifest::RawJson;
 use crate::call::ManagedCall;
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
+use crate::connection::ConnectionFailure;
 use crate::outcome::{Certainty, ToolOutcome, error_result};
 use crate::trace::{DuplicateOf, TraceCall};
 
@@ -40,6 +41,7 @@ pub(crate) struct Answered {
     pub(crate) made: bool,
     pub(crate) success: bool,
     pub(crate) duplicate: Option<DuplicateOf>,
+    pub(crate) connection: Option<ConnectionFailure>,
 }
 
 impl Answered {
@@ -51,6 +53,7 @@ impl Answered {
             made,
             success: false,
             duplicate: None,
+            connection: None,
         }
     }
 }
@@ -78,10 +81,11 @@ impl Slot {
         self.state = SlotState::Answered(Answered {
             result: outcome.result(&self.name, repeatable, max_bytes),
             latency,
-            executed: certainty != Certainty::NeverRan,
+            executed: certainty.is_sent(),
             made: true,
             success: outcome.is_success(),
             duplicate: None,
+            connection: outcome.connection().cloned(),
         });
         certainty
     }
@@ -132,6 +136,7 @@ impl Slot {
             grant: tool.and_then(|tool| tool.tool.extension.grant.clone()),
             executed: answered.executed,
             duplicate: answered.duplicate,
+            connection: answered.connection.clone(),
         })
     }
 }

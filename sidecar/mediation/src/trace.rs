@@ -1,5 +1,6 @@
 //! What a turn leaves on record. The edge adds who, when, and the bodies.
 
+use crate::connection::ConnectionFailure;
 use serde::Serialize;
 use toolcrib_dialect::Usage;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
@@ -78,6 +79,9 @@ pub struct TraceCall {
     pub executed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<DuplicateOf>,
+    /// Why the connection to the service failed, and where that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ConnectionFailure>,
 }
 
 /// An earlier call of the same turn that this one repeats.

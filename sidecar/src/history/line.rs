@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use toolcrib_dialect::Dialect;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
-use toolcrib_mediation::{ManagedCall, Scrubber, TurnRecord};
+use toolcrib_mediation::{ConnectionFailure, ManagedCall, Scrubber, TurnRecord};
 
 use super::kept::{KeptBody, MAX_BODY, whole};
 use crate::asked::Via;
@@ -129,6 +129,9 @@ pub struct TurnLine<'a> {
     /// Towards the runner.
     pub http_status: u16,
     pub duration_ms: u64,
+    /// Why no provider could be reached, and where the last one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<&'a ConnectionFailure>,
     #[serde(flatten)]
     pub turn: &'a TurnRecord,
 }

@@ -16,11 +16,13 @@ use thiserror::Error;
 use tokio::time::timeout_at;
 use toolcrib_dialect::{Dialect, MAX_REPLY};
 use toolcrib_manifest::{Provider, ProviderAuth};
+use toolcrib_mediation::ConnectionFailure;
 
 use super::policy::Candidate;
 use super::pool::{Exhausted, KeyPool, Lease, Outcome};
 use crate::metrics::{KeyCounts, Metrics};
 use crate::outbound::Outbound;
+use crate::unconnected;
 
 /// What of an error's body is passed on.
 const MAX_ERROR: usize = 256 * 1024;
@@ -97,11 +99,36 @@ pub enum ModelError {
     Http(HttpFailure),
     /// No candidate gave an HTTP answer.
     #[error("no provider answered")]
-    Unreachable,
+    Unreachable {
+        /// Of the last one that was asked.
+        connection: Option<ConnectionFailure>,
+    },
     #[error("the provider did not answer in time")]
     Timeout,
     #[error("the reply is larger than {MAX_REPLY} bytes")]
     TooLarge,
+}
+
+/// Nobody could be asked, for a reason that is on the log.
+const UNASKED: ModelError = ModelError::Unreachable { connection: None };
+
+impl ModelError {
+    pub fn unconnected(error: &reqwest::Error) -> Self {
+        Self::Unreachable {
+            connection: Some(unconnected::failure(error)),
+        }
+    }
+
+    /// What became of the connection, where that is the reason.
+    pub fn connection(&self) -> Option<&ConnectionFailure> {
+        match self {
+            ModelError::Unreachable { connection } => connection.as_ref(),
+            ModelError::NoUsableKey { .. }
+            | ModelError::Http(_)
+            | ModelError::Timeout
+            | ModelError::TooLarge => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -169,7 +196,7 @@ impl ModelClient {
                     body,
                 }),
                 Ok(None) => Attempt::Final(ModelError::TooLarge),
-                Err(_) => Attempt::Failed(ModelError::Unreachable),
+                Err(error) => Attempt::Failed(ModelError::unconnected(&error)),
             }
         })
         .await
@@ -258,6 +285,8 @@ impl ModelClient {
                             provider = candidate.provider,
                             key = lease.id(),
                             error = error.to_string(),
+                            cause = error.connection().map(|it| it.cause.to_string()),
+                            address = error.connection().map(|it| it.address.as_str()),
                             "a candidate failed"
                         );
                         last = Some(prefer(last, error));
@@ -293,7 +322,7 @@ impl ModelClient {
                     error = error.to_string(),
                     "no client"
                 );
-                return failed(ModelError::Unreachable);
+                return failed(UNASKED);
             }
         };
         let mut headers = request.headers.clone();
@@ -303,12 +332,12 @@ impl ModelClient {
             }
             Ok(None) => {}
             // A key that cannot be sent is as good as rejected; the next one may be sound.
-            Err(_) => return (Attempt::Failed(ModelError::Unreachable), Outcome::Rejected),
+            Err(_) => return (Attempt::Failed(UNASKED), Outcome::Rejected),
         }
         let address = format!("{}{}", candidate.base_url, request.dialect.resource());
         let Ok(url) = outbound.url(&address) else {
             tracing::error!(provider = candidate.provider, "its address is no URL");
-            return failed(ModelError::Unreachable);
+            return failed(UNASKED);
         };
         let sent = client
             .post(url)
@@ -318,10 +347,7 @@ impl ModelClient {
             .await;
         let mut response = match sent {
             Ok(response) => response,
-            Err(error) => {
-                tracing::debug!(error = error.without_url().to_string(), "transport error");
-                return failed(ModelError::Unreachable);
-            }
+            Err(error) => return failed(ModelError::unconnected(&error)),
         };
         let status = response.status();
         if status.is_success() {
@@ -334,12 +360,12 @@ impl ModelClient {
                     };
                     (Attempt::Served(begun), Outcome::Fine)
                 }
-                Err(_) => failed(ModelError::Unreachable),
+                Err(error) => failed(ModelError::unconnected(&error)),
             };
         }
         let failure = match http_failure(response).await {
             Ok(failure) => failure,
-            Err(_) => return failed(ModelError::Unreachable),
+            Err(error) => return failed(ModelError::unconnected(&error)),
         };
         let outcome = Outcome::of(
             failure.status,
@@ -368,7 +394,7 @@ fn label(error: &ModelError, outcome: Outcome) -> &'static str {
         (Outcome::RateLimited { .. }, _) => "rate_limited",
         (Outcome::Fine, ModelError::Http(failure)) if failure.status >= 500 => "server_error",
         (Outcome::Fine, ModelError::Http(_)) => "refused",
-        (Outcome::Fine, ModelError::Unreachable) => "unreachable",
+        (Outcome::Fine, ModelError::Unreachable { .. }) => "unreachable",
         (Outcome::Fine, ModelError::Timeout) => "timeout",
         (Outcome::Fine, ModelError::TooLarge) => "too_large",
         (Outcome::Fine, ModelError::NoUsableKey { .. }) => "no_usable_key",
@@ -378,7 +404,7 @@ fn label(error: &ModelError, outcome: Outcome) -> &'static str {
 /// The later failure, unless only the earlier one was an answer.
 fn prefer(before: Option<ModelError>, now: ModelError) -> ModelError {
     match (before, now) {
-        (Some(ModelError::Http(answer)), ModelError::Unreachable | ModelError::Timeout) => {
+        (Some(ModelError::Http(answer)), ModelError::Unreachable { .. } | ModelError::Timeout) => {
             ModelError::Http(answer)
         }
         (_, now) => now,

@@ -58,7 +58,7 @@ impl ModelStream {
             .rest
             .chunk()
             .await
-            .map_err(|_| ModelError::Unreachable)?
+            .map_err(|error| ModelError::unconnected(&error))?
         {
             if body.len() + chunk.len() > MAX_REPLY {
                 return Err(ModelError::TooLarge);

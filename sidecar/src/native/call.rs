@@ -118,6 +118,7 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
             request: Body::Bytes(&asked.body),
             response: Body::Bytes(answered.as_ref().map_or(&[], |it| &it.body)),
         },
+        connection: None,
         waited,
     };
     let recorded = Recorded {

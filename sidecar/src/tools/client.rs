@@ -167,7 +167,7 @@ impl Client<'_> {
             // Nothing was sent to the service yet.
             return Err(ToolFailure::new(
                 ResultCode::Timeout,
-                Certainty::Transient,
+                Certainty::Unreached,
                 format!("{name} was not called: its credential did not come in time"),
             ));
         };
@@ -191,7 +191,7 @@ impl Client<'_> {
             let (code, certainty) = match error {
                 CredentialError::Header(_) => (ResultCode::UnsupportedTool, Certainty::NeverRan),
                 CredentialError::Token(error) if error.is_transient() => {
-                    (ResultCode::RequestFailed, Certainty::Transient)
+                    (ResultCode::RequestFailed, Certainty::Unreached)
                 }
                 CredentialError::Token(_) => (ResultCode::RequestFailed, Certainty::NeverRan),
             };

@@ -14,6 +14,7 @@ use super::answer::{self, Unreadable};
 use super::client::{CLAW_ID, Client, GrantedTool};
 use super::credential::Credential;
 use super::{ToolContext, ToolOutput, ToolResult};
+use crate::unconnected;
 
 pub(super) fn prepare(
     client: &Client<'_>,
@@ -82,14 +83,18 @@ fn ran(name: &str, what: &str) -> ToolFailure {
 
 /// A request that has no answer.
 fn unsent(name: &str, error: reqwest::Error) -> ToolFailure {
-    let unconnected = error.is_connect() || error.is_builder();
-    let error = error.without_url().to_string();
-    tracing::debug!(tool = name, error, "not answered");
-    if unconnected {
-        ToolFailure::unreachable(name)
-    } else {
-        ToolFailure::broken_off(name)
-    }
+    let connection = unconnected::failure(&error);
+    tracing::warn!(
+        tool = name,
+        cause = connection.cause.to_string(),
+        address = connection.address,
+        "a service did not answer"
+    );
+    let failure = match error.is_connect() || error.is_builder() {
+        true => ToolFailure::unreachable(name),
+        false => ToolFailure::broken_off(name),
+    };
+    failure.because(connection)
 }
 
 fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {

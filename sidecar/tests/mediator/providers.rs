@@ -469,3 +469,41 @@ async fn an_unknown_name_means_the_default_where_policy_says_so() {
         ask(&world, json!("gpt-of-some-framework"), 403).await;
     }
 }
+
+/// Where nobody listens: the record says why, and where that is, for providers and services.
+#[tokio::test]
+async fn a_connection_that_fails_is_on_record_with_its_cause_and_address() {
+    let nobody = "http://127.0.0.1:9";
+    let refused = json!({"cause": "refused", "address": nobody});
+    for managed in MANAGED {
+        let away = |files: &mut Files| {
+            files.providers["providers"]["house"]["endpoints"][0]["base_url"] =
+                json!(format!("{nobody}/v1"));
+            if !managed {
+                files.no_tools();
+            }
+        };
+        let world = World::start_with(away, |_| {}, &[]).await;
+        let (status, answer) = world.ask(Wire::CHAT.chat()).await;
+        assert_eq!(status, 502, "{answer}");
+        // The runner hears no address.
+        assert!(!answer.to_string().contains("127.0.0.1"), "{answer}");
+        assert_eq!(world.lines()[0]["connection"], refused);
+    }
+
+    let away = |files: &mut Files| {
+        files.tools["tools"][0]["execution"]["base_url"] = json!(nobody);
+    };
+    let world = World::start_with(away, |_| {}, &[]).await;
+    let call = [("c1", "desk__quote", r#"{"symbol":"OTR"}"#)];
+    world.model.will(Wire::CHAT.will_call(&call));
+    world.model.will(Wire::CHAT.will_say("done"));
+    world.chat().await;
+    let result = world.result();
+    assert_eq!(result["error"]["details"]["retryable"], true, "{result}");
+    assert!(!result.to_string().contains("127.0.0.1"), "{result}");
+    let lines = world.lines();
+    let call = &lines.last().unwrap()["tool_trace"][0]["tool_calls"][0];
+    assert_eq!(call["connection"], refused);
+    assert_eq!(call["executed"], false);
+}

@@ -41,7 +41,7 @@ impl Past {
     pub(super) fn duplicate(&mut self, key: &Key, annotations: Annotations) -> Option<DuplicateOf> {
         let executed = self.calls.get_mut(key)?;
         let may_run = match executed.certainty {
-            Certainty::NeverRan | Certainty::Transient => true,
+            Certainty::NeverRan | Certainty::Unreached | Certainty::Transient => true,
             // A second read harms nobody.
             Certainty::Unclear => annotations.idempotent || annotations.read_only,
             Certainty::Ran => false,
@@ -74,8 +74,9 @@ impl Past {
 fn rank(certainty: Certainty) -> u32 {
     match certainty {
         Certainty::NeverRan => 0,
-        Certainty::Transient => 1,
-        Certainty::Unclear => 2,
-        Certainty::Ran => 3,
+        Certainty::Unreached => 1,
+        Certainty::Transient => 2,
+        Certainty::Unclear => 3,
+        Certainty::Ran => 4,
     }
 }

@@ -15,12 +15,13 @@ use toolcrib_mcp::header::{
 };
 use toolcrib_mcp::message::nests_within;
 use toolcrib_mcp::revision::STATELESS;
-use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
+use toolcrib_mediation::{Certainty, ConnectionCause, ConnectionFailure, ResultCode, ToolFailure};
 use url::Url;
 
 use super::message::{Answer, Asked, Incoming};
 use crate::metrics::Metrics;
 use crate::tools::client::CLAW_ID;
+use crate::unconnected;
 
 pub const SESSION: HeaderName = HeaderName::from_static(SESSION_HEADER);
 const REVISION: HeaderName = HeaderName::from_static(VERSION_HEADER);
@@ -138,7 +139,7 @@ pub enum Said {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     #[error("could not be reached")]
-    NotConnected,
+    NotConnected(ConnectionCause),
     #[error("broke its answer off")]
     BrokenOff,
     #[error("did not answer in time")]
@@ -156,10 +157,26 @@ pub enum Lost {
 }
 
 impl Lost {
+    /// What became of the connection, where that is the reason.
+    pub fn connection(self, endpoint: &Endpoint) -> Option<ConnectionFailure> {
+        let cause = match self {
+            Lost::NotConnected(cause) => cause,
+            Lost::BrokenOff => ConnectionCause::Reset,
+            Lost::Silent => ConnectionCause::TimedOut,
+            Lost::TooLarge | Lost::NoRoom | Lost::NotMcp | Lost::OtherId | Lost::Insistent => {
+                return None;
+            }
+        };
+        Some(ConnectionFailure {
+            cause,
+            address: endpoint.url.origin().ascii_serialization(),
+        })
+    }
+
     /// Of a call that was sent.
     pub fn failure(self, name: &str) -> ToolFailure {
         let code = match self {
-            Lost::NotConnected => return ToolFailure::unreachable(name),
+            Lost::NotConnected(_) => return ToolFailure::unreachable(name),
             Lost::BrokenOff => return ToolFailure::broken_off(name),
             Lost::Silent => return ToolFailure::timeout(name),
             Lost::TooLarge | Lost::NoRoom => ResultCode::RequestFailed,
@@ -297,13 +314,15 @@ fn read_message(text: &str) -> Option<Incoming> {
 }
 
 fn lost(error: reqwest::Error) -> Lost {
-    let unconnected = error.is_connect() || error.is_builder();
-    let error = error.without_url().to_string();
-    tracing::debug!(error, "an MCP server did not answer");
-    if unconnected {
-        Lost::NotConnected
-    } else {
-        Lost::BrokenOff
+    let connection = unconnected::failure(&error);
+    tracing::warn!(
+        cause = connection.cause.to_string(),
+        address = connection.address,
+        "an MCP server did not answer"
+    );
+    match error.is_connect() || error.is_builder() {
+        true => Lost::NotConnected(connection.cause),
+        false => Lost::BrokenOff,
     }
 }
 

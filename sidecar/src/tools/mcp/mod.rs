@@ -117,12 +117,22 @@ pub(super) async fn call(
         let opened = timeout_at(deadline, client.servers.open(key, &endpoint)).await;
         let opened = opened.unwrap_or(Err(NotOpened::Lost(Lost::Silent)));
         let Opened { spoken, reused } = opened.map_err(|error| match error {
-            NotOpened::Http(status) => refused(status).unwrap_or_else(|| error.failure(name)),
-            NotOpened::Rpc(_) | NotOpened::Revision | NotOpened::Lost(_) => error.failure(name),
+            NotOpened::Http(status) => {
+                refused(status).unwrap_or_else(|| error.failure(name, &endpoint))
+            }
+            NotOpened::Rpc(_) | NotOpened::Revision | NotOpened::Lost(_) => {
+                error.failure(name, &endpoint)
+            }
         })?;
         let sent = timeout_at(deadline, client.servers.call(&endpoint, &spoken, &call)).await;
         let sent = sent.unwrap_or(Err(Lost::Silent));
-        let Reply { status, said, .. } = sent.map_err(|lost| lost.failure(name))?;
+        let Reply { status, said, .. } = sent.map_err(|lost| {
+            let failure = lost.failure(name);
+            match lost.connection(&endpoint) {
+                Some(connection) => failure.because(connection),
+                None => failure,
+            }
+        })?;
         let in_session = spoken.has_session();
         let has_run = matches!(said, Said::Answer(Ok(_)));
         if in_session && status == 404 && !has_run && !renewed {

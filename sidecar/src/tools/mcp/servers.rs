@@ -92,23 +92,31 @@ pub(super) enum NotOpened {
 }
 
 impl NotOpened {
-    pub(super) fn failure(self, name: &str) -> ToolFailure {
+    pub(super) fn failure(self, name: &str, endpoint: &Endpoint) -> ToolFailure {
         let (code, certainty) = match self {
             NotOpened::Http(status @ (408 | 425 | 429 | 500..=599)) => {
-                (ResultCode::Http(status), Certainty::Transient)
+                (ResultCode::Http(status), Certainty::Unreached)
             }
             NotOpened::Http(status) => (ResultCode::Http(status), Certainty::NeverRan),
             NotOpened::Rpc(_) | NotOpened::Revision => (ResultCode::McpError, Certainty::NeverRan),
-            NotOpened::Lost(Lost::Silent) => (ResultCode::Timeout, Certainty::Transient),
-            NotOpened::Lost(Lost::NotConnected | Lost::BrokenOff | Lost::NoRoom) => {
-                (ResultCode::RequestFailed, Certainty::Transient)
+            NotOpened::Lost(Lost::Silent) => (ResultCode::Timeout, Certainty::Unreached),
+            NotOpened::Lost(Lost::NotConnected(_) | Lost::BrokenOff | Lost::NoRoom) => {
+                (ResultCode::RequestFailed, Certainty::Unreached)
             }
             NotOpened::Lost(Lost::TooLarge) => (ResultCode::RequestFailed, Certainty::NeverRan),
             NotOpened::Lost(Lost::NotMcp | Lost::OtherId | Lost::Insistent) => {
                 (ResultCode::McpError, Certainty::NeverRan)
             }
         };
-        ToolFailure::new(code, certainty, format!("{name} was not called: {self}"))
+        let failure = ToolFailure::new(code, certainty, format!("{name} was not called: {self}"));
+        let connection = match self {
+            NotOpened::Lost(lost) => lost.connection(endpoint),
+            NotOpened::Http(_) | NotOpened::Rpc(_) | NotOpened::Revision => None,
+        };
+        match connection {
+            Some(connection) => failure.because(connection),
+            None => failure,
+        }
     }
 }
 

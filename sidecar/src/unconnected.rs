@@ -1,0 +1,144 @@
+//! What a client's error says about the connection: by the types in its chain, never by texts.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+
+use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
+
+use crate::outbound::{RefusedAddress, Unresolved};
+
+/// Why the connection failed, and to where. Names no path, user or query.
+pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
+    let address = error.url().map(|url| url.origin().ascii_serialization());
+    ConnectionFailure {
+        cause: cause(error),
+        address: address.unwrap_or_default(),
+    }
+}
+
+fn cause(error: &reqwest::Error) -> ConnectionCause {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(cause) = known(error) {
+            return cause;
+        }
+        next = error.source();
+    }
+    match error.is_timeout() {
+        true => ConnectionCause::TimedOut,
+        false => ConnectionCause::Other,
+    }
+}
+
+/// The cause that this one error of a chain names by its type.
+fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
+    if error.is::<RefusedAddress>() {
+        return Some(ConnectionCause::AddressRefused);
+    }
+    if error.is::<Unresolved>() {
+        return Some(ConnectionCause::NameNotFound);
+    }
+    if error.is::<rustls::Error>() {
+        return Some(ConnectionCause::Tls);
+    }
+    if let Some(error) = error.downcast_ref::<hyper::Error>() {
+        return error
+            .is_incomplete_message()
+            .then_some(ConnectionCause::Reset);
+    }
+    let error = error.downcast_ref::<io::Error>()?;
+    // Its source is that of the error within, which therefore is in no chain.
+    if let Some(cause) = error.get_ref().and_then(|inner| known(inner)) {
+        return Some(cause);
+    }
+    match error.kind() {
+        ErrorKind::ConnectionRefused => Some(ConnectionCause::Refused),
+        ErrorKind::TimedOut => Some(ConnectionCause::TimedOut),
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+            Some(ConnectionCause::NoRoute)
+        }
+        ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::BrokenPipe
+        | ErrorKind::UnexpectedEof => Some(ConnectionCause::Reset),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::outbound::{LocalNames, Outbound};
+
+    async fn check(local: LocalNames, url: &str, cause: ConnectionCause) {
+        let client = Outbound::new(local).client(None, None).unwrap();
+        let request = client.get(format!("{url}/path?token=x"));
+        let error = request.timeout(Duration::from_secs(10)).send().await;
+        let found = failure(&error.unwrap_err());
+        assert_eq!((found.cause, found.address.as_str()), (cause, url));
+    }
+
+    #[tokio::test]
+    async fn each_cause_is_known_by_its_type() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                // Answers nobody, but in words that are no TLS.
+                let mut head = [0; 1024];
+                let length = stream.read(&mut head).await.unwrap();
+                if !head[..length].starts_with(b"GET") {
+                    tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400\r\n\r\n")
+                        .await
+                        .unwrap();
+                }
+            }
+        });
+        let allowed = LocalNames::Allowed;
+        check(
+            allowed,
+            &format!("http://{address}"),
+            ConnectionCause::Reset,
+        )
+        .await;
+        check(allowed, &format!("https://{address}"), ConnectionCause::Tls).await;
+        check(allowed, "http://127.0.0.1:9", ConnectionCause::Refused).await;
+        check(
+            allowed,
+            "http://nothing.invalid",
+            ConnectionCause::NameNotFound,
+        )
+        .await;
+        let refused = LocalNames::Refused;
+        check(
+            refused,
+            "http://localhost:9",
+            ConnectionCause::AddressRefused,
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn silence_is_a_timeout() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let client = Outbound::new(LocalNames::Allowed)
+            .client(None, None)
+            .unwrap();
+        let asked = client
+            .get(&url)
+            .timeout(Duration::from_millis(20))
+            .send()
+            .await;
+        assert_eq!(
+            failure(&asked.unwrap_err()).cause,
+            ConnectionCause::TimedOut
+        );
+    }
+}
