@@ -1,19 +1,25 @@
-//! The hidden rounds of past turns, in memory and in a file that a restart replays.
+//! The hidden rounds of past turns, and the names of the tools that models were shown, in memory
+//! and in files that a restart reads.
 //!
 //! The file is a convenience: a line that cannot be written or read loses the context of
 //! one turn, never an answer. It holds what the record holds, so it has the same mode. The
 //! file, and the one that takes its place, stay within their share of the volume together.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolcrib_dialect::{DialectError, Insertion, Request};
 use toolcrib_mediation::{Continuity, Hidden, Presented};
 
 const FILE_NAME: &str = "continuity.jsonl";
+/// One name on each line.
+const NAMES_NAME: &str = "presented";
+/// Names of tools that are remembered. An agent has at most 120 tools at a time.
+const MAX_NAMES: usize = 2000;
 const REWRITTEN_NAME: &str = "continuity.jsonl.new";
 /// In memory, however large the volume is.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -25,6 +31,7 @@ const ON_DISK: u64 = 4;
 pub struct ContinuityStore {
     dir: PathBuf,
     kept: Mutex<Kept>,
+    names: Mutex<Arc<HashSet<String>>>,
 }
 
 #[derive(Debug)]
@@ -65,7 +72,42 @@ impl ContinuityStore {
         ContinuityStore {
             dir: dir.to_path_buf(),
             kept: Mutex::new(kept),
+            names: Mutex::new(Arc::new(names(dir))),
         }
+    }
+
+    /// The names of tools that models were shown, also before a restart.
+    pub fn presented(&self) -> Arc<HashSet<String>> {
+        self.names().clone()
+    }
+
+    /// A model is about to be shown these. Blocking, where one of them is new: a few bytes to a
+    /// local file.
+    pub fn present(&self, presented: &Presented) {
+        let mut names = self.names();
+        let shown = presented.tools().map(|(alias, _)| alias);
+        let new: Vec<&str> = shown.filter(|alias| !names.contains(*alias)).collect();
+        if new.is_empty() || names.len() + new.len() > MAX_NAMES {
+            return;
+        }
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).mode(0o600);
+        let lines: String = new.iter().map(|alias| format!("{alias}\n")).collect();
+        let written = file
+            .open(self.dir.join(NAMES_NAME))
+            .and_then(|mut file| file.write_all(lines.as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!(
+                error = error.to_string(),
+                "names of tools are remembered until a restart only"
+            );
+        }
+        Arc::make_mut(&mut names).extend(new.into_iter().map(str::to_string));
+    }
+
+    fn names(&self) -> MutexGuard<'_, Arc<HashSet<String>>> {
+        // A panic under it leaves at worst a name unwritten.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn insertions(
@@ -109,6 +151,24 @@ impl ContinuityStore {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // A panic under it leaves at worst a line unwritten.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn names(dir: &Path) -> HashSet<String> {
+    let mut text = String::new();
+    let room = (MAX_NAMES * 65) as u64;
+    let read =
+        File::open(dir.join(NAMES_NAME)).and_then(|file| file.take(room).read_to_string(&mut text));
+    match read {
+        Ok(_) => text.lines().map(str::to_string).collect(),
+        // Most often there is none yet.
+        Err(error) => {
+            tracing::debug!(
+                error = error.to_string(),
+                "no names of tools are remembered"
+            );
+            HashSet::new()
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use crate::names::{alias, yielding_alias};
 pub struct Presented {
     offer: Arc<Offer>,
     runner: HashSet<String>,
+    /// Names that earlier requests were shown, where this one is shown no tool.
+    withdrawn: Arc<HashSet<String>>,
 }
 
 /// The tools of an authority under their names. The same for every request but one whose
@@ -108,7 +110,16 @@ impl Presented {
         } else {
             offer.clone()
         };
-        Self { offer, runner }
+        Self {
+            offer,
+            runner,
+            withdrawn: Arc::default(),
+        }
+    }
+
+    /// The same for an agent that is left without tools, and whose model may still call these.
+    pub fn after(self, withdrawn: Arc<HashSet<String>>) -> Self {
+        Self { withdrawn, ..self }
     }
 
     /// The same to a client that has no tools of its own beside them.
@@ -116,6 +127,7 @@ impl Presented {
         Self {
             offer: authority.offer().clone(),
             runner: HashSet::new(),
+            withdrawn: Arc::default(),
         }
     }
 
@@ -141,6 +153,9 @@ impl Presented {
             .or_else(|| self.offer.by_canonical.get(name))
         {
             Some(at) => Resolved::Managed(&self.offer.tools[*at].1),
+            None if self.withdrawn.contains(name) => Resolved::Nobody(ResultCode::PermissionDenied),
+            // Without a tool of ours, an unknown name is the runner's affair.
+            None if !self.withdrawn.is_empty() => Resolved::Runner,
             None => Resolved::Nobody(
                 self.offer
                     .withheld

@@ -318,3 +318,59 @@ async fn hidden_rounds_are_there_in_the_next_turn_and_after_a_restart() {
         assert!(at("price") < at("\"seven\""), "{sent}");
     }
 }
+
+/// A model that remembers a tool of which the agent's last grant is gone.
+#[tokio::test]
+async fn the_last_tool_that_is_taken_away_is_denied_and_on_record() {
+    for wire in Wire::all() {
+        let mut world = World::speaking(wire).await;
+        world.model.will(wire.will_say("with tools"));
+        world.chat().await;
+        world.files.no_tools();
+        world.publish().await;
+        for restarted in [false, true] {
+            if restarted {
+                world = world.restart().await;
+            }
+            let order = [("c1", "desk__order", r#"{"symbol":"OTR"}"#)];
+            world.model.will(wire.will_call(&order));
+            world.model.will(wire.will_say("not done"));
+            assert_eq!(wire.text(&world.chat().await), "not done", "{restarted}");
+            assert_eq!(world.result()["error"]["code"], "permission_denied");
+            assert_eq!(world.desk.connections(), 0);
+            let line = world.last_line();
+            let call = &line["tool_trace"][0]["tool_calls"][0];
+            assert_eq!(
+                (&call["name"], &call["executed"]),
+                (&json!("desk__order"), &json!(false))
+            );
+            // A name that was never ours is the runner's affair, as if it had never had tools.
+            world
+                .model
+                .will(wire.will_call(&[("c2", "somebody__else", "{}")]));
+            let answer = world.chat().await;
+            assert!(answer.to_string().contains("somebody__else"), "{answer}");
+        }
+    }
+}
+
+/// Hidden rounds belong to the conversation, whatever the agent may call by now.
+#[tokio::test]
+async fn hidden_rounds_stay_when_the_last_tool_is_taken_away() {
+    for wire in Wire::all() {
+        let mut world = World::speaking(wire).await;
+        world
+            .model
+            .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
+        world.desk.will(Answer::json(json!({"depth": 7})));
+        world.model.will(wire.will_say("seven"));
+        assert_eq!(wire.text(&world.chat().await), "seven");
+        world.files.no_tools();
+        world.publish().await;
+        world.model.will(wire.will_say("still seven"));
+        assert_eq!(world.ask(wire.follow_up("seven")).await.0, 200);
+        let results = world.results();
+        assert_eq!(results.len(), 1, "{results:?}");
+        assert_eq!(results[0].1["data"]["depth"], 7);
+    }
+}
