@@ -79,6 +79,8 @@ pub enum StateReason {
     NotCompiled,
     /// Ready.
     Ready,
+    /// The operator failed on this object, by a mistake of its own; it tries again.
+    InternalError,
 }
 
 impl StateReason {
@@ -97,6 +99,7 @@ impl StateReason {
             Self::NoPods => "NoPods",
             Self::NotCompiled => "NotCompiled",
             Self::Ready => "Ready",
+            Self::InternalError => "InternalError",
         }
     }
 }

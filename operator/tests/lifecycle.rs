@@ -12,6 +12,8 @@
 
 #[path = "lifecycle/balancer.rs"]
 mod balancer;
+#[path = "lifecycle/heavy.rs"]
+mod heavy;
 #[path = "lifecycle/install.rs"]
 mod install;
 #[path = "lifecycle/leaders.rs"]
@@ -58,6 +60,7 @@ const ROWS: [&str; 13] = [
     // takes its time to find its watches again.
     "recreated",
     "namespace",
+    "heavy-objects",
     "api-server",
     "compaction",
     "rights",
@@ -73,6 +76,7 @@ async fn run(row: &str, world: &mut World) -> Result<Vec<Row>> {
         "leader-paused" => leaders::paused(world).await,
         "api-server" => outside::api_server(world).await,
         "compaction" => outside::compaction(world).await,
+        "heavy-objects" => heavy::objects(world).await,
         "leader-unaware" => leaders::unaware(world).await,
         "slow-caches" => outside::slow_caches(world).await,
         "recreated" => removing::recreated(world).await,

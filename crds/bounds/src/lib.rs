@@ -14,5 +14,7 @@ pub mod pattern;
 pub mod pointer;
 pub mod schema;
 mod text;
+mod weight;
 
 pub use text::cut;
+pub use weight::{NAMESPACE_WEIGHT, OBJECT_WEIGHT, weight};

@@ -76,6 +76,11 @@ codes! {
     cause "A field holds another type than its kind has, or the object is nested too deep. It gives nothing; all other objects go on."
     cure "Correct the field that the message names; `kubectl explain KIND.spec` shows its type."
 
+    /// The object takes more memory than the operator keeps of one object, or of one namespace.
+    TooExpensive: Error, Spec,
+    cause "The object is too large, or the older objects of its namespace take the whole budget already. It gives nothing, as if it were not there; an Agent keeps no tool, and a NetworkPolicy that stands, stays. All other objects go on."
+    cure "Make the object smaller, for instance by splitting a Surface's descriptor; or delete or shrink older objects of the namespace. It is looked at again by itself."
+
     /// A name is not what its place allows.
     InvalidName: Error, Spec,
     cause "Names of surfaces and agents are DNS labels, since `<surface>.<tool>` must be unambiguous; names of tools and feeds are at most 128 letters, digits, '_', '-', '.' or '/'."

@@ -118,9 +118,14 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         let is_it = |feed: &Feed| summary.name == format!("{}/{}", feed.source, feed.name);
         files.feeds.0.iter().any(is_it)
     });
-    let refusal = no_model_provider(key, &files, &mut work.found);
+    let too_expensive = too_expensive(inputs, key, &mut work.found);
+    let refusal = too_expensive.or_else(|| no_model_provider(key, &files, &mut work.found));
 
-    let network = match effective.egress {
+    let egress = effective
+        .egress
+        // What the agent itself says about its network is not known.
+        .filter(|_| inputs.too_expensive(Kind::Agent, key).is_none());
+    let network = match egress {
         Some(Egress::Unrestricted) => Network::Unrestricted,
         Some(Egress::Declared) => Network::Declared(egress::declared(
             inputs,
@@ -169,6 +174,9 @@ pub fn compile_all(inputs: &Inputs) -> BTreeMap<ObjectRef, Compilation> {
         .collect()
 }
 
+/// Entries of what is withheld from one agent; status shows 64.
+const MAX_WITHHELD: usize = 2_048;
+
 /// What one compilation collects on its way.
 #[derive(Default)]
 pub(crate) struct Work {
@@ -178,7 +186,12 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Notes what is not given. Of more than [`MAX_WITHHELD`] the first are noted: grants that name
+    /// thousands of tools in vain would take more memory than all that is given.
     pub fn withhold(&mut self, what: String, code: Code, message: String) {
+        if self.withheld.len() >= MAX_WITHHELD {
+            return;
+        }
         self.withheld.push(Withheld {
             what,
             code,
@@ -344,6 +357,22 @@ fn kept(mut summaries: Vec<ToolSummary>, files: &Files) -> Vec<ToolSummary> {
     let kept: BTreeSet<&str> = files.tools.tools.iter().map(|tool| &*tool.name).collect();
     summaries.retain(|summary| kept.contains(&*summary.name));
     summaries
+}
+
+/// An Agent over a memory budget is compiled without its spec, so to nothing: its older files
+/// must not stay in force, or growing an Agent would freeze a grant that is revoked.
+fn too_expensive(inputs: &Inputs, key: &ObjectRef, found: &mut Diagnostics) -> Option<Diagnostic> {
+    let reason = inputs.too_expensive(Kind::Agent, key)?;
+    let code = Code::TooExpensive;
+    let refusal = Diagnostic {
+        object: Subject::new(Kind::Agent, key),
+        field: String::new(),
+        code,
+        severity: code.severity(),
+        message: reason.to_owned(),
+    };
+    found.extend([refusal.clone()]);
+    Some(refusal)
 }
 
 /// Tools that no model can call are a hard error. A native runner calls them itself, and

@@ -36,7 +36,7 @@ pub(crate) fn open<'a>(
         ));
     }
     let message = match inputs.undecodable_reason(Kind::Surface, surface) {
-        Some(reason) => format!("surface {surface} does not read: {reason}"),
+        Some(reason) => format!("surface {surface} cannot be used: {reason}"),
         None => format!("surface {surface} is not there: create it, or correct the name"),
     };
     Err(Finding::new("name", Code::SurfaceNotFound, message))

@@ -137,6 +137,9 @@ pub enum Concern {
 /// The longest message in bytes. Messages quote names, numbers and values of objects; status,
 /// events, logs and metrics take them from here.
 pub(crate) const MESSAGE: usize = 2048;
+/// Findings of one object's compilation or check; status and events show a few, and those that
+/// are found first are those of the object itself.
+const FINDINGS: usize = 2_048;
 /// The longest path of a field in bytes: keys of maps are part of it.
 const FIELD: usize = 512;
 
@@ -160,6 +163,9 @@ impl Diagnostics {
         code: Code,
         message: impl Into<String>,
     ) {
+        if self.0.len() >= FINDINGS {
+            return;
+        }
         self.0.push(Diagnostic {
             object: object.clone(),
             field: shown(field, FIELD),

@@ -149,6 +149,12 @@ fn absent_defaults(
             format!("{why}: {MEANWHILE}"),
         ))
     };
+    if let Some(reason) = inputs.too_expensive(Kind::ToolDefaults, &theirs.key) {
+        return finding(
+            Code::TooExpensive,
+            format!("the namespace's ToolDefaults are left out ({reason})"),
+        );
+    }
     match inputs.undecodable_reason(Kind::ToolDefaults, &theirs.key) {
         Some(reason) => finding(
             Code::Undecodable,

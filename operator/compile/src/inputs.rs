@@ -16,7 +16,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::grants::Grants;
 use crate::names;
-use crate::{Allowlist, Kind, ObjectRef, References, Settings};
+use crate::{Allowlist, Code, Kind, ObjectRef, References, Settings};
 
 /// What is known of something that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub enum ConfigMapFacts {
     Absent,
     /// It could not be read; why, in words for the user.
     Unknown(String),
+    /// It takes more memory than it may; over what, in words for the user.
+    TooExpensive(String),
 }
 
 impl From<Presence<BTreeMap<String, String>>> for ConfigMapFacts {
@@ -176,6 +178,8 @@ pub struct Inputs {
     config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     undecodable: BTreeMap<(Kind, ObjectRef), String>,
+    /// Objects that take more memory than they may, and why.
+    too_expensive: BTreeMap<(Kind, ObjectRef), String>,
     unlisted: Unlisted,
 }
 
@@ -204,6 +208,7 @@ impl Inputs {
             config_maps: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             undecodable: BTreeMap::new(),
+            too_expensive: BTreeMap::new(),
             unlisted,
         }
     }
@@ -250,6 +255,19 @@ impl Inputs {
         self.undecodable.insert((kind, object), reason);
     }
 
+    /// An object that takes more memory than it may. It gives nothing, like one that cannot be
+    /// read; an Agent that is set besides is compiled to nothing.
+    pub fn set_too_expensive(&mut self, kind: Kind, object: ObjectRef, reason: String) {
+        self.too_expensive.insert((kind, object), reason);
+    }
+
+    /// Why an object gives nothing although it is there, if so.
+    pub fn too_expensive(&self, kind: Kind, object: &ObjectRef) -> Option<&str> {
+        self.too_expensive
+            .get(&(kind, object.clone()))
+            .map(String::as_str)
+    }
+
     /// An object of our kinds that no cluster would hold: it gives nothing, and whoever names
     /// it hears why.
     pub fn refuse(&mut self, kind: Kind, object: ObjectRef, reason: String) {
@@ -268,7 +286,7 @@ impl Inputs {
     /// files replaces its namesake or is added, everything else stays.
     pub fn overlaid(&self, files: &Self) -> Self {
         let mut all = self.clone();
-        for (kind, key) in files.undecodable.keys() {
+        for (kind, key) in files.undecodable.keys().chain(files.too_expensive.keys()) {
             match kind {
                 Kind::Surface => drop(all.surfaces.remove(key)),
                 Kind::Agent => drop(all.agents.remove(key)),
@@ -300,6 +318,9 @@ impl Inputs {
         lay(&mut all.config_maps, &files.config_maps);
         lay(&mut all.namespaces, &files.namespaces);
         lay(&mut all.undecodable, &files.undecodable);
+        all.too_expensive
+            .retain(|(kind, key), _| !files.has(*kind, key));
+        lay(&mut all.too_expensive, &files.too_expensive);
         all
     }
 
@@ -313,6 +334,7 @@ impl Inputs {
         rest.defaults.retain(|key, _| stays(key));
         rest.providers.retain(|key, _| stays(key));
         rest.undecodable.retain(|(_, key), _| stays(key));
+        rest.too_expensive.retain(|(_, key), _| stays(key));
         rest
     }
 
@@ -324,6 +346,7 @@ impl Inputs {
             && self.defaults.is_empty()
             && self.providers.is_empty()
             && self.undecodable.is_empty()
+            && self.too_expensive.is_empty()
     }
 
     /// Whether anything is known of a Secret, be it that it is not there.
@@ -373,16 +396,20 @@ impl Inputs {
             .map(|(key, provider)| (key, &**provider))
     }
 
+    /// Objects that are there and give nothing, and why.
     pub fn undecodable(&self) -> impl Iterator<Item = (Kind, &ObjectRef, &str)> {
         self.undecodable
             .iter()
+            .chain(&self.too_expensive)
             .map(|((kind, object), reason)| (*kind, object, reason.as_str()))
     }
 
+    /// Why an object that is there gives nothing, if so.
     pub(crate) fn undecodable_reason(&self, kind: Kind, object: &ObjectRef) -> Option<&str> {
-        self.undecodable
-            .get(&(kind, object.clone()))
+        let undecodable = self.undecodable.get(&(kind, object.clone()));
+        undecodable
             .map(String::as_str)
+            .or_else(|| self.too_expensive(kind, object))
     }
 
     pub fn services(&self) -> impl Iterator<Item = (&ObjectRef, &ServiceFacts)> {
@@ -415,8 +442,18 @@ impl Inputs {
             (Some(ConfigMapFacts::Present(data)), _) => material(data, None),
             (Some(ConfigMapFacts::LastGood { data, why }), _) => material(data, Some(why)),
             (Some(ConfigMapFacts::Absent), _) | (None, Unlisted::Absent) => Presence::Absent,
-            (Some(ConfigMapFacts::Unknown(why)), _) => Presence::Unknown(why.clone()),
+            (Some(ConfigMapFacts::Unknown(why) | ConfigMapFacts::TooExpensive(why)), _) => {
+                Presence::Unknown(why.clone())
+            }
             (None, Unlisted::Unknown) => Presence::Unknown("ConfigMap was not read yet".to_owned()),
+        }
+    }
+
+    /// The code for a ConfigMap that cannot be used now: `otherwise`, unless it is too expensive.
+    pub(crate) fn unusable_config_map(&self, config_map: &ObjectRef, otherwise: Code) -> Code {
+        match self.config_maps.get(config_map) {
+            Some(ConfigMapFacts::TooExpensive(_)) => Code::TooExpensive,
+            Some(_) | None => otherwise,
         }
     }
 

@@ -18,6 +18,7 @@ mod address;
 mod allowlist;
 mod authority;
 mod bounds;
+mod budget;
 mod consent;
 mod context;
 mod credential;
@@ -57,6 +58,7 @@ mod why;
 pub mod yaml;
 
 pub use allowlist::{Allowlist, host_entry};
+pub use budget::{too_heavy, too_heavy_text};
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use code::Code;
 pub use compilation::{

@@ -14,9 +14,10 @@ use kube::ResourceExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, AgentSpec, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::SecretText;
 
+use crate::budget::too_heavy;
 use crate::credential::credential_value;
 use crate::names::GROUP;
 use crate::yaml;
@@ -197,23 +198,34 @@ impl Loader {
         match subject.kind {
             Kind::Surface => {
                 let surface: Surface = self.ours(subject, &value)?;
-                self.loaded.inputs.set_surface(Arc::new(surface));
+                if !self.is_too_heavy(subject, &surface.spec) {
+                    self.loaded.inputs.set_surface(Arc::new(surface));
+                }
             }
             Kind::Agent => {
-                let agent: Agent = self.ours(subject, &value)?;
+                let mut agent: Agent = self.ours(subject, &value)?;
+                if self.is_too_heavy(subject, &agent.spec) {
+                    agent.spec = AgentSpec::default();
+                }
                 self.loaded.inputs.set_agent(Arc::new(agent));
             }
             Kind::ToolGrant => {
                 let grant: ToolGrant = self.ours(subject, &value)?;
-                self.loaded.inputs.set_grant(Arc::new(grant));
+                if !self.is_too_heavy(subject, &grant.spec) {
+                    self.loaded.inputs.set_grant(Arc::new(grant));
+                }
             }
             Kind::ToolDefaults => {
                 let defaults: ToolDefaults = self.ours(subject, &value)?;
-                self.loaded.inputs.set_defaults(Arc::new(defaults));
+                if !self.is_too_heavy(subject, &defaults.spec) {
+                    self.loaded.inputs.set_defaults(Arc::new(defaults));
+                }
             }
             Kind::ModelProvider => {
                 let provider: ModelProvider = self.ours(subject, &value)?;
-                self.loaded.inputs.set_provider(Arc::new(provider));
+                if !self.is_too_heavy(subject, &provider.spec) {
+                    self.loaded.inputs.set_provider(Arc::new(provider));
+                }
             }
             Kind::Service => {
                 let service: Service = typed(&value)?;
@@ -239,6 +251,21 @@ impl Loader {
             }
         }
         Ok(())
+    }
+
+    /// Whether an object is over its budget; says so.
+    fn is_too_heavy(&mut self, subject: &Subject, spec: &impl Serialize) -> bool {
+        let Some(reason) = too_heavy(spec) else {
+            return false;
+        };
+        // Of an Agent its compilation says it.
+        if subject.kind != Kind::Agent {
+            self.found
+                .add(subject, "", Code::TooExpensive, reason.clone());
+        }
+        let inputs = &mut self.loaded.inputs;
+        inputs.set_too_expensive(subject.kind, subject.key.clone(), reason);
+        true
     }
 
     /// One of our kinds: read, and what the API server would prune is said.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toolcrib_bounds::NAMESPACE_WEIGHT;
 use toolcrib_crds::{Agent, AgentSurface, ModelProvider, Surface, TlsSpec};
 
 use crate::authority::Rule;
@@ -42,6 +43,8 @@ pub(crate) fn reach<'a>(
     let subject = Subject::new(Kind::Agent, key);
     let mut aliases = BTreeSet::new();
     let mut within = Vec::new();
+    // What the surfaces so far take: each is compiled on its own, also if it is the same again.
+    let mut taken = 0_usize;
     for (index, entry) in agent.spec.surfaces.iter().enumerate() {
         let field = format!("spec.surfaces[{index}]");
         let surface = surface_key(key, entry);
@@ -87,6 +90,19 @@ pub(crate) fn reach<'a>(
                 continue;
             }
         };
+        let weight = resolved.weight();
+        if taken.saturating_add(weight) > NAMESPACE_WEIGHT {
+            refuse(
+                "",
+                Code::TooExpensive,
+                format!(
+                    "descriptors and CA bundles of this agent's surfaces take more than {} MiB of memory up to here: name fewer surfaces, or smaller ones",
+                    NAMESPACE_WEIGHT >> 20
+                ),
+            );
+            continue;
+        }
+        taken += weight;
         if rules.contains_key(&surface) {
             resolved.report(&mut work.found);
         }

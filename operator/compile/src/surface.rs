@@ -82,6 +82,13 @@ impl ResolvedSurface<'_> {
         self.descriptor.as_ref().ok()?.as_deref()
     }
 
+    /// What compiling it holds in memory, at most.
+    pub fn weight(&self) -> usize {
+        let descriptor = self.descriptor().map_or(0, |descriptor| descriptor.weight);
+        let ca = self.ca.as_ref().ok().and_then(Option::as_ref);
+        descriptor + ca.map_or(0, |ca| ca.pem.len()) + self.skill.as_ref().map_or(0, String::len)
+    }
+
     /// The tier of a tool: what the surface's owner says, else what its annotations say.
     pub fn tier(&self, tool: &str, described: Tier) -> Tier {
         self.surface
@@ -209,7 +216,7 @@ fn read_descriptor(
         )),
         Presence::Unknown(why) => Err(Finding::new(
             join(&field, "configMapKeyRef.name"),
-            Code::DescriptorUnknown,
+            inputs.unusable_config_map(&config_map, Code::DescriptorUnknown),
             format!("ConfigMap {config_map} could not be read: {why}"),
         )),
     };
@@ -359,9 +366,11 @@ pub(crate) fn read_ca(
         Presence::Absent => not_found(format!(
             "ConfigMap {config_map} is not there: create it, or correct the name"
         )),
-        Presence::Unknown(why) => {
-            not_found(format!("ConfigMap {config_map} could not be read: {why}"))
-        }
+        Presence::Unknown(why) => Err(Finding::new(
+            field,
+            inputs.unusable_config_map(&config_map, Code::CaNotFound),
+            format!("ConfigMap {config_map} could not be read: {why}"),
+        )),
     }
 }
 

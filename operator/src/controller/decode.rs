@@ -17,30 +17,54 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use toolcrib_compile::names;
+use sha2::{Digest as _, Sha256};
+use toolcrib_compile::{Code, Inputs, Kind, ObjectRef, names, too_heavy_text};
 use toolcrib_crds::{
-    Agent, AgentStatus, ModelProvider, ModelProviderStatus, Surface, SurfaceStatus, ToolDefaults,
-    ToolDefaultsStatus, ToolGrant, ToolGrantStatus,
+    Agent, AgentSpec, AgentStatus, ModelProvider, ModelProviderStatus, Surface, SurfaceStatus,
+    ToolDefaults, ToolDefaultsStatus, ToolGrant, ToolGrantStatus,
 };
 
+use super::budget::over_namespace;
 use super::packed::Packed;
+use super::tables::Budgeted;
 
-/// Why an object of the store could not be read as its kind; never the object's content.
+/// Why an object of the store is not there as its kind; never the object's content.
 #[derive(Clone, Debug)]
 pub struct Undecodable {
-    /// Where in the text, and what was expected.
+    /// [`Code::Undecodable`], or [`Code::TooExpensive`].
+    pub code: Code,
+    /// Where in the text, and what was expected; or what it is over.
     pub reason: String,
+    /// Its namespace has no room for it now.
+    over_namespace: bool,
     meta: Box<ObjectMeta>,
 }
 
+impl Undecodable {
+    pub fn is_too_expensive(&self) -> bool {
+        self.code == Code::TooExpensive
+    }
+
+    /// An Agent that is over a budget, as it is compiled: to nothing, so that its older files do
+    /// not stay in force.
+    pub fn bare_agent(&self) -> Option<Agent> {
+        self.is_too_expensive().then(|| Agent {
+            metadata: (*self.meta).clone(),
+            spec: AgentSpec::default(),
+            status: None,
+        })
+    }
+}
+
 /// A kind that is decoded whole.
-pub trait Whole: Resource + Clone + Debug + DeserializeOwned {
+pub trait Whole: Resource + Clone + Debug + Serialize + DeserializeOwned {
     type Status: Serialize + DeserializeOwned;
 
     fn take_status(&mut self) -> Option<Self::Status>;
@@ -73,18 +97,52 @@ pub struct Decoded<K> {
     /// Without its status.
     pub object: Result<Arc<K>, Undecodable>,
     status: Option<Packed>,
+    /// What it takes in memory, at most.
+    weight: usize,
+}
+
+/// The longest annotation that is kept as it is, in bytes.
+const ANNOTATION: usize = 256;
+/// What an object takes beside its spec: metadata, its packed status, its place in the tables.
+pub const BASE_WEIGHT: usize = 1024;
+
+impl<K: Resource<DynamicType = ()> + Clone> Decoded<K> {
+    /// The same object without its body, which the namespace has no room for.
+    fn bare(&self, reason: String) -> Self {
+        let meta = match &self.object {
+            Ok(object) => object.meta().clone(),
+            Err(why) => (*why.meta).clone(),
+        };
+        Self {
+            object: Err(Undecodable {
+                code: Code::TooExpensive,
+                reason,
+                over_namespace: true,
+                meta: Box::new(meta),
+            }),
+            status: None,
+            weight: self.weight,
+        }
+    }
 }
 
 impl<K: Whole> Decoded<K> {
-    pub fn of(mut object: K) -> Self {
+    pub fn of(object: K) -> Self {
+        let weight = toolcrib_bounds::weight(&text(&object));
+        Self::weighing(object, weight)
+    }
+
+    fn weighing(mut object: K, spec: usize) -> Self {
         let meta = std::mem::take(object.meta_mut());
         *object.meta_mut() = slim(meta);
         let status = object.take_status();
         let status = status.map(|status| Packed::of(&text(&status)));
+        let packed = status.as_ref().map_or(0, Packed::len);
         Self {
             // A copy has no room to spare; what was read has a quarter.
             object: Ok(Arc::new(object.clone())),
             status,
+            weight: BASE_WEIGHT + packed + spec,
         }
     }
 
@@ -101,11 +159,41 @@ impl<K: Whole> Decoded<K> {
     }
 }
 
+impl<K: Resource<DynamicType = ()> + Clone> Budgeted for Decoded<K> {
+    fn created(&self) -> Option<Timestamp> {
+        self.meta().creation_timestamp.as_ref().map(|time| time.0)
+    }
+
+    fn weight(&self) -> usize {
+        match &self.object {
+            Ok(_) => self.weight,
+            // As it was when it had a body: else it would make room for itself.
+            Err(why) if why.over_namespace => self.weight,
+            Err(_) => BASE_WEIGHT,
+        }
+    }
+
+    fn without_body(&self) -> Option<Self> {
+        self.object.as_ref().ok()?;
+        Some(self.bare(over_namespace()))
+    }
+
+    fn lacks_room(&self) -> bool {
+        self.object.as_ref().is_err_and(|why| why.over_namespace)
+    }
+}
+
 /// Names and versions, what decides about life and death, and the one annotation that is
 /// read.
 fn slim(meta: ObjectMeta) -> ObjectMeta {
     let annotations = meta.annotations.and_then(|mut all| {
         let (name, value) = all.remove_entry(names::ROTATE_ANNOTATION)?;
+        // It is only compared, and is written into the identity Secret.
+        let value = if value.len() > ANNOTATION {
+            hex::encode(Sha256::digest(&value))
+        } else {
+            value
+        };
         Some(BTreeMap::from([(name, value)]))
     });
     ObjectMeta {
@@ -135,26 +223,50 @@ impl<'de, K: Whole> Deserialize<'de> for Decoded<K> {
 
 /// Errs only when not even name and namespace can be read.
 fn decode<K: Whole>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
+    let bare = |code, reason| {
+        let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
+        Ok(Decoded {
+            object: Err(Undecodable {
+                code,
+                reason,
+                over_namespace: false,
+                meta: Box::new(slim(meta)),
+            }),
+            status: None,
+            weight: BASE_WEIGHT,
+        })
+    };
+    // Weighed as text: what is too heavy is never decoded.
+    let spec = serde_json::from_str::<OnlySpec<'_>>(text)?.spec;
+    let spec = spec.map_or("", RawValue::get);
+    if let Some(reason) = too_heavy_text(spec) {
+        return bare(Code::TooExpensive, reason);
+    }
+    let weight = toolcrib_bounds::weight(spec);
     let first = match serde_json::from_str::<K>(text) {
-        Ok(object) => return Ok(Decoded::of(object)),
+        Ok(object) => return Ok(Decoded::weighing(object, weight)),
         Err(error) => error,
     };
     // Managed fields can be the part that is too deep.
-    let object =
-        match without_managed_fields(text).and_then(|text| serde_json::from_str::<K>(&text)) {
-            Ok(object) => return Ok(Decoded::of(object)),
-            Err(_) => {
-                let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
-                Err(Undecodable {
-                    reason: reason(&first),
-                    meta: Box::new(slim(meta)),
-                })
-            }
-        };
-    Ok(Decoded {
-        object,
-        status: None,
-    })
+    match without_managed_fields(text).and_then(|text| serde_json::from_str::<K>(&text)) {
+        Ok(object) => Ok(Decoded::weighing(object, weight)),
+        Err(_) => bare(Code::Undecodable, reason(&first)),
+    }
+}
+
+#[derive(Deserialize)]
+struct OnlySpec<'a> {
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
+}
+
+/// Notes in the inputs that an object gives nothing.
+pub fn note_undecodable(inputs: &mut Inputs, kind: Kind, object: ObjectRef, why: &Undecodable) {
+    if why.is_too_expensive() {
+        inputs.set_too_expensive(kind, object, why.reason.clone());
+    } else {
+        inputs.set_undecodable(kind, object, why.reason.clone());
+    }
 }
 
 /// serde_json quotes scalar values in its messages ("invalid type: string \"…\""); a user

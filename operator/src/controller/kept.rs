@@ -123,8 +123,13 @@ impl<K> Kept<K> {
     }
 }
 
+/// The longest label or annotation that is kept, in bytes: room for a hundred hosts. A longer one
+/// is as good as none, which allows nothing.
+const TEXT: usize = 8 * 1024;
+
 fn text<'a>(all: Option<&'a BTreeMap<String, String>>, name: &str) -> Option<&'a str> {
-    Some(all?.get(name)?)
+    let text = all?.get(name)?;
+    (text.len() <= TEXT).then_some(text)
 }
 
 impl<K> From<MetaOf<K>> for Kept<K>

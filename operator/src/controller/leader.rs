@@ -18,11 +18,13 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use toolcrib_compile::{ObjectRef, names};
+use toolcrib_bounds::cut;
+use toolcrib_compile::{Kind, ObjectRef, names};
 
 use super::queue::{Done, Step};
 use super::reconcile::{reconcile, tell};
-use super::related::everything;
+use super::related::{everything, material_in_use, users_of_material};
+use super::report::panicked;
 use super::status::counted;
 use super::work::Work;
 use super::world::World;
@@ -48,6 +50,8 @@ const RECONCILE: Duration = Duration::from_secs(60);
 const TELLERS: usize = 4;
 /// What it compiles is in memory, but for what nobody has read yet.
 const TELL: Duration = Duration::from_secs(10);
+/// The longest chain of causes in a log line, in bytes: the API server's words may quote objects.
+const LOGGED: usize = 4096;
 /// Best effort requests when leading ends.
 const PARTING: Duration = Duration::from_secs(2);
 
@@ -127,6 +131,8 @@ pub async fn lead(
     parts.spawn(async move { keep_certificates(&keeper).await });
     let open = Arc::clone(world);
     parts.spawn(async move { give_up_revocations(&open).await });
+    let budgets = Arc::clone(world);
+    parts.spawn(async move { keep_budgets(&budgets).await });
     let resync = Arc::clone(world);
     parts.spawn(async move { look_again(&resync).await });
     match parts.join_next().await {
@@ -173,14 +179,33 @@ fn answer(
 async fn speak(world: &World) -> anyhow::Error {
     loop {
         let work = world.queue.next(Step::Say).await;
-        let one = AssertUnwindSafe(tell(world, &work)).catch_unwind();
         // The next step does the same again, and says what went wrong.
-        match tokio::time::timeout(TELL, one).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => tracing::error!(object = %work.subject(), "panicked; others go on"),
-            Err(_) => tracing::warn!(object = %work.subject(), "not told in time"),
+        match attempt(TELL, tell(world, &work)).await {
+            Attempt::Ended(()) => {}
+            Attempt::Panicked => {
+                tracing::error!(object = %work.subject(), "panicked; others go on");
+            }
+            Attempt::Late => tracing::warn!(object = %work.subject(), "not told in time"),
         }
         world.queue.done(&work, Done::Said);
+    }
+}
+
+/// How a piece of work ended.
+#[derive(Debug, PartialEq)]
+enum Attempt<T> {
+    Ended(T),
+    Panicked,
+    Late,
+}
+
+/// Does one piece of work. A panic over one object is that object's failure and nobody else's.
+async fn attempt<T>(limit: Duration, work: impl Future<Output = T>) -> Attempt<T> {
+    let work = AssertUnwindSafe(work).catch_unwind();
+    match tokio::time::timeout(limit, work).await {
+        Ok(Ok(ended)) => Attempt::Ended(ended),
+        Ok(Err(_)) => Attempt::Panicked,
+        Err(_) => Attempt::Late,
     }
 }
 
@@ -188,21 +213,33 @@ async fn work(world: &World) -> anyhow::Error {
     loop {
         let work = world.queue.next(Step::Write).await;
         let begun = Instant::now();
-        // A panic over one object is that object's failure and nobody else's.
-        let one = AssertUnwindSafe(reconcile(world, &work)).catch_unwind();
-        let (outcome, done) = match tokio::time::timeout(RECONCILE, one).await {
-            Ok(Ok(Ok(done))) => ("ok", done),
-            Ok(Ok(Err(error))) if error.passes() => ("waiting", Done::Again(LOOK * 10)),
-            Ok(Ok(Err(error))) => {
+        let (outcome, done) = match attempt(RECONCILE, reconcile(world, &work)).await {
+            Attempt::Ended(Ok(done)) => ("ok", done),
+            Attempt::Ended(Err(error)) if error.passes() => ("waiting", Done::Again(LOOK * 10)),
+            Attempt::Ended(Err(error)) => {
                 let error = anyhow::Error::new(error);
-                tracing::warn!(object = %work.subject(), "not done, it is tried again: {error:#}");
+                let chain = format!("{error:#}");
+                let why = cut(&chain, LOGGED);
+                tracing::warn!(object = %work.subject(), %why, "reconcile failed, requeued");
                 ("failed", Done::Failed)
             }
-            Ok(Err(_)) => {
+            Attempt::Panicked => {
                 tracing::error!(object = %work.subject(), "panicked; others go on");
+                // Saying it is a request or two, and may fail like any.
+                let told = tokio::time::timeout(TELL, panicked(world, &work)).await;
+                match told {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        let error = anyhow::Error::new(error);
+                        tracing::warn!(object = %work.subject(), "panic not reported: {error:#}");
+                    }
+                    Err(_) => {
+                        tracing::warn!(object = %work.subject(), "panic not reported in time");
+                    }
+                }
                 ("panicked", Done::Failed)
             }
-            Err(_) => {
+            Attempt::Late => {
                 tracing::warn!(object = %work.subject(), "not done in time, it is tried again");
                 ("timeout", Done::Failed)
             }
@@ -270,10 +307,32 @@ async fn give_up_revocations(world: &World) -> anyhow::Error {
     }
 }
 
+/// ConfigMaps and Secrets that a namespace has no room for any more, or has again.
+async fn keep_budgets(world: &World) -> anyhow::Error {
+    let tables = &world.tables;
+    let mut moved = tables.budget.watch();
+    loop {
+        for kind in [Kind::ConfigMap, Kind::Secret] {
+            for namespace in tables.budget.moved(kind) {
+                for key in world.readers.settle(kind, &namespace) {
+                    world.queue.add_all(users_of_material(tables, kind, &key));
+                }
+            }
+        }
+        if moved.changed().await.is_err() {
+            return anyhow::anyhow!("nobody keeps the budgets");
+        }
+    }
+}
+
 /// A second look at everything, in case a watch has lost something.
 async fn look_again(world: &World) -> anyhow::Error {
     loop {
         tokio::time::sleep(world.settings.resync).await;
+        let used = material_in_use(&world.tables);
+        world
+            .readers
+            .sweep(|kind, key| used.contains(&(kind, key.clone())));
         world.queue.add_all(everything(&world.tables));
     }
 }
@@ -327,5 +386,23 @@ async fn set_label(api: &Api<Pod>, pod: &str, value: Option<&str>) {
             );
         }
         Err(error) => tracing::warn!(pod, %error, "pod not labelled"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_the_failure_of_one_piece_of_work() {
+        let second = Duration::from_secs(1);
+        let panicking = async {
+            let none: Option<u8> = std::hint::black_box(None);
+            none.expect("a test's own panic")
+        };
+        assert_eq!(attempt(second, panicking).await, Attempt::Panicked);
+        assert_eq!(attempt(second, async { 7 }).await, Attempt::Ended(7));
+        let late = std::future::pending::<()>();
+        assert_eq!(attempt(second, late).await, Attempt::Late);
     }
 }

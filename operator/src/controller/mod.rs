@@ -1,7 +1,7 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
-//! Reading order: [`settings`]; [`decode`], [`packed`], [`kept`], [`texts`], [`tables`],
-//! [`stores`], [`watches`] (what is); [`names_in`], [`related`], [`work`], [`lanes`], [`queue`], [`noticed`]
+//! Reading order: [`settings`]; [`decode`], [`packed`], [`kept`], [`texts`], [`budget`], [`tables`],
+//! [`pages`], [`stores`], [`watches`] (what is); [`names_in`], [`related`], [`work`], [`lanes`], [`queue`], [`noticed`]
 //! (whom a change concerns); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
 //! [`carrier`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
 //! (what is said); [`leader`] (who does it).
@@ -10,6 +10,7 @@
 //! writes; nothing changes, nothing is written; what cannot be read stops nobody else.
 
 pub mod apply;
+pub(crate) mod budget;
 pub mod carrier;
 pub(crate) mod decode;
 mod events;
@@ -22,6 +23,7 @@ pub(crate) mod names_in;
 mod noticed;
 mod pace;
 pub(crate) mod packed;
+pub(crate) mod pages;
 mod queue;
 mod readers;
 pub(crate) mod reconcile;

@@ -20,6 +20,11 @@ impl Packed {
         Self(packed.expect("memory takes what is written").into())
     }
 
+    /// Bytes that it takes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn text(&self) -> String {
         let mut text = String::new();
         DeflateDecoder::new(&*self.0)

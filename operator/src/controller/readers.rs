@@ -11,16 +11,28 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
-use toolcrib_compile::{ConfigMapFacts, ObjectRef, Presence, SecretFacts, credential_value};
+use toolcrib_bounds::weight;
+use toolcrib_compile::{
+    ConfigMapFacts, Kind, ObjectRef, Presence, SecretFacts, credential_value, names,
+};
 use toolcrib_manifest::SecretText;
 
+use super::budget::{Budget, over_namespace};
+use super::decode::BASE_WEIGHT;
 use super::stores::{Scoped, Version};
 use kube::Resource;
 
+/// What a Secret of the operator's own may hold and not count: tokens of one agent.
+const OWN_SECRET: usize = 16 * 1024;
+
 pub struct Readers {
     client: Client,
+    budget: Arc<Budget>,
+    /// Versions of ConfigMaps and Secrets that had no room, so that they are not read in vain.
+    out: Mutex<HashMap<(Kind, ObjectRef), Version>>,
     pub secrets: Cache<Values>,
     pub config_maps: Cache<Arc<BTreeMap<String, String>>>,
 }
@@ -42,6 +54,8 @@ pub struct Values(Box<[(String, SecretText)]>);
 pub enum Read {
     Before(Arc<Held<Values>>),
     Now(Arc<Held<Values>>),
+    /// Its namespace has no room for it.
+    OverBudget,
 }
 
 impl Values {
@@ -100,12 +114,25 @@ impl<T> Cache<T> {
     pub fn forget(&self, key: &ObjectRef) {
         self.lock().remove(key);
     }
+
+    fn keys(&self, namespace: &str) -> Vec<(ObjectRef, Version)> {
+        let cache = self.lock();
+        let here = cache.iter().filter(|(key, _)| key.namespace == namespace);
+        here.map(|(key, held)| (key.clone(), held.version.clone()))
+            .collect()
+    }
+
+    fn all(&self) -> Vec<ObjectRef> {
+        self.lock().keys().cloned().collect()
+    }
 }
 
 impl Readers {
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: Client, budget: Arc<Budget>) -> Self {
         Self {
             client,
+            budget,
+            out: Mutex::default(),
             secrets: Cache::default(),
             config_maps: Cache::default(),
         }
@@ -146,6 +173,9 @@ impl Readers {
         let Some(version) = present(table, key) else {
             return Ok(None);
         };
+        if self.is_out(Kind::Secret, key, &version) {
+            return Ok(Some(Read::OverBudget));
+        }
         if let Some(held) = self.secrets.get(key, &version) {
             return Ok(Some(Read::Before(held)));
         }
@@ -157,9 +187,25 @@ impl Readers {
         let Some(version) = Version::of(&secret) else {
             return Ok(None);
         };
-        let values = secret
-            .data
-            .unwrap_or_default()
+        let data = secret.data.unwrap_or_default();
+        // Those that the operator writes itself are small, and every agent has one.
+        let ours = secret
+            .metadata
+            .labels
+            .as_ref()
+            .is_some_and(|labels| labels.contains_key(names::COMPILED_FOR_LABEL));
+        let bytes: usize = data
+            .iter()
+            .map(|(key, value)| key.len() + value.0.len())
+            .sum();
+        let created = secret.metadata.creation_timestamp.as_ref();
+        let created = created.map(|time| time.0);
+        let counts = !ours || bytes > OWN_SECRET;
+        if counts && !self.enter(Kind::Secret, key, &version, created, bytes) {
+            self.secrets.forget(key);
+            return Ok(Some(Read::OverBudget));
+        }
+        let values = data
             .into_iter()
             .filter_map(|(key, bytes)| Some((key, credential_value(bytes.0)?)))
             .collect();
@@ -187,6 +233,9 @@ impl Readers {
         let Some(version) = version else {
             return self.unread(key, None, "its metadata has no version".to_owned());
         };
+        if self.is_out(Kind::ConfigMap, key, &version) {
+            return ConfigMapFacts::TooExpensive(over_namespace());
+        }
         if let Some(held) = self.config_maps.get(key, &version) {
             return ConfigMapFacts::Present(Arc::clone(&held.data));
         }
@@ -194,8 +243,17 @@ impl Readers {
         match api.get_opt(&key.name).await {
             Ok(Some(found)) => {
                 let version = Version::of(&found);
+                let created = found.metadata.creation_timestamp.as_ref();
+                let created = created.map(|time| time.0);
                 let data = Arc::new(found.data.unwrap_or_default());
                 if let Some(version) = version {
+                    // As a descriptor's text weighs once it is read.
+                    let texts = data.iter().map(|(key, text)| key.len() + weight(text));
+                    let weight = texts.sum();
+                    if !self.enter(Kind::ConfigMap, key, &version, created, weight) {
+                        self.config_maps.forget(key);
+                        return ConfigMapFacts::TooExpensive(over_namespace());
+                    }
                     self.config_maps
                         .put(key.clone(), version, Arc::clone(&data));
                 }
@@ -209,6 +267,110 @@ impl Readers {
                 tracing::warn!(%key, %error, "ConfigMap not read");
                 let why = "the API server could not be asked".to_owned();
                 self.unread(key, Some(&version.uid), why)
+            }
+        }
+    }
+
+    fn out(&self) -> MutexGuard<'_, HashMap<(Kind, ObjectRef), Version>> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this version was read before and its namespace has still no room for it.
+    fn is_out(&self, kind: Kind, key: &ObjectRef, version: &Version) -> bool {
+        let out = self.out().get(&(kind, key.clone())) == Some(version);
+        out && !self.budget.fits(kind, key)
+    }
+
+    /// Whether an object that was read may be kept.
+    fn enter(
+        &self,
+        kind: Kind,
+        key: &ObjectRef,
+        version: &Version,
+        created: Option<Timestamp>,
+        weight: usize,
+    ) -> bool {
+        let fits = self.budget.enter(kind, key, created, BASE_WEIGHT + weight);
+        let mut out = self.out();
+        if fits {
+            out.remove(&(kind, key.clone()));
+        } else {
+            out.insert((kind, key.clone()), version.clone());
+        }
+        fits
+    }
+
+    /// Forgets the content of an object that is gone, or that nobody refers to.
+    pub fn forget(&self, kind: Kind, key: &ObjectRef) {
+        match kind {
+            Kind::Secret => self.secrets.forget(key),
+            Kind::ConfigMap => self.config_maps.forget(key),
+            Kind::Surface
+            | Kind::Agent
+            | Kind::ToolGrant
+            | Kind::ToolDefaults
+            | Kind::ModelProvider
+            | Kind::Service
+            | Kind::Namespace => return,
+        }
+        self.out().remove(&(kind, key.clone()));
+        self.budget.remove(kind, key);
+    }
+
+    /// Puts out of a namespace what has no room any more. The objects whose users are to look
+    /// again: these, and those that have room again.
+    pub fn settle(&self, kind: Kind, namespace: &str) -> Vec<ObjectRef> {
+        let kept = match kind {
+            Kind::Secret => self.secrets.keys(namespace),
+            Kind::ConfigMap => self.config_maps.keys(namespace),
+            Kind::Surface
+            | Kind::Agent
+            | Kind::ToolGrant
+            | Kind::ToolDefaults
+            | Kind::ModelProvider
+            | Kind::Service
+            | Kind::Namespace => Vec::new(),
+        };
+        let mut moved = Vec::new();
+        for (key, version) in kept {
+            if self.budget.fits(kind, &key) {
+                continue;
+            }
+            match kind {
+                Kind::Secret => self.secrets.forget(&key),
+                _ => self.config_maps.forget(&key),
+            }
+            self.out().insert((kind, key.clone()), version);
+            moved.push(key);
+        }
+        let back: Vec<ObjectRef> = self
+            .out()
+            .keys()
+            .filter(|(other, key)| {
+                *other == kind && key.namespace == namespace && self.budget.fits(kind, key)
+            })
+            .map(|(_, key)| key.clone())
+            .collect();
+        for key in back {
+            self.out().remove(&(kind, key.clone()));
+            moved.push(key);
+        }
+        moved
+    }
+
+    /// Forgets ConfigMaps and Secrets that `is_used` says nobody refers to.
+    pub fn sweep(&self, is_used: impl Fn(Kind, &ObjectRef) -> bool) {
+        let secrets = self
+            .secrets
+            .all()
+            .into_iter()
+            .map(|key| (Kind::Secret, key));
+        let config_maps = self.config_maps.all().into_iter();
+        let config_maps = config_maps.map(|key| (Kind::ConfigMap, key));
+        let out: Vec<(Kind, ObjectRef)> = self.out().keys().cloned().collect();
+        for (kind, key) in secrets.chain(config_maps).chain(out) {
+            if !is_used(kind, &key) {
+                self.forget(kind, &key);
             }
         }
     }
@@ -308,7 +470,7 @@ mod tests {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let readers = Readers::new(Client::new(service, "pond"));
+            let readers = Readers::new(Client::new(service, "pond"), Arc::default());
             let table = Scoped::new(&SecretScope::Cluster);
             let (_, watched_table) = table.each().remove(0);
             let mut filler = Filler::new(watched_table);

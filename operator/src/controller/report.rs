@@ -9,14 +9,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use toolcrib_compile::{Code, Diagnostic, names};
-use toolcrib_crds::{Agent, AgentStatus};
+use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
-use super::decode::{Decoded, Whole, text};
+use super::decode::{Decoded, Undecodable, Whole, text};
 use super::events::Warning;
 use super::related;
 use super::status::{self, AgentFacts, Reported, Written, sentence};
 use super::tables::Table;
-use super::work::Work;
+use super::work::{Work, WorkKind};
 use super::world::World;
 use crate::metrics::Finding;
 
@@ -81,7 +81,7 @@ where
     }
     let object = match &stored.object {
         Ok(object) => object,
-        Err(why) => return unreadable::<K>(world, work, &stored, &why.reason).await,
+        Err(why) => return unreadable::<K>(world, work, &stored, why).await,
     };
     let Some(report) = report else { return Ok(()) };
     let before = stored.status();
@@ -102,22 +102,16 @@ pub async fn unreadable<K>(
     world: &World,
     work: &Work,
     stored: &Decoded<K>,
-    why: &str,
+    why: &Undecodable,
 ) -> Result<(), ReportError>
 where
     K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let warning = Warning {
-        reason: Code::Undecodable.name().to_owned(),
-        note: why.to_owned(),
+        reason: why.code.name().to_owned(),
+        note: why.reason.clone(),
     };
-    let news = say(
-        world,
-        work,
-        stored,
-        vec![(Some(Code::Undecodable), warning)],
-    )
-    .await;
+    let news = say(world, work, stored, vec![(Some(why.code), warning)]).await;
     if !news {
         // What its status says cannot be read either: written once per finding.
         return Ok(());
@@ -126,6 +120,47 @@ where
     let conditions = status::undecodable(why, generation, jiff::Timestamp::now());
     let change = json!({ "observedGeneration": generation, "conditions": conditions });
     patch_status::<K>(world, work, stored.meta(), change).await
+}
+
+/// The operator panicked over an object: its status and an event say so.
+pub async fn panicked(world: &World, work: &Work) -> Result<(), ReportError> {
+    let tables = &world.tables;
+    match work.kind {
+        WorkKind::Agent => panicked_over(world, work, &tables.agents).await,
+        WorkKind::Surface => panicked_over(world, work, &tables.surfaces).await,
+        WorkKind::ToolGrant => panicked_over(world, work, &tables.grants).await,
+        WorkKind::ToolDefaults => panicked_over(world, work, &tables.defaults).await,
+        WorkKind::ModelProvider => panicked_over(world, work, &tables.providers).await,
+    }
+}
+
+async fn panicked_over<K>(
+    world: &World,
+    work: &Work,
+    table: &Table<Decoded<K>>,
+) -> Result<(), ReportError>
+where
+    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let Some(stored) = table.get(&work.key.namespace, &work.key.name) else {
+        return Ok(());
+    };
+    let warning = Warning {
+        reason: StateReason::InternalError.as_str().to_owned(),
+        note: status::INTERNAL_ERROR.to_owned(),
+    };
+    say(world, work, &*stored, vec![(None, warning)]).await;
+    let before: Value = serde_json::from_str(&stored.status_text()).unwrap_or_default();
+    let conditions = before.get("conditions").cloned().unwrap_or_default();
+    let conditions = serde_json::from_value(conditions).unwrap_or_default();
+    let generation = stored.meta().generation;
+    let now = jiff::Timestamp::now();
+    let after = json!({ "conditions": status::internal_error(conditions, generation, now) });
+    let told = json!({ "conditions": before.get("conditions") });
+    match merge_patch(&told, &after) {
+        Some(change) => patch_status::<K>(world, work, stored.meta(), change).await,
+        None => Ok(()),
+    }
 }
 
 async fn write_status<K>(
@@ -234,8 +269,8 @@ async fn say(
     warnings: Vec<(Option<Code>, Warning)>,
 ) -> bool {
     let uid = object.meta().uid.clone().unwrap_or_default();
-    let line = |warning: &Warning| format!("{uid} {} {}", warning.reason, warning.note);
-    let standing: BTreeSet<String> = warnings.iter().map(|(_, warning)| line(warning)).collect();
+    let line = |warning: &Warning| related::digest(&(&*uid, &*warning.reason, &*warning.note));
+    let standing: BTreeSet<u64> = warnings.iter().map(|(_, warning)| line(warning)).collect();
     let said = {
         let mut memory = world.memory();
         let said = memory.findings.remove(work).unwrap_or_default();

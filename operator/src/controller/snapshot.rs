@@ -15,7 +15,7 @@ use toolcrib_compile::{
 };
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use super::decode::Decoded;
+use super::decode::{Decoded, Undecodable, note_undecodable};
 use super::names_in;
 use super::stores::Tables;
 use super::work::{Work, WorkKind};
@@ -28,7 +28,7 @@ pub struct Scope {
     grants: BTreeMap<ObjectRef, Arc<ToolGrant>>,
     defaults: BTreeMap<ObjectRef, Arc<ToolDefaults>>,
     providers: BTreeMap<ObjectRef, Arc<ModelProvider>>,
-    undecodable: BTreeMap<(Kind, ObjectRef), String>,
+    undecodable: BTreeMap<(Kind, ObjectRef), Undecodable>,
     /// Names whose facts the answer depends on.
     pub secrets: BTreeSet<ObjectRef>,
     pub config_maps: BTreeSet<ObjectRef>,
@@ -49,7 +49,7 @@ macro_rules! take {
             }) => {
                 $scope
                     .undecodable
-                    .insert((Kind::$kind, $key.clone()), why.reason.clone());
+                    .insert((Kind::$kind, $key.clone()), why.clone());
                 None
             }
             None => None,
@@ -96,6 +96,11 @@ impl Scope {
 
     fn agent(&mut self, key: &ObjectRef, tables: &Tables) {
         let Some(agent) = take!(self, Agent, agents, tables.agents, key) else {
+            if let Some(why) = self.undecodable.get(&(Kind::Agent, key.clone()))
+                && let Some(bare) = why.bare_agent()
+            {
+                self.agents.insert(key.clone(), Arc::new(bare));
+            }
             return;
         };
         self.secrets.extend(names_in::agent_secrets(&agent));
@@ -112,7 +117,7 @@ impl Scope {
                 // It may have named this agent.
                 Err(why) => {
                     self.undecodable
-                        .insert((Kind::ToolGrant, reference(&*grant)), why.reason.clone());
+                        .insert((Kind::ToolGrant, reference(&*grant)), why.clone());
                 }
             }
         }
@@ -209,7 +214,7 @@ impl Scope {
             }
         }
         for ((kind, key), why) in &self.undecodable {
-            inputs.set_undecodable(*kind, key.clone(), why.clone());
+            note_undecodable(&mut inputs, *kind, key.clone(), why);
         }
         for key in &self.secrets {
             inputs.set_secret(key.clone(), secret(key));

@@ -1,6 +1,7 @@
 //! All tables, and what is still missing of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -8,6 +9,7 @@ use kube::Resource;
 use toolcrib_compile::{Kind, ObjectRef, Presence, Synced};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
+use super::budget::Budget;
 use super::decode::{Decoded, MetaOf};
 use super::kept::Kept;
 use super::settings::SecretScope;
@@ -15,6 +17,8 @@ use super::tables::{Stored, Table};
 
 #[derive(Clone, Debug)]
 pub struct Tables {
+    /// What the bodies of a namespace's objects may take.
+    pub budget: Arc<Budget>,
     pub surfaces: Table<Decoded<Surface>>,
     pub agents: Table<Decoded<Agent>>,
     pub grants: Table<Decoded<ToolGrant>>,
@@ -31,6 +35,7 @@ pub struct Tables {
 impl Tables {
     pub fn new(scope: &SecretScope) -> Self {
         Self {
+            budget: Arc::default(),
             surfaces: Table::default(),
             agents: Table::default(),
             grants: Table::default(),

@@ -12,14 +12,32 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use jiff::Timestamp;
 use kube::Resource;
 use kube_runtime::watcher::Event;
+use toolcrib_compile::{Kind, ObjectRef};
+
+use super::budget::Budget;
 
 /// An object of a table.
 pub trait Stored {
     fn kind_name() -> Cow<'static, str>;
 
     fn id(&self) -> Id<'_>;
+}
+
+/// An object whose body is kept only while its namespace has room for it.
+pub trait Budgeted: Stored + Sized {
+    fn created(&self) -> Option<Timestamp>;
+
+    /// What its body takes, whether it is here or not.
+    fn weight(&self) -> usize;
+
+    /// The object without its body; `None`: it has none.
+    fn without_body(&self) -> Option<Self>;
+
+    /// Whether its body is left out for want of room.
+    fn lacks_room(&self) -> bool;
 }
 
 /// Which object, and which version of it.
@@ -89,6 +107,12 @@ pub struct Change<K> {
     pub new: Option<Arc<K>>,
 }
 
+impl<K> Change<K> {
+    pub fn key(&self) -> ObjectRef {
+        ObjectRef::new(&*self.namespace, &*self.name)
+    }
+}
+
 /// The readable side; cheap to clone.
 #[derive(Debug)]
 pub struct Table<K>(Arc<RwLock<Content<K>>>);
@@ -152,6 +176,16 @@ impl<K> Table<K> {
         objects.map(|ByName(object)| Arc::clone(object)).collect()
     }
 
+    /// What is there of the very version of `object`.
+    fn same(&self, object: &K) -> Option<Arc<K>>
+    where
+        K: Stored,
+    {
+        let id = object.id();
+        let known = self.get(id.namespace, id.name)?;
+        same_version(&*known, object).then_some(known)
+    }
+
     pub fn all(&self) -> Vec<Arc<K>> {
         let content = self.read();
         let objects = content.namespaces.values().flatten();
@@ -175,12 +209,171 @@ pub struct Filler<K> {
     listing: BTreeMap<String, Named<K>>,
 }
 
+/// Fills a table with objects whose bodies are kept while their namespaces have room.
+#[derive(Debug)]
+pub struct BudgetedFiller<K> {
+    filler: Filler<K>,
+    kind: Kind,
+    budget: Arc<Budget>,
+    /// Objects that have room again, and whose bodies are to be read.
+    to_read: BTreeSet<ObjectRef>,
+}
+
+impl<K: Budgeted> BudgetedFiller<K> {
+    pub fn new(table: Table<K>, kind: Kind, budget: Arc<Budget>) -> Self {
+        Self {
+            filler: Filler::new(table),
+            kind,
+            budget,
+            to_read: BTreeSet::new(),
+        }
+    }
+
+    pub fn forbidden(&self, why: String) {
+        self.filler.forbidden(why);
+    }
+
+    /// Takes one event over, and what it means for the budget of its namespace.
+    pub fn apply(&mut self, event: Event<K>) -> Vec<Change<K>> {
+        let mut changes = match event {
+            Event::InitApply(object) => {
+                let object = match self.filler.table.same(&object) {
+                    // Not held twice while it is listed again.
+                    Some(known) if !known.lacks_room() => known,
+                    Some(_) | None => Arc::new(object),
+                };
+                let object = self.within(object);
+                self.filler.list(object);
+                Vec::new()
+            }
+            Event::Apply(object) => {
+                let object = self.within(Arc::new(object));
+                let mut changes = self.filler.put(object);
+                changes.retain(|change| match (&change.old, &change.new) {
+                    (Some(old), Some(new)) => {
+                        !same_version(&**old, &**new) || old.lacks_room() != new.lacks_room()
+                    }
+                    (Some(_) | None, _) => true,
+                });
+                changes
+            }
+            Event::InitDone => {
+                let changes = self.filler.apply(Event::InitDone);
+                let table = &self.filler.table;
+                let is_there = |key: &ObjectRef| table.get(&key.namespace, &key.name).is_some();
+                self.budget.retain(self.kind, is_there);
+                // What got room while the list was read was put out of it before.
+                let lacking = table.all().into_iter().filter(|object| object.lacks_room());
+                let namespaces = lacking.map(|object| object.id().namespace.to_owned());
+                self.budget.again(self.kind, namespaces.collect());
+                changes
+            }
+            event @ (Event::Init | Event::Delete(_)) => self.filler.apply(event),
+        };
+        for change in &changes {
+            if change.new.is_none() {
+                self.budget.remove(self.kind, &change.key());
+            }
+        }
+        changes.extend(self.settle());
+        changes
+    }
+
+    /// Takes the bodies of objects that have no room any more, and notes which have room again.
+    pub fn settle(&mut self) -> Vec<Change<K>> {
+        let mut changes = Vec::new();
+        for namespace in self.budget.moved(self.kind) {
+            let listing = self.filler.listing.get(&namespace);
+            let listed: Vec<Arc<K>> = listing
+                .into_iter()
+                .flatten()
+                .map(|ByName(object)| Arc::clone(object))
+                .collect();
+            for object in listed {
+                if let Some(bare) = self.bare(&object) {
+                    self.filler.list(Arc::new(bare));
+                }
+            }
+            for object in self.filler.table.namespace(&namespace) {
+                let key = ObjectRef::new(&*namespace, object.id().name);
+                if object.lacks_room() && self.budget.fits(self.kind, &key) {
+                    self.to_read.insert(key);
+                } else if let Some(bare) = self.bare(&object) {
+                    changes.extend(self.filler.put(Arc::new(bare)));
+                }
+            }
+        }
+        changes
+    }
+
+    /// An object that has room again: it is to be read and applied.
+    pub fn next_to_read(&mut self) -> Option<ObjectRef> {
+        while let Some(key) = self.to_read.pop_first() {
+            let stored = self.filler.table.get(&key.namespace, &key.name);
+            if stored.is_some_and(|object| object.lacks_room()) && self.budget.fits(self.kind, &key)
+            {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    pub fn has_to_read(&self) -> bool {
+        !self.to_read.is_empty()
+    }
+
+    /// It could not be read now.
+    pub fn read_later(&mut self, object: ObjectRef) {
+        self.to_read.insert(object);
+    }
+
+    /// The object, or what is kept of it where its namespace has no room.
+    fn within(&self, object: Arc<K>) -> Arc<K> {
+        let (namespace, name) = key(&*object);
+        let key = ObjectRef::new(namespace, name);
+        let (created, weight) = (object.created(), object.weight());
+        if self.budget.enter(self.kind, &key, created, weight) {
+            return object;
+        }
+        object.without_body().map_or(object, Arc::new)
+    }
+
+    fn bare(&self, object: &K) -> Option<K> {
+        let (namespace, name) = key(object);
+        let fits = self
+            .budget
+            .fits(self.kind, &ObjectRef::new(namespace, name));
+        if fits { None } else { object.without_body() }
+    }
+}
+
 impl<K: Stored> Filler<K> {
     pub fn new(table: Table<K>) -> Self {
         Self {
             table,
             listing: BTreeMap::new(),
         }
+    }
+
+    fn list(&mut self, object: Arc<K>) {
+        let (namespace, _) = key(&*object);
+        let objects = self.listing.entry(namespace).or_default();
+        objects.replace(ByName(object));
+    }
+
+    /// Puts an object into its place; what it replaces may be of the same version.
+    fn put(&mut self, new: Arc<K>) -> Vec<Change<K>> {
+        let (namespace, name) = key(&*new);
+        let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
+        let objects = content.namespaces.entry(namespace.clone()).or_default();
+        let old = objects.replace(ByName(Arc::clone(&new)));
+        drop(content);
+        vec![Change {
+            namespace,
+            name,
+            old: old.map(|ByName(old)| old),
+            new: Some(new),
+        }]
     }
 
     /// The API server does not let us list. What was listed before stands.
@@ -198,11 +391,7 @@ impl<K: Stored> Filler<K> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let (namespace, _) = key(&object);
-                self.listing
-                    .entry(namespace)
-                    .or_default()
-                    .replace(ByName(Arc::new(object)));
+                self.list(Arc::new(object));
                 Vec::new()
             }
             Event::InitDone => {
@@ -214,25 +403,12 @@ impl<K: Stored> Filler<K> {
                 differences(&old, &content.namespaces)
             }
             Event::Apply(object) => {
-                let (namespace, name) = key(&object);
-                let new = Arc::new(object);
-                let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
-                let old = content
-                    .namespaces
-                    .entry(namespace.clone())
-                    .or_default()
-                    .replace(ByName(Arc::clone(&new)))
-                    .map(|ByName(old)| old);
-                drop(content);
-                if old.as_ref().is_some_and(|old| same_version(&**old, &*new)) {
-                    return Vec::new();
-                }
-                vec![Change {
-                    namespace,
-                    name,
-                    old,
-                    new: Some(new),
-                }]
+                let mut changes = self.put(Arc::new(object));
+                changes.retain(|change| match (&change.old, &change.new) {
+                    (Some(old), Some(new)) => !same_version(&**old, &**new),
+                    (Some(_) | None, _) => true,
+                });
+                changes
             }
             Event::Delete(object) => {
                 let (namespace, name) = key(&object);
@@ -404,5 +580,161 @@ mod tests {
                 .apply(Event::Delete(service("heron", "3")))
                 .is_empty()
         );
+    }
+
+    /// Any object with a body that weighs so much.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Weighed {
+        object: Service,
+        weight: usize,
+        body: bool,
+    }
+
+    impl Stored for Weighed {
+        fn kind_name() -> Cow<'static, str> {
+            Cow::Borrowed("Service")
+        }
+
+        fn id(&self) -> Id<'_> {
+            self.object.id()
+        }
+    }
+
+    impl Budgeted for Weighed {
+        fn created(&self) -> Option<Timestamp> {
+            self.object
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0)
+        }
+
+        fn weight(&self) -> usize {
+            self.weight
+        }
+
+        fn without_body(&self) -> Option<Self> {
+            self.body.then(|| Self {
+                body: false,
+                ..self.clone()
+            })
+        }
+
+        fn lacks_room(&self) -> bool {
+            !self.body
+        }
+    }
+
+    fn weighed(name: &str, version: &str, created: i64, weight: usize) -> Weighed {
+        let mut object = service(name, version);
+        object.metadata.creation_timestamp = Timestamp::from_second(created)
+            .ok()
+            .map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time);
+        Weighed {
+            object,
+            weight,
+            body: true,
+        }
+    }
+
+    /// Names of the objects that have their bodies.
+    fn bodies(table: &Table<Weighed>) -> Vec<String> {
+        let mut all = table.all();
+        all.retain(|object| object.body);
+        all.iter()
+            .map(|object| object.id().name.to_owned())
+            .collect()
+    }
+
+    fn budgeted() -> (Table<Weighed>, BudgetedFiller<Weighed>) {
+        let table = Table::default();
+        let budget = Arc::new(Budget::of(100));
+        let filler = BudgetedFiller::new(table.clone(), Kind::Service, budget);
+        (table, filler)
+    }
+
+    fn list(filler: &mut BudgetedFiller<Weighed>, objects: Vec<Weighed>) -> Vec<Change<Weighed>> {
+        filler.apply(Event::Init);
+        for object in objects {
+            filler.apply(Event::InitApply(object));
+        }
+        filler.apply(Event::InitDone)
+    }
+
+    #[test]
+    fn of_a_list_the_oldest_objects_keep_their_bodies_whatever_comes_first() {
+        let (table, mut filler) = budgeted();
+        let mut objects = vec![
+            weighed("heron", "1", 3, 50),
+            weighed("newt", "1", 1, 50),
+            weighed("toad", "1", 2, 50),
+        ];
+        list(&mut filler, objects.clone());
+        assert_eq!(
+            (table.len(), bodies(&table)),
+            (3, vec!["newt".to_owned(), "toad".to_owned()])
+        );
+        // Listed again, in another order: nothing differs.
+        objects.reverse();
+        assert!(list(&mut filler, objects).is_empty());
+        assert_eq!(bodies(&table), ["newt", "toad"]);
+    }
+
+    #[test]
+    fn a_new_object_takes_nothing_from_the_others_and_an_older_one_that_grows_does() {
+        let (table, mut filler) = budgeted();
+        list(
+            &mut filler,
+            vec![weighed("newt", "1", 1, 50), weighed("toad", "1", 2, 50)],
+        );
+        let changes = filler.apply(Event::Apply(weighed("heron", "2", 3, 50)));
+        assert_eq!(
+            (changes.len(), bodies(&table)),
+            (1, vec!["newt".to_owned(), "toad".to_owned()])
+        );
+        // Of the same version again, without a body: no news.
+        assert!(
+            filler
+                .apply(Event::Apply(weighed("heron", "2", 3, 50)))
+                .is_empty()
+        );
+
+        let changes = filler.apply(Event::Apply(weighed("newt", "3", 1, 60)));
+        let changed: Vec<&str> = changes.iter().map(|change| &*change.name).collect();
+        assert_eq!(changed, ["newt", "toad"]);
+        assert_eq!(bodies(&table), ["newt"]);
+    }
+
+    #[test]
+    fn what_has_room_again_is_read_and_is_a_change_of_the_same_version() {
+        let (table, mut filler) = budgeted();
+        list(
+            &mut filler,
+            vec![weighed("newt", "1", 1, 90), weighed("toad", "1", 2, 50)],
+        );
+        assert_eq!(filler.next_to_read(), None);
+        filler.apply(Event::Delete(weighed("newt", "2", 1, 90)));
+        let toad = ObjectRef::new("pond", "toad");
+        assert_eq!(filler.next_to_read(), Some(toad.clone()));
+        assert!(!filler.has_to_read());
+        filler.read_later(toad.clone());
+        assert_eq!(filler.next_to_read(), Some(toad));
+        let changes = filler.apply(Event::Apply(weighed("toad", "1", 2, 50)));
+        assert_eq!(
+            (changes.len(), bodies(&table)),
+            (1, vec!["toad".to_owned()])
+        );
+        assert_eq!(filler.next_to_read(), None);
+    }
+
+    #[test]
+    fn an_object_that_is_gone_when_the_list_comes_again_makes_room() {
+        let (table, mut filler) = budgeted();
+        // A list that was broken off had an object more.
+        filler.apply(Event::Init);
+        filler.apply(Event::InitApply(weighed("newt", "1", 1, 90)));
+        list(&mut filler, vec![weighed("toad", "1", 2, 50)]);
+        assert_eq!(bodies(&table), Vec::<String>::new());
+        assert_eq!(filler.next_to_read(), Some(ObjectRef::new("pond", "toad")));
     }
 }

@@ -6,12 +6,14 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use http::HeaderValue;
 use http::header::ACCEPT;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::ListParams;
 use kube::client::Body;
 use kube::{Api, Client, Resource};
 use kube_runtime::watcher::Event;
@@ -19,35 +21,53 @@ use kube_runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use toolcrib_compile::{ObjectRef, names};
+use toolcrib_compile::{Kind, names};
 
-use super::decode::{Decoded, MetaOf, Whole};
+use super::decode::{Decoded, MetaOf, Undecodable, Whole};
 use super::kept::Kept;
+use super::pages;
 use super::related::{Concerns, everything};
-use super::tables::{Filler, Stored, Table};
+use super::tables::{BudgetedFiller, Change, Filler, Stored, Table};
 use super::world::World;
+
+/// Between two attempts to read objects that have room again.
+const READ_AGAIN: Duration = Duration::from_secs(5);
+/// Objects that are read between two events of a watch.
+const READS: usize = 8;
 
 /// Begins all watches. They end when the set is dropped.
 pub fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let client = &world.client;
+    let client = pages::bounded(&world.client);
     // Metadata is asked for by content type, so that bodies never leave the API server.
-    let metadata = metadata_client(client);
+    let metadata = pages::bounded(&metadata_client(&world.client));
     let all = watcher::Config::default;
 
-    decoded(world, tasks, &world.tables.surfaces);
-    decoded(world, tasks, &world.tables.agents);
-    decoded(world, tasks, &world.tables.grants);
-    decoded(world, tasks, &world.tables.defaults);
-    decoded(world, tasks, &world.tables.providers);
-    decoded(world, tasks, &world.tables.services);
-    task(
+    decoded(world, tasks, &client, Kind::Surface, &world.tables.surfaces);
+    decoded(world, tasks, &client, Kind::Agent, &world.tables.agents);
+    decoded(world, tasks, &client, Kind::ToolGrant, &world.tables.grants);
+    decoded(
+        world,
+        tasks,
+        &client,
+        Kind::ToolDefaults,
+        &world.tables.defaults,
+    );
+    decoded(
+        world,
+        tasks,
+        &client,
+        Kind::ModelProvider,
+        &world.tables.providers,
+    );
+    decoded(world, tasks, &client, Kind::Service, &world.tables.services);
+    plain(
         world,
         tasks,
         Api::all(metadata.clone()),
         all(),
         &world.tables.namespaces,
     );
-    task(
+    plain(
         world,
         tasks,
         Api::<MetaOf<Pod>>::all(metadata.clone()),
@@ -59,30 +79,16 @@ pub fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
     );
     for (namespace, table) in world.tables.secrets.each() {
         let api: Api<MetaOf<Secret>> = scoped(&metadata, namespace);
-        task(world, tasks, api, all(), &table);
+        plain(world, tasks, api, all(), &table);
     }
     for (namespace, table) in world.tables.config_maps.each() {
         let api: Api<MetaOf<ConfigMap>> = scoped(&metadata, namespace);
-        task(world, tasks, api, all(), &table);
+        plain(world, tasks, api, all(), &table);
     }
     for (namespace, table) in world.tables.network_policies.each() {
         let api: Api<MetaOf<NetworkPolicy>> = scoped(&metadata, namespace);
-        task(world, tasks, api, all(), &table);
+        plain(world, tasks, api, all(), &table);
     }
-}
-
-fn decoded<K>(world: &Arc<World>, tasks: &mut JoinSet<()>, table: &Table<Decoded<K>>)
-where
-    K: Whole + Resource<DynamicType = ()> + Send + Sync + 'static,
-    Decoded<K>: Concerns,
-{
-    task(
-        world,
-        tasks,
-        Api::all(world.client.clone()),
-        watcher::Config::default(),
-        table,
-    );
 }
 
 fn scoped<K>(client: &Client, namespace: Option<String>) -> Api<K>
@@ -96,7 +102,7 @@ where
 }
 
 /// Fills a table with what `K` is kept as.
-fn task<W, K>(
+fn plain<W, K>(
     world: &Arc<World>,
     tasks: &mut JoinSet<()>,
     api: Api<W>,
@@ -109,62 +115,151 @@ fn task<W, K>(
     let world = Arc::clone(world);
     let table = table.clone();
     tasks.spawn(async move {
-        let kind = K::kind_name();
         let mut filler = Filler::new(table.clone());
         let mut events = watcher(api, config).default_backoff().boxed();
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    let now = Instant::now();
                     let first = !table.synced();
                     let changes = filler.apply(kept(event));
-                    for change in &changes {
-                        if let Some(object) = &change.new
-                            && let Some(why) = object.unreadable()
-                        {
-                            world.metrics.undecodable.inc();
-                            tracing::warn!(
-                                %kind,
-                                namespace = change.namespace,
-                                name = change.name,
-                                why,
-                                "object is not readable; it gives nothing, all others go on"
-                            );
-                        }
-                        world.changed(change);
-                        let concerned = K::concerns(change, &world.tables);
-                        if world.leading() {
-                            for work in concerned.iter().filter(|work| work.is_agent()) {
-                                world.noticed.event(&work.key, now);
-                            }
-                        }
-                        world.queue.add_all(concerned);
-                        if let Some((kind, status)) =
-                            change.new.as_ref().and_then(|object| object.status())
-                        {
-                            let key = ObjectRef::new(&*change.namespace, &*change.name);
-                            let work = kind.work(key);
-                            if world.is_foreign(&work, status) {
-                                world.queue.add_all([work]);
-                            }
-                        }
-                    }
-                    if first && table.synced() {
-                        tracing::info!(%kind, objects = table.len(), "listed");
-                        // What was Unknown is known now, though nothing changed.
-                        world.queue.add_all(everything(&world.tables));
-                    }
+                    take_over(&world, &table, &changes, first);
                 }
-                Err(error) => {
-                    if let Some(why) = forbidden(&error) {
-                        filler.forbidden(why);
-                    }
-                    world.metrics.watch_errors.inc();
-                    tracing::warn!(%kind, %error, "watch failed; it is begun again");
-                }
+                Err(error) => failed::<K>(&world, &error, |why| filler.forbidden(why)),
             }
         }
     });
+}
+
+/// Fills a table with objects that are decoded whole, as far as their namespaces have room.
+fn decoded<K>(
+    world: &Arc<World>,
+    tasks: &mut JoinSet<()>,
+    client: &Client,
+    kind: Kind,
+    table: &Table<Decoded<K>>,
+) where
+    K: Whole
+        + Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Send
+        + Sync
+        + 'static,
+    Decoded<K>: Concerns,
+{
+    let world = Arc::clone(world);
+    let table = table.clone();
+    let client = client.clone();
+    tasks.spawn(async move {
+        let budget = &world.tables.budget;
+        let mut filler = BudgetedFiller::new(table.clone(), kind, Arc::clone(budget));
+        let mut moved = budget.watch();
+        let api: Api<Decoded<K>> = Api::all(client.clone());
+        let mut events = watcher(api, watcher::Config::default())
+            .default_backoff()
+            .boxed();
+        // Set while objects wait to be read.
+        let mut read_at: Option<Instant> = None;
+        loop {
+            let wait = async {
+                match read_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let first = !table.synced();
+            let changes = tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => filler.apply(event),
+                    Some(Err(error)) => {
+                        failed::<Decoded<K>>(&world, &error, |why| filler.forbidden(why));
+                        continue;
+                    }
+                    None => return,
+                },
+                Ok(()) = moved.changed() => filler.settle(),
+                () = wait => Vec::new(),
+            };
+            take_over(&world, &table, &changes, first);
+            read_at = None;
+            for _ in 0..READS {
+                let Some(key) = filler.next_to_read() else {
+                    break;
+                };
+                let api: Api<Decoded<K>> = Api::namespaced(client.clone(), &key.namespace);
+                // A list of one: the right to list is there anyway.
+                let one = ListParams::default().fields(&format!("metadata.name={}", key.name));
+                match api.list(&one).await {
+                    Ok(found) => {
+                        // None: it is gone, as the watch will tell.
+                        for object in found.items {
+                            let changes = filler.apply(Event::Apply(object));
+                            take_over(&world, &table, &changes, false);
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(kind = kind.name(), object = %key, %error, "object not read, retried");
+                        filler.read_later(key);
+                        read_at = Some(Instant::now() + READ_AGAIN);
+                        break;
+                    }
+                }
+            }
+            if read_at.is_none() && filler.has_to_read() {
+                read_at = Some(Instant::now());
+            }
+        }
+    });
+}
+
+/// Has everything looked at that the changes concern.
+fn take_over<K>(world: &World, table: &Table<K>, changes: &[Change<K>], first: bool)
+where
+    K: Stored + Concerns + Readable,
+{
+    let now = Instant::now();
+    let kind = K::kind_name();
+    for change in changes {
+        if let Some(object) = &change.new
+            && let Some(why) = object.unreadable()
+        {
+            world.metrics.undecodable.inc();
+            tracing::warn!(
+                %kind,
+                namespace = change.namespace,
+                name = change.name,
+                reason = why.code.name(),
+                why = why.reason,
+                "object cannot be used; it gives nothing, all others go on"
+            );
+        }
+        world.changed(change);
+        let concerned = K::concerns(change, &world.tables);
+        if world.leading() {
+            for work in concerned.iter().filter(|work| work.is_agent()) {
+                world.noticed.event(&work.key, now);
+            }
+        }
+        world.queue.add_all(concerned);
+        if let Some((kind, status)) = change.new.as_ref().and_then(|object| object.status()) {
+            let work = kind.work(change.key());
+            if world.is_foreign(&work, status) {
+                world.queue.add_all([work]);
+            }
+        }
+    }
+    if first && table.synced() {
+        tracing::info!(%kind, objects = table.len(), "listed");
+        // What was Unknown is known now, though nothing changed.
+        world.queue.add_all(everything(&world.tables));
+    }
+}
+
+fn failed<K: Stored>(world: &World, error: &watcher::Error, forbid: impl FnOnce(String)) {
+    if let Some(why) = forbidden(error) {
+        forbid(why);
+    }
+    world.metrics.watch_errors.inc();
+    let kind = K::kind_name();
+    tracing::warn!(%kind, %error, "watch failed; it is begun again");
 }
 
 /// The API server's words, if it is a matter of rights.
@@ -191,25 +286,25 @@ fn kept<W, K: From<W>>(event: Event<W>) -> Event<K> {
     }
 }
 
-/// Why an object of a table cannot be read, if so.
+/// Why an object of a table gives nothing, if so.
 pub trait Readable {
-    fn unreadable(&self) -> Option<&str>;
+    fn unreadable(&self) -> Option<&Undecodable>;
 }
 
 impl<K> Readable for Decoded<K> {
-    fn unreadable(&self) -> Option<&str> {
-        self.object.as_ref().err().map(|why| why.reason.as_str())
+    fn unreadable(&self) -> Option<&Undecodable> {
+        self.object.as_ref().err()
     }
 }
 
 impl<K> Readable for MetaOf<K> {
-    fn unreadable(&self) -> Option<&str> {
+    fn unreadable(&self) -> Option<&Undecodable> {
         None
     }
 }
 
 impl<K> Readable for Kept<K> {
-    fn unreadable(&self) -> Option<&str> {
+    fn unreadable(&self) -> Option<&Undecodable> {
         None
     }
 }

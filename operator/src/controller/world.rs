@@ -9,8 +9,9 @@ use arc_swap::ArcSwapOption;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource};
 use rustls::sign::CertifiedKey;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use toolcrib_compile::{ObjectRef, Role, names};
+use toolcrib_compile::{Kind, ObjectRef, Role, names};
 use toolcrib_manifest::{LinkConfig, Want};
 
 use super::apply::Applied;
@@ -38,6 +39,8 @@ pub struct World {
     pub metrics: Metrics,
     pub events: Events,
     pub readers: Readers,
+    /// Of compilations that run at the same time.
+    pub turns: Semaphore,
     pub reports: Mutex<Reports>,
     /// What mediators hear.
     pub answers: Answers,
@@ -60,8 +63,8 @@ pub struct World {
 pub struct Memory {
     /// Boxed: a map keeps half as much room again as it has entries.
     pub agents: HashMap<ObjectRef, Box<AgentMemory>>,
-    /// Findings that stand, by the object they were reported for.
-    pub findings: HashMap<Work, BTreeSet<String>>,
+    /// Findings that stand, as digests, by the object they were reported for.
+    pub findings: HashMap<Work, BTreeSet<u64>>,
     pub usage: Pace,
     /// What each status should be, as a digest.
     pub statuses: HashMap<Work, u64>,
@@ -90,17 +93,21 @@ pub struct AgentMemory {
     pub usage_slot: Option<Instant>,
 }
 
+/// Compilations at the same time.
+const COMPILATIONS: usize = 2;
 /// Between two agents' usage: what ten thousand busy agents may cost the API server.
 const USAGE_APART: Duration = Duration::from_millis(50);
 
 impl World {
     pub fn new(client: Client, settings: Settings) -> Self {
+        let tables = Tables::new(&settings.secrets);
         Self {
-            tables: Tables::new(&settings.secrets),
+            readers: Readers::new(client.clone(), Arc::clone(&tables.budget)),
+            tables,
+            turns: Semaphore::new(COMPILATIONS),
             queue: Queue::default(),
             metrics: Metrics::default(),
             events: Events::new(client.clone(), &settings.pod_name),
-            readers: Readers::new(client.clone()),
             reports: Mutex::new(Reports::default()),
             answers: Answers::default(),
             revocations: Mutex::default(),
@@ -285,8 +292,8 @@ impl World {
                 self.memory().agents.remove(&key);
                 self.reports().forget_agent(&key);
             }
-            "Secret" => self.readers.secrets.forget(&key),
-            "ConfigMap" => self.readers.config_maps.forget(&key),
+            "Secret" => self.readers.forget(Kind::Secret, &key),
+            "ConfigMap" => self.readers.forget(Kind::ConfigMap, &key),
             _ => {}
         }
     }

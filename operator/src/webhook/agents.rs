@@ -8,15 +8,17 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource as _, ResourceExt};
 use kube_runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use toolcrib_compile::ObjectRef;
+use toolcrib_compile::{Kind, ObjectRef};
 use toolcrib_crds::Agent;
 
 use super::meter::Meter;
+use crate::controller::budget::Budget;
 use crate::controller::decode::{Decoded, text};
+use crate::controller::pages;
 
 /// What is known of the cluster's Agents. Cheap to clone.
 #[derive(Clone)]
@@ -32,17 +34,31 @@ pub struct Filler {
     kept: Arc<RwLock<BTreeMap<ObjectRef, Kept>>>,
     /// Of a list that is not whole yet.
     listed: BTreeMap<ObjectRef, Kept>,
+    /// Who is within the budget of a namespace: as in the controller, the oldest first.
+    budget: Budget,
+    /// Agents that have no room.
+    lacking: BTreeSet<ObjectRef>,
     changed: watch::Sender<bool>,
 }
 
-/// An Agent as JSON; `None`: it cannot be read as one.
+/// An Agent as JSON; `None`: it cannot be read as one, or takes too much memory.
 #[derive(Clone)]
 struct Kept(Option<Box<str>>);
+
+/// What the texts of one namespace's Agents may take: a thousand times what a large Agent has.
+const NAMESPACE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Between two lists for the sake of Agents that have room again.
+const LIST_AGAIN: Duration = Duration::from_secs(60);
 
 impl Kept {
     fn of(agent: &Decoded<Agent>) -> Self {
         let agent = agent.object.as_ref().ok();
         Self(agent.map(|agent| text(agent.as_ref()).into()))
+    }
+
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |text| text.len())
     }
 
     fn agent(&self) -> Option<Agent> {
@@ -65,7 +81,7 @@ pub enum Found {
 impl Agents {
     /// A store and the task that fills it from the API server.
     pub fn watch(client: Client) -> (Self, Filler) {
-        Self::pair(Some(Api::all(client)))
+        Self::pair(Some(Api::all(pages::bounded(&client))))
     }
 
     fn pair(api: Option<Api<Decoded<Agent>>>) -> (Self, Filler) {
@@ -75,6 +91,8 @@ impl Agents {
             api,
             kept: Arc::clone(&kept),
             listed: BTreeMap::new(),
+            budget: Budget::of(NAMESPACE_BYTES),
+            lacking: BTreeSet::new(),
             changed: sender,
         };
         (Self { kept, changed }, filler)
@@ -144,9 +162,13 @@ impl Filler {
     /// Ends only when nothing is left to watch, which does not happen.
     pub async fn run(mut self, meter: &Meter) {
         let Some(api) = self.api.take() else { return };
-        let mut events = watcher(api, watcher::Config::default())
-            .default_backoff()
-            .boxed();
+        let watch = || {
+            watcher(api.clone(), watcher::Config::default())
+                .default_backoff()
+                .boxed()
+        };
+        let mut events = watch();
+        let mut listed = Instant::now();
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.apply(event),
@@ -155,29 +177,78 @@ impl Filler {
                     tracing::warn!(%error, "watch of Agents failed; it is begun again");
                 }
             }
+            if listed.elapsed() >= LIST_AGAIN && self.has_room_again() {
+                listed = Instant::now();
+                events = watch();
+            }
+        }
+    }
+
+    /// Whether an Agent whose text was left out has room by now: only a list brings it.
+    fn has_room_again(&self) -> bool {
+        let mut lacking = self.lacking.iter();
+        lacking.any(|agent| self.budget.fits(Kind::Agent, agent))
+    }
+
+    /// What is kept of an Agent: nothing where its namespace has no room.
+    fn admit(&mut self, agent: &Decoded<Agent>) -> Kept {
+        let (key, kept) = (key(agent), Kept::of(agent));
+        let created = agent.meta().creation_timestamp.as_ref();
+        let created = created.map(|time| time.0);
+        if self.budget.enter(Kind::Agent, &key, created, kept.len()) {
+            self.lacking.remove(&key);
+            return kept;
+        }
+        self.lacking.insert(key);
+        Kept(None)
+    }
+
+    /// Leaves out the texts that have no room any more.
+    fn put_out(&mut self) {
+        for namespace in self.budget.moved(Kind::Agent) {
+            let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+            for (key, agent) in kept.iter_mut().chain(&mut self.listed) {
+                if key.namespace == namespace
+                    && agent.0.is_some()
+                    && !self.budget.fits(Kind::Agent, key)
+                {
+                    agent.0 = None;
+                    self.lacking.insert(key.clone());
+                }
+            }
         }
     }
 
     fn apply(&mut self, event: watcher::Event<Decoded<Agent>>) {
         let mut whole = *self.changed.borrow();
-        let kept = || self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        let all = Arc::clone(&self.kept);
+        let kept = || all.write().unwrap_or_else(PoisonError::into_inner);
         match event {
             watcher::Event::Init => self.listed.clear(),
             watcher::Event::InitApply(agent) => {
-                self.listed.insert(key(&agent), Kept::of(&agent));
+                let admitted = self.admit(&agent);
+                self.listed.insert(key(&agent), admitted);
             }
             watcher::Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
+                self.budget
+                    .retain(Kind::Agent, |agent| listed.contains_key(agent));
+                self.lacking.retain(|agent| listed.contains_key(agent));
                 *kept() = listed;
                 whole = true;
             }
             watcher::Event::Apply(agent) => {
-                kept().insert(key(&agent), Kept::of(&agent));
+                let admitted = self.admit(&agent);
+                kept().insert(key(&agent), admitted);
             }
             watcher::Event::Delete(agent) => {
-                kept().remove(&key(&agent));
+                let key = key(&agent);
+                self.budget.remove(Kind::Agent, &key);
+                self.lacking.remove(&key);
+                kept().remove(&key);
             }
         }
+        self.put_out();
         if whole {
             self.changed.send_replace(true);
         }

@@ -18,13 +18,16 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
+use tokio::sync::Semaphore;
 use toolcrib_compile::{Inputs, Kind, Leads, ObjectRef, ServiceFacts, Settings, Synced, names};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::agents::Agents;
 use super::object::Object;
-use crate::controller::decode::{Decoded, Whole};
+use crate::controller::decode::{Decoded, Whole, note_undecodable};
 use crate::controller::names_in;
+use crate::controller::pages;
+use crate::controller::tables::Budgeted as _;
 
 /// Agents whose answer is compared. A surface that a whole cluster uses is `kubectl
 /// toolcrib plan`'s, which has time.
@@ -36,6 +39,10 @@ const MOST_SURFACES: usize = 64;
 /// One page. Where there are more, the place is a big one, and is left to the CLI too.
 const MOST_LISTED: u32 = 500;
 const AT_A_TIME: usize = 8;
+/// What all that was read may weigh.
+const MOST_WEIGHT: usize = 16 * 1024 * 1024;
+/// Objects that are looked at with their neighbours at the same time; others wait.
+static TURNS: Semaphore = Semaphore::const_new(4);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
@@ -94,6 +101,9 @@ pub async fn neighbours(
     if !agents.synced() {
         return Err(Unavailable::NotSynced);
     }
+    // Never closed.
+    let _turn = TURNS.acquire().await;
+    let client = &pages::bounded(client);
     let versions: Vec<&Object> = old.into_iter().chain(new).collect();
     let affected = affected(agents, kind, key, &versions);
     bound(affected.len(), MOST_AGENTS, "agents are concerned")?;
@@ -163,7 +173,7 @@ pub async fn neighbours(
     for (surface, found) in surfaces {
         match &found.object {
             Ok(object) => inputs.set_surface(Arc::clone(object)),
-            Err(why) => inputs.set_undecodable(Kind::Surface, surface, why.reason.clone()),
+            Err(why) => note_undecodable(&mut inputs, Kind::Surface, surface, why),
         }
     }
     read.put(&mut inputs, kind, key);
@@ -299,23 +309,21 @@ impl Read {
             match &grant.object {
                 _ if (kind, key) == (Kind::ToolGrant, &found) => {}
                 Ok(object) => inputs.set_grant(Arc::clone(object)),
-                Err(why) => inputs.set_undecodable(Kind::ToolGrant, found, why.reason.clone()),
+                Err(why) => note_undecodable(inputs, Kind::ToolGrant, found, why),
             }
         }
         for (found, defaults) in self.defaults {
             match &defaults.object {
                 _ if (kind, key) == (Kind::ToolDefaults, &found) => {}
                 Ok(object) => inputs.set_defaults(Arc::clone(object)),
-                Err(why) => inputs.set_undecodable(Kind::ToolDefaults, found, why.reason.clone()),
+                Err(why) => note_undecodable(inputs, Kind::ToolDefaults, found, why),
             }
         }
         for (found, provider) in self.providers {
             match &provider.object {
                 _ if (kind, key) == (Kind::ModelProvider, &found) => {}
                 Ok(object) => inputs.set_provider(Arc::clone(object)),
-                Err(why) => {
-                    inputs.set_undecodable(Kind::ModelProvider, found, why.reason.clone());
-                }
+                Err(why) => note_undecodable(inputs, Kind::ModelProvider, found, why),
             }
         }
     }
@@ -355,14 +363,25 @@ async fn get_all<K>(
 where
     K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let found: Vec<Option<(ObjectRef, Decoded<K>)>> = futures::stream::iter(keys)
+    let mut found = futures::stream::iter(keys)
         .map(|key| async move {
             let api: Api<Decoded<K>> = Api::namespaced(client.clone(), &key.namespace);
             let found = api.get_opt(&key.name).await?;
             Ok::<_, kube::Error>(found.map(|object| (key, object)))
         })
-        .buffer_unordered(AT_A_TIME)
-        .try_collect()
-        .await?;
-    Ok(found.into_iter().flatten().collect())
+        .buffer_unordered(AT_A_TIME);
+    let (mut all, mut weight) = (Vec::new(), 0_usize);
+    while let Some(object) = found.try_next().await? {
+        let Some((key, object)) = object else {
+            continue;
+        };
+        weight = weight.saturating_add(object.weight());
+        if weight > MOST_WEIGHT {
+            let most = MOST_WEIGHT >> 20;
+            let what = "MiB of objects are concerned";
+            return Err(Unavailable::TooMany { what, most });
+        }
+        all.push((key, object));
+    }
+    Ok(all)
 }

@@ -312,7 +312,7 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
         Found::Undecodable => denied(
             Outcome::NoAgent,
             &format!(
-                "Agent {name:?} of namespace {namespace:?} cannot be read as this release's kind; see its events"
+                "Agent {name:?} of namespace {namespace:?} cannot be read as this release's kind, or takes too much memory; see its events"
             ),
         ),
         Found::Nothing => denied(

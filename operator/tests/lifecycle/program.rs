@@ -40,6 +40,10 @@ impl Program {
         })
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.context("a process has a pid")?, signal)

@@ -38,6 +38,8 @@ use versions::Version;
 pub(crate) struct Descriptor {
     /// `sha256:<hex>` of the normalized text.
     pub digest: String,
+    /// What it takes in memory, at most.
+    pub weight: usize,
     pub description: String,
     pub tools: ByName<DescribedTool>,
     pub feeds: ByName<DescribedFeed>,
@@ -77,6 +79,8 @@ pub(crate) struct DescribedAuth {
 
 /// Entries that are kept in memory; one is a few KiB to a few hundred.
 const REMEMBERED: usize = 1024;
+/// What they may weigh together. A descriptor that is in use is held by whoever uses it as well.
+const REMEMBERED_WEIGHT: usize = 32 * 1024 * 1024;
 static MEMORY: Mutex<Option<Memory>> = Mutex::new(None);
 
 type Verdict = Result<Arc<Descriptor>, Finding>;
@@ -86,6 +90,19 @@ struct Memory {
     by_text: HashMap<String, Verdict>,
     /// The pointer keeps an object's address from being given to another.
     by_object: HashMap<Place, (Weak<dyn Any + Send + Sync>, Verdict)>,
+    /// Of all entries, one that is remembered twice counted twice.
+    weight: usize,
+}
+
+impl Memory {
+    /// Makes room for one more entry. What is forgotten is read again.
+    fn make_room(&mut self, weight: usize) {
+        let many = self.by_object.len().max(self.by_text.len()) >= REMEMBERED;
+        if many || self.weight.saturating_add(weight) > REMEMBERED_WEIGHT {
+            *self = Self::default();
+        }
+        self.weight = self.weight.saturating_add(weight);
+    }
 }
 
 /// An object's address, and a key in it.
@@ -102,9 +119,7 @@ pub(crate) fn read_of<T: Any + Send + Sync>(object: &Arc<T>, key: &str, text: &s
     known.unwrap_or_else(|| {
         let verdict = read(text);
         with_memory(|memory| {
-            if memory.by_object.len() >= REMEMBERED {
-                memory.by_object.clear();
-            }
+            memory.make_room(weight_of(&verdict));
             let object: Weak<T> = Arc::downgrade(object);
             memory.by_object.insert(place, (object, verdict.clone()));
         });
@@ -120,13 +135,15 @@ fn read(text: &str) -> Verdict {
     known.unwrap_or_else(|| {
         let verdict = descriptor(text).map(Arc::new);
         with_memory(|memory| {
-            if memory.by_text.len() >= REMEMBERED {
-                memory.by_text.clear();
-            }
+            memory.make_room(weight_of(&verdict));
             memory.by_text.insert(hash, verdict.clone());
         });
         verdict
     })
+}
+
+fn weight_of(verdict: &Verdict) -> usize {
+    verdict.as_ref().map_or(0, |descriptor| descriptor.weight)
 }
 
 fn with_memory<T>(use_it: impl FnOnce(&mut Memory) -> T) -> T {
@@ -158,6 +175,7 @@ fn descriptor(text: &str) -> Result<Descriptor, Finding> {
     let tools = tools::read(&mut reader, version.later(&members, "tools"));
     Ok(Descriptor {
         digest: format!("sha256:{}", sha256(normalized.text.as_bytes())),
+        weight: toolcrib_bounds::weight(&normalized.text),
         description: reader.field(&members, "description").unwrap_or_default(),
         tools,
         feeds: feeds::read(&mut reader, member(&members, "feeds")),

@@ -36,7 +36,7 @@ pub(super) async fn tell(world: &World, work: &Work, synced: Synced) {
     let look = world.noticed.look(&work.key);
     match there(world, &work.key) {
         None => say(world, &work.key, None, look),
-        Some(stored) if stored.object.is_ok() => {
+        Some(stored) if readable(&stored).is_some() => {
             compiled(world, work, synced, look).await;
         }
         // What it was compiled to stands, but not what it may ask the operator.
@@ -58,14 +58,16 @@ pub(super) async fn agent(
         world.memory().agents.remove(key);
         return Ok(Done::Settled);
     };
-    let agent = match &stored.object {
-        Ok(agent) => agent,
-        Err(why) => {
+    let agent = match (readable(&stored), &stored.object) {
+        (Some(agent), _) => agent,
+        (None, Err(why)) => {
             world.holders.forget(key);
-            report::unreadable::<Agent>(world, work, &stored, &why.reason).await?;
+            report::unreadable::<Agent>(world, work, &stored, why).await?;
             return Ok(Done::Settled);
         }
+        (None, Ok(_)) => return Ok(Done::Settled),
     };
+    let agent = &agent;
     let before = stored.status();
     let usage = before.as_ref().and_then(|status| status.usage.as_ref());
     world.reports().begin(key, &counted(usage));
@@ -87,11 +89,20 @@ pub async fn explain(world: &World, agent: &ObjectRef, tool: &str) -> Option<Too
     let synced = world.tables.synced()?;
     let work = WorkKind::Agent.work(agent.clone());
     let gathered = Gathered::of(world, &work, synced).await;
-    computed(|| {
+    computed(world, || {
         let inputs = gathered.inputs(world, &Known::default());
         let compiled = compile(&inputs, agent)?;
         Some(explain_tool(&inputs, &compiled, tool))
     })
+    .await
+}
+
+/// The agent as it is compiled; `None`: it cannot be read, so that what was compiled stands.
+fn readable(stored: &Decoded<Agent>) -> Option<Arc<Agent>> {
+    match &stored.object {
+        Ok(agent) => Some(Arc::clone(agent)),
+        Err(why) => why.bare_agent().map(Arc::new),
+    }
 }
 
 /// The agent, unless it is gone or going.
@@ -109,12 +120,13 @@ async fn compiled(
 ) -> Option<(Compilation, Known)> {
     let key = &work.key;
     let gathered = Gathered::of(world, work, synced).await;
-    let first = computed(|| compile(&gathered.inputs(world, &Known::default()), key))?;
+    let none = Known::default();
+    let first = computed(world, || compile(&gathered.inputs(world, &none), key)).await?;
     let known = secrets::read(world, &first).await;
     let compiled = if known.stands_behind(&first) {
         first
     } else {
-        computed(|| compile(&gathered.inputs(world, &known), key))?
+        computed(world, || compile(&gathered.inputs(world, &known), key)).await?
     };
     // Before anything is written, and whether or not it can be: mediators need no volume to
     // hear what is taken away.

@@ -62,7 +62,12 @@ impl ReconcileError {
 
 /// Runs what takes the processor for a while and waits for nothing. The lease is renewed on
 /// the same threads; they are not to be held by somebody's large manifest.
-fn computed<T>(work: impl FnOnce() -> T) -> T {
+///
+/// Two at a time: what a compilation holds while it runs is many times an object's size, and the
+/// workers together would hold it for all of them.
+async fn computed<T>(world: &World, work: impl FnOnce() -> T) -> T {
+    // Never closed.
+    let _turn = world.turns.acquire().await;
     tokio::task::block_in_place(work)
 }
 

@@ -10,9 +10,9 @@ use toolcrib_compile::{
 };
 use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use super::ReconcileError;
 use super::gather::Gathered;
 use super::secrets::Known;
+use super::{ReconcileError, computed};
 use crate::controller::report;
 use crate::controller::status::{OfDefaults, OfGrant};
 use crate::controller::work::Work;
@@ -23,7 +23,8 @@ pub(super) async fn surface(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let report = check_surface(&snapshot(world, work, synced).await?, &work.key);
+    let inputs = snapshot(world, work, synced).await?;
+    let report = computed(world, || check_surface(&inputs, &work.key)).await;
     report::other::<Surface, _>(world, work, &world.tables.surfaces, report).await?;
     Ok(())
 }
@@ -33,7 +34,10 @@ pub(super) async fn grant(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let report = check_grant(&snapshot(world, work, synced).await?, &work.key).map(OfGrant);
+    let inputs = snapshot(world, work, synced).await?;
+    let report = computed(world, || check_grant(&inputs, &work.key))
+        .await
+        .map(OfGrant);
     report::other::<ToolGrant, _>(world, work, &world.tables.grants, report).await?;
     Ok(())
 }
@@ -43,7 +47,10 @@ pub(super) async fn defaults(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let report = check_defaults(&snapshot(world, work, synced).await?, &work.key).map(OfDefaults);
+    let inputs = snapshot(world, work, synced).await?;
+    let report = computed(world, || check_defaults(&inputs, &work.key))
+        .await
+        .map(OfDefaults);
     report::other::<ToolDefaults, _>(world, work, &world.tables.defaults, report).await?;
     Ok(())
 }
@@ -53,7 +60,8 @@ pub(super) async fn provider(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let report = check_provider(&snapshot(world, work, synced).await?, &work.key);
+    let inputs = snapshot(world, work, synced).await?;
+    let report = computed(world, || check_provider(&inputs, &work.key)).await;
     report::other::<ModelProvider, _>(world, work, &world.tables.providers, report).await?;
     Ok(())
 }

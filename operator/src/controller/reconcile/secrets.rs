@@ -19,6 +19,7 @@ use toolcrib_manifest::SecretText;
 
 use super::ReconcileError;
 use crate::controller::apply::{self, Standing};
+use crate::controller::budget::over_namespace;
 use crate::controller::carrier::Carrier;
 use crate::controller::kept::Kept;
 use crate::controller::readers::{Held, Read, Values};
@@ -95,6 +96,9 @@ pub(super) async fn read(world: &World, compiled: &Compilation) -> Known {
     for key in secrets {
         match world.readers.read_secret(&world.tables.secrets, &key).await {
             Ok(None) => {}
+            Ok(Some(Read::OverBudget)) => {
+                known.unread.insert(key, over_namespace());
+            }
             Ok(Some(Read::Before(content))) => {
                 known.held.insert(key, content);
             }

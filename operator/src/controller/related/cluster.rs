@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use toolcrib_compile::{Leads, ObjectRef, ServiceFacts, names};
+use toolcrib_compile::{Kind, Leads, ObjectRef, ServiceFacts, names};
 
 use super::users::users_of;
 use super::{Concerns, Related, here, key};
@@ -75,6 +75,74 @@ pub fn users_of_secret(tables: &Tables, secret: &ObjectRef) -> Related {
     );
     related.retain(|work| work.kind != WorkKind::Agent);
     related
+}
+
+/// All that a ConfigMap or Secret matters to, agents of other namespaces included.
+pub fn users_of_material(tables: &Tables, kind: Kind, key: &ObjectRef) -> Related {
+    let mut related = Related::new();
+    let uses = |of: (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>)| match kind {
+        Kind::Secret => of.0.contains(key),
+        _ => of.1.contains(key),
+    };
+    users_of(
+        tables,
+        &key.namespace,
+        |surface| {
+            uses((
+                names_in::surface_secrets(surface),
+                names_in::surface_config_maps(surface),
+            ))
+        },
+        |provider| {
+            uses((
+                names_in::provider_secrets(provider),
+                names_in::provider_config_maps(provider),
+            ))
+        },
+        &mut related,
+    );
+    for agent in tables.agents.namespace(&key.namespace) {
+        let agent = agent.object.as_ref().ok();
+        if kind == Kind::Secret
+            && let Some(agent) = agent
+            && names_in::agent_secrets(agent).contains(key)
+        {
+            related.insert(WorkKind::Agent.work(super::key(&**agent)));
+        }
+    }
+    related
+}
+
+/// The ConfigMaps and Secrets that somebody refers to, and the operator's own Secrets.
+pub fn material_in_use(tables: &Tables) -> BTreeSet<(Kind, ObjectRef)> {
+    let mut used = BTreeSet::new();
+    let mut add = |kind: Kind, keys: BTreeSet<ObjectRef>| {
+        used.extend(keys.into_iter().map(|key| (kind, key)));
+    };
+    for surface in tables.surfaces.all() {
+        if let Ok(surface) = &surface.object {
+            add(Kind::Secret, names_in::surface_secrets(surface));
+            add(Kind::ConfigMap, names_in::surface_config_maps(surface));
+        }
+    }
+    for provider in tables.providers.all() {
+        if let Ok(provider) = &provider.object {
+            add(Kind::Secret, names_in::provider_secrets(provider));
+            add(Kind::ConfigMap, names_in::provider_config_maps(provider));
+        }
+    }
+    for agent in tables.agents.all() {
+        if let Ok(agent) = &agent.object {
+            add(Kind::Secret, names_in::agent_secrets(agent));
+        }
+        let of_agent = super::key(&*agent);
+        let own = ObjectRef::new(
+            of_agent.namespace,
+            toolcrib_compile::Role::Identity.object_name(&of_agent.name),
+        );
+        add(Kind::Secret, BTreeSet::from([own]));
+    }
+    used
 }
 
 impl Concerns for Kept<Secret> {

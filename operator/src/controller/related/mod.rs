@@ -22,7 +22,7 @@ use super::decode::Decoded;
 use super::stores::Tables;
 use super::tables::{Change, Table};
 use super::work::{Work, WorkKind};
-pub use cluster::users_of_secret;
+pub use cluster::{material_in_use, users_of_material, users_of_secret};
 
 type Related = BTreeSet<Work>;
 

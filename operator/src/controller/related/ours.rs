@@ -160,10 +160,14 @@ fn unreadable<K>(change: &Change<Decoded<K>>) -> bool {
 }
 
 /// Whether anything but status and bookkeeping differs.
-fn matters<K: Resource>(change: &Change<K>) -> bool {
+fn matters<K: Resource + Clone>(change: &Change<Decoded<K>>) -> bool {
     let (Some(old), Some(new)) = (&change.old, &change.new) else {
         return true;
     };
+    // Its body was put out, or has come back, with no other version.
+    if old.object.is_ok() != new.object.is_ok() {
+        return true;
+    }
     let (old, new) = (old.meta(), new.meta());
     let rotate = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
         meta.annotations

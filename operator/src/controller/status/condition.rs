@@ -5,6 +5,7 @@
 //!
 //! Invariant: a condition that says the same stays as it is, with its time.
 
+use crate::controller::decode::Undecodable;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use toolcrib_compile::{Code, Diagnostic, Subject, not_accepted, not_resolved};
@@ -92,12 +93,17 @@ pub(super) fn own_conditions(
 }
 
 /// The one condition that can be given for an object that cannot be read.
-pub fn undecodable(why: &str, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+pub fn undecodable(why: &Undecodable, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
     let mut conditions = Vec::new();
+    let what = if why.is_too_expensive() {
+        "it is over a memory budget"
+    } else {
+        "it cannot be read as its kind"
+    };
     let state = verdict(
         ConditionStatus::False,
-        code(Code::Undecodable),
-        format!("it cannot be read as its kind, so it gives nothing: {why}"),
+        code(why.code),
+        format!("{what}, so it gives nothing: {}", why.reason),
     );
     put(
         &mut conditions,
@@ -107,4 +113,51 @@ pub fn undecodable(why: &str, generation: Option<i64>, now: Timestamp) -> Vec<Co
         now,
     );
     conditions
+}
+
+/// The conditions of a status with one that says that the operator failed on the object: what it
+/// was compiled to stands, and nobody knows what it should be.
+pub fn internal_error(
+    mut conditions: Vec<Condition>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let state = verdict(
+        ConditionStatus::Unknown,
+        StateReason::InternalError,
+        INTERNAL_ERROR,
+    );
+    put(
+        &mut conditions,
+        ConditionType::Accepted,
+        state,
+        generation,
+        now,
+    );
+    conditions
+}
+
+/// What is told of such an object.
+pub const INTERNAL_ERROR: &str = "the operator failed on this object, by a mistake of its own, and tries again: what was in force before stays, and all other objects go on; please report it with the operator's log";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_internal_error_replaces_one_condition_and_leaves_the_others() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut before = Vec::new();
+        for type_ in [ConditionType::Accepted, ConditionType::Ready] {
+            let state = verdict(ConditionStatus::True, StateReason::Ready, "");
+            put(&mut before, type_, state, Some(1), now);
+        }
+        let after = internal_error(before.clone(), Some(2), now);
+        assert_eq!(after[1], before[1]);
+        assert_eq!(
+            (&*after[0].type_, &*after[0].status, &*after[0].reason),
+            ("Accepted", "Unknown", "InternalError")
+        );
+        assert_eq!(internal_error(after.clone(), Some(2), now), after);
+    }
 }

@@ -14,7 +14,7 @@ mod pods;
 mod usage;
 
 pub use agent::{AgentFacts, Written, agent};
-pub use condition::{sentence, undecodable};
+pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
 pub use others::{OfDefaults, OfGrant, Reported};
 pub use pods::{PodNews, PodState};
 pub use usage::counted;
