@@ -189,7 +189,11 @@ impl Continuity {
             return;
         };
         self.bytes -= hidden.size();
-        self.order.retain(|other| other != key);
+        // Nearly always the oldest: looking through all for each would be quadratic.
+        match self.order.front().is_some_and(|oldest| oldest == key) {
+            true => drop(self.order.pop_front()),
+            false => self.order.retain(|other| other != key),
+        }
         for reply in hidden.replies() {
             if let Some(count) = self.replies.get_mut(reply) {
                 *count -= 1;
