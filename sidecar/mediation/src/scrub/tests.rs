@@ -219,6 +219,37 @@ fn secret() -> impl Strategy<Value = String> {
     vec(piece(), 2..8).prop_map(|pieces| pieces.concat())
 }
 
+/// One way to write a character.
+fn spell(it: char, way: usize) -> String {
+    let bytes = |prefix: &str| {
+        let mut buffer = [0; 4];
+        let bytes = it.encode_utf8(&mut buffer).bytes();
+        bytes
+            .map(|byte| format!("{prefix}{byte:02X}"))
+            .collect::<String>()
+    };
+    let code = it as u32;
+    match (way, it) {
+        (0, _) => it.to_string(),
+        (1, _) => bytes("%"),
+        (2, _) => bytes("%2525"),
+        (3, _) => bytes("\\x"),
+        (4, _) => {
+            let mut units = [0; 2];
+            let units = it.encode_utf16(&mut units).iter();
+            units.map(|unit| format!("\\u{unit:04x}")).collect()
+        }
+        (5, _) => format!("&#{code};"),
+        (6, _) => format!("&amp;#x{code:x};"),
+        (7, '&') => "&amp;amp;".to_string(),
+        (7, '"') => "&quot;".to_string(),
+        (7, '+') => "%2b".to_string(),
+        (8, ' ') => "+".to_string(),
+        (8, _) => format!("\\\\u0026#{code};"),
+        (_, _) => it.to_string(),
+    }
+}
+
 /// As it was searched before: each needle by itself, longest first, in one reading each.
 mod former {
     use super::Range;
@@ -342,6 +373,22 @@ proptest! {
         let text = text_of(&secrets, &cuts, &between);
         let needles = needles(&secrets);
         prop_assert_eq!(found(&needles, text.as_bytes()), reference(&needles, text.as_bytes()), "{}", text);
+    }
+
+    /// Each character in a form of its own.
+    #[test]
+    fn a_secret_is_found_however_its_characters_are_written(
+        secret in secret(), ways in vec(0_usize..9, 48),
+        before in vec(piece(), 0..4), after in vec(piece(), 0..4),
+    ) {
+        let written: String = secret.chars().zip(ways.iter().cycle()).map(|(it, way)| spell(it, *way)).collect();
+        let text = [before.concat(), written, after.concat()].concat();
+        let needles = needles(&[secret]);
+        let found = found(&needles, text.as_bytes());
+        prop_assert_eq!(&found, &reference(&needles, text.as_bytes()), "{}", text);
+        // Backslashes that meet others are read as one run.
+        let is_alone = !text.contains('\\');
+        prop_assert!(!is_alone || needles.is_empty() || !found.is_empty(), "{}", text);
     }
 
     #[test]
