@@ -88,9 +88,11 @@ pub async fn pass(
         headers: &asked.headers,
         timeouts,
     };
+    // A cost of ours, unlike the wait that follows.
+    let recorded = record::model_call(&app, &asked, prepared);
     let waiting = Instant::now();
     let span = asked.caller.trace.chat(prepared.first());
-    let answered = match record::model_call(&app, &asked, prepared) {
+    let answered = match recorded {
         Err(error) => Err(Stopped::Ended(error)),
         Ok(()) => tokio::select! {
             biased;
