@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use toolcrib_crds::{Agent, Surface};
+use toolcrib_crds::{Agent, Surface, ToolGrant};
 use toolcrib_operator::lease::Timing;
 
 use crate::faults::Faults;
@@ -274,6 +274,59 @@ async fn a_forged_object_of_our_name_is_not_taken_over() {
         })
         .await;
     assert!(!files.is_empty());
+    harness.end().await;
+}
+
+/// Whoever may create Secrets can make one that looks like the operator's own, but knows no token
+/// that is valid.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_in_a_secret_that_was_there_before_its_agent_was_compiled_is_replaced() {
+    const PLANTED: &str = "executor:chosen-by-somebody";
+    let mut harness = Harness::new().await;
+    harness.apply_example().await;
+    let agents: Api<Agent> = harness.api(&harness.pond);
+    let executor = agents.get("executor").await.expect("the agent");
+    let mut planted = harness.foreign_secret("toolcrib-executor-identity");
+    planted["metadata"]["labels"] = json!({
+        "app.kubernetes.io/managed-by": "toolcrib", "toolcrib.dev/compiled-for": "executor",
+    });
+    planted["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent", "name": "executor",
+        "uid": executor.metadata.uid, "controller": true,
+    }]);
+    planted["metadata"]["annotations"] =
+        json!({"toolcrib.dev/replaced": r#"{"token-1":"2100-01-01T00:00:00Z"}"#});
+    planted["stringData"] = json!({"token": PLANTED, "token-1": PLANTED});
+    harness.apply(planted).await;
+    harness.start("heron");
+    let secrets: Api<Secret> = harness.api(&harness.pond);
+    let tokens = || async {
+        let found = secrets.get("toolcrib-executor-identity").await.expect("it");
+        let data = found.data.unwrap_or_default().into_iter();
+        data.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned()))
+            .collect::<Vec<_>>()
+    };
+    harness
+        .condition::<Agent>("executor", "Compiled", "True/Compiled")
+        .await;
+    let made = tokens().await;
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert_ne!(made[0].1, PLANTED);
+
+    // The operator's own tokens stay, also with another leader.
+    harness.stop().await;
+    harness.start("otter");
+    let grants: Api<ToolGrant> = harness.api(&harness.pond);
+    grants
+        .delete("executor-all", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    harness
+        .files("executor", "revoked by the next leader", |files| {
+            tools(files).is_empty()
+        })
+        .await;
+    assert_eq!(tokens().await, made);
     harness.end().await;
 }
 

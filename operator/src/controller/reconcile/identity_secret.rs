@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use toolcrib_compile::{Compilation, ObjectRef, Presence, Role, identity::runner_tokens, names};
-use toolcrib_crds::Agent;
+use toolcrib_crds::{Agent, ConditionType};
 use toolcrib_manifest::RunnerToken;
 
 use super::ReconcileError;
@@ -30,7 +30,11 @@ pub(super) async fn write(
         return Ok((Vec::new(), None));
     };
     let key = object.key;
-    let current = current(world, agent, &key).await?;
+    let mut current = current(world, agent, &key).await?;
+    if current.is_some() && !is_made_by_us(world, &compiled.agent) {
+        tracing::warn!(object = %key, "identity Secret was there before the Agent was first compiled: its tokens are replaced");
+        current = Some(Identity::default());
+    }
     let now = Timestamp::now();
     let mut random = [0; 32];
     getrandom::fill(&mut random).map_err(ReconcileError::Random)?;
@@ -64,6 +68,23 @@ pub(super) async fn write(
     };
     put(world, &world.tables.secrets, agent, &desired).await?;
     Ok((runner_tokens(&wanted.data), look_again(&wanted, now)))
+}
+
+/// Whether an operator may have made the Agent's identity Secret. Whoever may create Secrets can
+/// label one as ours and name the Agent as its owner, and would know the token in it. Only the
+/// operator writes an Agent's status, and what was reported compiled had its identity before.
+fn is_made_by_us(world: &World, agent: &ObjectRef) -> bool {
+    let reported = || {
+        let stored = world.tables.agents.get(&agent.namespace, &agent.name)?;
+        let conditions = stored.status()?.conditions;
+        let compiled = ConditionType::Compiled.as_str();
+        Some(
+            conditions
+                .iter()
+                .any(|condition| condition.type_ == compiled),
+        )
+    };
+    world.applied(agent, Role::Identity).is_some() || reported().unwrap_or(false)
 }
 
 /// What it holds; `None`: it is not there.
