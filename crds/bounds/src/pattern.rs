@@ -14,6 +14,9 @@ pub const MAX_BYTES: usize = 1024;
 pub const MAX_PATTERNS: usize = 64;
 /// Limits the states of all patterns of one schema, repetitions written out.
 pub const MAX_STATES: u64 = 16 * 1024;
+/// Limits the escapes of letters (`\d`, `\w`, `\cA`) in one pattern: the translation from ECMA's
+/// notation begins anew after each of them.
+pub const MAX_ESCAPES: usize = 64;
 /// Limits the nesting of groups in one pattern.
 const MAX_NESTING: u32 = 48;
 
@@ -37,6 +40,11 @@ pub enum PatternError {
     #[error("has {0} bytes, {MAX_BYTES} are allowed: shorten the pattern")]
     TooLong(usize),
     #[error(
+        "has more than {MAX_ESCAPES} escapes such as `\\d` and `\\w`: repeat them with `{{n}}`, or \
+         write the characters in brackets"
+    )]
+    TooManyEscapes,
+    #[error(
         "uses a lookahead, lookbehind or backreference, which cannot be matched in bounded time: \
          rewrite the pattern without it, or remove it and let the service check the value"
     )]
@@ -54,6 +62,9 @@ pub enum PatternError {
 pub fn cost(pattern: &str) -> Result<Cost, PatternError> {
     if pattern.len() > MAX_BYTES {
         return Err(PatternError::TooLong(pattern.len()));
+    }
+    if escapes(pattern) > MAX_ESCAPES {
+        return Err(PatternError::TooManyEscapes);
     }
     let translated = to_rust_regex(pattern)
         .map_err(|()| PatternError::Invalid("its syntax is not known".to_owned()))?;
@@ -75,6 +86,22 @@ pub fn cost(pattern: &str) -> Result<Cost, PatternError> {
         states: piece.states,
         alive: measure(&parsed, starts).alive.min(piece.states),
     })
+}
+
+/// Backslashes before one of the letters that the translation replaces.
+fn escapes(pattern: &str) -> usize {
+    let mut characters = pattern.chars();
+    let mut count = 0;
+    while let Some(character) = characters.next() {
+        if character == '\\'
+            && characters
+                .next()
+                .is_some_and(|next| "dDwWsSc".contains(next))
+        {
+            count += 1;
+        }
+    }
+    count
 }
 
 fn refusal(error: &regex_syntax::Error) -> PatternError {
@@ -357,6 +384,26 @@ mod tests {
         ] {
             assert_eq!(cost(pattern), Err(PatternError::Backtracking), "{pattern}");
         }
+    }
+
+    #[test]
+    fn escapes_that_are_translated_one_by_one_are_bounded() {
+        for escape in [r"\d", r"[\w-]", r"\cA", r"\\\S"] {
+            let pattern = escape.repeat(MAX_ESCAPES + 1);
+            assert_eq!(
+                cost(&pattern),
+                Err(PatternError::TooManyEscapes),
+                "{pattern}"
+            );
+            assert!(cost(&escape.repeat(MAX_ESCAPES)).is_ok(), "{escape}");
+        }
+        // A backslash that is escaped begins no escape.
+        assert!(cost(&r"\\d".repeat(MAX_ESCAPES + 1)).is_ok());
+        // Within the bound the translation allocates little.
+        let used = allocation_counter::measure(|| drop(cost(&r"\d".repeat(MAX_ESCAPES))));
+        assert!(used.bytes_total < 8 * 1024 * 1024, "{used:?}");
+        let used = allocation_counter::measure(|| drop(cost(&r"\d".repeat(500))));
+        assert!(used.bytes_total < 4096, "{used:?}");
     }
 
     #[test]
