@@ -16,14 +16,15 @@ const BYTES: usize = 32;
 /// In hexadecimal: the API server takes segments that are DNS names, which have no capitals.
 const LENGTH: usize = 2 * BYTES;
 
+/// Not a source: without the standard library's feature it is no `Error`.
 #[derive(Debug, thiserror::Error)]
-#[error("no randomness for a webhook's path")]
-pub struct NoRandomness(#[from] getrandom::Error);
+#[error("no randomness for a webhook's path: {0}")]
+pub struct NoRandomness(getrandom::Error);
 
 /// `/inject/SEGMENT`, with another segment each time.
 pub fn secret(plain: &str) -> Result<String, NoRandomness> {
     let mut segment = [0; BYTES];
-    getrandom::fill(&mut segment)?;
+    getrandom::fill(&mut segment).map_err(NoRandomness)?;
     Ok(format!("{plain}/{}", hex::encode(segment)))
 }
 

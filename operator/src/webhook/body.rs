@@ -23,9 +23,10 @@ const MAX_TAKEN: usize = 64 * 1024 * 1024;
 const TIME: Duration = Duration::from_secs(2);
 /// Where a review's uid stands, in the API server's order.
 const BEGINNING: usize = 4 * 1024;
-/// Bodies that are held, of all reviews together, in KiB. A pod that is read from one takes up
-/// to five times its length, of the 256 MiB that the chart gives a webhook.
-const BODIES_KIB: usize = 24 * 1024;
+/// Bodies that are held, of all reviews together, in KiB: thousands of usual pods. A pod of many
+/// small parts takes twelve times its length once it is read, of the 256 MiB that the chart gives
+/// a webhook.
+const BODIES_KIB: usize = 8 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Read {
