@@ -21,6 +21,7 @@ use crate::{Context, Egress, Mode, Models, Policy, SecretKey, Tier};
     printcolumn(name = "Mode", type_ = "string", json_path = ".status.mode"),
     printcolumn(name = "Tools", type_ = "integer", json_path = ".status.toolCount"),
     printcolumn(name = "Read-Only", type_ = "integer", json_path = ".status.readOnlyCount"),
+    printcolumn(name = "Withheld", type_ = "integer", json_path = ".status.withheldCount"),
     printcolumn(name = "Pods", type_ = "integer", json_path = ".status.pods.running"),
     printcolumn(name = "In-Force", type_ = "integer", json_path = ".status.pods.inForce"),
     printcolumn(name = "Calls", type_ = "integer", json_path = ".status.usage.calls"),
@@ -33,10 +34,15 @@ use crate::{Context, Egress, Mode, Models, Policy, SecretKey, Tier};
     printcolumn(
         name = "Reason",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
         priority = 1
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1),
     validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63").message("the name must be a DNS label: lower-case letters, digits and '-', at most 63, no dots"),
 )]
 #[serde(rename_all = "camelCase")]

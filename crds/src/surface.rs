@@ -34,7 +34,7 @@ use crate::{ConfigMapKey, SecretKey, Tier, TlsSpec};
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Resolved\")].status"
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63").message("the name must be a DNS label: lower-case letters, digits and '-', at most 63, no dots"),
 )]
 #[serde(rename_all = "camelCase")]

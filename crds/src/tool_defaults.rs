@@ -31,7 +31,7 @@ use crate::{Context, Egress, FeedRule, Mode, Models, Policy, ToolRule};
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Resolved\")].status"
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name == 'default'").message("a namespace has one ToolDefaults, and its name is default"),
 )]
 #[serde(rename_all = "camelCase")]

@@ -20,7 +20,7 @@ use crate::{FeedRule, ToolRule};
     shortname = "grant",
     category = "toolcrib",
     doc = "Which tools and feeds of which surfaces which agents may use.",
-    printcolumn(name = "Agents", type_ = "string", json_path = ".spec.agents"),
+    printcolumn(name = "Agents", type_ = "string", json_path = ".status.agentNames"),
     printcolumn(
         name = "Matched",
         type_ = "integer",
@@ -40,8 +40,7 @@ use crate::{FeedRule, ToolRule};
     printcolumn(
         name = "Age",
         type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        priority = 1
+        json_path = ".metadata.creationTimestamp"
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -67,6 +66,10 @@ pub struct ToolGrantStatus {
     /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The first names of `spec.agents`, for `kubectl get`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub agent_names: Option<String>,
     /// How many of the named agents exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matched_agents: Option<u32>,

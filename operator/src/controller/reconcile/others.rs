@@ -35,9 +35,14 @@ pub(super) async fn grant(
     synced: Synced,
 ) -> Result<(), ReconcileError> {
     let inputs = snapshot(world, work, synced).await?;
-    let report = computed(world, || check_grant(&inputs, &work.key))
-        .await
-        .map(OfGrant);
+    let report = computed(world, || check_grant(&inputs, &work.key)).await;
+    let stored = world.tables.grants.get(&work.key.namespace, &work.key.name);
+    let agents = stored
+        .as_ref()
+        .and_then(|stored| stored.object.as_ref().ok())
+        .map(|grant| grant.spec.agents.clone())
+        .unwrap_or_default();
+    let report = report.map(|report| OfGrant { report, agents });
     report::other::<ToolGrant, _>(world, work, &world.tables.grants, report).await?;
     Ok(())
 }

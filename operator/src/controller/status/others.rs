@@ -38,8 +38,11 @@ pub trait Reported {
     }
 }
 
-/// A [`GrantReport`] of a ToolGrant.
-pub struct OfGrant(pub GrantReport);
+/// A [`GrantReport`] of a ToolGrant, and the agents that its spec names.
+pub struct OfGrant {
+    pub report: GrantReport,
+    pub agents: Vec<String>,
+}
 /// A [`GrantReport`] of a ToolDefaults.
 pub struct OfDefaults(pub GrantReport);
 
@@ -90,7 +93,7 @@ impl Reported for OfGrant {
     type Status = ToolGrantStatus;
 
     fn diagnostics(&self) -> &[Diagnostic] {
-        &self.0.diagnostics
+        &self.report.diagnostics
     }
 
     fn conditions(status: &ToolGrantStatus) -> &[Condition] {
@@ -100,8 +103,9 @@ impl Reported for OfGrant {
     fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> ToolGrantStatus {
         ToolGrantStatus {
             observed_generation: generation,
-            matched_agents: Some(self.0.agents),
-            tool_count: Some(self.0.tools),
+            agent_names: Some(first_names(&self.agents)),
+            matched_agents: Some(self.report.agents),
+            tool_count: Some(self.report.tools),
             conditions,
         }
     }
@@ -125,5 +129,31 @@ impl Reported for OfDefaults {
             tool_count: Some(self.0.tools),
             conditions,
         }
+    }
+}
+
+/// Agents named in a column; the number of the others stands behind them.
+const NAMED: usize = 4;
+
+fn first_names(agents: &[String]) -> String {
+    let named = agents[..agents.len().min(NAMED)].join(",");
+    match agents.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} +{more}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_names_the_first_agents_and_counts_the_others() {
+        let agents: Vec<String> = ["otter", "heron", "newt", "frog", "carp"]
+            .map(str::to_owned)
+            .into();
+        assert_eq!(first_names(&agents[..1]), "otter");
+        assert_eq!(first_names(&agents[..4]), "otter,heron,newt,frog");
+        assert_eq!(first_names(&agents), "otter,heron,newt,frog +1");
     }
 }
