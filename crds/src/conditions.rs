@@ -75,6 +75,12 @@ pub enum StateReason {
     NoReport,
     /// No pod of the agent runs.
     NoPods,
+    /// Some pod was created for an earlier Agent of this name, and holds its token.
+    TokenReplaced,
+    /// Some pod's program presents a token that its mediator refuses.
+    TokenRefused,
+    /// Something is granted, and all of it is withheld.
+    AllWithheld,
     /// Something that Ready depends on is not as it should be.
     NotCompiled,
     /// Ready.
@@ -97,6 +103,9 @@ impl StateReason {
             Self::ManifestRejected => "ManifestRejected",
             Self::NoReport => "NoReport",
             Self::NoPods => "NoPods",
+            Self::TokenReplaced => "TokenReplaced",
+            Self::TokenRefused => "TokenRefused",
+            Self::AllWithheld => "AllWithheld",
             Self::NotCompiled => "NotCompiled",
             Self::Ready => "Ready",
             Self::InternalError => "InternalError",

@@ -138,8 +138,15 @@ const UNDECODABLE: Row = Row {
     help: "Objects seen that could not be read as their kind",
 };
 
+const EVENTS_DROPPED: Row = Row {
+    name: "events_dropped",
+    kind: "counter",
+    labels: &[],
+    help: "Events about gained or lost tools that were not written, because there were too many",
+};
+
 /// Every metric of the controller.
-pub const ROWS: [Row; 14] = [
+pub const ROWS: [Row; 15] = [
     RECONCILES,
     RECONCILE_SECONDS,
     WRITES,
@@ -154,6 +161,7 @@ pub const ROWS: [Row; 14] = [
     LEADER,
     WATCH_ERRORS,
     UNDECODABLE,
+    EVENTS_DROPPED,
 ];
 
 /// Stands before the names of [`PROMISES`].
@@ -199,6 +207,7 @@ pub struct Metrics {
     pub leader: Gauge,
     pub watch_errors: Counter,
     pub undecodable: Counter,
+    pub events_dropped: Counter,
     registry: std::sync::Arc<Registry>,
 }
 
@@ -239,6 +248,8 @@ impl Default for Metrics {
         register(registry, WATCH_ERRORS, watch_errors.clone());
         let undecodable = Counter::default();
         register(registry, UNDECODABLE, undecodable.clone());
+        let events_dropped = Counter::default();
+        register(registry, EVENTS_DROPPED, events_dropped.clone());
         Self {
             reconciles,
             reconcile_seconds,
@@ -255,6 +266,7 @@ impl Default for Metrics {
             leader,
             watch_errors,
             undecodable,
+            events_dropped,
             registry: std::sync::Arc::new(whole),
         }
     }

@@ -36,8 +36,10 @@ use harness::Harness;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -682,6 +684,64 @@ async fn mediators_say_what_is_in_force() {
         message.contains("analyst-1") && message.contains("hash mismatch"),
         "{message}"
     );
+
+    // The Agent is deleted and created again: the pod's containers hold the earlier token.
+    let first_tokens = files["agent.json"]["tokens"].clone();
+    let born = pod.creation_timestamp().unwrap().0;
+    agents
+        .delete("analyst", &DeleteParams::default())
+        .await
+        .unwrap();
+    harness
+        .eventually("the compiled Secret is gone", || async {
+            let secrets: Api<Secret> = harness.api(&harness.pond);
+            let name = "toolcrib-analyst-mediator";
+            let gone = secrets.get_opt(name).await.unwrap().is_none();
+            // Creation times are whole seconds.
+            (gone && Timestamp::now().as_second() > born.as_second()).then_some(())
+        })
+        .await;
+    harness.apply_example().await;
+    let files = harness
+        .files("analyst", "compiled again", |files| {
+            tools(files) == READS && files["agent.json"]["tokens"] != first_tokens
+        })
+        .await;
+    let digest = &files["agent.json"]["digest"];
+    assert_eq!(send(&token, up(digest, 8)).await.0, 200);
+    let message = harness
+        .condition::<Agent>("analyst", "InForce", "False/TokenReplaced")
+        .await;
+    assert!(
+        message.contains("analyst-1") && message.contains("delete the pods"),
+        "{message}"
+    );
+    harness
+        .condition::<Agent>("analyst", "Ready", "False/TokenReplaced")
+        .await;
+    let events: Api<Event> = harness.api(&harness.pond);
+    harness
+        .eventually("an Event says so", || async {
+            let listed = events.list(&ListParams::default()).await.unwrap();
+            listed
+                .iter()
+                .any(|event| event.reason.as_deref() == Some("TokenReplaced"))
+                .then_some(())
+        })
+        .await;
+    // A container that was restarted since has the present token.
+    let mut admitted = up(digest, 8);
+    admitted["runner"] = json!("Admitted");
+    assert_eq!(send(&token, admitted).await.0, 200);
+    harness
+        .condition::<Agent>("analyst", "InForce", "True/InForce")
+        .await;
+    let mut refused = up(digest, 8);
+    refused["runner"] = json!("Refused");
+    assert_eq!(send(&token, refused).await.0, 200);
+    harness
+        .condition::<Agent>("analyst", "Ready", "False/TokenReplaced")
+        .await;
 
     pods.delete("analyst-1", &DeleteParams::default().grace_period(0))
         .await

@@ -11,6 +11,8 @@ use axum::body::Body as HttpBody;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
+use toolcrib_manifest::RunnerAccess;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use crate::app::App;
@@ -74,7 +76,15 @@ pub fn let_in(
     headers: &HeaderMap,
     via: Via,
 ) -> Result<Caller, RunnerError> {
-    let runner = admit(now, headers)?;
+    let admitted = admit(now, headers);
+    match &admitted {
+        Ok(_) => app.current.note_runner(RunnerAccess::Admitted),
+        Err(error) if error.code == RunnerCode::Unauthorized && identity::has_token(headers) => {
+            app.current.note_runner(RunnerAccess::Refused);
+        }
+        Err(_) => {}
+    }
+    let runner = admitted?;
     let agent = now.agent().cloned().ok_or_else(unauthorized)?;
     let claw_id = identity::claw_id(&agent, &app.settings.pod).ok_or_else(|| {
         RunnerError::new(

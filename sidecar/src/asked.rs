@@ -115,7 +115,8 @@ impl Asked {
 pub fn unauthorized() -> RunnerError {
     RunnerError::new(
         RunnerCode::Unauthorized,
-        "a valid token of the agent is required",
+        "a valid token of the agent is required: use the address and key that the environment \
+         holds; a pod that is older than its Agent holds the key of an earlier Agent, so delete it",
     )
 }
 

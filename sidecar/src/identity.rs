@@ -46,6 +46,11 @@ pub fn presents(headers: &HeaderMap, token: &[u8]) -> bool {
     presented.is_some() && bool::from(is_same)
 }
 
+/// Whether these headers carry a token, valid or not.
+pub fn has_token(headers: &HeaderMap) -> bool {
+    presented(headers).is_some()
+}
+
 /// The token as it was sent.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let single = |name: &str| {

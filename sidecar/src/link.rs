@@ -235,6 +235,7 @@ impl Link {
                 .flat_map(|version| version.withheld())
                 .take(MOST_WITHHELD)
                 .collect(),
+            runner: self.current.runner_access(),
             usage: self.metrics.usage.read(),
         }
     }

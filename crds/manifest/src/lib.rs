@@ -28,7 +28,7 @@ pub use agent::{
 pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use link::{
     AgentPresence, Floor, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp, Loaded, MOST_WITHHELD,
-    Usage, Want, Withheld,
+    RunnerAccess, Usage, Want, Withheld,
 };
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,

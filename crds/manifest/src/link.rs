@@ -41,8 +41,20 @@ pub struct LinkUp {
     pub hold_ms: u64,
     #[serde(default)]
     pub withheld: Vec<Withheld>,
+    /// `None`: no request has come since the runner's tokens changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner: Option<RunnerAccess>,
     #[serde(default)]
     pub usage: Usage,
+}
+
+/// How the mediator answered the runner's token since the valid tokens last changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunnerAccess {
+    /// At least one request had a valid token.
+    Admitted,
+    /// Every request that had a token had one that is not valid.
+    Refused,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

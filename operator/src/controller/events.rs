@@ -29,6 +29,15 @@ pub struct Warning {
     pub note: String,
 }
 
+/// The type of an Event, and what makes it the same Event as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion<'a> {
+    /// A Warning: a state, which is reported once for as long as it lasts.
+    State,
+    /// Normal: a change, which may happen again. The object's version tells one from the next.
+    Change { version: &'a str },
+}
+
 impl Events {
     pub fn new(client: Client, instance: &str) -> Self {
         Self {
@@ -37,15 +46,41 @@ impl Events {
         }
     }
 
-    /// `Ok(true)`: it had not been said yet.
+    /// Writes a Warning. `Ok(true)`: it had not been written yet.
     pub async fn warn(
         &self,
         about: &ObjectReference,
         warning: &Warning,
     ) -> Result<bool, kube::Error> {
+        self.create(about, warning, Occasion::State).await
+    }
+
+    /// Writes a Normal Event about a change of the object's `version`. `Ok(true)`: it had not
+    /// been written yet.
+    pub async fn note(
+        &self,
+        about: &ObjectReference,
+        reason: &str,
+        note: String,
+        version: &str,
+    ) -> Result<bool, kube::Error> {
+        let text = Warning {
+            reason: reason.to_owned(),
+            note,
+        };
+        self.create(about, &text, Occasion::Change { version })
+            .await
+    }
+
+    async fn create(
+        &self,
+        about: &ObjectReference,
+        text: &Warning,
+        occasion: Occasion<'_>,
+    ) -> Result<bool, kube::Error> {
         let namespace = about.namespace.clone().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
-        let event = event(about, warning, &self.instance, Timestamp::now());
+        let event = event(about, text, occasion, &self.instance, Timestamp::now());
         match api.create(&PostParams::default(), &event).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
@@ -54,13 +89,24 @@ impl Events {
     }
 }
 
-fn event(about: &ObjectReference, warning: &Warning, instance: &str, now: Timestamp) -> Event {
+fn event(
+    about: &ObjectReference,
+    warning: &Warning,
+    occasion: Occasion<'_>,
+    instance: &str,
+    now: Timestamp,
+) -> Event {
+    let (type_, version) = match occasion {
+        Occasion::State => ("Warning", ""),
+        Occasion::Change { version } => ("Normal", version),
+    };
     let note = toolcrib_bounds::cut(&warning.note, NOTE).into_owned();
     let mut hash = Sha256::new();
     for part in [
         about.uid.as_deref().unwrap_or_default(),
         &warning.reason,
         &note,
+        version,
     ] {
         hash.update(part.as_bytes());
         hash.update([0]);
@@ -73,7 +119,7 @@ fn event(about: &ObjectReference, warning: &Warning, instance: &str, now: Timest
             name: Some(format!("{}.{hash}", name.get(..200).unwrap_or(&name))),
             ..ObjectMeta::default()
         },
-        type_: Some("Warning".to_owned()),
+        type_: Some(type_.to_owned()),
         reason: Some(warning.reason.clone()),
         action: Some("Compile".to_owned()),
         note: Some(note),
@@ -90,6 +136,10 @@ mod tests {
     use super::*;
 
     fn name(uid: &str, reason: &str, note: &str) -> String {
+        name_on(Occasion::State, uid, reason, note)
+    }
+
+    fn name_on(occasion: Occasion<'_>, uid: &str, reason: &str, note: &str) -> String {
         let about = ObjectReference {
             name: Some("otter".into()),
             namespace: Some("pond".into()),
@@ -100,7 +150,7 @@ mod tests {
             reason: reason.into(),
             note: note.into(),
         };
-        let event = event(&about, &warning, "heron", Timestamp::UNIX_EPOCH);
+        let event = event(&about, &warning, occasion, "heron", Timestamp::UNIX_EPOCH);
         assert!(event.note.as_ref().unwrap().len() <= NOTE);
         event.metadata.name.unwrap()
     }
@@ -113,5 +163,12 @@ mod tests {
         assert_ne!(base, name("u1", "ToolNotFound", "spec.tools[1]: newt"));
         assert!(base.starts_with("otter."));
         name("u1", "ToolNotFound", &"é".repeat(2_000));
+    }
+
+    #[test]
+    fn a_change_that_happens_again_is_another_event() {
+        let name = |version| name_on(Occasion::Change { version }, "u1", "ToolsGained", "fish");
+        assert_eq!(name("7"), name("7"));
+        assert_ne!(name("7"), name("9"));
     }
 }

@@ -23,11 +23,31 @@ impl Pace {
         self.next = Some(at + self.apart);
         at
     }
+
+    /// Takes a slot if one is free within the next `burst`. Slots taken early delay later ones.
+    pub fn try_take(&mut self, now: Instant, burst: Duration) -> bool {
+        let is_free = self.next.is_none_or(|next| next <= now + burst);
+        if is_free {
+            self.reserve(now);
+        }
+        is_free
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_burst_is_taken_at_once_and_then_the_rate_holds() {
+        let start = Instant::now();
+        let (apart, burst) = (Duration::from_millis(50), Duration::from_millis(100));
+        let mut pace = Pace::new(apart);
+        let taken = |pace: &mut Pace, at| (0..10).filter(|_| pace.try_take(at, burst)).count();
+        assert_eq!(taken(&mut pace, start), 3);
+        assert_eq!(taken(&mut pace, start + apart), 1);
+        assert_eq!(taken(&mut pace, start + Duration::from_secs(60)), 3);
+    }
 
     #[test]
     fn times_are_apart_and_idleness_saves_none_up() {

@@ -8,13 +8,14 @@ use kube::{Api, Resource};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use tokio::time::Instant;
 use toolcrib_compile::{Code, Diagnostic, names};
 use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
 use super::decode::{Decoded, Undecodable, Whole, text};
 use super::events::Warning;
 use super::related;
-use super::status::{self, AgentFacts, Reported, Written, sentence};
+use super::status::{self, AgentFacts, Notice, Reported, Written, sentence};
 use super::tables::Table;
 use super::work::{Work, WorkKind};
 use super::world::World;
@@ -43,22 +44,61 @@ pub async fn agent(
     let now = jiff::Timestamp::now();
     let after = status::agent(before, facts, now);
     write_status::<Agent>(world, work, agent, &before, &after).await?;
-    let mut warnings = findings(facts.diagnostics);
-    if let Written::Conflict(what) = &facts.written {
-        let reason = toolcrib_crds::StateReason::Conflict.as_str().to_owned();
-        warnings.insert(
-            0,
-            (
-                None,
-                Warning {
-                    reason,
-                    note: what.clone(),
-                },
-            ),
-        );
-    }
+    let mut warnings: Vec<(Option<Code>, Warning)> = state(facts)
+        .into_iter()
+        .map(|warning| (None, warning))
+        .collect();
+    warnings.extend(findings(facts.diagnostics));
     say(world, work, agent, warnings).await;
+    notify(world, work, agent, status::notices(before, &after)).await;
     Ok(())
+}
+
+/// Warnings that are no diagnostics: objects that could not be written, and pods that cannot
+/// use their mediator.
+fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
+    let warning = |reason: StateReason, note: &str| Warning {
+        reason: reason.as_str().to_owned(),
+        note: note.to_owned(),
+    };
+    let mut warnings = Vec::new();
+    match &facts.written {
+        Written::Done => {}
+        Written::Conflict(what) => warnings.push(warning(StateReason::Conflict, what)),
+        Written::Failed(why) => warnings.push(warning(StateReason::ApplyFailed, why)),
+    }
+    warnings.extend(
+        status::token_warning(&facts.pods).map(|(reason, note)| Warning {
+            reason: reason.to_owned(),
+            note,
+        }),
+    );
+    warnings
+}
+
+/// Writes Normal Events, as many as the rate for all agents allows. Status says the same.
+async fn notify(world: &World, work: &Work, agent: &Agent, notices: Vec<Notice>) {
+    if notices.is_empty() || world.ending(&work.key.namespace) || !world.leading() {
+        return;
+    }
+    let version = agent
+        .metadata
+        .resource_version
+        .as_deref()
+        .unwrap_or_default();
+    let about = agent.object_ref(&());
+    for Notice { reason, note } in notices {
+        tracing::info!(object = %work.subject(), reason, "{note}");
+        if !world.memory().notices.try_take(Instant::now()) {
+            world.metrics.events_dropped.inc();
+            continue;
+        }
+        match world.events.note(&about, reason, note, version).await {
+            Ok(true) => world.metrics.wrote("Event", "create"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(object = %work.subject(), %error, "event not written"),
+        }
+    }
 }
 
 /// Status and events of a Surface, ToolGrant, ToolDefaults or ModelProvider.
@@ -225,7 +265,6 @@ where
 }
 
 /// The merge patch that makes `before` into `after`; `None`: they are equal.
-/// What makes `after` of `before`; `None`: nothing.
 pub(super) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;
@@ -296,7 +335,7 @@ async fn say(
     }
     let ending = world.ending(&work.key.namespace);
     for (_, warning) in news.iter().take(EVENTS) {
-        tracing::info!(object = %work.subject(), reason = warning.reason, "{}", warning.note);
+        tracing::warn!(object = %work.subject(), reason = warning.reason, "{}", warning.note);
         if ending || !world.leading() {
             continue;
         }

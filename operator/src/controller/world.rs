@@ -66,6 +66,7 @@ pub struct Memory {
     /// Findings that stand, as digests, by the object they were reported for.
     pub findings: HashMap<Work, BTreeSet<u64>>,
     pub usage: Pace,
+    pub notices: Notices,
     /// What each status should be, as a digest.
     pub statuses: HashMap<Work, u64>,
 }
@@ -76,6 +77,7 @@ impl Default for Memory {
             agents: HashMap::new(),
             findings: HashMap::new(),
             usage: Pace::new(USAGE_APART),
+            notices: Notices::default(),
             statuses: HashMap::new(),
         }
     }
@@ -95,6 +97,29 @@ pub struct AgentMemory {
 
 /// Compilations at the same time.
 const COMPILATIONS: usize = 2;
+
+/// The rate of Normal Events of all agents: a Surface that changes for ten thousand agents is
+/// no reason for ten thousand Events in the API server's store.
+#[derive(Debug)]
+pub struct Notices(Pace);
+
+impl Default for Notices {
+    fn default() -> Self {
+        Self(Pace::new(NOTICES_APART))
+    }
+}
+
+impl Notices {
+    /// `false`: there were too many lately.
+    pub fn try_take(&mut self, now: Instant) -> bool {
+        self.0.try_take(now, NOTICES_BURST)
+    }
+}
+
+const NOTICES_APART: Duration = Duration::from_millis(200);
+/// 150 Events at once.
+const NOTICES_BURST: Duration = Duration::from_secs(30);
+
 /// Between two agents' usage: what ten thousand busy agents may cost the API server.
 const USAGE_APART: Duration = Duration::from_millis(50);
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use toolcrib_compile::ObjectRef;
-use toolcrib_manifest::{Digests, LONGEST_TEXT, LinkUp, MOST_WITHHELD, Usage};
+use toolcrib_manifest::{Digests, LONGEST_TEXT, LinkUp, MOST_WITHHELD, RunnerAccess, Usage};
 
 /// The most that a counter says. Larger integers are no integers to many readers of JSON, and
 /// past 2^63 the API server refuses the whole status.
@@ -38,6 +38,8 @@ pub struct Said {
     pub error: Option<String>,
     /// `tool: reason`.
     pub withheld: Vec<String>,
+    /// How the mediator answered the runner's token.
+    pub runner: Option<RunnerAccess>,
     epoch: String,
     /// What this epoch had counted when it was first heard of, and now.
     baseline: Counters,
@@ -166,6 +168,7 @@ impl Reports {
                         loaded,
                         error,
                         withheld,
+                        runner: up.runner,
                         epoch: cut(&up.epoch),
                         baseline,
                         latest: counted,
@@ -187,13 +190,15 @@ impl Reports {
                 let news = News {
                     state: said.loaded != loaded
                         || said.error != error
-                        || said.withheld != withheld,
+                        || said.withheld != withheld
+                        || said.runner != up.runner,
                     usage: newer || latest != said.latest,
                 };
                 said.latest = latest;
                 said.loaded = loaded;
                 said.error = error;
                 said.withheld = withheld;
+                said.runner = up.runner;
                 news
             }
         }
@@ -304,6 +309,7 @@ mod tests {
             seen: 0,
             hold_ms: 0,
             withheld: Vec::new(),
+            runner: None,
             usage: Usage {
                 calls,
                 ..Usage::default()

@@ -5,6 +5,7 @@
 //! it whole and wakes those who wait for a change.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use toolcrib_manifest::{
-    AgentFile, AgentPresence, Feed, Floor, LinkDown, Policy, RunnerToken, SecretText, Tier,
-    ToolsFile,
+    AgentFile, AgentPresence, Feed, Floor, LinkDown, Policy, RunnerAccess, RunnerToken, SecretText,
+    Tier, ToolsFile,
 };
 use toolcrib_mediation::{Authority, Catalog, Scrubber, feed_name};
 
@@ -126,8 +127,40 @@ pub struct Current {
     effective: ArcSwap<Effective>,
     scrubber: ArcSwap<Scrubber>,
     changes: watch::Sender<u64>,
+    runner: RunnerHistory,
     /// What only writers look at; also what serializes them.
     writers: Mutex<Writers>,
+}
+
+/// The [`RunnerAccess`] of now, readable from any task.
+#[derive(Debug, Default)]
+struct RunnerHistory(AtomicU8);
+
+impl RunnerHistory {
+    const NO_REQUEST: u8 = 0;
+    const REFUSED: u8 = 1;
+    const ADMITTED: u8 = 2;
+
+    fn get(&self) -> Option<RunnerAccess> {
+        match self.0.load(Ordering::Relaxed) {
+            Self::ADMITTED => Some(RunnerAccess::Admitted),
+            Self::REFUSED => Some(RunnerAccess::Refused),
+            _ => None,
+        }
+    }
+
+    /// An admitted runner stays admitted, whatever else in the pod presents a wrong token.
+    fn note(&self, access: RunnerAccess) {
+        let value = match access {
+            RunnerAccess::Refused => Self::REFUSED,
+            RunnerAccess::Admitted => Self::ADMITTED,
+        };
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    fn forget(&self) {
+        self.0.store(Self::NO_REQUEST, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -171,6 +204,7 @@ impl Default for Current {
             }),
             scrubber: ArcSwap::default(),
             changes: watch::Sender::new(0),
+            runner: RunnerHistory::default(),
             writers: Mutex::default(),
         }
     }
@@ -184,6 +218,16 @@ impl Current {
     /// Wakes on every change of what is in force; a receiver starts as "nothing new".
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// How the runner's token was answered since the valid tokens last changed.
+    pub fn runner_access(&self) -> Option<RunnerAccess> {
+        self.runner.get()
+    }
+
+    /// Records how a request with a token was answered. The link's next report says it.
+    pub fn note_runner(&self, access: RunnerAccess) {
+        self.runner.note(access);
     }
 
     /// Takes out the secrets of the loaded version and of the one before: a late answer
@@ -211,6 +255,9 @@ impl Current {
             self.scrubber.store(Arc::new(secrets.scrubber()));
         }
         let standing = before.standing.after(seen);
+        if tokens(&before.standing) != tokens(&standing) {
+            self.runner.forget();
+        }
         let loaded_at = match (&standing, loads) {
             (Standing::InForce { .. }, true) => Some(at),
             (Standing::InForce { .. }, false) => before.loaded_at.clone(),
@@ -282,6 +329,10 @@ impl Current {
         self.effective.store(Arc::new(effective));
         self.changes.send_modify(|count| *count += 1);
     }
+}
+
+fn tokens(standing: &Standing) -> Option<&[RunnerToken]> {
+    Some(&standing.version()?.agent.tokens)
 }
 
 /// The authority of one who has none.

@@ -67,6 +67,52 @@ async fn the_report_says_what_is_loaded_and_follows_a_change() {
 }
 
 #[tokio::test]
+async fn the_report_says_whether_the_runner_s_token_is_valid() {
+    let operator = Fake::start().await;
+    let present = |seq: u64| json!({"seq": seq, "agent": "Present"});
+    let (mut world, _token) = linked(&operator, vec![present(1)]).await;
+    world.until(|now| now.seen == 1).await;
+    let runner = || {
+        operator
+            .requests()
+            .last()
+            .map(|it| it.json()["runner"].clone())
+    };
+    assert_eq!(runner(), Some(Value::Null), "no request has come");
+
+    // The Agent was deleted and created again: another token, while the runner has its own.
+    let tokens = world.files.agent["tokens"].clone();
+    world.files.agent["tokens"][0]["sha256"] = json!("0".repeat(64));
+    operator.will(Answer::json(present(2)));
+    world.publish().await;
+    let (status, body) = world.ask(chat()).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (401, &json!("unauthorized"))
+    );
+    operator.will(Answer::json(present(3)));
+    until("the report of a refused token", || {
+        (runner()? == json!("Refused")).then_some(())
+    })
+    .await;
+
+    // A wrong token beside a valid one is no fault of the runner.
+    world.files.agent["tokens"] = tokens;
+    operator.will(Answer::json(present(4)));
+    world.publish().await;
+    world.model.will(Answer::json(says("fine")));
+    world.chat().await;
+    let wrong = world.runner.post(world.url("/v1/chat/completions"));
+    let wrong = wrong.bearer_auth("wrong").body(chat().to_string()).send();
+    assert_eq!(wrong.await.unwrap().status().as_u16(), 401);
+    operator.will(Answer::json(present(5)));
+    until("the report of an admitted runner", || {
+        (runner()? == json!("Admitted")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_operator_hears_of_a_version_that_is_refused() {
     let operator = Fake::start().await;
     let present = |seq: u64| json!({"seq": seq, "agent": "Present"});

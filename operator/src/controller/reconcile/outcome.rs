@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 use toolcrib_compile::Compilation;
 use toolcrib_crds::{Agent, AgentStatus, Mode};
@@ -54,7 +55,7 @@ pub(super) async fn report(
         world.answers.want(key, Arc::clone(want));
     }
     let want = world.want(key);
-    let (pods, pods_wait) = pods(world, key, want.as_ref());
+    let (pods, pods_wait) = pods(world, key, created(agent), want.as_ref());
     let usage = world.reports().usage(key);
     let shown = counted(before.and_then(|status| status.usage.as_ref()));
     let usage_wait = if usage == shown {
@@ -95,6 +96,7 @@ pub(super) async fn report(
         written: written(&wrote.errors),
         pods,
         usage: write_usage.then(|| usage.clone()),
+        created: created(agent),
     };
     report::agent(world, work, agent, before, &facts).await?;
     if write_usage && let Some(memory) = world.memory().agents.get_mut(key) {
@@ -145,6 +147,11 @@ fn usage_wait(world: &World, agent: &toolcrib_compile::ObjectRef) -> Duration {
         .usage_slot
         .get_or_insert_with(|| usage.reserve(now));
     slot.saturating_duration_since(now)
+}
+
+fn created(agent: &Agent) -> Option<Timestamp> {
+    let created = agent.metadata.creation_timestamp.as_ref()?;
+    Some(created.0)
 }
 
 fn written(errors: &[ReconcileError]) -> Written {

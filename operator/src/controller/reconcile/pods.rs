@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
-use toolcrib_manifest::{Digests, Want};
+use toolcrib_manifest::{Digests, RunnerAccess, Want};
 
 use crate::controller::kept::Kept;
-use crate::controller::status::{PodNews, PodState};
+use crate::controller::status::{PodNews, PodState, TokenFault};
 use crate::controller::tables::Stored;
 use crate::controller::world::World;
 
@@ -23,6 +23,7 @@ use crate::controller::world::World;
 pub(super) fn pods(
     world: &World,
     agent: &ObjectRef,
+    agent_created: Option<Timestamp>,
     want: Option<&(Arc<Want>, Instant)>,
 ) -> (Vec<PodState>, Option<Duration>) {
     let now = Timestamp::now();
@@ -42,7 +43,14 @@ pub(super) fn pods(
                     (None, Some(loaded))
                         if want.is_some_and(|(want, _)| is_loaded(want, loaded)) =>
                     {
-                        PodNews::Loaded
+                        let older = pod
+                            .created
+                            .zip(agent_created)
+                            .is_some_and(|(pod, agent)| pod < agent);
+                        match token_fault(said.runner, older) {
+                            Some(fault) => PodNews::TokenRefused(fault),
+                            None => PodNews::Loaded,
+                        }
                     }
                     (None, _) => PodNews::Behind,
                 },
@@ -55,7 +63,7 @@ pub(super) fn pods(
                 .map_or(Duration::ZERO, |(_, since)| since.elapsed())
                 .min(age);
             let overdue = waiting >= limit;
-            if news != PodNews::Loaded && !overdue {
+            if matches!(news, PodNews::None | PodNews::Behind | PodNews::Rejected(_)) && !overdue {
                 let left = limit - waiting + Duration::from_secs(1);
                 wait = Some(wait.map_or(left, |wait| wait.min(left)));
             }
@@ -68,6 +76,16 @@ pub(super) fn pods(
         })
         .collect();
     (states, wait)
+}
+
+/// A container's environment is fixed when it starts. A pod that is older than its Agent was
+/// started with the token of an earlier Agent of that name, unless its runner was admitted since.
+fn token_fault(runner: Option<RunnerAccess>, older_than_agent: bool) -> Option<TokenFault> {
+    match (runner, older_than_agent) {
+        (Some(RunnerAccess::Admitted), _) | (None, false) => None,
+        (Some(RunnerAccess::Refused) | None, true) => Some(TokenFault::EarlierAgent),
+        (Some(RunnerAccess::Refused), false) => Some(TokenFault::Refused),
+    }
 }
 
 fn is_loaded(want: &Want, loaded: &Digests) -> bool {

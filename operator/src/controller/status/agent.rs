@@ -18,7 +18,7 @@ use toolcrib_manifest::{Digests, Usage};
 
 use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
-use super::pods::{PodState, in_force, pods, stale};
+use super::pods::{PodState, in_force, pods, stale, token_refused};
 use super::usage::usage;
 
 /// Entries of a capped list; a count stands beside each.
@@ -51,6 +51,15 @@ pub struct AgentFacts<'a> {
     pub pods: Vec<PodState>,
     /// `None`: not to be written this time.
     pub usage: Option<Usage>,
+    /// When the Agent was created, which is when counting began.
+    pub created: Option<Timestamp>,
+}
+
+impl AgentFacts<'_> {
+    /// Something is granted, and the agent gets none of it.
+    fn all_withheld(&self) -> bool {
+        self.tools.is_empty() && self.feeds.is_empty() && !self.withheld.is_empty()
+    }
 }
 
 pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestamp) -> AgentStatus {
@@ -71,7 +80,11 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         credentials_revision: before.credentials_revision.clone(),
         network: network(facts.network),
         pods: Some(pods(&facts.written, &facts.pods)),
-        usage: usage(before.usage.as_ref(), facts.usage.as_ref(), now),
+        usage: usage(
+            before.usage.as_ref(),
+            facts.usage.as_ref(),
+            facts.created.unwrap_or(now),
+        ),
         conditions: before.conditions,
     };
     // Status names what is in place, not what failed to be put there.
@@ -123,12 +136,7 @@ fn accepted(facts: &AgentFacts<'_>) -> Verdict {
 fn compiled(facts: &AgentFacts<'_>) -> Verdict {
     match &facts.written {
         Written::Done => {
-            let mut notes: Vec<String> = facts
-                .diagnostics
-                .iter()
-                .filter(|diagnostic| diagnostic.severity == Severity::Error)
-                .map(sentence)
-                .collect();
+            let mut notes: Vec<String> = findings(facts).into_iter().collect();
             if !facts.kept.is_empty() {
                 notes.push(format!(
                     "could not be read now, the last known value stands: {}",
@@ -152,6 +160,23 @@ fn compiled(facts: &AgentFacts<'_>) -> Verdict {
     }
 }
 
+/// The number of errors and the first of them. `status.withheld` and the Events have the rest.
+fn findings(facts: &AgentFacts<'_>) -> Option<String> {
+    let mut errors = facts
+        .diagnostics
+        .iter()
+        .filter(|diagnostic| diagnostic.severity == Severity::Error);
+    let first = sentence(errors.next()?);
+    let more = errors.count();
+    let withheld = facts.withheld.len();
+    Some(match (withheld, more) {
+        (0, 0) => first,
+        (0, more) => format!("{} errors; first: {first}", more + 1),
+        (withheld, 0) => format!("{withheld} withheld; {first}"),
+        (withheld, more) => format!("{withheld} withheld, {} errors; first: {first}", more + 1),
+    })
+}
+
 /// Ready: compiled, and no pod has been stale for long. A pod that says nothing has not
 /// loaded anything as far as anybody knows.
 fn ready(facts: &AgentFacts<'_>) -> Verdict {
@@ -166,12 +191,25 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
         let Verdict(_, reason, message) = compiled(facts);
         return verdict(ConditionStatus::False, reason, message);
     }
+    if facts.all_withheld() {
+        let first = &facts.withheld[0];
+        let text = format!(
+            "everything that is granted is withheld ({} in status.withheld); first: {}: {}",
+            facts.withheld.len(),
+            first.what,
+            first.message,
+        );
+        return verdict(ConditionStatus::False, StateReason::AllWithheld, text);
+    }
     if facts.pods.is_empty() {
         return verdict(
             ConditionStatus::True,
             StateReason::NoPods,
             "no pod of the agent runs",
         );
+    }
+    if let Some(refused) = token_refused(&facts.pods) {
+        return refused;
     }
     let stale = stale(&facts.pods);
     if stale.is_empty() {
@@ -256,7 +294,7 @@ fn cut(text: &str, bytes: usize) -> String {
 mod tests {
     use toolcrib_compile::Code;
 
-    use super::super::PodNews;
+    use super::super::{PodNews, TokenFault};
     use super::*;
 
     fn otter() -> ObjectRef {
@@ -297,6 +335,7 @@ mod tests {
             written,
             pods,
             usage: None,
+            created: None,
         };
         let status = agent(None, &facts, Timestamp::UNIX_EPOCH);
         let condition = |type_: &str| {
@@ -314,7 +353,7 @@ mod tests {
 
     #[test]
     fn in_force_is_what_pods_say_and_never_assumed() {
-        use PodNews::{Behind, Loaded, None, Rejected};
+        use PodNews::{Behind, Loaded, None, Rejected, TokenRefused};
         let cases = [
             (vec![], said("Unknown/NoPods", "True/NoPods", "0 0 []")),
             (
@@ -340,6 +379,17 @@ mod tests {
             (
                 vec![pod("a", Rejected("hash mismatch".into()), false)],
                 said("False/ManifestRejected", "True/Ready", "1 0 []"),
+            ),
+            (
+                vec![
+                    pod("a", Loaded, true),
+                    pod("b", TokenRefused(TokenFault::EarlierAgent), true),
+                ],
+                said("False/TokenReplaced", "False/TokenReplaced", "2 1 []"),
+            ),
+            (
+                vec![pod("a", TokenRefused(TokenFault::Refused), false)],
+                said("False/TokenRefused", "False/TokenRefused", "1 0 []"),
             ),
         ];
         for (pods, expected) in cases {
@@ -392,6 +442,7 @@ mod tests {
                 written: Written::Done,
                 pods: Vec::new(),
                 usage: None,
+                created: None,
             };
             let Verdict(_, reason, message) = super::accepted(&facts);
             format!("{}: {message}", reason.0)
@@ -405,6 +456,46 @@ mod tests {
             "InvalidValue: Agent pond/otter: spec: no unit"
         );
         assert_eq!(accepted(None, &diagnostics[1..3]), "Accepted: ");
+    }
+
+    #[test]
+    fn an_agent_whose_grants_are_all_withheld_is_not_ready() {
+        let digests = Digests {
+            manifest: "m1".into(),
+            credentials: "c1".into(),
+        };
+        let withheld = [Withheld {
+            what: "reed.fish".into(),
+            code: Code::SecretNotLabelled,
+            message: "label the Secret".into(),
+        }];
+        let facts = AgentFacts {
+            agent: &otter(),
+            generation: Some(3),
+            mode: Mode::Mediated,
+            refusal: None,
+            tools: &[],
+            feeds: &[],
+            withheld: &withheld,
+            diagnostics: &[],
+            network: &Network::Unrestricted,
+            digests: Some(&digests),
+            kept: Vec::new(),
+            written: Written::Done,
+            pods: Vec::new(),
+            usage: None,
+            created: None,
+        };
+        let Verdict(status, reason, message) = ready(&facts);
+        assert_eq!(
+            (status, reason.0, &*message),
+            (
+                ConditionStatus::False,
+                "AllWithheld",
+                "everything that is granted is withheld (1 in status.withheld); first: \
+                 reed.fish: label the Secret"
+            )
+        );
     }
 
     #[test]
@@ -437,11 +528,12 @@ mod tests {
                 calls: 3,
                 ..Usage::default()
             }),
+            created: Some(Timestamp::from_second(5).unwrap()),
         };
         let first = agent(None, &facts, Timestamp::from_second(10).unwrap());
         let second = agent(Some(&first), &facts, Timestamp::from_second(20).unwrap());
         assert_eq!(first, second);
         let since = first.usage.unwrap().since.unwrap();
-        assert_eq!(since.0.as_second(), 10);
+        assert_eq!(since.0.as_second(), 5);
     }
 }

@@ -8,15 +8,17 @@
 //! get here; texts of mediators were cut where they came in.
 
 mod agent;
+mod changes;
 mod condition;
 mod others;
 mod pods;
 mod usage;
 
 pub use agent::{AgentFacts, Written, agent};
+pub use changes::{Notice, notices};
 pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
 pub use others::{OfDefaults, OfGrant, Reported};
-pub use pods::{PodNews, PodState};
+pub use pods::{PodNews, PodState, TokenFault, token_warning};
 pub use usage::counted;
 
 /// A number as status types have it.

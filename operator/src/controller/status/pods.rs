@@ -32,6 +32,17 @@ pub enum PodNews {
     /// Something else than what is compiled now.
     Behind,
     Rejected(String),
+    /// The files are loaded, but the runner's token does not open the mediator.
+    TokenRefused(TokenFault),
+}
+
+/// Why the runner in a pod has no valid token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenFault {
+    /// The pod is older than the Agent, so its containers hold the token of an earlier one.
+    EarlierAgent,
+    /// The mediator has refused every token that was presented.
+    Refused,
 }
 
 pub(super) fn in_force(written: &Written, pods: &[PodState]) -> Verdict {
@@ -54,10 +65,13 @@ pub(super) fn in_force(written: &Written, pods: &[PodState]) -> Verdict {
     };
     let rejected = |pod: &PodState| match &pod.news {
         PodNews::Rejected(why) => Some(format!("{}: {why}", pod.name)),
-        PodNews::None | PodNews::Loaded | PodNews::Behind => None,
+        PodNews::None | PodNews::Loaded | PodNews::Behind | PodNews::TokenRefused(_) => None,
     };
     if let Some(pods) = named(&rejected) {
         return verdict(ConditionStatus::False, StateReason::ManifestRejected, pods);
+    }
+    if let Some(refused) = token_refused(pods) {
+        return refused;
     }
     let behind = |pod: &PodState| (pod.news == PodNews::Behind).then(|| pod.name.clone());
     if let Some(names) = named(&behind) {
@@ -91,10 +105,51 @@ pub(super) fn in_force(written: &Written, pods: &[PodState]) -> Verdict {
     )
 }
 
+/// Says which pods cannot use their mediator for want of a valid token, and what to do.
+pub(super) fn token_refused(pods: &[PodState]) -> Option<Verdict> {
+    let named = |fault: TokenFault| {
+        let names: Vec<&str> = pods
+            .iter()
+            .filter(|pod| pod.news == PodNews::TokenRefused(fault))
+            .map(|pod| &*pod.name)
+            .take(STALE_LISTED)
+            .collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    if let Some(names) = named(TokenFault::EarlierAgent) {
+        let text = format!(
+            "created for an earlier Agent of this name, whose token is no longer valid: {names}; \
+             delete the pods, so that new ones start with the present token"
+        );
+        return Some(verdict(
+            ConditionStatus::False,
+            StateReason::TokenReplaced,
+            text,
+        ));
+    }
+    let names = named(TokenFault::Refused)?;
+    let text = format!(
+        "the mediator refuses the token that the program presents in {names}: the program must \
+         use the address and key of its environment; if it does, delete the pods"
+    );
+    Some(verdict(
+        ConditionStatus::False,
+        StateReason::TokenRefused,
+        text,
+    ))
+}
+
+/// The reason and the note of the Warning for [`token_refused`].
+pub fn token_warning(pods: &[PodState]) -> Option<(&'static str, String)> {
+    let Verdict(_, reason, note) = token_refused(pods)?;
+    Some((reason.0, note))
+}
+
 /// Names of those that have wanted too long.
 pub(super) fn stale(pods: &[PodState]) -> Vec<String> {
     pods.iter()
-        .filter(|pod| pod.overdue && pod.news != PodNews::Loaded)
+        .filter(|pod| pod.overdue)
+        .filter(|pod| !matches!(pod.news, PodNews::Loaded | PodNews::TokenRefused(_)))
         .map(|pod| pod.name.clone())
         .take(STALE_LISTED)
         .collect()

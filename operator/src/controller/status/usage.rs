@@ -11,18 +11,20 @@ use toolcrib_manifest::Usage;
 
 use super::condition::whole_second;
 
-/// As before while nothing is counted.
+/// The counters, which began at `began`. While nothing is counted, those of `before`.
 pub(super) fn usage(
     before: Option<&UsageStatus>,
     counted: Option<&Usage>,
-    now: Timestamp,
+    began: Timestamp,
 ) -> Option<UsageStatus> {
     let Some(counted) = counted.filter(|counted| **counted != Usage::default()) else {
         return before.cloned();
     };
+    let began = whole_second(began);
     let since = before
-        .and_then(|before| before.since.clone())
-        .or(Some(Time(whole_second(now))));
+        .and_then(|before| before.since.as_ref())
+        // Earlier releases wrote the time of the first report, after calls had been counted.
+        .map_or(began, |since| since.0.min(began));
     let last_call = counted
         .last_call
         .as_ref()
@@ -38,7 +40,7 @@ pub(super) fn usage(
         prompt_tokens: counted.prompt_tokens,
         completion_tokens: counted.completion_tokens,
         last_call,
-        since,
+        since: Some(Time(since)),
     })
 }
 
