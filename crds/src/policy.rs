@@ -85,7 +85,8 @@ pub struct Models {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub default: Option<String>,
-    /// The only refs that may be asked for. Empty: every model of the namespace's providers.
+    /// The only refs that may be asked for, besides `default`. Empty: `default` alone. Leave
+    /// `models` out to allow every model of the namespace's providers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed: Vec<String>,
@@ -120,7 +121,7 @@ pub struct Policy {
     /// Whether text reaches the runner while the model still writes it. Built-in: Buffered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming: Option<Streaming>,
-    /// Tools above this tier are withheld. Built-in: Elevated, which withholds none.
+    /// Tools above this tier are withheld. Built-in: System, which withholds Elevated tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tier: Option<Tier>,
 }

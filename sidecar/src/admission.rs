@@ -11,7 +11,6 @@ use axum::body::Body as HttpBody;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::sync::OwnedSemaphorePermit;
 use toolcrib_manifest::RunnerAccess;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 

@@ -54,7 +54,7 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
     match code {
         RunnerCode::Unauthorized => (
             "the token is not this agent's",
-            "use the environment that was injected",
+            "use the environment that was injected; if the pod is older than its Agent (`TokenReplaced` in its status), delete the pod",
         ),
         RunnerCode::ManifestBroken => (
             "the compiled files do not belong together, or are of another version",
@@ -62,7 +62,7 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
         ),
         RunnerCode::AccessWithdrawn => (
             "the Agent, or its compiled Secret, is gone",
-            "`kubectl get agent`; create it again",
+            "`kubectl get agent`; create it again, then delete its pods: they hold the earlier token",
         ),
         RunnerCode::ModelNotAllowed => (
             "the model is outside of the policy; the text lists what is inside",

@@ -323,8 +323,8 @@ codes! {
 
     /// The tool's tier is above the agent's maxTier.
     TierAboveMaximum: Warning, Spec,
-    cause "`policy.maxTier` of the Agent or of the namespace's ToolDefaults is lower than the tool's tier."
-    cure "Raise `maxTier`, or leave the tool out of the grant."
+    cause "`policy.maxTier` of the Agent or of the namespace's ToolDefaults is lower than the tool's tier. Where neither says, it is System."
+    cure "Raise `maxTier`, or leave the tool out of the grant. An Elevated tool needs `maxTier: Elevated` in so many words."
 
     /// The agent holds tools and no provider serves a model for it.
     NoModelProvider: Error, Spec,
@@ -333,8 +333,8 @@ codes! {
 
     /// No provider of the namespace serves this model.
     ModelNotServed: Error, Reference,
-    cause "The part before the first '/' is not the name of a usable ModelProvider of the namespace."
-    cure "Write models as `provider/model`, or create the ModelProvider."
+    cause "The part before the first '/' is not the name of a usable ModelProvider of the namespace. Or `models` names neither a default nor an allowed model, so none may be asked for."
+    cure "Write models as `provider/model`, or create the ModelProvider. Leave `models` out to allow every model of the namespace's providers."
 
     /// A fallback speaks another dialect than the default; it can never step in.
     FallbackDialectMismatch: Error, Spec,

@@ -437,7 +437,9 @@ fn documents(
         .iter()
         .filter_map(|reach| {
             let descriptor = reach.resolved.descriptor()?;
-            let manual = descriptor.tools.is_empty();
+            // A surface with tools is used through them. That its list is broken opens no
+            // other way.
+            let manual = !descriptor.declares_tools;
             Some(Shown {
                 name: &reach.alias,
                 description: &descriptor.description,

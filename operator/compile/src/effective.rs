@@ -8,6 +8,10 @@ use crate::authority::includes_defaults;
 use crate::finding::Finding;
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Subject, names};
 
+/// In force where neither the agent nor its ToolDefaults say: deleting ToolDefaults then gives
+/// nobody an Elevated tool.
+const BUILT_IN_MAX_TIER: manifest::Tier = manifest::Tier::System;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Effective {
     pub mode: manifest::Mode,
@@ -96,7 +100,7 @@ pub(crate) fn merge(
         .map_or(manifest::Streaming::Buffered, |(_, it)| it.into());
     // A maximum that is not known could be any: the lowest is the safe one.
     let built_in_tier = match absent {
-        None => manifest::Tier::Elevated,
+        None => BUILT_IN_MAX_TIER,
         Some(absent) => {
             absent.report(&own, found);
             manifest::Tier::ReadOnly

@@ -298,8 +298,7 @@ fn model_facts(models: Option<&Models>, served: &[&str]) -> BTreeMap<Item, Facts
             roles.entry(name.to_owned()).or_default().push(role);
         }
     };
-    let any = models.is_none_or(|models| models.allowed.is_empty());
-    if any {
+    if models.is_none() {
         for provider in served {
             add(&format!("{provider}/{ANY_MODEL}"), "allowed".to_owned());
         }

@@ -43,9 +43,8 @@ pub(crate) fn providers(
 
 /// Names of providers that refs begin with; `None`: all of the namespace's.
 pub(crate) fn selected(models: Option<&manifest::Models>) -> Option<BTreeSet<&str>> {
-    let models = models.filter(|models| !models.allowed.is_empty())?;
     Some(
-        refs(models)
+        refs(models?)
             .filter_map(|(_, name)| provider_name(name))
             .collect(),
     )
@@ -81,6 +80,14 @@ fn check_refs(
     providers: &BTreeMap<String, manifest::Provider>,
     found: &mut Diagnostics,
 ) {
+    if models.allowed.is_empty() && models.default.is_none() {
+        found.add(
+            subject,
+            "spec.models",
+            Code::ModelNotServed,
+            "allows no model: set default or allowed, or leave models out to allow every model of the namespace's providers",
+        );
+    }
     for (field, reference) in refs(models) {
         let provider = provider_name(reference).and_then(|name| providers.get(name));
         if provider.is_none() {

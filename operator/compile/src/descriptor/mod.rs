@@ -42,6 +42,8 @@ pub(crate) struct Descriptor {
     pub weight: usize,
     pub description: String,
     pub tools: ByName<DescribedTool>,
+    /// Something stands under `tools`, usable or not.
+    pub declares_tools: bool,
     pub feeds: ByName<DescribedFeed>,
     pub endpoints: Vec<DescribedEndpoint>,
     pub skill: Option<Skill>,
@@ -172,8 +174,10 @@ fn descriptor(text: &str) -> Result<Descriptor, Finding> {
     let auth = reader
         .field(&members, "auth")
         .map(|auth| version.auth(auth));
-    let tools = tools::read(&mut reader, version.later(&members, "tools"));
+    let written = version.later(&members, "tools");
+    let tools = tools::read(&mut reader, written);
     Ok(Descriptor {
+        declares_tools: written.is_some_and(|list| !matches!(list.get(), "null" | "[]")),
         digest: format!("sha256:{}", sha256(normalized.text.as_bytes())),
         weight: toolcrib_bounds::weight(&normalized.text),
         description: reader.field(&members, "description").unwrap_or_default(),
