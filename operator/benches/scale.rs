@@ -126,6 +126,8 @@ async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
         claw_api: None,
         refused_hosts: Default::default(),
         dns_egress: NetworkSettings::default().dns,
+        name_servers: Vec::new(),
+        cluster_domain: Default::default(),
         cluster_ranges: NetworkSettings::default().cluster_ranges,
         workers: 8,
         usage_interval: Duration::from_secs(300),

@@ -18,6 +18,7 @@ use toolcrib_compile::{
 };
 use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
+use toolcrib_sidecar::resolver::Resolver;
 
 const KEY: &str = "sk-never-shown";
 const PROXY: &str = "proxy.elsewhere.svc";
@@ -90,7 +91,8 @@ async fn send(proxy: &Interceptor, hosts: &str, cas: &str) -> usize {
     };
     let version = parse(&files, &|_| None).expect("files of this release");
 
-    let outbound = Outbound::new(LocalNames::Allowed).with_address(PROXY, proxy.address);
+    let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
+        .with_address(PROXY, proxy.address);
     let mut sent = 0;
     for provider in version.providers.values() {
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());

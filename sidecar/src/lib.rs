@@ -32,6 +32,7 @@ pub mod passthrough;
 pub mod probe;
 pub mod process;
 pub mod record;
+pub mod resolver;
 pub mod routes;
 pub mod server;
 pub mod sessions;

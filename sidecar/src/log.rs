@@ -16,6 +16,9 @@ use tracing_subscriber::EnvFilter;
 use crate::history::line::escaped;
 use crate::history::stdout::{self, Queue};
 
+/// The resolver warns of each datagram that is no answer: whoever shares the pod's network could
+/// fill the log with them.
+const FILTER: &str = "info,hickory=error";
 const STACK: usize = 256 * 1024;
 /// For a stderr that nobody reads any more.
 const FLUSH: Duration = Duration::from_secs(3);
@@ -34,7 +37,7 @@ impl Log {
         let log = Self::to(io::stderr())?;
         let lines = log.lines.clone();
         let filter =
-            EnvFilter::try_from_env("TOOLCRIB_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+            EnvFilter::try_from_env("TOOLCRIB_LOG").unwrap_or_else(|_| EnvFilter::new(FILTER));
         tracing_subscriber::fmt()
             .json()
             .flatten_event(true)

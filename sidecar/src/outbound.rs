@@ -1,5 +1,5 @@
 //! How the mediator dials anybody: the settings that every outgoing client shares, and
-//! the resolver that decides which addresses a name may stand for.
+//! which addresses a name may stand for. The name itself is looked up by [`crate::resolver`].
 //!
 //! Invariants: no redirect is followed (a 307 would carry the credential to another
 //! host), no proxy or root certificate is taken from the environment, and a name never
@@ -9,7 +9,6 @@
 //! manifest itself holds it.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +23,8 @@ use thiserror::Error;
 use toolcrib_manifest::ServiceSettings;
 use toolcrib_manifest::addresses::is_refused;
 use url::{ParseError, Url};
+
+use crate::resolver::{ResolveError, Resolver};
 
 /// Long enough for a lost SYN to be sent twice.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -57,6 +58,7 @@ pub enum OutboundError {
 #[derive(Debug)]
 pub struct Outbound {
     local: LocalNames,
+    resolver: Resolver,
     /// Names that are not looked up.
     addresses: Vec<(String, SocketAddr)>,
     clients: Mutex<HashMap<Route, Client>>,
@@ -70,9 +72,10 @@ struct Route {
 }
 
 impl Outbound {
-    pub fn new(local: LocalNames) -> Self {
+    pub fn new(local: LocalNames, resolver: Resolver) -> Self {
         Self {
             local,
+            resolver,
             addresses: Vec::new(),
             clients: Mutex::default(),
             urls: Mutex::default(),
@@ -133,6 +136,11 @@ impl Outbound {
     }
 
     fn build(&self, route: &Route) -> Result<Client, OutboundError> {
+        let resolver = self.resolver.clone();
+        let lookup = move |name: String| {
+            let resolver = resolver.clone();
+            async move { resolver.lookup(&name).await }
+        };
         build(route, Guarded::new(self.local, lookup), &self.addresses)
     }
 
@@ -145,6 +153,7 @@ impl Outbound {
 }
 
 /// `addresses`: of names that `names` is not asked for.
+#[allow(clippy::disallowed_methods, reason = "the one place")]
 fn build(
     route: &Route,
     names: impl Resolve + 'static,
@@ -156,7 +165,7 @@ fn build(
         .redirect(redirect::Policy::none())
         .referer(false)
         .retry(reqwest::retry::never())
-        .dns_resolver(Arc::new(Typed(names)))
+        .dns_resolver(Arc::new(names))
         .connect_timeout(CONNECT)
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(IDLE_PER_HOST);
@@ -201,32 +210,6 @@ struct Guarded<L> {
     refuses: fn(IpAddr) -> bool,
 }
 
-#[derive(Debug, Error)]
-#[error("the name resolves to an address that is not dialled")]
-pub struct RefusedAddress;
-
-/// A name that has no address, or whose lookup failed.
-#[derive(Debug, Error)]
-#[error("the name does not resolve")]
-pub struct Unresolved(#[source] Box<dyn std::error::Error + Send + Sync>);
-
-/// Gives errors of a resolver a type by which they are known again in a client's error.
-struct Typed<R>(R);
-
-impl<R: Resolve> Resolve for Typed<R> {
-    fn resolve(&self, name: Name) -> Resolving {
-        let resolving = self.0.resolve(name);
-        Box::pin(async move {
-            resolving
-                .await
-                .map_err(|error| match error.is::<RefusedAddress>() {
-                    true => error,
-                    false => Unresolved(error).into(),
-                })
-        })
-    }
-}
-
 impl<L> Guarded<L> {
     fn new(local: LocalNames, lookup: L) -> Self {
         let refuses: fn(IpAddr) -> bool = match local {
@@ -240,7 +223,7 @@ impl<L> Guarded<L> {
 impl<L, F> Resolve for Guarded<L>
 where
     L: Fn(String) -> F + Send + Sync,
-    F: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    F: Future<Output = Result<Vec<SocketAddr>, ResolveError>> + Send + 'static,
 {
     fn resolve(&self, name: Name) -> Resolving {
         let (found, refuses) = ((self.lookup)(name.as_str().to_string()), self.refuses);
@@ -248,7 +231,7 @@ where
             let found = found.await?;
             // One bad address spoils the name: which of them is dialled is a race.
             if found.iter().any(|it| refuses(it.ip())) {
-                return Err(RefusedAddress.into());
+                return Err(ResolveError::RefusedAddress.into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -267,11 +250,6 @@ fn is_own(address: IpAddr) -> bool {
         Err(error) => ![Some(Errno::ADDRNOTAVAIL), Some(Errno::AFNOSUPPORT)]
             .contains(&Errno::from_io_error(&error)),
     }
-}
-
-async fn lookup(name: String) -> io::Result<Vec<SocketAddr>> {
-    let found = tokio::net::lookup_host((name, 0)).await?;
-    Ok(found.collect())
 }
 
 #[cfg(test)]
@@ -331,6 +309,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_for_this_machine_resolves_only_where_that_is_asked_for() {
         let resolve = async |local| {
+            let lookup = |name: String| async move { Resolver::of_machine().lookup(&name).await };
             let name = "localhost".parse().unwrap();
             let resolved = Guarded::new(local, lookup).resolve(name).await;
             resolved.is_ok()
@@ -418,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_ca_bundle_without_a_certificate_is_no_bundle() {
-        let outbound = Outbound::new(LocalNames::Refused);
+        let outbound = Outbound::new(LocalNames::Refused, Resolver::of_machine());
         assert!(matches!(
             outbound.client(Some("nothing"), None),
             Err(OutboundError::Ca)

@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::model::ModelClient;
 use crate::native::Native;
 use crate::outbound::{LocalNames, Outbound};
+use crate::resolver::Resolver;
 use crate::telemetry::Telemetry;
 use crate::telemetry::export::Exporter;
 use crate::tools::mcp::Servers;
@@ -104,7 +105,10 @@ impl Server {
         };
         let current = Arc::new(Current::default());
         let metrics = Arc::new(Metrics::default());
-        let outbound = Arc::new(Outbound::new(local));
+        let outbound = Arc::new(Outbound::new(
+            local,
+            Resolver::of_files(current.clone(), local),
+        ));
         let tokens = Arc::new(Tokens::new(current.clone(), outbound.clone()));
         let endpoint = args.otlp_endpoint.as_ref().and_then(|it| it.0.as_deref());
         let exporter = endpoint.map(|endpoint| {

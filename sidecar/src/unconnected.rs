@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 
 use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
 
-use crate::outbound::{RefusedAddress, Unresolved};
+use crate::resolver::ResolveError;
 
 /// Why the connection failed, and to where. Names no path, user or query.
 pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
@@ -32,11 +32,8 @@ fn cause(error: &reqwest::Error) -> ConnectionCause {
 
 /// The cause that this one error of a chain names by its type.
 fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
-    if error.is::<RefusedAddress>() {
-        return Some(ConnectionCause::AddressRefused);
-    }
-    if error.is::<Unresolved>() {
-        return Some(ConnectionCause::NameNotFound);
+    if let Some(error) = error.downcast_ref::<ResolveError>() {
+        return Some(unresolved(error));
     }
     if error.is::<rustls::Error>() {
         return Some(ConnectionCause::Tls);
@@ -65,6 +62,23 @@ fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
     }
 }
 
+fn unresolved(error: &ResolveError) -> ConnectionCause {
+    match error {
+        ResolveError::NotFound
+        | ResolveError::NoAddress
+        | ResolveError::NotAName
+        | ResolveError::Machine(_) => ConnectionCause::NameNotFound,
+        ResolveError::RefusedAddress => ConnectionCause::AddressRefused,
+        ResolveError::Timeout
+        | ResolveError::Refused
+        | ResolveError::ServerFailed(_)
+        | ResolveError::Unreachable(_)
+        | ResolveError::BadAnswer
+        | ResolveError::NoNameServers
+        | ResolveError::NoFiles => ConnectionCause::NameServer,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -74,9 +88,12 @@ mod tests {
 
     use super::*;
     use crate::outbound::{LocalNames, Outbound};
+    use crate::resolver::Resolver;
 
     async fn check(local: LocalNames, url: &str, cause: ConnectionCause) {
-        let client = Outbound::new(local).client(None, None).unwrap();
+        let client = Outbound::new(local, Resolver::of_machine())
+            .client(None, None)
+            .unwrap();
         let request = client.get(format!("{url}/path?token=x"));
         let error = request.timeout(Duration::from_secs(10)).send().await;
         let found = failure(&error.unwrap_err());
@@ -128,7 +145,7 @@ mod tests {
     async fn silence_is_a_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let client = Outbound::new(LocalNames::Allowed)
+        let client = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
             .client(None, None)
             .unwrap();
         let asked = client

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Tier;
+use crate::{Dns, Tier};
 
 /// Everything about the agent but its tools, providers and feeds.
 ///
@@ -19,6 +19,11 @@ pub struct AgentFile {
     /// Opaque to the mediator; it reports them back.
     #[serde(default)]
     pub digest: Option<Digests>,
+    /// `None`: the files were written by hand, by `run` or by an operator of an earlier release,
+    /// and names resolve as they do for other programs of the machine. Left out then, so that manifest
+    /// digests of such files are those of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
     /// File name → hex SHA-256 of the file's bytes, for the other three files.
     #[serde(default)]
     pub files: Option<BTreeMap<String, String>>,

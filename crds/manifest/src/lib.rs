@@ -1,9 +1,9 @@
 //! The contract between operator and mediator: four files and the link's two messages.
 //!
 //! The operator's compiler writes these types, the mediator reads them, and nothing
-//! else is shared between the two but [`names`] and which [`addresses`] both refuse. Here are
-//! shapes only: no digest, no file access, no policy. `fixtures/` holds complete directories that
-//! both sides are tested against.
+//! else is shared between the two but [`names`], which [`addresses`] both refuse, and which
+//! absolute name a host stands for ([`dns`]). Here are shapes only: no digest, no file access, no
+//! policy. `fixtures/` holds complete directories that both sides are tested against.
 //!
 //! Invariants: a reader ignores fields that it does not know, so a field that *restricts*
 //! always comes with a name in `requires`, which an older reader must refuse; tool
@@ -13,6 +13,7 @@
 
 pub mod addresses;
 mod agent;
+pub mod dns;
 mod feeds;
 mod link;
 pub mod names;
@@ -25,6 +26,7 @@ pub use agent::{
     AgentFile, Context, Digests, Identity, LinkConfig, Mode, Models, RunnerToken, Streaming,
     UnknownModel,
 };
+pub use dns::{ClusterDomain, Dns, NameServer};
 pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use link::{
     AgentPresence, Floor, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp, Loaded, MOST_WITHHELD,

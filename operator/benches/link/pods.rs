@@ -13,6 +13,7 @@ use toolcrib_sidecar::config::{Current, Effective, Observation};
 use toolcrib_sidecar::link::{Link, LinkStatus};
 use toolcrib_sidecar::metrics::Metrics;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
+use toolcrib_sidecar::resolver::Resolver;
 
 use crate::DEADLINE;
 use crate::controller::Controller;
@@ -53,7 +54,7 @@ impl Mediator {
         let current = Arc::new(Current::default());
         let version = parse(&files, &|_| None)?;
         current.observe(Observation::Loaded(Box::new(version)), "now".into());
-        let outbound = Outbound::new(LocalNames::Allowed)
+        let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
             .with_address(&format!("link.{SYSTEM}.svc"), controller.ports.link);
         let link = Link {
             current: current.clone(),

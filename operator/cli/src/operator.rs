@@ -33,7 +33,13 @@ fn with_services(given: &OperatorArgs, services: [String; 2]) -> Settings {
     let services = [services[0].as_str(), services[1].as_str()];
     Settings {
         link: None,
-        refused_hosts: refused_hosts(&namespace, services, &given.refused_hosts),
+        dns: None,
+        refused_hosts: refused_hosts(
+            &namespace,
+            services,
+            &given.cluster_domain.clone().unwrap_or_default(),
+            &given.refused_hosts,
+        ),
         network: NetworkSettings {
             operator_namespace: namespace,
             link_port: chart.link_port,
@@ -60,7 +66,12 @@ pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Sett
         operator: OperatorArgs,
     }
     let said = flags(controller);
-    let known = ["--refused-hosts", "--dns-egress", "--cluster-ranges"];
+    let known = [
+        "--refused-hosts",
+        "--dns-egress",
+        "--cluster-domain",
+        "--cluster-ranges",
+    ];
     let words = known
         .iter()
         .filter_map(|flag| Some(format!("{flag}={}", said.get(*flag)?)));
@@ -77,6 +88,7 @@ pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Sett
     if joined.cluster_ranges.is_empty() {
         joined.cluster_ranges = said.cluster_ranges;
     }
+    joined.cluster_domain = joined.cluster_domain.or(said.cluster_domain);
     joined.dns_egress = joined.dns_egress.or(said.dns_egress);
     Ok(with_services(&joined, said_of_services))
 }
@@ -134,6 +146,7 @@ mod tests {
             "controller",
             "--refused-hosts=vault.test,db.test",
             "--cluster-ranges=10.0.0.0/8",
+            "--cluster-domain=reef.example",
             "--link-service=den-link",
             r#"--dns-egress=[{"ports":[{"port":5353,"protocol":"UDP"}]}]"#,
         ]);
@@ -141,6 +154,11 @@ mod tests {
         assert!(found.refused_hosts.contains("vault.test"));
         assert!(!found.refused_hosts.contains("db.test"));
         assert!(found.refused_hosts.contains("den-link.toolcrib-system.svc"));
+        assert!(
+            found
+                .refused_hosts
+                .contains("den-link.toolcrib-system.svc.reef.example")
+        );
         assert_eq!(found.network.cluster_ranges, ["10.0.0.0/8"]);
         assert_eq!(found.network.dns.len(), 1);
         let found = settings_of(&given(&[]), &said).unwrap();

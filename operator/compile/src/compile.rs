@@ -320,6 +320,7 @@ fn agent_file(inputs: &Inputs, key: &ObjectRef, effective: &Effective) -> AgentF
         max_tier: effective.max_tier,
         context: effective.context,
         digest: None,
+        dns: inputs.settings.dns.clone(),
         files: None,
         link: inputs.settings.link.clone(),
         mode: effective.mode,

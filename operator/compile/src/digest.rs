@@ -92,6 +92,7 @@ pub fn comparable(files: &Files) -> BTreeMap<String, String> {
         files: None,
         tokens: Vec::new(),
         link: None,
+        dns: None,
         ..files.agent.clone()
     };
     let tools = match &files.agent.link {

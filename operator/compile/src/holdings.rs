@@ -336,6 +336,7 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
         max_tier,
         context,
         digest: _,
+        dns: _,
         files: _,
         link: _,
         mode,

@@ -35,6 +35,9 @@ pub const HOSTS_ANNOTATION: &str = "toolcrib.dev/hosts";
 pub const CA_ANNOTATION: &str = "toolcrib.dev/ca";
 /// On an Agent: any new value makes a new runner token.
 pub const ROTATE_ANNOTATION: &str = "toolcrib.dev/rotate";
+/// The Service of the cluster's name servers, as every installer calls it, and its namespace.
+pub const DNS_SERVICE: &str = "kube-dns";
+pub const DNS_NAMESPACE: &str = "kube-system";
 /// On the operator's pod that leads; the link's Service selects it.
 pub const LEADER_LABEL: &str = "toolcrib.dev/leader";
 /// On a webhook configuration, with `named`: the controller names its path.

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use toolcrib_manifest::LinkConfig;
+use toolcrib_manifest::dns::CLUSTER_DOMAIN;
+use toolcrib_manifest::{ClusterDomain, Dns, LinkConfig};
 
 use crate::NetworkSettings;
 
@@ -11,6 +12,9 @@ use crate::NetworkSettings;
 pub struct Settings {
     /// `None`: compiled files name no link.
     pub link: Option<LinkConfig>,
+    /// How mediators resolve names. `None`: compiled files do not say, and the mediator of `run`
+    /// asks its machine.
+    pub dns: Option<Dns>,
     /// Hosts of the API server and of the operator itself, and those that its flag names,
     /// which no object may have. In lower case.
     pub refused_hosts: BTreeSet<String>,
@@ -28,7 +32,13 @@ impl Default for Settings {
         let services = ["toolcrib-link", "toolcrib-webhook"];
         Self {
             link: None,
-            refused_hosts: refused_hosts(&network.operator_namespace, services, &[]),
+            dns: None,
+            refused_hosts: refused_hosts(
+                &network.operator_namespace,
+                services,
+                &ClusterDomain::default(),
+                &[],
+            ),
             network,
             claw_api_host: None,
         }
@@ -39,6 +49,7 @@ impl Default for Settings {
 pub fn refused_hosts(
     operator_namespace: &str,
     services: [&str; 2],
+    cluster_domain: &ClusterDomain,
     named: &[String],
 ) -> BTreeSet<String> {
     let mut refused: BTreeSet<String> = named
@@ -49,7 +60,10 @@ pub fn refused_hosts(
     refused.insert("kubernetes".to_owned());
     let own = services.map(|service| format!("{service}.{operator_namespace}"));
     for host in own.into_iter().chain(["kubernetes.default".to_owned()]) {
-        refused.insert(format!("{host}.svc.cluster.local"));
+        // The usual domain is refused too, as `address::service_of_host` reads it everywhere.
+        for domain in [cluster_domain.as_str(), CLUSTER_DOMAIN] {
+            refused.insert(format!("{host}.svc.{domain}"));
+        }
         refused.insert(format!("{host}.svc"));
         refused.insert(host);
     }
@@ -63,10 +77,12 @@ mod tests {
     #[test]
     fn hosts_are_refused_in_every_spelling() {
         let named = ["Vault.Example.com.".to_owned(), " ".to_owned()];
-        let refused = refused_hosts("den", ["link", "hook"], &named);
+        let domain = "reef.example".parse().unwrap();
+        let refused = refused_hosts("den", ["link", "hook"], &domain, &named);
         for host in [
             "vault.example.com",
             "kubernetes.default.svc.cluster.local",
+            "kubernetes.default.svc.reef.example",
             "link.den.svc",
             "link.den",
             "hook.den.svc.cluster.local",

@@ -11,7 +11,7 @@ use std::path::Path;
 use toolcrib_compile::{
     LastGood, ObjectRef, SecretKeyRef, Settings, compile, identity, load, materialize, names,
 };
-use toolcrib_manifest::{LinkConfig, SecretText};
+use toolcrib_manifest::{ClusterDomain, Dns, LinkConfig, SecretText};
 
 /// Fixture, case, namespace and name of the agent.
 const FIXTURES: [(&str, &str, &str, &str); 5] = [
@@ -36,6 +36,10 @@ fn check(fixture: &str, case: &str, agent: &ObjectRef) {
             url: "https://toolcrib-link.toolcrib-system.svc:8443".to_owned(),
             ca: "-----BEGIN CERTIFICATE-----\nMIIBlink\n-----END CERTIFICATE-----\n".to_owned(),
             audience: names::LINK_AUDIENCE.to_owned(),
+        }),
+        dns: Some(Dns {
+            cluster_domain: ClusterDomain::default(),
+            name_servers: vec!["10.96.0.10".parse().expect("an address")],
         }),
         ..Settings::default()
     };

@@ -103,6 +103,13 @@ pub async fn lead(
     world.set_leading(true);
     world.queue.add_all(everything(&world.tables));
 
+    if world.dns().name_servers.is_empty() {
+        tracing::error!(
+            "no name servers for mediators, no name resolves: Service {}/{} has no address; set dns.nameServers of the chart",
+            names::DNS_NAMESPACE,
+            names::DNS_SERVICE,
+        );
+    }
     let address = world.settings.link_listen;
     let listener = bind(address)
         .await
@@ -262,7 +269,10 @@ async fn certificates(world: &World) -> Result<(), keep::KeepError> {
     let settings = &world.settings;
     let hosts = |service: &str| {
         let host = settings.service_host(service);
-        vec![host.clone(), format!("{host}.cluster.local")]
+        vec![
+            host.clone(),
+            format!("{host}.{}", settings.cluster_domain.as_str()),
+        ]
     };
     let place = Place {
         namespace: settings.namespace.clone(),

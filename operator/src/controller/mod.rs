@@ -13,6 +13,7 @@ pub mod apply;
 pub(crate) mod budget;
 pub mod carrier;
 pub(crate) mod decode;
+mod dns;
 mod events;
 mod health;
 mod identity;

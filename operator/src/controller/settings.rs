@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use toolcrib_compile::{NetworkSettings, ObjectRef};
 use toolcrib_crds::EgressRule;
+use toolcrib_manifest::dns::CLUSTER_DOMAIN;
+use toolcrib_manifest::{ClusterDomain, NameServer};
 
 /// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
 #[derive(Clone, Debug, clap::Args)]
@@ -96,6 +98,22 @@ pub struct Args {
     /// cache on the node at 169.254.20.10.
     #[arg(long, env = "TOOLCRIB_DNS_EGRESS", value_parser = egress_rules)]
     pub dns_egress: Option<DnsEgress>,
+    /// Name servers that mediators ask, as IP or IP:PORT, separated by commas. Left out: the
+    /// addresses of Service kube-dns in namespace kube-system.
+    #[arg(
+        long,
+        env = "TOOLCRIB_NAME_SERVERS",
+        value_delimiter = ',',
+        value_parser = NameServer::outside
+    )]
+    pub name_servers: Vec<NameServer>,
+    /// The cluster's domain: what follows `name.namespace.svc`.
+    #[arg(
+        long,
+        env = "TOOLCRIB_CLUSTER_DOMAIN",
+        default_value = CLUSTER_DOMAIN
+    )]
+    pub cluster_domain: ClusterDomain,
     /// Ranges of addresses inside the cluster, to which a url by name opens nothing with
     /// `egress: Declared`, separated by commas. Left out: all private and link-local ones.
     #[arg(long, env = "TOOLCRIB_CLUSTER_RANGES", value_delimiter = ',')]
@@ -179,6 +197,9 @@ pub struct Settings {
     pub claw_api: Option<ClawApi>,
     pub refused_hosts: Vec<String>,
     pub dns_egress: Vec<EgressRule>,
+    /// Empty: those of kube-dns.
+    pub name_servers: Vec<NameServer>,
+    pub cluster_domain: ClusterDomain,
     pub cluster_ranges: Vec<String>,
     pub workers: u16,
     pub usage_interval: Duration,
@@ -221,6 +242,8 @@ impl From<Args> for Settings {
             dns_egress: args
                 .dns_egress
                 .map_or_else(|| NetworkSettings::default().dns, |rules| rules.0),
+            name_servers: args.name_servers,
+            cluster_domain: args.cluster_domain,
             cluster_ranges: if args.cluster_ranges.is_empty() {
                 NetworkSettings::default().cluster_ranges
             } else {

@@ -12,9 +12,10 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use toolcrib_compile::{Kind, ObjectRef, Role, names};
-use toolcrib_manifest::{LinkConfig, Want};
+use toolcrib_manifest::{Dns, LinkConfig, Want};
 
 use super::apply::Applied;
+use super::dns;
 use super::events::Events;
 use super::noticed::Noticed;
 use super::pace::Pace;
@@ -237,6 +238,16 @@ impl World {
         })
     }
 
+    /// How compiled files have mediators resolve names.
+    pub fn dns(&self) -> Dns {
+        let settings = &self.settings;
+        dns::dns(
+            &settings.name_servers,
+            &settings.cluster_domain,
+            &self.tables,
+        )
+    }
+
     /// Takes certificates over; whether the bundle is another than before.
     pub fn use_certificates(&self, bundle: String, link: Arc<CertifiedKey>) -> bool {
         self.link_certificate.store(Some(link));
@@ -250,10 +261,12 @@ impl World {
         let refused_hosts = toolcrib_compile::refused_hosts(
             &settings.namespace,
             [&settings.link_service, &settings.webhook_service],
+            &settings.cluster_domain,
             &settings.refused_hosts,
         );
         toolcrib_compile::Settings {
             link: self.link(),
+            dns: Some(self.dns()),
             refused_hosts,
             network: toolcrib_compile::NetworkSettings {
                 operator_namespace: self.settings.namespace.clone(),

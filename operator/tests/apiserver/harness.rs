@@ -238,6 +238,8 @@ impl Harness {
             }),
             refused_hosts: Default::default(),
             dns_egress: NetworkSettings::default().dns,
+            name_servers: Vec::new(),
+            cluster_domain: Default::default(),
             cluster_ranges: NetworkSettings::default().cluster_ranges,
             workers: self.workers,
             usage_interval: Duration::from_secs(300),

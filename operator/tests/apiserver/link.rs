@@ -35,6 +35,7 @@ use toolcrib_sidecar::config::{Current, Effective, Observation};
 use toolcrib_sidecar::link::{Link, LinkStatus};
 use toolcrib_sidecar::metrics::Metrics;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
+use toolcrib_sidecar::resolver::Resolver;
 
 use crate::harness::{DEADLINE, Harness, free_port};
 use crate::{ALL, READS, sorted, tools};
@@ -142,7 +143,8 @@ impl Mediator {
         let current = Arc::new(Current::default());
         current.observe(Observation::Loaded(Box::new(version)), "now".into());
         let host = format!("link.{}.svc", harness.system);
-        let outbound = Outbound::new(LocalNames::Allowed).with_address(&host, harness.link);
+        let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
+            .with_address(&host, harness.link);
         let link = Link {
             current: current.clone(),
             metrics: Arc::new(Metrics::default()),

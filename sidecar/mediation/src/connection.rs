@@ -18,6 +18,8 @@ pub enum ConnectionCause {
     /// Nobody listens there.
     Refused,
     NameNotFound,
+    /// No name server says what the name leads to: none is set, answers, or answers usefully.
+    NameServer,
     /// The name leads to this machine, the link-local range or a metadata service.
     AddressRefused,
     TimedOut,
@@ -35,6 +37,7 @@ impl fmt::Display for ConnectionCause {
         f.write_str(match self {
             ConnectionCause::Refused => "connection refused",
             ConnectionCause::NameNotFound => "the name does not resolve",
+            ConnectionCause::NameServer => "no name server resolves the name",
             ConnectionCause::AddressRefused => {
                 "the name resolves to an address that is not dialled"
             }

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 use toolcrib_manifest::{SecretText, names};
 
 use super::standing::Observation;
-use super::version::{ConfigError, Files, link, parse};
+use super::version::{ConfigError, Files, contact, parse};
 
 /// A Secret holds at most 1 MiB; the rest is room for hand-written directories.
 const MAX_FILE: usize = 4 * 1024 * 1024;
@@ -76,14 +76,17 @@ fn read(dir: &Path) -> Observation {
         Ok(version) => Observation::Loaded(Box::new(version)),
         Err(error) => Observation::Broken {
             error,
-            link: link(&files),
+            contact: contact(&files),
         },
     }
 }
 
 /// Nothing that was read says where the operator is.
 fn broken(error: ConfigError) -> Observation {
-    Observation::Broken { error, link: None }
+    Observation::Broken {
+        error,
+        contact: None,
+    }
 }
 
 /// What tells one version from the next without reading it: where `..data` points. A

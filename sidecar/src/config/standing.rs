@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use toolcrib_manifest::{AgentFile, LinkConfig};
+use toolcrib_manifest::{AgentFile, Dns, LinkConfig};
 
-use super::version::{ConfigError, Version};
+use super::version::{ConfigError, Contact, Version};
 
 /// What a look at the directory found.
 #[derive(Debug)]
@@ -13,8 +13,7 @@ pub enum Observation {
     Loaded(Box<Version>),
     Broken {
         error: ConfigError,
-        /// Where what is there says that the operator is.
-        link: Option<LinkConfig>,
+        contact: Option<Contact>,
     },
     /// None of the four files is there.
     Absent,
@@ -34,13 +33,21 @@ pub enum Standing {
     Broken {
         error: ConfigError,
         /// How the operator hears of it all the same.
-        link: Option<LinkConfig>,
+        contact: Option<Contact>,
     },
     /// All files vanished after a load: everything is denied, 403 `access_withdrawn`.
     Withdrawn {
         /// Whose access it was: a wrong token still hears 401 and nothing more.
         agent: Option<Arc<AgentFile>>,
     },
+}
+
+/// How names resolve, as files say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names<'a> {
+    pub dns: Option<&'a Dns>,
+    /// Where a name of one label is.
+    pub namespace: &'a str,
 }
 
 impl Standing {
@@ -55,9 +62,42 @@ impl Standing {
     pub fn link(&self) -> Option<&LinkConfig> {
         match self {
             Standing::InForce { version, .. } => version.agent.link.as_ref(),
-            Standing::Broken { link, .. } => link.as_ref(),
+            Standing::Broken { contact, .. } => contact.as_ref()?.link.as_ref(),
             Standing::Waiting | Standing::Withdrawn { .. } => None,
         }
+    }
+
+    /// How names resolve; `None`: no files say it.
+    pub fn names(&self) -> Option<Names<'_>> {
+        let agent = match self {
+            Standing::InForce { version, .. } => &version.agent,
+            Standing::Withdrawn { agent } => agent.as_ref()?,
+            Standing::Broken { contact, .. } => {
+                return contact.as_ref().map(|contact| Names {
+                    dns: contact.dns.as_ref(),
+                    namespace: &contact.namespace,
+                });
+            }
+            Standing::Waiting => return None,
+        };
+        Some(Names {
+            dns: agent.dns.as_ref(),
+            namespace: &agent.namespace,
+        })
+    }
+
+    /// What a version that is not served says of the operator, else what was known before.
+    fn contact_beside(&self, said: Option<Contact>) -> Option<Contact> {
+        let known = || match self {
+            Standing::InForce { version, .. } => Some(Contact {
+                link: version.agent.link.clone(),
+                dns: version.agent.dns.clone(),
+                namespace: version.agent.namespace.clone(),
+            }),
+            Standing::Broken { contact, .. } => contact.clone(),
+            Standing::Waiting | Standing::Withdrawn { .. } => None,
+        };
+        said.filter(|said| said.link.is_some()).or_else(known)
     }
 
     pub fn error(&self) -> Option<String> {
@@ -81,12 +121,12 @@ impl Standing {
             (
                 Observation::Broken {
                     error: error @ ConfigError::Requires(_),
-                    link,
+                    contact,
                 },
                 _,
             ) => Standing::Broken {
                 error,
-                link: link.or_else(|| self.link().cloned()),
+                contact: self.contact_beside(contact),
             },
             (Observation::Broken { error, .. }, Standing::InForce { version, .. }) => {
                 Standing::InForce {
@@ -95,11 +135,11 @@ impl Standing {
                 }
             }
             (
-                Observation::Broken { error, link },
+                Observation::Broken { error, contact },
                 Standing::Waiting | Standing::Broken { .. } | Standing::Withdrawn { .. },
             ) => Standing::Broken {
                 error,
-                link: link.or_else(|| self.link().cloned()),
+                contact: self.contact_beside(contact),
             },
             (Observation::Absent, Standing::Waiting) => Standing::Waiting,
             (Observation::Absent, Standing::InForce { version, .. }) => Standing::Withdrawn {
@@ -133,14 +173,14 @@ mod tests {
     fn broken() -> Observation {
         Observation::Broken {
             error: ConfigError::Missing(vec!["feeds.json"]),
-            link: None,
+            contact: None,
         }
     }
 
     fn refused() -> Observation {
         Observation::Broken {
             error: ConfigError::Requires("quarantine".into()),
-            link: None,
+            contact: None,
         }
     }
 
@@ -189,9 +229,17 @@ mod tests {
             ca: "pem".into(),
             audience: "toolcrib.dev/link".into(),
         };
+        let dns = || Dns {
+            cluster_domain: "reef.example".parse().unwrap(),
+            name_servers: vec!["10.96.0.10".parse().unwrap()],
+        };
         let refused = |link: Option<LinkConfig>| Observation::Broken {
             error: ConfigError::Requires("quarantine".into()),
-            link,
+            contact: Some(Contact {
+                dns: link.as_ref().map(|_| dns()),
+                link,
+                namespace: "pond".into(),
+            }),
         };
         let mut linked = version();
         Arc::make_mut(&mut linked.agent).link = Some(link(1));
@@ -205,6 +253,9 @@ mod tests {
         assert_eq!(told.after(broken()).link(), Some(&link(2)));
         let at_start = Standing::Waiting.after(refused(Some(link(3))));
         assert_eq!(at_start.link(), Some(&link(3)));
+        // Or nobody could find it.
+        let names = at_start.names().unwrap();
+        assert_eq!((names.dns, names.namespace), (Some(&dns()), "pond"));
         assert_eq!(told.after(Observation::Absent).link(), None);
     }
 

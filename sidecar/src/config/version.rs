@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use toolcrib_manifest::{
-    AgentFile, Auth, Execution, Feed, FeedAuth, FeedsFile, LinkConfig, Policy, Provider,
+    AgentFile, Auth, Dns, Execution, Feed, FeedAuth, FeedsFile, LinkConfig, Policy, Provider,
     ProvidersFile, SecretText, ServiceSettings, ToolsFile, VERSION, Withheld, names,
 };
 use toolcrib_mediation::{Catalog, feed_name};
@@ -200,15 +200,19 @@ pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, Conf
     })
 }
 
-/// Where agent.json says that the operator is, whatever else is wrong with the version.
-pub fn link(files: &Files) -> Option<LinkConfig> {
-    #[derive(Deserialize)]
-    struct Agent {
-        link: Option<LinkConfig>,
-    }
+/// Where the operator is, and how its name resolves.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Contact {
+    pub link: Option<LinkConfig>,
+    pub dns: Option<Dns>,
+    #[serde(default)]
+    pub namespace: String,
+}
+
+/// What agent.json says of the operator, whatever else is wrong with the version.
+pub fn contact(files: &Files) -> Option<Contact> {
     // Err: it does not say.
-    let agent: Agent = serde_json::from_slice(&files.agent).ok()?;
-    agent.link
+    serde_json::from_slice(&files.agent).ok()
 }
 
 fn understood(name: &str) -> bool {

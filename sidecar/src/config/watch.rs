@@ -139,10 +139,10 @@ impl Looker {
             (
                 Observation::Broken {
                     error: new,
-                    link: says,
+                    contact: says,
                 },
-                Standing::Broken { error, link },
-            ) => new == error && (says.is_none() || says == link),
+                Standing::Broken { error, contact },
+            ) => new == error && (says.is_none() || says == contact),
             (Observation::Broken { error: new, .. }, Standing::InForce { error, .. }) => {
                 Some(new) == error.as_ref()
             }

@@ -20,6 +20,7 @@ mod live;
 mod mcp;
 mod mcp_hostile;
 mod mcp_sessions;
+mod names;
 mod native;
 mod native_sessions;
 mod oauth;

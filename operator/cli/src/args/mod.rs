@@ -10,6 +10,8 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use toolcrib_manifest::ClusterDomain;
+
 use crate::{import::KnownProvider, openapi::Address};
 pub use discover::DiscoverArgs;
 pub use image::{FromImageArgs, Platform};
@@ -112,6 +114,9 @@ pub struct OperatorArgs {
     /// Where names are resolved, which `egress: Declared` opens: egress rules as JSON
     #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_DNS_EGRESS", value_name = "RULES", value_parser = DnsEgress::parse)]
     pub dns_egress: Option<DnsEgress>,
+    /// The cluster's domain: what follows `name.namespace.svc`
+    #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_CLUSTER_DOMAIN", value_name = "DOMAIN")]
+    pub cluster_domain: Option<ClusterDomain>,
     /// Ranges of addresses inside the cluster, separated by commas, to which a url by name
     /// opens nothing with `egress: Declared`
     #[arg(
@@ -516,6 +521,7 @@ mod tests {
                     "operator_namespace",
                     "refused_hosts",
                     "dns_egress",
+                    "cluster_domain",
                     "cluster_ranges",
                 ]
                 .contains(&argument.get_id().as_str());

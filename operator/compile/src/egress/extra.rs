@@ -33,7 +33,7 @@ pub(super) fn default_dns() -> Vec<EgressRule> {
         to: vec![
             EgressPeer {
                 ip_block: None,
-                namespace_selector: selector(names::NAMESPACE_NAME_LABEL, "kube-system"),
+                namespace_selector: selector(names::NAMESPACE_NAME_LABEL, names::DNS_NAMESPACE),
                 pod_selector: selector("k8s-app", "kube-dns"),
             },
             EgressPeer {

@@ -35,6 +35,11 @@ impl Concerns for Decoded<Service> {
             return related;
         }
         let service = here(change);
+        if service == ObjectRef::new(names::DNS_NAMESPACE, names::DNS_SERVICE) {
+            // Every agent's files name its addresses.
+            let agents = tables.agents.all();
+            related.extend(agents.iter().map(|it| WorkKind::Agent.work(key(&**it))));
+        }
         let addresses: BTreeSet<IpAddr> = [&change.old, &change.new]
             .into_iter()
             .flatten()

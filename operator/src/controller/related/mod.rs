@@ -228,6 +228,21 @@ mod tests {
         );
     }
 
+    /// Every agent's files name its addresses.
+    #[test]
+    fn the_service_of_the_name_servers_concerns_every_agent() {
+        let tables = pond();
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": meta("kube-dns", "1", 1),
+            "spec": {"clusterIP": "10.96.0.10"},
+        });
+        let expected = names(&[]);
+        assert_eq!(check(&tables, &tables.services, service.clone()), expected);
+        service["metadata"]["namespace"] = json!("kube-system");
+        let expected = names(&["Agent newt", "Agent otter"]);
+        assert_eq!(check(&tables, &tables.services, service), expected);
+    }
+
     #[test]
     fn labels_of_a_namespace_concern_all_that_depends_on_consent() {
         let tables = pond();

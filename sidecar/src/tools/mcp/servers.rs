@@ -466,11 +466,12 @@ fn session(mut name: HeaderValue) -> Result<HeaderValue, NotOpened> {
 mod tests {
     use super::*;
     use crate::outbound::{LocalNames, Outbound};
+    use crate::resolver::Resolver;
 
     #[test]
     fn what_was_not_used_for_long_is_found_out_anew() {
         let servers = Servers::new(Arc::default(), Arc::new(Semaphore::new(1)));
-        let outbound = Outbound::new(LocalNames::Refused);
+        let outbound = Outbound::new(LocalNames::Refused, Resolver::of_machine());
         let endpoint = Arc::new(Endpoint {
             client: outbound.for_service(None).unwrap(),
             url: "http://pond.test/mcp".parse().unwrap(),

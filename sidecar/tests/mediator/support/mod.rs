@@ -1,5 +1,6 @@
 //! One agent ("otter" in "pond"), its mediator, model and tool service.
 
+mod dns;
 mod fake;
 mod files;
 pub mod mcp;
@@ -20,6 +21,7 @@ use toolcrib_sidecar::app::Limits;
 use toolcrib_sidecar::args::Cli;
 use toolcrib_sidecar::server::Server;
 
+pub use dns::{NameServer, Reply};
 pub use fake::{Answer, Fake, Recorded};
 pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN, hash};
 pub use raw::{Raw, Said};

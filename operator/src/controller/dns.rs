@@ -1,0 +1,76 @@
+//! How compiled files have mediators resolve names.
+
+use toolcrib_compile::{ServiceFacts, names};
+use toolcrib_manifest::{ClusterDomain, Dns, NameServer};
+
+use super::stores::Tables;
+
+/// As the flags say, else by the addresses of the cluster's own name servers. While there are
+/// none, no name resolves.
+pub fn dns(given: &[NameServer], cluster_domain: &ClusterDomain, tables: &Tables) -> Dns {
+    let name_servers = match given {
+        [] => found(tables),
+        given => given.to_vec(),
+    };
+    Dns {
+        cluster_domain: cluster_domain.clone(),
+        name_servers,
+    }
+}
+
+fn found(tables: &Tables) -> Vec<NameServer> {
+    let service = tables
+        .services
+        .get(names::DNS_NAMESPACE, names::DNS_SERVICE);
+    let Some(Ok(service)) = service.as_ref().map(|service| &service.object) else {
+        return Vec::new();
+    };
+    let addresses = ServiceFacts::addresses(service);
+    addresses.into_iter().map(NameServer::at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube_runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controller::settings::SecretScope;
+    use crate::controller::tables::Filler;
+
+    fn check(services: &[Value], given: &[&str], expected: &[&str]) {
+        let tables = Tables::new(&SecretScope::Cluster);
+        let mut filler = Filler::new(tables.services.clone());
+        for service in services {
+            filler.apply(Event::Apply(
+                serde_json::from_value(service.clone()).unwrap(),
+            ));
+        }
+        let given: Vec<NameServer> = given.iter().map(|it| it.parse().unwrap()).collect();
+        let dns = dns(&given, &ClusterDomain::default(), &tables);
+        let found: Vec<String> = dns.name_servers.iter().map(ToString::to_string).collect();
+        assert_eq!(found, expected);
+    }
+
+    fn service(namespace: &str, spec: Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "spec": spec,
+            "metadata": {"name": "kube-dns", "namespace": namespace, "resourceVersion": "1"},
+        })
+    }
+
+    #[test]
+    fn the_flags_come_first_then_kube_dns_in_its_namespace() {
+        let forged = service("pond", json!({"clusterIP": "10.96.6.6"}));
+        let both = service(
+            "kube-system",
+            json!({"clusterIP": "fd00::a", "clusterIPs": ["fd00::a", "10.96.0.10"]}),
+        );
+        check(&[], &[], &[]);
+        check(std::slice::from_ref(&forged), &[], &[]);
+        check(&[forged, both.clone()], &[], &["10.96.0.10", "fd00::a"]);
+        check(&[both], &["169.254.20.10"], &["169.254.20.10"]);
+        let headless = service("kube-system", json!({"clusterIP": "None"}));
+        check(&[headless], &[], &[]);
+    }
+}

@@ -1,0 +1,297 @@
+//! Names to addresses.
+//!
+//! The containers of a pod share `/etc/hosts` and `/etc/resolv.conf`, and one that runs as root
+//! can write both. So a mediator asks the name servers that its compiled files name, for one
+//! absolute name ([`absolute_name`]), and reads no file and no variable of the pod. Which of the
+//! addresses may be dialled is decided in [`crate::outbound`].
+//!
+//! Files without name servers are those of `kubectl toolcrib run`, or of an operator of an earlier
+//! release: then the machine resolves, which in a pod is said in the log.
+
+use std::error::Error;
+use std::io;
+use std::iter;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
+    ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::Name;
+use thiserror::Error;
+use toolcrib_manifest::dns::absolute_name;
+use toolcrib_manifest::{Dns, NameServer};
+
+use crate::config::Current;
+use crate::outbound::LocalNames;
+
+/// For one attempt at a name server; a datagram that is lost is sent again within it.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// Attempts after the first.
+const RETRIES: usize = 1;
+/// For a name with all its aliases and both kinds of addresses. Shorter than a connection may
+/// take to be made, so that the error says what was slow.
+const LOOKUP: Duration = Duration::from_secs(8);
+/// Answers that are kept: more than an agent has services.
+const CACHED: u64 = 128;
+/// However long an answer says that it holds.
+const LONGEST_KEPT: Duration = Duration::from_secs(300);
+/// A name that is not there may be a Service that is about to be made.
+const LONGEST_MISSED: Duration = Duration::from_secs(5);
+/// Of one answer, which may have thousands. Each is looked at before one is dialled.
+const ADDRESSES: usize = 32;
+
+/// Why a name leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ResolveError {
+    #[error("the name does not exist (NXDOMAIN)")]
+    NotFound,
+    #[error("the name has no address")]
+    NoAddress,
+    #[error("no name server answered in time")]
+    Timeout,
+    #[error("the name server refused the query")]
+    Refused,
+    #[error("the name server failed ({0})")]
+    ServerFailed(String),
+    #[error("the name server cannot be reached ({0})")]
+    Unreachable(io::ErrorKind),
+    #[error("the name server's answer cannot be used")]
+    BadAnswer,
+    #[error("the name is not one that DNS can have")]
+    NotAName,
+    #[error("the agent's files name no name server: set dns.nameServers of the operator's chart")]
+    NoNameServers,
+    #[error("no files have said yet which name servers to ask")]
+    NoFiles,
+    #[error("the name leads to an address that is not dialled")]
+    RefusedAddress,
+    /// Of [`Resolver::of_machine`], whose errors are texts.
+    #[error("the machine does not resolve the name: {0}")]
+    Machine(String),
+}
+
+impl ResolveError {
+    /// A stable word for log, record and metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ResolveError::NotFound => "nxdomain",
+            ResolveError::NoAddress => "no_address",
+            ResolveError::Timeout => "timeout",
+            ResolveError::Refused => "refused",
+            ResolveError::ServerFailed(_) => "server_failed",
+            ResolveError::Unreachable(_) => "unreachable",
+            ResolveError::BadAnswer => "bad_answer",
+            ResolveError::NotAName => "not_a_name",
+            ResolveError::NoNameServers => "no_name_servers",
+            ResolveError::NoFiles => "no_files",
+            ResolveError::RefusedAddress => "refused_address",
+            ResolveError::Machine(_) => "machine",
+        }
+    }
+
+    /// The one that a client's error stems from, if it does.
+    pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ResolveError> {
+        let mut causes = iter::successors(Some(error), |error| (*error).source());
+        causes.find_map(|error| error.downcast_ref())
+    }
+}
+
+impl From<NetError> for ResolveError {
+    fn from(error: NetError) -> Self {
+        let of_code = |code: ResponseCode| match code {
+            ResponseCode::NXDomain => ResolveError::NotFound,
+            ResponseCode::NoError => ResolveError::NoAddress,
+            ResponseCode::Refused => ResolveError::Refused,
+            code => ResolveError::ServerFailed(code.to_string()),
+        };
+        match error {
+            NetError::Timeout => ResolveError::Timeout,
+            NetError::Io(error) => ResolveError::Unreachable(error.kind()),
+            NetError::NoConnections => ResolveError::Unreachable(io::ErrorKind::NotConnected),
+            NetError::Busy => ResolveError::Unreachable(io::ErrorKind::ResourceBusy),
+            NetError::Dns(DnsError::ResponseCode(code)) => of_code(code),
+            NetError::Dns(DnsError::NoRecordsFound(none)) => of_code(none.response_code),
+            _ => ResolveError::BadAnswer,
+        }
+    }
+}
+
+/// Looks names up; clones share what is kept.
+#[derive(Clone, Debug)]
+pub struct Resolver(Arc<Source>);
+
+#[derive(Debug)]
+enum Source {
+    Machine,
+    Files {
+        current: Arc<Current>,
+        local: LocalNames,
+        /// Of the last files that named name servers. It outlives files that name none: those
+        /// are of an operator that was rolled back, or are gone.
+        last: Mutex<Option<Arc<Servers>>>,
+        /// Whether the log has it that the pod's own files resolve, or that nothing does.
+        warned: AtomicBool,
+    },
+}
+
+/// The name servers of some files, and what they answered.
+#[derive(Debug)]
+struct Servers {
+    dns: Dns,
+    /// Where a name of one label is.
+    namespace: String,
+    client: TokioResolver,
+}
+
+/// Who looks a name up now.
+enum Now {
+    Machine,
+    Servers(Arc<Servers>),
+}
+
+impl Resolver {
+    /// As other programs of this machine.
+    pub fn of_machine() -> Self {
+        Self(Arc::new(Source::Machine))
+    }
+
+    /// As the files in force say, at each lookup.
+    pub fn of_files(current: Arc<Current>, local: LocalNames) -> Self {
+        Self(Arc::new(Source::Files {
+            current,
+            local,
+            last: Mutex::default(),
+            warned: AtomicBool::new(false),
+        }))
+    }
+
+    /// At least one address, port 0.
+    pub async fn lookup(&self, host: &str) -> Result<Vec<SocketAddr>, ResolveError> {
+        let found = match self.now()? {
+            Now::Machine => of_machine(host).await?,
+            Now::Servers(servers) => servers.lookup(host).await?,
+        };
+        if found.is_empty() {
+            return Err(ResolveError::NoAddress);
+        }
+        Ok(found)
+    }
+
+    fn now(&self) -> Result<Now, ResolveError> {
+        let (current, local, last, warned) = match &*self.0 {
+            Source::Machine => return Ok(Now::Machine),
+            Source::Files {
+                current,
+                local,
+                last,
+                warned,
+            } => (current, *local, last, warned),
+        };
+        let effective = current.now();
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(names) = effective.standing.names() else {
+            let servers = last.clone().ok_or(ResolveError::NoFiles)?;
+            return Ok(Now::Servers(servers));
+        };
+        let dns = match (names.dns, &*last) {
+            (Some(dns), _) => dns,
+            (None, Some(servers)) => return Ok(Now::Servers(servers.clone())),
+            (None, None) => {
+                if local == LocalNames::Refused && !warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "the agent's files name no name servers: the pod's own files resolve names, which any of its containers that runs as root can write; upgrade the operator"
+                    );
+                }
+                return Ok(Now::Machine);
+            }
+        };
+        if let Some(servers) = &*last
+            && servers.dns == *dns
+            && servers.namespace == names.namespace
+        {
+            return Ok(Now::Servers(servers.clone()));
+        }
+        let servers = Servers::new(dns.clone(), names.namespace.to_owned(), local);
+        let servers = Arc::new(servers.inspect_err(|error| {
+            if !warned.swap(true, Ordering::Relaxed) {
+                tracing::error!(error = error.to_string(), "no name resolves");
+            }
+        })?);
+        *last = Some(servers.clone());
+        Ok(Now::Servers(servers))
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "where the files name no name servers"
+)]
+async fn of_machine(host: &str) -> Result<Vec<SocketAddr>, ResolveError> {
+    let found = tokio::net::lookup_host((host, 0)).await;
+    let found = found.map_err(|error| ResolveError::Machine(error.to_string()))?;
+    Ok(found.take(ADDRESSES).collect())
+}
+
+impl Servers {
+    fn new(dns: Dns, namespace: String, local: LocalNames) -> Result<Self, ResolveError> {
+        let may_ask = |server: &&NameServer| local == LocalNames::Allowed || !server.is_in_pod();
+        let servers = dns.name_servers.iter().filter(may_ask).map(|server| {
+            let address = server.address();
+            let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()];
+            let connections = connections.map(|mut connection| {
+                connection.port = address.port();
+                connection
+            });
+            // Another one is asked after an error, not after "there is no such name".
+            NameServerConfig::new(address.ip(), true, connections.to_vec())
+        });
+        let servers: Vec<NameServerConfig> = servers.collect();
+        if servers.is_empty() {
+            return Err(ResolveError::NoNameServers);
+        }
+        let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+        let client = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+            .with_options(options())
+            .build()
+            .map_err(ResolveError::from)?;
+        Ok(Self {
+            dns,
+            namespace,
+            client,
+        })
+    }
+
+    async fn lookup(&self, host: &str) -> Result<Vec<SocketAddr>, ResolveError> {
+        let name = absolute_name(host, &self.namespace, &self.dns.cluster_domain);
+        let name = Name::from_ascii(name).map_err(|_| ResolveError::NotAName)?;
+        let found = tokio::time::timeout(LOOKUP, self.client.lookup_ip(name))
+            .await
+            .map_err(|_| ResolveError::Timeout)??;
+        let addresses = found.iter().take(ADDRESSES);
+        Ok(addresses.map(|ip| SocketAddr::new(ip, 0)).collect())
+    }
+}
+
+fn options() -> ResolverOpts {
+    let mut options = ResolverOpts::default();
+    // No file of the pod. Names end in a dot, so neither dots nor search domains count.
+    options.use_hosts_file = ResolveHosts::Never;
+    options.timeout = ATTEMPT;
+    options.attempts = RETRIES;
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.cache_size = CACHED;
+    options.positive_max_ttl = Some(LONGEST_KEPT);
+    options.negative_max_ttl = Some(LONGEST_MISSED);
+    options.preserve_intermediates = false;
+    // A forged answer must have the query's case, besides its port and id.
+    options.case_randomization = true;
+    options
+}
