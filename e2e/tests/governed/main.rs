@@ -14,6 +14,7 @@ mod mistakes;
 mod offline;
 mod pod_files;
 mod recorded;
+mod shared;
 mod sniffing;
 mod starvation;
 mod support;
