@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 pub struct SecretKey {
     /// Name of the Secret. It must carry the label `toolcrib.dev/credential: "true"` and
     /// the annotation `toolcrib.dev/hosts`, which says where it may be sent.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
     pub name: String,
     /// Key within the Secret. On a Surface it may be left out: then the descriptor's
     /// `auth.env` names it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._a-zA-Z0-9]+$"))]
     pub key: Option<String>,
 }
 
@@ -23,10 +26,13 @@ pub struct SecretKey {
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapKey {
     /// Name of the ConfigMap.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
     pub name: String,
     /// Key within the ConfigMap.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._a-zA-Z0-9]+$"))]
     pub key: String,
 }
 

@@ -79,7 +79,10 @@ pub struct SurfaceSpec {
 #[serde(rename_all = "camelCase")]
 pub struct ServiceTarget {
     /// Name of the Service. ExternalName Services are refused.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
     pub name: String,
     /// Port of the Service.
     #[schemars(range(min = 1, max = 65535))]

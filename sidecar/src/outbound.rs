@@ -21,7 +21,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use toolcrib_manifest::ServiceSettings;
-use toolcrib_manifest::addresses::is_refused;
+use toolcrib_manifest::addresses::{is_loopback, is_refused};
 use url::{ParseError, Url};
 
 use crate::resolver::{ResolveError, Resolver};
@@ -39,7 +39,8 @@ const CLIENTS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalNames {
     Refused,
-    /// For runs on a developer's machine.
+    /// For runs on a developer's machine: to loopback addresses, never to the link-local range or
+    /// a metadata service, which hands out the machine's own credentials.
     Allowed,
 }
 
@@ -214,7 +215,7 @@ impl<L> Guarded<L> {
     fn new(local: LocalNames, lookup: L) -> Self {
         let refuses: fn(IpAddr) -> bool = match local {
             LocalNames::Refused => |address| is_refused(address) || is_own(address),
-            LocalNames::Allowed => |_| false,
+            LocalNames::Allowed => |address| is_refused(address) && !is_loopback(address),
         };
         Self { lookup, refuses }
     }
@@ -339,6 +340,29 @@ mod tests {
                 let resolved = names.resolve("pond.test".parse().unwrap()).await;
                 assert_eq!(resolved.is_ok(), resolves);
             }
+        }
+    }
+
+    /// On a developer's machine, the machine itself and no metadata service.
+    #[tokio::test]
+    async fn a_run_on_this_machine_reaches_loopback_and_no_metadata() {
+        for (address, resolves) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("192.0.2.7", true),
+            ("169.254.169.254", false),
+            ("::ffff:169.254.169.254", false),
+            ("100.100.100.200", false),
+            ("fd00:ec2::254", false),
+            ("fe80::1", false),
+        ] {
+            let found = SocketAddr::new(address.parse().unwrap(), 0);
+            let names = Guarded::new(LocalNames::Allowed, move |_| {
+                std::future::ready(Ok(vec![found]))
+            });
+            let resolved = names.resolve("pond.test".parse().unwrap()).await;
+            assert_eq!(resolved.is_ok(), resolves, "{address}");
         }
     }
 

@@ -13,6 +13,19 @@ pub fn is_refused(address: IpAddr) -> bool {
     }
 }
 
+/// Whether the address is this machine's own, under the name that every machine has for itself.
+pub fn is_loopback(address: IpAddr) -> bool {
+    let v4 = |address: Ipv4Addr| address.is_loopback() || address.is_unspecified();
+    match address {
+        IpAddr::V4(address) => v4(address),
+        IpAddr::V6(address) => {
+            address.is_loopback()
+                || address.is_unspecified()
+                || embedded_v4(address).is_some_and(v4)
+        }
+    }
+}
+
 fn is_refused_v4(address: Ipv4Addr) -> bool {
     /// Clouds' metadata services outside of the link-local range: Alibaba, Azure, Oracle.
     const METADATA: [Ipv4Addr; 3] = [

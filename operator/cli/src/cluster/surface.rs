@@ -53,7 +53,7 @@ impl Session {
         path: &str,
         headers: HeaderMap,
     ) -> Result<Http, Failure> {
-        let path = format!("/api/v1/namespaces/{namespace}/services/{service}/proxy{path}");
+        let path = proxy_path(service, namespace, path);
         Ok(Http::proxied(self.client_without_retry()?, path, headers))
     }
 
@@ -135,5 +135,43 @@ fn conflict(key: &ObjectRef, status: &kube::core::Status) -> String {
             "others have written the tools of Surface {key} ({}): write them where they are kept, or take them over with --force-conflicts",
             others.join(", ")
         ),
+    }
+}
+
+/// Each name is one segment of the API server's path, whatever characters an object has in it: else
+/// a Surface would choose what its reviewer asks of the API server.
+fn proxy_path(service: &str, namespace: &str, path: &str) -> String {
+    let segment = |text: &str| -> String {
+        let bytes = text.bytes().map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' => {
+                char::from(byte).to_string()
+            }
+            byte => format!("%{byte:02X}"),
+        });
+        bytes.collect()
+    };
+    let below: Vec<String> = path.split('/').map(segment).collect();
+    format!(
+        "/api/v1/namespaces/{}/services/{}/proxy{}",
+        segment(namespace),
+        segment(service),
+        below.join("/")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_surface_chooses_no_other_path_of_the_api_server() {
+        assert_eq!(
+            proxy_path("https:carp:8443", "pond", "/v1/mcp"),
+            "/api/v1/namespaces/pond/services/https:carp:8443/proxy/v1/mcp"
+        );
+        assert_eq!(
+            proxy_path("victim:80/proxy/admin?x=:80", "pond", "/mcp?a#b"),
+            "/api/v1/namespaces/pond/services/victim:80%2Fproxy%2Fadmin%3Fx%3D:80/proxy/mcp%3Fa%23b"
+        );
     }
 }

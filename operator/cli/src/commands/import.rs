@@ -241,7 +241,8 @@ fn write(
     let there: Vec<&str> = texts
         .iter()
         .map(|(name, _)| name.as_str())
-        .filter(|name| folder.join(name).exists())
+        // A link that leads nowhere is there, too.
+        .filter(|name| folder.join(name).symlink_metadata().is_ok())
         .collect();
     if !there.is_empty() && !force {
         return Err(Failure::usage(format_args!(
@@ -256,7 +257,7 @@ fn write(
     let mut said = String::new();
     for (file, (name, text)) in files.iter().zip(texts) {
         let path = folder.join(name);
-        fs::write(&path, text)
+        write_private(&path, text)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
         let count = file.documents.len();
@@ -265,4 +266,52 @@ fn write(
     }
     print::to_stdout(&said).context("cannot write to standard output")?;
     Ok(())
+}
+
+/// Readable by this user alone, since a file may hold Secrets, and never through a link: the folder
+/// may be somebody else's repository. A file that is replaced is taken away first.
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_with_secrets_is_its_users_and_follows_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("outside");
+        let out = folder.path().join("out");
+        fs::create_dir(&out).unwrap();
+        std::os::unix::fs::symlink(&outside, out.join("secrets.yaml")).unwrap();
+        let files = [File {
+            name: "secrets.yaml",
+            about: "",
+            documents: Vec::new(),
+        }];
+        let texts = [("secrets.yaml".to_owned(), "value".to_owned())];
+        // A link that leads nowhere is a file that is there.
+        assert!(write(&out, false, &files, &texts).is_err());
+        assert!(!outside.exists());
+        write(&out, true, &files, &texts).unwrap();
+        assert!(!outside.exists());
+        let path = out.join("secrets.yaml");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "value");
+        assert!(!path.is_symlink());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }
