@@ -13,8 +13,10 @@ pub mod number;
 pub mod pattern;
 pub mod pointer;
 pub mod schema;
+mod shown;
 mod text;
 mod weight;
 
+pub use shown::{is_hidden, shown};
 pub use text::cut;
 pub use weight::{NAMESPACE_WEIGHT, OBJECT_WEIGHT, weight};

@@ -10,6 +10,7 @@ use crate::credential::{self, Sources};
 use crate::finding::Finding;
 use crate::lower::needs_approval;
 use crate::models;
+use crate::near::{self, names_in};
 use crate::offer;
 use crate::reach::surface_key;
 use crate::report::{GrantReport, ProviderReport, SurfaceReport};
@@ -131,7 +132,10 @@ pub fn check_grant(inputs: &Inputs, grant: &ObjectRef) -> Option<GrantReport> {
                 &subject,
                 format!("spec.agents[{index}]"),
                 Code::AgentNotFound,
-                format!("agent {agent_key} is not there: create it, or correct the name"),
+                format!(
+                    "agent {agent_key} is not there{}: create it, or correct the name",
+                    near::other(name, names_in(inputs.agents.keys(), &key.namespace))
+                ),
             );
             continue;
         };

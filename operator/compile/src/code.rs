@@ -171,6 +171,11 @@ codes! {
     cause "The inputSchema has no properties and does not say additionalProperties. Arguments that a schema does not declare never reach an HTTP service."
     cure "Declare the arguments under properties. Write `additionalProperties: true` if the service takes any, or `false` if it takes none."
 
+    /// A text for the model holds characters that nobody sees; they are left out.
+    HiddenCharacters: Warning, Spec,
+    cause "The descriptor holds controls, marks that turn the direction of writing, joiners or tags: a reviewer does not see them, and a model reads them. They may have come with text that was copied, or hide instructions."
+    cure "Read what the text says without them, and remove them from the descriptor."
+
     /// A tool's inputSchema is over a bound on size, nodes or depth.
     SchemaTooLarge: Error, Spec,
     cause "The schema is larger than 64 KiB, deeper than 48 levels, expands to too many nodes once its references are followed, applies more than 32 schemas to one value one after another, or has long names above many parts. Each request would carry it to the model."

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use toolcrib_crds::{NamespacesFrom, Surface};
 
 use crate::finding::Finding;
+use crate::near::{self, names_in};
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Inputs, Kind, ObjectRef};
 
@@ -37,7 +38,13 @@ pub(crate) fn open<'a>(
     }
     let message = match inputs.undecodable_reason(Kind::Surface, surface) {
         Some(reason) => format!("surface {surface} cannot be used: {reason}"),
-        None => format!("surface {surface} is not there: create it, or correct the name"),
+        None => format!(
+            "surface {surface} is not there{}: create it, or correct the name",
+            near::other(
+                &surface.name,
+                names_in(inputs.surfaces.keys(), &surface.namespace)
+            )
+        ),
     };
     Err(Finding::new("name", Code::SurfaceNotFound, message))
 }

@@ -423,7 +423,7 @@ impl Inputs {
         Some(service)
     }
 
-    pub(crate) fn service(&self, service: &ObjectRef) -> Option<&ServiceFacts> {
+    pub fn service(&self, service: &ObjectRef) -> Option<&ServiceFacts> {
         self.services.get(service)
     }
 

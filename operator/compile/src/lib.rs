@@ -7,6 +7,7 @@
 //! watching, writing, status (`toolcrib-operator`), files and printing (`kubectl-toolcrib`).
 
 pub mod names;
+pub mod near;
 
 mod grants;
 mod inputs;

@@ -20,6 +20,7 @@ use toolcrib_manifest::SecretText;
 use crate::budget::too_heavy;
 use crate::credential::credential_value;
 use crate::names::GROUP;
+use crate::near;
 use crate::yaml;
 use crate::{
     Code, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, PodPort, Presence, SecretFacts,
@@ -140,7 +141,8 @@ impl Loader {
                 self.loaded.errors.push(DocumentError {
                     origin: origin.clone(),
                     message: format!(
-                        "is {kind} of {api_version}, which this release does not know"
+                        "is {kind} of {api_version}, which this release does not know{}",
+                        near::meant(kind, KINDS)
                     ),
                 });
             } else {
@@ -370,6 +372,15 @@ impl ServiceFacts {
         all.filter_map(|address| address.parse().ok()).collect()
     }
 }
+
+/// Kinds of ours, as they are written.
+const KINDS: [&str; 5] = [
+    "Surface",
+    "Agent",
+    "ToolGrant",
+    "ToolDefaults",
+    "ModelProvider",
+];
 
 fn known(api_version: &str, kind: &str) -> Option<Kind> {
     let ours = format!("{GROUP}/{}", toolcrib_crds::VERSION);

@@ -1,8 +1,8 @@
 //! What a rule names, held against what the surface offers.
 
-use crate::Code;
 use crate::authority::{ALL, Rule, Verb};
 use crate::surface::ResolvedSurface;
+use crate::{Code, near};
 
 /// Names that are there, and what is not as the rule expects.
 pub(crate) struct Matched<'a> {
@@ -94,7 +94,12 @@ pub(crate) fn hold<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface<'_>) ->
                 name: name.to_owned(),
                 code,
                 message: format!(
-                    "surface {surface} has no {noun} {name:?}: correct the name, or remove it"
+                    "surface {surface} has no {noun} {name:?}: {}; correct the name, or remove it",
+                    if name.contains('*') {
+                        format!("patterns are not known, so name each {noun}, or \"*\" alone")
+                    } else {
+                        near::meant_or_known(name, offered.iter().map(|it| &**it))
+                    }
                 ),
             });
         }

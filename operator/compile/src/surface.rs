@@ -12,7 +12,7 @@ use crate::descriptor::{self, DescribedTool, Descriptor, Skill};
 use crate::finding::{Finding, join};
 use crate::inputs::Material;
 use crate::template::is_sent_as_written;
-use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject};
+use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject, near};
 
 /// A surface whose parts are known, or known to be unusable.
 #[derive(Clone, Debug)]
@@ -60,7 +60,10 @@ pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<Resolve
                 findings.push(Finding::new(
                     format!("spec.tiers.{tool}"),
                     Code::ToolNotFound,
-                    format!("the descriptor has no tool {tool:?}: correct the name, or remove it"),
+                    format!(
+                        "the descriptor has no tool {tool:?}: {}; correct the name, or remove it",
+                        near::meant_or_known(tool, descriptor.tools.keys().map(String::as_str))
+                    ),
                 ));
             }
         }
@@ -262,7 +265,17 @@ fn skill(
             format!("the skill {path:?} is not in ConfigMap {config_map}: add the key {file:?}"),
         ));
     }
-    text
+    text.map(|text| {
+        let (visible, hidden) = toolcrib_bounds::shown(&text);
+        if hidden > 0 {
+            findings.push(Finding::new(
+                "spec.descriptorFrom",
+                Code::HiddenCharacters,
+                format!("the skill {path:?} {}", descriptor::hidden::message(hidden)),
+            ));
+        }
+        visible
+    })
 }
 
 fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<Address, Finding> {

@@ -6,15 +6,15 @@ use std::fmt;
 use crate::compilation::Withheld;
 use crate::consent::open;
 use crate::reach::surface_key;
-use crate::{Compilation, Inputs, Kind, ObjectRef};
+use crate::{Compilation, Inputs, Kind, ObjectRef, near};
 
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
     /// Asked for, and refused.
     Withheld(Withheld),
-    /// Not of the form `SURFACE.TOOL`.
-    NotAName,
+    /// Not of the form `SURFACE.TOOL`; the agent's tool that may be meant.
+    NotAName(Option<String>),
     /// There is no such Agent, or it does not read.
     NoAgent(ObjectRef),
     /// The first layer: the agent may not reach the surface at all.
@@ -42,7 +42,7 @@ pub fn why_not(inputs: &Inputs, compilation: &Compilation, name: &str) -> Vec<Wh
     let whole = whole_surface(name, '.');
     let withheld = withheld(compilation, &[Some(name), whole.as_deref()]);
     if withheld.is_empty() {
-        vec![missing_layer(inputs, &compilation.agent, name)]
+        vec![missing_layer(inputs, compilation, name)]
     } else {
         withheld
     }
@@ -74,9 +74,17 @@ fn withheld(compilation: &Compilation, names: &[Option<&str>]) -> Vec<WhyNot> {
         .collect()
 }
 
-fn missing_layer(inputs: &Inputs, key: &ObjectRef, name: &str) -> WhyNot {
+fn missing_layer(inputs: &Inputs, compilation: &Compilation, name: &str) -> WhyNot {
+    let key = &compilation.agent;
     let Some((alias, tool)) = name.split_once('.') else {
-        return WhyNot::NotAName;
+        let tools = || compilation.tools.iter().map(|tool| &*tool.name);
+        // The model's own name of it, or the name without the surface.
+        let same = |tool: &&str| {
+            let bare = tool.split_once('.').map_or(*tool, |(_, bare)| bare);
+            bare == name || tool.replacen('.', "__", 1) == name
+        };
+        let meant = tools().find(same).or_else(|| near::nearest(name, tools()));
+        return WhyNot::NotAName(meant.map(str::to_owned));
     };
     let Some(agent) = inputs.agents.get(key) else {
         return WhyNot::NoAgent(key.clone());
@@ -125,7 +133,13 @@ impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WhyNot::Withheld(withheld) => write!(f, "{}: {}", withheld.code, withheld.message),
-            WhyNot::NotAName => f.write_str("a tool is named SURFACE.TOOL"),
+            WhyNot::NotAName(meant) => {
+                f.write_str("a tool is named SURFACE.TOOL")?;
+                match meant {
+                    Some(tool) => write!(f, ": did you mean {tool}?"),
+                    None => Ok(()),
+                }
+            }
             WhyNot::NoAgent(agent) => write!(f, "there is no {} {agent}", Kind::Agent.name()),
             WhyNot::NotDeclared { agent, alias } => write!(
                 f,

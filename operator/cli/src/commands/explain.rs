@@ -244,6 +244,9 @@ fn cluster_text(cluster: &InCluster) -> String {
         Compiled::Different => {
             "the operator has compiled another manifest: it has not caught up yet, or it sees what you may not read"
         }
+        Compiled::NotYet if cluster.conditions.iter().any(|line| line.status == "False") => {
+            "the operator could not compile this agent: a condition below says why"
+        }
         Compiled::NotYet => "the operator has not compiled this agent yet: is it running?",
     };
     let mut text = format!("\n{compiled}\n");
@@ -306,7 +309,7 @@ fn one_text(answer: &ToolExplained) -> String {
         None => std::iter::once(format!("{tool} is not given to {agent}"))
             .chain(answer.because.iter().map(|reason| match reason {
                 WhyNot::Withheld(_) => format!("withheld: {reason}"),
-                WhyNot::NotAName
+                WhyNot::NotAName(_)
                 | WhyNot::NoAgent(_)
                 | WhyNot::NotDeclared { .. }
                 | WhyNot::NoSurface(_)

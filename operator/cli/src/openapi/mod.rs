@@ -19,7 +19,6 @@ mod surface;
 use std::fmt;
 
 pub use document::parse;
-pub use marks::is_hidden;
 pub(crate) use schema::{cleaned, named, takes_anything};
 pub use surface::{Address, Choice, Described, Wanted, describe};
 

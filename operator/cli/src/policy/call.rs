@@ -119,7 +119,7 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
     };
     let withheld = reasons.iter().find_map(|reason| match reason {
         WhyNot::Withheld(withheld) => Some(withheld.code.name().to_owned()),
-        WhyNot::NotAName
+        WhyNot::NotAName(_)
         | WhyNot::NoAgent(_)
         | WhyNot::NotDeclared { .. }
         | WhyNot::NoSurface(_)

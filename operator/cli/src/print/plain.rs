@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// One line in which no character speaks to the terminal: objects hold texts of whoever may write
 /// them, and a text could clear a line above it, or forge one.
 pub fn plain(text: &str) -> Cow<'_, str> {
-    let speaks = |c: char| c.is_control() || crate::openapi::is_hidden(c);
+    let speaks = |c: char| c.is_control() || toolcrib_bounds::is_hidden(c);
     if !text.contains(speaks) {
         return Cow::Borrowed(text);
     }

@@ -6,12 +6,14 @@
 //! that holds the text: one surface is compiled into many agents.
 //!
 //! Here: the parts together, and those that are one field. Reading order: [`members`] (how
-//! a part is read), [`versions`] (which parts count), [`tools`] with [`http`], [`feeds`].
+//! a part is read), [`hidden`] (characters that nobody sees), [`versions`] (which parts count),
+//! [`tools`] with [`http`], [`feeds`].
 //! Not here: where the text comes from, and what an agent is given of it.
 //!
 //! Invariant: the same text gives the same descriptor; nothing that is wrong goes unsaid.
 
 mod feeds;
+pub(crate) mod hidden;
 mod http;
 mod members;
 mod tools;
@@ -167,7 +169,8 @@ fn descriptor(text: &str) -> Result<Descriptor, Finding> {
             ),
         );
     }
-    let members: Members = serde_json::from_str(&normalized.text)
+    let visible = hidden::without(&normalized.text, &mut reader);
+    let members: Members = serde_json::from_str(visible.as_deref().unwrap_or(&normalized.text))
         .map_err(|_| Finding::new("", Code::DescriptorInvalid, "must be a JSON object"))?;
     let version = Version::of(&members)?;
     version.refuse_later_fields(&members, &mut reader);

@@ -14,11 +14,12 @@ use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{HttpMethod, RawJson, Tier, Tool, Transport};
 use toolcrib_mcp::header;
 
+use super::hidden::hidden_name;
 use super::http::{HttpCall, http_call};
 use super::members::{ByName, Reader};
 use crate::Code;
 use crate::finding::Finding;
-use crate::schema;
+use crate::{near, schema};
 
 #[derive(Clone, Debug)]
 pub(crate) struct DescribedTool {
@@ -73,6 +74,22 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
             "is missing: write {\"type\": \"object\"} for a tool without arguments",
         )
     })?;
+    for (field, schema) in [
+        ("inputSchema", Some(&input_schema)),
+        ("outputSchema", paper.output_schema.as_ref()),
+    ] {
+        let name = schema.and_then(|schema| hidden_name(schema.get()));
+        if let Some(character) = name {
+            return Err(Finding::new(
+                field,
+                Code::InvalidSchema,
+                format!(
+                    "has a name with the character U+{:04X}, which nobody sees: write the name without it",
+                    u32::from(character)
+                ),
+            ));
+        }
+    }
     let schema =
         schema::check(input_schema.get()).map_err(|finding| finding.within("inputSchema"))?;
     if let Some(found) = arguments::ambiguity(&schema, CLAW_ID) {
@@ -95,7 +112,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
     if let Some(output) = &output_schema {
         schema::check(output.get()).map_err(|finding| finding.within("outputSchema"))?;
     }
-    let tier = tier(paper.annotations.as_ref())?;
+    let tier = tier(paper.annotations.as_ref(), warnings)?;
     let http = paper
         .http
         .map(|http| http_call(&http, &schema, warnings))
@@ -178,29 +195,61 @@ fn without_arguments(http: &HttpCall, schema: &Value) -> Option<Finding> {
     })
 }
 
-/// Both spellings of each hint; on conflict the highest tier wins.
-fn tier(annotations: Option<&RawJson>) -> Result<Tier, Finding> {
+/// What decides a tier, in both spellings of each hint.
+const READ_ONLY: [&str; 2] = ["readOnly", "readOnlyHint"];
+const DESTRUCTIVE: [&str; 2] = ["destructive", "destructiveHint"];
+const CONFIRMATION: [&str; 2] = ["confirmationRequired", "confirmationRequiredHint"];
+/// What MCP and the mediator know besides.
+const OTHER_ANNOTATIONS: [&str; 6] = [
+    "parallel_safe",
+    "title",
+    "idempotent",
+    "idempotentHint",
+    "openWorld",
+    "openWorldHint",
+];
+
+/// On conflict the highest tier wins. A name that is not known decides nothing: a misspelt
+/// `destructive` would lower a tier in silence, so it is said.
+fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Tier, Finding> {
     let Some(annotations) = annotations else {
         return Ok(Tier::System);
     };
     let hints: BTreeMap<String, Value> = serde_json::from_str(annotations.get())
         .map_err(|_| Finding::new("annotations", Code::InvalidTool, "must be an object"))?;
-    let says = |names: [&str; 2]| {
+    let deciding = [READ_ONLY, DESTRUCTIVE, CONFIRMATION].concat();
+    let known = || deciding.iter().chain(&OTHER_ANNOTATIONS).copied();
+    for (name, value) in &hints {
+        if deciding.contains(&name.as_str()) {
+            if !value.is_boolean() && !value.is_null() {
+                return Err(Finding::new(
+                    format!("annotations.{name}"),
+                    Code::InvalidTool,
+                    "must be true or false, since it decides the tool's tier",
+                ));
+            }
+        } else if !known().any(|known| known == name)
+            && !name.contains('/')
+            && !name.starts_with("x-")
+        {
+            warnings.push(Finding::new(
+                format!("annotations.{name}"),
+                Code::UnknownField,
+                format!(
+                    "is not known, and decides no tier{}",
+                    near::meant(name, known())
+                ),
+            ));
+        }
+    }
+    let says = |names: [&str; 2], wanted: bool| {
         names
             .iter()
-            .any(|name| hints.get(*name) == Some(&Value::Bool(true)))
+            .any(|name| hints.get(*name) == Some(&Value::Bool(wanted)))
     };
-    let denies = |names: [&str; 2]| {
-        names
-            .iter()
-            .any(|name| hints.get(*name) == Some(&Value::Bool(false)))
-    };
-    let elevated = says(["destructive", "destructiveHint"])
-        || says(["confirmationRequired", "confirmationRequiredHint"]);
-    let read_only = ["readOnly", "readOnlyHint"];
-    Ok(if elevated {
+    Ok(if says(DESTRUCTIVE, true) || says(CONFIRMATION, true) {
         Tier::Elevated
-    } else if says(read_only) && !denies(read_only) {
+    } else if says(READ_ONLY, true) && !says(READ_ONLY, false) {
         Tier::ReadOnly
     } else {
         Tier::System

@@ -1,0 +1,98 @@
+//! A descriptor's texts without characters that nobody sees.
+//!
+//! All texts of a descriptor may reach a model, so the rule is for all of them. Names of members
+//! stay: the service knows them so. A tool whose schema has such a name is refused
+//! ([`hidden_name`]).
+
+use serde_json::Value;
+use toolcrib_bounds::{is_hidden, shown};
+
+use super::members::Reader;
+use crate::Code;
+
+/// Places that are said one by one; of more, how many there are.
+const SAID: usize = 8;
+
+/// The text without hidden characters. `None`: there are none, and the text is as it was written.
+pub(super) fn without(text: &str, reader: &mut Reader) -> Option<String> {
+    if !may_hide(text) {
+        return None;
+    }
+    let mut value: Value = serde_json::from_str(text).ok()?;
+    let mut found = Vec::new();
+    strip(&mut value, "", &mut found);
+    if found.is_empty() {
+        return None;
+    }
+    for (field, count) in found.iter().take(SAID) {
+        reader.find(field, Code::HiddenCharacters, message(*count));
+    }
+    if found.len() > SAID {
+        let more = found.len() - SAID;
+        reader.find(
+            "",
+            Code::HiddenCharacters,
+            format!("{more} more texts hold hidden characters, which are left out"),
+        );
+    }
+    Some(value.to_string())
+}
+
+/// What is said of a text that held so many of them.
+pub(crate) fn message(count: usize) -> String {
+    let characters = if count == 1 {
+        "character"
+    } else {
+        "characters"
+    };
+    format!("holds {count} hidden {characters}, left out: read what is left, and remove them here")
+}
+
+/// A hidden character in the name of a member, at any depth.
+pub(super) fn hidden_name(text: &str) -> Option<char> {
+    fn within(value: &Value) -> Option<char> {
+        match value {
+            Value::Object(members) => members.iter().find_map(|(name, value)| {
+                name.chars()
+                    .find(|c| is_hidden(*c))
+                    .or_else(|| within(value))
+            }),
+            Value::Array(items) => items.iter().find_map(within),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        }
+    }
+    if !may_hide(text) {
+        return None;
+    }
+    within(&serde_json::from_str(text).ok()?)
+}
+
+/// Whether there is one at all, written out or escaped.
+fn may_hide(text: &str) -> bool {
+    text.contains(is_hidden) || text.contains("\\u") || text.contains("\\b") || text.contains("\\f")
+}
+
+fn strip(value: &mut Value, field: &str, found: &mut Vec<(String, usize)>) {
+    match value {
+        Value::String(text) => {
+            let (visible, hidden) = shown(text);
+            if hidden > 0 {
+                found.push((field.to_owned(), hidden));
+                *text = visible;
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                strip(item, &format!("{field}[{index}]"), found);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                let (name, _) = shown(name);
+                let dot = if field.is_empty() { "" } else { "." };
+                strip(member, &format!("{field}{dot}{name}"), found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
