@@ -187,6 +187,55 @@ fn files_without_secrets_do_with_credentials_from_elsewhere() {
     assert_eq!(quoted(&answer), market("analyst", "reader"));
 }
 
+/// The files say where a credential goes, and what only a cluster knows is said before the first
+/// call fails.
+#[test]
+fn a_credential_for_several_hosts_wants_a_yes() {
+    let files = tempfile::tempdir().unwrap();
+    let surface = |name: &str, place: &str| {
+        format!(
+            "apiVersion: toolcrib.dev/v1alpha1\nkind: Surface\nmetadata: {{name: {name}, namespace: den}}\nspec:\n  {place}\n  auth: {{type: Bearer, secretKeyRef: {{name: key, key: token}}}}\n  descriptor: {{version: 2, tools: [{{name: look, inputSchema: {{type: object}}, http: {{method: GET, path: /look}}}}]}}\n"
+        )
+    };
+    let text = [
+        surface("one", "url: https://one.test"),
+        surface("two", "service: {name: two, port: 80}"),
+        "apiVersion: v1\nkind: Service\nmetadata: {name: two, namespace: den}\nspec: {ports: [{port: 80}]}\n".to_owned(),
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: Agent\nmetadata: {name: scribe, namespace: den}\nspec: {mode: Native, surfaces: [{name: one}, {name: two}]}\n".to_owned(),
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: ToolGrant\nmetadata: {name: all, namespace: den}\nspec: {agents: [scribe], tools: [{surface: {name: one}, allow: [\"*\"]}, {surface: {name: two}, allow: [\"*\"]}]}\n".to_owned(),
+    ];
+    std::fs::write(files.path().join("den.yaml"), text.join("---\n")).unwrap();
+    let run = |flags: &[&str]| {
+        Command::new(built("kubectl-toolcrib"))
+            .env("KEY", "otter-key")
+            .args(["run", "--agent", "scribe", "-f"])
+            .arg(files.path())
+            .arg("--sidecar")
+            .arg(built("toolcrib-sidecar"))
+            .args(["--secret", "den/key/token=env:KEY"])
+            .args(flags)
+            .args(["--", "echo", "ran"])
+            .output()
+            .unwrap()
+    };
+    let refused = run(&[]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = stderr(&refused);
+    let hosts = "--secret den/key/token goes to http://two.den.svc, https://one.test";
+    assert!(said.contains(hosts) && said.contains("say --yes"), "{said}");
+    assert_eq!(stdout(&refused), "");
+    let ran = run(&["--yes"]);
+    let said = stderr(&ran);
+    assert_eq!(stdout(&ran), "ran\n", "{said}");
+    assert!(said.contains(hosts), "{said}");
+    assert!(
+        said.contains("two is at two.den.svc, which only a cluster knows: say where it is here with --at two=URL"),
+        "{said}"
+    );
+    let placed = run(&["--yes", "--at", "two=http://127.0.0.1:9"]);
+    assert!(!stderr(&placed).contains("only a cluster knows"));
+}
+
 #[test]
 fn a_native_runner_finds_the_mediator_by_its_context() {
     let laptop = Laptop::start(demo());

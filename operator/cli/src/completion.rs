@@ -123,7 +123,25 @@ fn with_names(place: &Place) -> clap::Command {
             verb.mut_arg(argument, |argument| argument.add(values))
         });
     }
-    command
+    with_namespaces(command, &given(namespaces))
+}
+
+/// At every verb that has the argument.
+fn with_namespaces(command: clap::Command, values: &ArgValueCandidates) -> clap::Command {
+    let has_namespace = command
+        .get_arguments()
+        .any(|argument| argument.get_id() == "namespace");
+    let command = match has_namespace {
+        true => command.mut_arg("namespace", |argument| argument.add(values.clone())),
+        false => command,
+    };
+    let verbs: Vec<String> = command
+        .get_subcommands()
+        .map(|verb| verb.get_name().to_owned())
+        .collect();
+    verbs.into_iter().fold(command, |command, verb| {
+        command.mut_subcommand(verb, |verb| with_namespaces(verb, values))
+    })
 }
 
 /// Where names are looked up: what the line says so far.
@@ -139,12 +157,16 @@ impl Place {
         let parsed = Args::command()
             .ignore_errors(true)
             .try_get_matches_from(line);
-        let Some((_, verb)) = parsed
+        let Some((_, mut verb)) = parsed
             .ok()
             .and_then(|mut parsed| parsed.remove_subcommand())
         else {
             return Self::default();
         };
+        // `surface` has verbs of its own.
+        while let Some((_, below)) = verb.remove_subcommand() {
+            verb = below;
+        }
         Self {
             source: source(&verb),
             agent: verb.try_get_one::<String>("agent").ok().flatten().cloned(),
@@ -167,6 +189,7 @@ fn source(verb: &ArgMatches) -> SourceArgs {
         paths: paths.into_iter().flatten().cloned().collect(),
         // Names are the same with and without Secrets.
         assume_secrets: false,
+        assume_services: false,
         cluster: ClusterArgs {
             namespace: text("namespace"),
             all_namespaces: flag("all_namespaces"),
@@ -203,10 +226,31 @@ fn surfaces(place: &Place) -> BTreeSet<String> {
     names.map(|(key, _)| key.name.clone()).collect()
 }
 
-/// Of the agent that stands before, by the names that it knows its surfaces by. From files
-/// only: a cluster would have to be read whole, while somebody waits.
+/// The cluster's, or those of the files' objects.
+fn namespaces(place: &Place) -> BTreeSet<String> {
+    if place.source.paths.is_empty() {
+        return Session::open(&place.source.cluster, &place.source.operator)
+            .map(|session| session.namespaces())
+            .unwrap_or_default();
+    }
+    let loaded = place.loaded();
+    let agents = loaded.iter().flat_map(|loaded| loaded.inputs.agents());
+    let surfaces = loaded.iter().flat_map(|loaded| loaded.inputs.surfaces());
+    let keys = agents
+        .map(|(key, _)| key)
+        .chain(surfaces.map(|(key, _)| key));
+    keys.map(|key| key.namespace.clone()).collect()
+}
+
+/// Of the agent that stands before, by the names that it knows its surfaces by. Of a cluster, what
+/// the agent's status says: all surfaces would have to be read, while somebody waits.
 fn tools(place: &Place) -> BTreeSet<String> {
-    let Some(loaded) = place.loaded().filter(|_| !place.source.paths.is_empty()) else {
+    if place.source.paths.is_empty() {
+        return Session::open(&place.source.cluster, &place.source.operator)
+            .map(|session| session.tools(place.agent.as_deref()))
+            .unwrap_or_default();
+    }
+    let Some(loaded) = place.loaded() else {
         return BTreeSet::new();
     };
     let agents = loaded
@@ -291,6 +335,8 @@ spec: {}
         check("explain -f FILE otter ", &["den.look", ":4"]);
         check("inspect -f FILE ", &["reed", ":4"]);
         check("run -f FILE --agent h", &["heron", ":4"]);
+        check("explain -f FILE -n ", &["pond", ":4"]);
+        check("surface discover -f FILE -n ", &["pond", ":4"]);
     }
 
     #[test]

@@ -31,11 +31,24 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, SurfaceVerb, Verb};
+use args::{Args, COMPLETE, SurfaceVerb, Verb};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let outcome = match Args::parse().verb {
+    let mut words = std::env::args_os().skip(1);
+    let outcome = if words.next().is_some_and(|word| word == COMPLETE) {
+        completion::complete(&words.collect::<Vec<_>>())
+    } else {
+        answer(Args::parse().verb)
+    };
+    outcome.unwrap_or_else(|failure: Failure| {
+        eprintln!("error: {failure:#}");
+        failure.exit_code()
+    })
+}
+
+fn answer(verb: Verb) -> Result<ExitCode, Failure> {
+    match verb {
         Verb::Compile(args) => commands::compile::compile(&args),
         Verb::Inject(args) => commands::inject::inject(&args),
         Verb::Explain(args) => commands::explain::explain(&args),
@@ -50,12 +63,7 @@ fn main() -> ExitCode {
         Verb::Surface(SurfaceVerb::Discover(args)) => commands::discover::discover(&args),
         Verb::Run(args) => run::run(args),
         Verb::Completion { shell } => completion::script(shell),
-        Verb::Complete { words } => completion::complete(&words),
-    };
-    outcome.unwrap_or_else(|failure: Failure| {
-        eprintln!("error: {failure:#}");
-        failure.exit_code()
-    })
+    }
 }
 
 #[cfg(test)]

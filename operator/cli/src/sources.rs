@@ -1,14 +1,16 @@
 //! Where the objects come from: files, or the cluster.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::Read as _,
     path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
-use toolcrib_compile::{Kind, Loaded, ObjectRef, Presence, Settings, load_into};
+use toolcrib_compile::{
+    Kind, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Settings, load_into, near,
+};
 
 use crate::{
     admitted::admitted,
@@ -95,6 +97,9 @@ pub fn objects(args: &SourceArgs, asked: Asked) -> Result<Objects, Failure> {
     if args.assume_secrets {
         assume_secrets(&mut [&mut loaded.inputs]);
     }
+    if args.assume_services {
+        assume_services(&mut loaded.inputs);
+    }
     Ok(Objects {
         loaded,
         namespace: named.namespace.clone(),
@@ -139,6 +144,26 @@ pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) {
         for secret in &wanted {
             let why = "is not among the files".to_owned();
             inputs.set_secret(secret.clone(), Presence::Unknown(why));
+        }
+    }
+}
+
+/// Services may be another team's. Their pods are not known, so a NetworkPolicy is not narrowed to
+/// them.
+fn assume_services(inputs: &mut toolcrib_compile::Inputs) {
+    let mut wanted: BTreeMap<ObjectRef, ServiceFacts> = BTreeMap::new();
+    for (key, surface) in inputs.surfaces() {
+        if let Some(target) = &surface.spec.service {
+            let service = ObjectRef::new(key.namespace.clone(), target.name.clone());
+            let facts = wanted.entry(service).or_default();
+            facts
+                .ports
+                .insert(target.port, PodPort::Number(target.port));
+        }
+    }
+    for (service, facts) in wanted {
+        if inputs.service(&service).is_none() {
+            inputs.set_service(service, facts);
         }
     }
 }
@@ -190,14 +215,17 @@ fn find<'a>(
                     "the {what} {key} {place} cannot be used: {why}"
                 )));
             }
-            let known: Vec<_> = all.iter().map(ToString::to_string).collect();
-            let known = if known.is_empty() {
-                "none".to_string()
-            } else {
-                known.join(", ")
+            let known: Vec<String> = all.iter().map(ToString::to_string).collect();
+            let known = match (known.is_empty(), namespace) {
+                (false, _) => format!("there are: {}", known.join(", ")),
+                (true, None) => "there are: none".to_owned(),
+                (true, Some(namespace)) => {
+                    format!("there are none in namespace {namespace}: is it spelt right?")
+                }
             };
+            let meant = near::other(name, all.iter().map(|key| &*key.name));
             Err(Failure::usage(format_args!(
-                "no {what} {name} {place}; there are: {known}"
+                "no {what} {name} {place}{meant}; {known}"
             )))
         }
         _ => Err(Failure::usage(format_args!(

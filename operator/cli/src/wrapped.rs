@@ -183,7 +183,8 @@ impl Wrapped<'_> {
                 "service": {"name": self.name, "port": self.port},
                 "auth": auth(self.name),
                 "mcp": {"path": PATH},
-                "descriptor": {"version": 2, "tools": []},
+                // No list of tools: who applies this file would own it, and empty it each time.
+                "descriptor": {"version": 2},
             },
         })
     }

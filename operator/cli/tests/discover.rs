@@ -226,6 +226,49 @@ fn what_is_no_server_is_said() {
     failed(&["true"], "the program");
 }
 
+/// A web service that says `error` in words of its own is not taken for an MCP server's error.
+#[test]
+fn the_words_of_a_service_that_is_no_mcp_server_are_said() {
+    use std::io::{Read as _, Write as _};
+    let files = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let answers = [
+        (
+            "401 Unauthorized",
+            r#"{"error": "bad token"}"#,
+            "401 Unauthorized: give a credential",
+        ),
+        (
+            "404 Not Found",
+            r#"{"error": "no fish here"}"#,
+            r#"404 Not Found, and no MCP message: {"error":"no fish here"}"#,
+        ),
+    ];
+    for (status, body, words) in answers {
+        let output = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut head = [0; 8192];
+                assert_ne!(stream.read(&mut head).unwrap(), 0);
+                let length = body.len();
+                write!(
+                    stream,
+                    "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+                )
+                .unwrap();
+            });
+            run(
+                files.path(),
+                &["surface", "discover", "fish", "--url", &url],
+            )
+        });
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains(words), "{said}");
+    }
+}
+
 #[test]
 fn the_official_server_s_tools_become_a_surface_that_has_not_drifted() {
     let modules = packages::node_modules("mcp").unwrap();

@@ -64,16 +64,10 @@ pub enum Verb {
         /// What completes
         shell: Completes,
     },
-    /// Answer a completion script: the words that fit, in kubectl's format
-    #[command(name = COMPLETE, hide = true, disable_help_flag = true)]
-    Complete {
-        /// What is typed, after `kubectl toolcrib`; the last word is the one to complete
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<OsString>,
-    },
 }
 
-/// As kubectl names it.
+/// What a completion script asks with, as kubectl names it: the words of the line follow, the last
+/// of them to be completed. No verb, so that clap offers it to nobody who misspelt another.
 pub const COMPLETE: &str = "__complete";
 
 /// What asks for completions.
@@ -156,6 +150,10 @@ pub struct SourceArgs {
     /// where they are kept elsewhere
     #[arg(long, requires = "paths")]
     pub assume_secrets: bool,
+    /// With -f: take Services that surfaces name and that are not among the files to be there, with
+    /// the ports that the surfaces name, as where another team has them
+    #[arg(long, requires = "paths")]
+    pub assume_services: bool,
     #[command(flatten)]
     pub cluster: ClusterArgs,
     #[command(flatten)]
@@ -220,7 +218,7 @@ pub struct InjectArgs {
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// The mediator's image
-    #[arg(long, default_value = concat!("toolcrib-sidecar:", env!("CARGO_PKG_VERSION")))]
+    #[arg(long, default_value = concat!("docker.io/toolcrib/sidecar:", env!("CARGO_PKG_VERSION")))]
     pub image: String,
     /// How the pods are printed
     #[arg(short, long, value_enum, default_value_t = PodFormat::Yaml)]
@@ -454,6 +452,9 @@ pub struct RunArgs {
     /// =file:PATH. The program does not get the variable. May be repeated
     #[arg(long, value_name = "NAMESPACE/NAME/KEY=env:VARIABLE", value_parser = SecretFrom::parse)]
     pub secret: Vec<SecretFrom>,
+    /// Send a credential of --secret to several hosts without asking
+    #[arg(long)]
+    pub yes: bool,
     /// The mediator's program; else toolcrib-sidecar beside this program, else on PATH
     #[arg(long, value_name = "PATH")]
     pub sidecar: Option<PathBuf>,

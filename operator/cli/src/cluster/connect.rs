@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, Resource};
 use serde::de::DeserializeOwned;
 use toolcrib_compile::Inputs;
+use toolcrib_crds::Agent;
 
-use super::read::list;
+use super::read::{Found, list};
 use super::{Broken, Cluster, Scope, advice, read_all};
 use crate::{
     args::{ClusterArgs, ConnectionArgs, OperatorArgs},
@@ -98,17 +100,48 @@ impl Session {
         }
     }
 
-    /// The names of a kind's objects, for whoever is typing: at once or not at all.
+    /// The names of a kind's objects, for completion: at once or not at all.
     pub fn names<K>(&self) -> BTreeSet<String>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        let scope = Scope::of(self.namespace.clone());
+        let found = self.at_once::<K>(&Scope::of(self.namespace.clone()));
+        found.into_iter().map(|found| found.key.name).collect()
+    }
+
+    /// The names of the cluster's namespaces, for completion.
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        let found = self.at_once::<Namespace>(&Scope::All);
+        found.into_iter().map(|found| found.key.name).collect()
+    }
+
+    /// What agents of this name have, and what is withheld from them, for completion: their status
+    /// says it, so no surface is read.
+    pub fn tools(&self, agent: Option<&str>) -> BTreeSet<String> {
+        let found = self.at_once::<Agent>(&Scope::of(self.namespace.clone()));
+        found
+            .iter()
+            .filter_map(Found::ok)
+            .filter(|(key, _)| agent.is_none_or(|agent| key.name == agent))
+            .filter_map(|(_, agent)| agent.status.as_ref())
+            .flat_map(|status| {
+                let given = status.tools.iter().map(|tool| &tool.name);
+                let withheld = status.withheld.iter().map(|withheld| &withheld.name);
+                given.chain(withheld.filter(|what| !what.contains([' ', '*'])))
+            })
+            .cloned()
+            .collect()
+    }
+
+    fn at_once<K>(&self, scope: &Scope) -> Vec<Found<K>>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
         let question =
-            async { tokio::time::timeout(PATIENCE, list::<K>(&self.client, &scope)).await };
+            async { tokio::time::timeout(PATIENCE, list::<K>(&self.client, scope)).await };
         match self.runtime.block_on(question) {
-            Ok(Ok(found)) => found.into_iter().map(|found| found.key.name).collect(),
-            Ok(Err(_)) | Err(_) => BTreeSet::new(),
+            Ok(Ok(found)) => found,
+            Ok(Err(_)) | Err(_) => Vec::new(),
         }
     }
 

@@ -80,11 +80,7 @@ fn text(view: &SurfaceView) -> String {
             ]
         })
         .collect();
-    section(
-        &mut out,
-        &["TOOL", "TIER", "EXECUTED", "GRANTED TO"],
-        &tools,
-    );
+    section(&mut out, &["TOOL", "TIER", "EXECUTED", "GIVEN TO"], &tools);
     let schemas: Vec<Vec<String>> = view
         .tools
         .iter()

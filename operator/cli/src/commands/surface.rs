@@ -101,8 +101,9 @@ pub fn from_stdio(args: &FromStdioArgs) -> Result<ExitCode, Failure> {
         Document::new(wrapped.service()),
         Document::new(wrapped.network_policy()).said(wrapped::WHO_MAY_CONNECT),
         Document::new(wrapped.surface()).said(
-            "No tool is named yet. `kubectl toolcrib surface discover --stdio` writes this Surface \
-             with the tools that the server lists, for review.",
+            "No tool is named here, so that applying this file again takes none away: \
+             `kubectl toolcrib surface discover --in-cluster --apply` writes the tools that the server \
+             lists into the cluster's Surface, and `discover --stdio` prints it with them, for review.",
         ),
     ];
     let text = print::documents(&documents).context("an object does not print as YAML")?;

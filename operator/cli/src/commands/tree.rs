@@ -1,6 +1,9 @@
 //! `tree`: surfaces → grants → agents → pods.
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+};
 
 use anyhow::Context as _;
 use serde_json::json;
@@ -23,14 +26,33 @@ pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
         surfaces.retain(|surface| concerns(surface, namespace));
     }
     let text = match args.output {
+        Output::Table if surfaces.is_empty() => match &objects.namespace {
+            Some(namespace) => format!("no surfaces in namespace {namespace}\n"),
+            None => "no surfaces\n".to_owned(),
+        },
         Output::Table => text(&surfaces, &Pods::of(&objects)),
         Output::Json | Output::Yaml => {
-            let value = json!({"surfaces": surfaces, "pods": objects.from.pods()});
+            let value = json!({"surfaces": surfaces, "pods": pods_of(&surfaces, &objects)});
             print::value(&value, args.output)?
         }
     };
     print::to_stdout(&text).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Those of the agents that are shown, and of the namespace that was asked for.
+fn pods_of<'a>(surfaces: &[SurfaceNode], objects: &'a Objects) -> Vec<&'a PodFacts> {
+    let agents: BTreeSet<&ObjectRef> = surfaces
+        .iter()
+        .flat_map(|surface| &surface.grants)
+        .flat_map(|grant| &grant.agents)
+        .map(|agent| &agent.agent)
+        .collect();
+    let is_asked = |pod: &&PodFacts| match &objects.namespace {
+        None => true,
+        Some(namespace) => pod.pod.namespace == *namespace || agents.contains(&pod.agent),
+    };
+    objects.from.pods().iter().filter(is_asked).collect()
 }
 
 fn concerns(surface: &SurfaceNode, namespace: &str) -> bool {
@@ -70,9 +92,6 @@ struct Branch {
 }
 
 fn text(surfaces: &[SurfaceNode], pods: &Pods) -> String {
-    if surfaces.is_empty() {
-        return "no surfaces\n".to_owned();
-    }
     let mut lines = Vec::new();
     for surface in surfaces {
         let branch = surface_branch(surface, pods);

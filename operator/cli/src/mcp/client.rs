@@ -135,7 +135,12 @@ fn client_info() -> Value {
 /// Somebody else's words, on a terminal.
 pub fn shown(text: &str) -> String {
     let start: String = text.chars().take(300).collect();
-    start.escape_debug().to_string()
+    // Quotes speak to no terminal.
+    start
+        .escape_debug()
+        .to_string()
+        .replace("\\\"", "\"")
+        .replace("\\'", "'")
 }
 
 /// Whether a message answers the request of this id.

@@ -115,7 +115,7 @@ impl Http {
         };
         // An error's id may be null, where the request was not even read.
         match answer {
-            Some(answer) if answers(&answer, id) || answer.get("error").is_some() => Ok(answer),
+            Some(answer) if answers(&answer, id) || is_error(&answer) => Ok(answer),
             // The API server's own word: it may not be asked, or the Service has no pod.
             Some(answer) if matches!(self.way, Way::Proxy { .. }) && answer["kind"] == "Status" => {
                 let message = answer["message"].as_str().unwrap_or_default();
@@ -126,7 +126,11 @@ impl Http {
                     "the server answered {status}: give a credential with --token-file or --header-file"
                 )
             }
-            _ => bail!(
+            Some(answer) => bail!(
+                "the server answered {status}, and no MCP message: {}; is it an MCP server?",
+                shown(&answer.to_string())
+            ),
+            None => bail!(
                 "the server answered {status}, and no message: is this the URL of an MCP server?"
             ),
         }
@@ -198,6 +202,11 @@ async fn from_document(mut chunks: Chunks) -> anyhow::Result<Option<Value>> {
         body.extend_from_slice(&chunk);
     }
     Ok(serde_json::from_slice(&body).ok())
+}
+
+/// JSON-RPC's: an object with a code. Other services say `error` in words of their own.
+fn is_error(answer: &Value) -> bool {
+    answer["error"]["code"].is_i64()
 }
 
 /// The first event that answers; others are notifications, or requests that nobody answers.

@@ -86,7 +86,11 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
         let why = anyhow::anyhow!("the agent {agent} is not accepted: {}", refusal.message);
         return Err(Failure::Failed(why));
     }
+    secrets::confirm(&compilation, args)?;
     places::apply(&mut compilation, &loaded.inputs, &args.at).map_err(Failure::Usage)?;
+    for note in places::elsewhere(&compilation) {
+        eprintln!("{note}");
+    }
     let token = identity::token(&agent.name, random()?);
     let files = files(&compilation, &loaded.secrets, &token);
     for reference in &files.missing {

@@ -4,11 +4,14 @@
 //! loopback addresses, and rightly so. What the Secrets' owners allowed was checked against
 //! the objects' own hosts before.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use toolcrib_compile::{Compilation, Inputs, digest};
 use url::Url;
 
 use crate::args::{Place, PlaceOf};
+use crate::print;
 
 pub fn apply(
     compilation: &mut Compilation,
@@ -22,6 +25,43 @@ pub fn apply(
         }
     }
     Ok(())
+}
+
+/// What is still inside a cluster, which this machine does not know: each once, with its `--at`.
+pub fn elsewhere(compilation: &Compilation) -> Vec<String> {
+    let inside = |url: &str| {
+        let host = Url::parse(url).ok()?.host_str()?.to_owned();
+        let is_inside = !host.contains('.') || host.ends_with(".svc") || host.contains(".svc.");
+        (is_inside && host != "localhost").then_some(host)
+    };
+    let tools = compilation.files.tools.tools.iter().map(|tool| {
+        let execution = &tool.execution;
+        (execution.service.clone(), &*execution.base_url)
+    });
+    let feeds = &compilation.files.feeds.0;
+    let feeds = feeds.iter().map(|feed| (feed.source.clone(), &*feed.url));
+    let providers = &compilation.files.providers.providers;
+    let providers = providers.iter().flat_map(|(name, provider)| {
+        let urls = provider
+            .endpoints
+            .iter()
+            .map(|endpoint| &*endpoint.base_url);
+        urls.map(move |url| (format!("provider:{name}"), url))
+    });
+    let found: BTreeSet<(String, String)> = tools
+        .chain(feeds)
+        .chain(providers)
+        .filter_map(|(name, url)| Some((name, inside(url)?)))
+        .collect();
+    found
+        .into_iter()
+        .map(|(name, host)| {
+            format!(
+                "note: {name} is at {}, which only a cluster knows: say where it is here with --at {name}=URL",
+                print::plain(&host)
+            )
+        })
+        .collect()
 }
 
 fn surface(

@@ -1,15 +1,18 @@
 //! Credentials from the command line, as if their Secrets stood among the files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
 use toolcrib_compile::{
-    Kind, Loaded, ObjectRef, Presence, SecretFacts, SecretKeyRef, Subject, allowlist,
+    Compilation, Kind, Loaded, ObjectRef, Presence, SecretFacts, SecretKeyRef, Subject, allowlist,
     credential_value,
 };
 use toolcrib_manifest::SecretText;
 
-use crate::args::{SecretFrom, ValueFrom};
+use crate::args::{RunArgs, SecretFrom, ValueFrom};
+use crate::failure::Failure;
+use crate::print;
 
 pub type Values = BTreeMap<SecretKeyRef, SecretText>;
 
@@ -43,6 +46,45 @@ pub fn add(loaded: &mut Loaded, given: &[SecretFrom]) -> anyhow::Result<()> {
         loaded.inputs.set_secret(secret, Presence::Present(facts));
     }
     Ok(())
+}
+
+/// Says which hosts get a credential of the command line, and asks where there are several: the
+/// files decide them, and may be somebody else's.
+pub fn confirm(compilation: &Compilation, args: &RunArgs) -> Result<(), Failure> {
+    let mut several = false;
+    for secret in &args.secret {
+        let reference = &secret.reference;
+        let Some(source) = compilation.sources.get(reference) else {
+            eprintln!("note: --secret {reference}: nothing that the agent has uses it");
+            continue;
+        };
+        // A private CA that vouches for them is in the route, too.
+        let hosts: Vec<_> = source
+            .route
+            .iter()
+            .filter(|part| part.contains("://"))
+            .map(|host| print::plain(host))
+            .collect();
+        several |= hosts.len() > 1;
+        eprintln!("note: --secret {reference} goes to {}", hosts.join(", "));
+    }
+    if !several || args.yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "a credential of --secret goes to several hosts: if it may, say --yes",
+        ));
+    }
+    eprint!("Send it to all of these hosts? [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin()
+        .read_line(&mut answer)
+        .context("cannot read the answer")?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::usage("nothing was sent, and nothing started")),
+    }
 }
 
 fn read(secret: &SecretFrom) -> anyhow::Result<SecretText> {
