@@ -43,7 +43,9 @@ pub use model_provider::{
     ApiKey, Dialect, ModelProvider, ModelProviderSpec, ModelProviderStatus, ProviderAuth,
     ProviderEndpoint,
 };
-pub use policy::{Context, Egress, Mode, Models, Policy, Streaming, Tier, UnknownModel};
+pub use policy::{
+    Context, Egress, Mode, Models, Policy, ProviderTools, Streaming, Tier, UnknownModel,
+};
 pub use reference::{CaSource, ConfigMapKey, SecretKey, TlsSpec};
 pub use surface::{
     AgentCredential, AgentName, AuthType, Consumers, CredentialConsent, DescriptorSource, Fallback,

@@ -76,6 +76,17 @@ pub enum UnknownModel {
     Refuse,
 }
 
+/// Whether a request may have the model's provider execute tools, connect to MCP servers and
+/// fetch urls. The provider does that from its own network, past grants and egress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::definitions::field_speaks)]
+pub enum ProviderTools {
+    /// Such requests pass.
+    Allow,
+    /// Such requests are refused.
+    Refuse,
+}
+
 /// Which models the agent may ask for. Refs are `provider/model`, where the provider is a
 /// ModelProvider of the namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -124,6 +135,11 @@ pub struct Policy {
     /// Tools above this tier are withheld. Built-in: System, which withholds Elevated tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tier: Option<Tier>,
+    /// Whether a request may have the model's provider execute tools (web search, code, MCP
+    /// servers) and fetch urls. Refuse wins over Allow, of Agent and ToolDefaults alike, and is
+    /// always in force with egress: Declared. Built-in: Allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_tools: Option<ProviderTools>,
 }
 
 impl From<Mode> for manifest::Mode {

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header::{CONTENT_TYPE, HeaderMap};
 use toolcrib_dialect::{Dialect, Edits, Request, models_body};
-use toolcrib_manifest::{Context, Mode};
+use toolcrib_manifest::{Context, Mode, ProviderTools};
 use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig, claimed_calls};
 
 use crate::admission::{BodyRoom, admit, enter, let_in, not_let_in, read_body, recordable};
@@ -163,6 +163,10 @@ async fn begin(
         return Err(ended);
     }
     let version = now.version()?;
+    match version.agent.provider_tools {
+        ProviderTools::Allow => {}
+        ProviderTools::Refuse => request.refuse_provider_tools()?,
+    }
     let mut presented = Presented::new(&now.authority, &request);
     let is_native = asked.caller.agent.mode == Mode::Native;
     let mut withdrawn = Arc::default();

@@ -44,6 +44,9 @@ pub struct AgentFile {
     /// The tools document itself, with `context: Prompt`.
     #[serde(default)]
     pub prompt: Option<String>,
+    /// What the provider may do by itself for a request.
+    #[serde(default, skip_serializing_if = "ProviderTools::is_allow")]
+    pub provider_tools: ProviderTools,
     /// Names of restrictions a reader must know; one that it does not: the whole
     /// manifest is refused.
     #[serde(default)]
@@ -114,6 +117,20 @@ pub enum Mode {
     #[default]
     Mediated,
     Native,
+}
+
+/// Whether a request may have the provider execute tools, connect to servers and fetch urls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProviderTools {
+    #[default]
+    Allow,
+    Refuse,
+}
+
+impl ProviderTools {
+    fn is_allow(&self) -> bool {
+        *self == Self::Allow
+    }
 }
 
 /// `manifest`: what is in force, safe to publish. `credentials`: proves a rotation

@@ -23,8 +23,8 @@ mod secret;
 mod tools;
 
 pub use agent::{
-    AgentFile, Context, Digests, Identity, LinkConfig, Mode, Models, RunnerToken, Streaming,
-    UnknownModel,
+    AgentFile, Context, Digests, Identity, LinkConfig, Mode, Models, ProviderTools, RunnerToken,
+    Streaming, UnknownModel,
 };
 pub use dns::{ClusterDomain, Dns, NameServer};
 pub use feeds::{Feed, FeedAuth, FeedsFile};

@@ -29,3 +29,6 @@ pub const LINK_PATH: &str = "/v1/link";
 
 /// The argument that is always the authenticated identity.
 pub const CLAW_ID: &str = "claw_id";
+
+/// In `requires` of agent.json: `provider_tools: Refuse` is enforced.
+pub const PROVIDER_TOOLS: &str = "providerTools";

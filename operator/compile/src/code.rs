@@ -316,6 +316,11 @@ codes! {
     cause "With `egress: Declared`, a url by name, or a Service without pods of its own, has no addresses that a NetworkPolicy could name. Its port is open to every address outside the cluster's ranges."
     cure "Name a Service that selects pods, or a literal address; what is inside the cluster needs `extraEgress`."
 
+    /// The provider may be asked to execute tools, and that is refused all the same.
+    ProviderToolsRefused: Warning, Spec,
+    cause "`policy.providerTools: Allow` is written, and Refuse is in force: the Agent or its ToolDefaults say so, or `egress` is Declared. With Allow the model's provider could reach for the agent what its pods may not."
+    cure "Remove the field; or remove Refuse, or set `egress: Unrestricted`, if the provider may execute tools and fetch urls."
+
     /// `extraEgress` is set, and the agent's network is not restricted.
     ExtraEgressIgnored: Warning, Spec,
     cause "`extraEgress` adds to the NetworkPolicy of `egress: Declared`, and there is none."

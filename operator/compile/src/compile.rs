@@ -326,7 +326,8 @@ fn agent_file(inputs: &Inputs, key: &ObjectRef, effective: &Effective) -> AgentF
         mode: effective.mode,
         native: effective.native,
         prompt: None,
-        requires: Vec::new(),
+        provider_tools: effective.provider_tools,
+        requires: effective.requires.clone(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! What is in force for an agent: its own fields, else those of the namespace's
 //! ToolDefaults, else the built-in ones; field by field.
 
-use toolcrib_crds::{Agent, DefaultsUse, DurationText, Egress, Identity, Policy, Runner};
+use toolcrib_crds::{
+    Agent, DefaultsUse, DurationText, Egress, Identity, Policy, ProviderTools, Runner,
+};
 use toolcrib_manifest as manifest;
 
 use crate::authority::includes_defaults;
@@ -23,6 +25,9 @@ pub(crate) struct Effective {
     pub streaming: manifest::Streaming,
     pub max_tier: manifest::Tier,
     pub policy: manifest::Policy,
+    pub provider_tools: manifest::ProviderTools,
+    /// What a mediator must enforce to serve the agent.
+    pub requires: Vec<String>,
     pub models: Option<manifest::Models>,
     /// Where `models` stands, for findings about it.
     pub models_subject: Subject,
@@ -98,6 +103,7 @@ pub(crate) fn merge(
     let streaming = policy
         .pick(|policy| policy.streaming)
         .map_or(manifest::Streaming::Buffered, |(_, it)| it.into());
+    let (provider_tools, requires) = provider_tools(&policy, egress, absent.is_some(), found);
     // A maximum that is not known could be any: the lowest is the safe one.
     let built_in_tier = match absent {
         None => BUILT_IN_MAX_TIER,
@@ -126,6 +132,8 @@ pub(crate) fn merge(
             .pick(|policy| policy.max_tier)
             .map_or(built_in_tier, |(_, tier)| tier.into()),
         policy: budgets(&policy, found),
+        provider_tools,
+        requires,
         models,
         models_subject,
         egress,
@@ -141,8 +149,7 @@ fn absent_defaults(
     found: bool,
     theirs: &Subject,
 ) -> Option<Finding> {
-    const MEANWHILE: &str =
-        "they give nothing, and only ReadOnly tools pass unless this agent sets policy.maxTier";
+    const MEANWHILE: &str = "they give nothing, the provider executes no tools, and only ReadOnly tools pass unless this agent sets policy.maxTier";
     if found || !includes_defaults(agent) {
         return None;
     }
@@ -194,6 +201,44 @@ impl<'a> Layers<'a> {
             (self.theirs.0, field(self.theirs.1)),
         )
     }
+}
+
+/// Refuse wins: of the agent, of the defaults, and of `egress: Declared`, which the provider
+/// would get around. Defaults that are named and missing could say Refuse.
+///
+/// What somebody wrote is required of mediators. What follows from the egress alone is not: it
+/// was not in force in earlier releases, and their mediators would serve nothing until their
+/// pods are made anew.
+fn provider_tools(
+    policy: &Layers<'_>,
+    egress: Option<Egress>,
+    absent: bool,
+    found: &mut Diagnostics,
+) -> (manifest::ProviderTools, Vec<String>) {
+    const FIELD: &str = "spec.policy.providerTools";
+    let written = [policy.own, policy.theirs].map(|(at, layer)| (at, layer.provider_tools));
+    let refused = written
+        .iter()
+        .find(|(_, value)| *value == Some(ProviderTools::Refuse));
+    let required = vec![manifest::names::PROVIDER_TOOLS.to_owned()];
+    let (why, requires) = if let Some((at, _)) = refused {
+        (format!("{at} says Refuse, which wins"), required)
+    } else if absent {
+        let why = "the ToolDefaults are not there, and could say Refuse, which is in force";
+        (why.to_owned(), required)
+    } else if egress == Some(Egress::Declared) {
+        let why = "with egress: Declared it is Refuse, since the provider would reach what the agent's pods may not";
+        (why.to_owned(), Vec::new())
+    } else {
+        return (manifest::ProviderTools::Allow, Vec::new());
+    };
+    for (at, value) in written {
+        if value == Some(ProviderTools::Allow) {
+            let message = format!("Allow is not in force: {why}");
+            found.add(at, FIELD, Code::ProviderToolsRefused, message);
+        }
+    }
+    (manifest::ProviderTools::Refuse, requires)
 }
 
 fn budgets(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy {

@@ -342,6 +342,7 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
         mode,
         native,
         prompt,
+        provider_tools,
         requires,
     } = agent;
     let toolcrib_manifest::Policy {
@@ -358,6 +359,7 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
         ("context", format!("{context:?}")),
         ("policy.streaming", format!("{streaming:?}")),
         ("policy.maxTier", max_tier.name().to_owned()),
+        ("policy.providerTools", format!("{provider_tools:?}")),
         ("policy.maxRounds", max_rounds.to_string()),
         ("policy.toolTimeout", format!("{timeout_per_tool_ms}ms")),
         ("policy.totalTimeout", format!("{total_timeout_ms}ms")),

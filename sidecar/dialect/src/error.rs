@@ -25,6 +25,13 @@ pub enum DialectError {
     /// A field that some reader takes for another one, which we read or refuse.
     #[error("`{name}` is not accepted here, since some providers read it as `{other}`")]
     FieldReadsAs { name: String, other: String },
+    /// A field by which the provider itself would execute a tool, connect or fetch, where the
+    /// agent's policy refuses that.
+    #[error(
+        "`{0}` asks the provider itself to execute a tool or to fetch a url, and the agent's \
+         policy refuses that (policy.providerTools is Refuse, as always with egress: Declared)"
+    )]
+    ProviderSide(String),
     /// A conversation, or a part of it, that is not in the body.
     #[error(
         "`{0}` stands for what only the provider holds, and the granted tools' calls belong into \

@@ -46,6 +46,7 @@ mod fields;
 pub mod json;
 mod live;
 mod openai_chat;
+mod provider_tools;
 mod read;
 mod reassembly;
 mod reply;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::json::{self, Array, Item, Object};
-use crate::{Dialect, DialectError, anthropic, fields, openai_chat, responses};
+use crate::{Dialect, DialectError, anthropic, fields, openai_chat, provider_tools, responses};
 
 /// A request's body as it came, and where the parts that matter are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -320,6 +320,12 @@ impl Request {
             Dialect::OpenaiResponses => responses::request::encode(&self.text, &self.fields, edits),
         }?;
         Ok(text.into_bytes())
+    }
+
+    /// Whether the provider is asked to do nothing by itself but to answer: to execute no tool,
+    /// to fetch nothing. Errors: `ProviderSide`.
+    pub fn refuse_provider_tools(&self) -> Result<(), DialectError> {
+        provider_tools::refuse(self.dialect, &self.text, &self.fields, self.history())
     }
 
     fn optional<T>(

@@ -273,6 +273,7 @@ impl From<DialectError> for RunnerError {
         let code = match &error {
             DialectError::FieldRefused(_)
             | DialectError::FieldReadsAs { .. }
+            | DialectError::ProviderSide(_)
             | DialectError::HeldElsewhere(_) => RunnerCode::FieldRefused,
             DialectError::NotUtf8
             | DialectError::NotJson(_)

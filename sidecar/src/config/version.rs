@@ -18,7 +18,7 @@ use toolcrib_manifest::{
 use toolcrib_mediation::{Catalog, feed_name};
 
 /// The names in `requires` that this release enforces.
-pub const UNDERSTANDS: [&str; 0] = [];
+pub const UNDERSTANDS: [&str; 1] = [names::PROVIDER_TOOLS];
 
 /// What is loaded.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ mod native_sessions;
 mod oauth;
 mod passthrough;
 mod probe;
+mod provider_tools;
 mod providers;
 mod record;
 mod security;
