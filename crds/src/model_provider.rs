@@ -53,6 +53,15 @@ pub struct ModelProviderSpec {
     /// How the server's certificate is checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSpec>,
+    /// Headers of the agent's program that go to the provider beside those that always do: names,
+    /// or prefixes that end in `*`. Headers that frame, address, identify or authenticate never go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 32),
+        inner(length(min = 1, max = 128), regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*[*]?$")),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub pass_headers: Vec<String>,
     /// An HTTP proxy that the mediator goes through. With an `http` endpoint or `tls.caFrom`
     /// it could read the keys: then their Secrets must name its host, too.
     #[serde(skip_serializing_if = "Option::is_none")]

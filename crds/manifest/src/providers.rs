@@ -20,6 +20,11 @@ pub struct Provider {
     /// A pool, in order of preference.
     #[serde(default)]
     pub keys: Vec<ProviderKey>,
+    /// Headers of the runner that go to the provider beside those that always do: names in small
+    /// letters, or prefixes that end in `*`. A mediator that does not know it passes all but those
+    /// of the hop and of the runner's identity, as its release did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pass_headers: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,8 +119,9 @@ impl From<ProvidersOnDisk> for ProvidersFile {
                             })
                             .into_iter()
                             .collect(),
-                        tls: None,
+                        pass_headers: Vec::new(),
                         proxy: None,
+                        tls: None,
                     },
                 )]),
             },

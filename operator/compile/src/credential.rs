@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toolcrib_bounds::headers::may_be_credential;
 use toolcrib_crds::{AgentSurface, AuthType, CredentialConsent, Fallback, SecretKey, SurfaceAuth};
 use toolcrib_manifest::{Auth, SecretText};
 
@@ -328,7 +329,7 @@ pub(crate) fn auth(
                         "is missing: type Header needs the header's name",
                     )
                 })?;
-            if is_reserved_header(&header) {
+            if !may_be_credential(&header) {
                 return Err(Finding::new(
                     "spec.auth.headerName",
                     Code::HeaderMappingRefused,
@@ -359,27 +360,6 @@ pub(crate) fn auth(
             })
         }
     }
-}
-
-/// `Authorization` is a credential's place and allowed here, unlike in a descriptor.
-fn is_reserved_header(header: &str) -> bool {
-    let lower = header.to_ascii_lowercase();
-    [
-        "host",
-        "connection",
-        "content-length",
-        "content-type",
-        "transfer-encoding",
-        "upgrade",
-        "te",
-        "trailer",
-        "expect",
-        "accept-encoding",
-    ]
-    .contains(&lower.as_str())
-        || lower.starts_with("x-claw-")
-        || lower.starts_with("x-toolcrib-")
-        || lower.starts_with("proxy-")
 }
 
 /// May this key's value go this way? If so it becomes one of the sources.

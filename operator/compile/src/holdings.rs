@@ -255,6 +255,7 @@ fn provider_facts(provider: &Provider) -> Facts {
         endpoints,
         auth,
         keys,
+        pass_headers,
         tls,
         proxy,
     } = provider;
@@ -284,6 +285,8 @@ fn provider_facts(provider: &Provider) -> Facts {
         ("auth", auth.to_owned()),
     ]);
     facts.extend((!keys.is_empty()).then(|| ("keys", keys.join(", "))));
+    let passed = !pass_headers.is_empty();
+    facts.extend(passed.then(|| ("passed headers", pass_headers.join(", "))));
     facts.extend(ca(tls.as_ref()).map(|text| ("ca", text)));
     facts.extend(proxy.clone().map(|text| ("proxy", text)));
     facts

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toolcrib_bounds::headers::HeaderPattern;
 use toolcrib_crds::{ModelProvider, ProviderAuth};
 use toolcrib_manifest as manifest;
 
@@ -204,9 +205,34 @@ pub(crate) fn provider_of(
         endpoints,
         auth: auth.into(),
         keys,
+        pass_headers: pass_headers(subject, provider, found),
         tls: ca.map(|ca| manifest::Tls { ca: Some(ca.pem) }),
         proxy: proxy.map(|proxy| proxy.base_url),
     })
+}
+
+/// The names that can be passed. Others are left out: the provider works without them.
+fn pass_headers(
+    subject: &Subject,
+    provider: &ModelProvider,
+    found: &mut Diagnostics,
+) -> Vec<String> {
+    let mut passed = Vec::new();
+    for (index, name) in provider.spec.pass_headers.iter().enumerate() {
+        match HeaderPattern::parse(name) {
+            Some(pattern) => passed.push(pattern.as_str().to_owned()),
+            None => Finding::new(
+                format!("spec.passHeaders[{index}]"),
+                Code::HeaderMappingRefused,
+                format!(
+                    "{name:?} is never passed: it is no header's name or prefix, or one that \
+                     frames, addresses, identifies or authenticates; remove it"
+                ),
+            )
+            .report(subject, found),
+        }
+    }
+    passed
 }
 
 /// The proxy's address. One that is refused withholds the provider: going around it would

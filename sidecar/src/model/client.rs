@@ -18,6 +18,7 @@ use toolcrib_dialect::{Dialect, MAX_REPLY};
 use toolcrib_manifest::{Provider, ProviderAuth};
 use toolcrib_mediation::ConnectionFailure;
 
+use super::headers;
 use super::policy::Candidate;
 use super::pool::{Exhausted, KeyPool, Lease, Outcome};
 use crate::metrics::{KeyCounts, Metrics};
@@ -325,7 +326,18 @@ impl ModelClient {
                 return failed(UNASKED);
             }
         };
-        let mut headers = request.headers.clone();
+        let mut headers = headers::towards(request.headers, &provider.pass_headers);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let names = request.headers.keys().map(HeaderName::as_str);
+            let dropped: Vec<&str> = names.filter(|name| !headers.contains_key(*name)).collect();
+            if !dropped.is_empty() {
+                tracing::debug!(
+                    provider = candidate.provider,
+                    headers = dropped.join(", "),
+                    "headers are not passed to the provider"
+                );
+            }
+        }
         match credential(provider.auth, lease) {
             Ok(Some((name, value))) => {
                 headers.insert(name, value);

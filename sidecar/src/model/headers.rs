@@ -1,9 +1,23 @@
 //! Which headers pass, in either direction. Pure.
 //!
-//! Upstream: everything the runner sent but what speaks of itself, of this hop or of the
-//! credential. The provider's credential is put on afterwards and is the only one.
+//! Upstream: a list, and what the provider's object adds to it. Gateways take the caller's words
+//! for address, account and model from headers of their own. The provider's credential is put on
+//! afterwards and is the only one.
 
 use http::header::{self, HeaderMap, HeaderName};
+use toolcrib_bounds::headers::{HeaderPattern, reserved};
+
+/// What the SDKs of OpenAI and Anthropic send that says something to the model's API.
+const PASSED: [&str; 6] = [
+    "accept",
+    "idempotency-key",
+    "openai-beta",
+    "user-agent",
+    "x-client-request-id",
+    "x-request-id",
+];
+
+const PASSED_PREFIXES: [&str; 2] = ["anthropic-", "x-stainless-"];
 
 /// Of this connection alone (RFC 9110 7.6.1), and what is written anew for the next.
 const HOP_BY_HOP: [&str; 10] = [
@@ -19,33 +33,39 @@ const HOP_BY_HOP: [&str; 10] = [
     "content-length",
 ];
 
-/// Who the runner is, or whose account it would like to spend from: the credential that
-/// we put on decides both.
-const OF_THE_RUNNER: [&str; 15] = [
-    "host",
-    "authorization",
-    "x-api-key",
-    "api-key",
-    "cookie",
-    "accept-encoding",
-    "expect",
-    "forwarded",
-    "referer",
-    "origin",
-    "openai-organization",
-    "openai-project",
-    // A trace is between the runner and whom its operators chose.
-    "traceparent",
-    "tracestate",
-    "baggage",
-];
-
-/// Prefixes of what is ours, and of what another proxy would say of the runner.
-const PREFIXES: [&str; 3] = ["x-claw-", "x-toolcrib-", "x-forwarded-"];
-
-/// The runner's headers as they go to the model.
+/// The runner's headers that may go to some model's provider.
 pub fn upstream(runner: &HeaderMap) -> HeaderMap {
-    let mut passed = filtered(runner, &OF_THE_RUNNER, &PREFIXES);
+    let mut kept = filtered(runner, &[]);
+    let refused: Vec<HeaderName> = kept
+        .keys()
+        .filter(|name| reserved(name.as_str()).is_some())
+        .cloned()
+        .collect();
+    for name in refused {
+        kept.remove(name);
+    }
+    kept
+}
+
+/// Those of [`upstream`] that go to this provider, with those that are ours. `more`: the provider's
+/// own list.
+pub fn towards(upstream: &HeaderMap, more: &[String]) -> HeaderMap {
+    let more: Vec<HeaderPattern> = more
+        .iter()
+        .filter_map(|text| HeaderPattern::parse(text))
+        .collect();
+    let passes = |name: &str| {
+        PASSED.contains(&name)
+            || PASSED_PREFIXES
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+            || more.iter().any(|pattern| pattern.passes(name))
+    };
+    let mut passed: HeaderMap = upstream
+        .iter()
+        .filter(|(name, _)| passes(name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     passed.insert(
         header::CONTENT_TYPE,
         header::HeaderValue::from_static("application/json"),
@@ -61,7 +81,7 @@ pub fn upstream(runner: &HeaderMap) -> HeaderMap {
 /// The same for a later round of the request: it is no repetition of the first one, which a
 /// provider would take it for and answer alike.
 pub fn of_a_later_round(upstream: &HeaderMap) -> HeaderMap {
-    filtered(upstream, &["idempotency-key"], &[])
+    filtered(upstream, &["idempotency-key"])
 }
 
 /// The model's headers as they go to the runner.
@@ -69,11 +89,10 @@ pub fn downstream(model: &HeaderMap) -> HeaderMap {
     filtered(
         model,
         &["set-cookie", "alt-svc", "strict-transport-security"],
-        &[],
     )
 }
 
-fn filtered(headers: &HeaderMap, dropped: &[&str], prefixes: &[&str]) -> HeaderMap {
+fn filtered(headers: &HeaderMap, dropped: &[&str]) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -85,10 +104,7 @@ fn filtered(headers: &HeaderMap, dropped: &[&str], prefixes: &[&str]) -> HeaderM
         .iter()
         .filter(|(name, _)| {
             let text = name.as_str();
-            !(HOP_BY_HOP.contains(&text)
-                || dropped.contains(&text)
-                || prefixes.iter().any(|prefix| text.starts_with(prefix))
-                || named.contains(name))
+            !(HOP_BY_HOP.contains(&text) || dropped.contains(&text) || named.contains(name))
         })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
@@ -119,12 +135,19 @@ mod tests {
             ("openai-beta", "assistants=v2"),
             ("anthropic-version", "2023-06-01"),
             ("user-agent", "sdk/1"),
+            ("x-stainless-os", "Linux"),
+            ("x-portkey-custom-host", "https://elsewhere"),
+            ("x-portkey-config", "{}"),
+            ("x-goog-api-key", "k"),
+            ("x-amz-security-token", "k"),
+            ("x-title", "Otter"),
+            ("traceparent", "00-1"),
         ];
         let headers: HeaderMap = sent
             .iter()
             .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
             .collect();
-        let passed = upstream(&headers);
+        let passed = towards(&upstream(&headers), &[]);
         let mut names: Vec<_> = passed.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(
@@ -134,9 +157,25 @@ mod tests {
                 "anthropic-version",
                 "content-type",
                 "openai-beta",
-                "user-agent"
+                "user-agent",
+                "x-stainless-os"
             ]
         );
         assert_eq!(passed["accept-encoding"], "identity");
+        let more = ["x-title", "x-portkey-con*", "x-*", "authorization"].map(String::from);
+        let passed = towards(&upstream(&headers), &more);
+        for name in ["x-title", "x-portkey-config", "x-portkey-custom-host"] {
+            assert!(passed.contains_key(name), "{name}");
+        }
+        for name in [
+            "x-goog-api-key",
+            "x-amz-security-token",
+            "authorization",
+            "x-claw-id",
+            "x-private",
+            "x-forwarded-for",
+        ] {
+            assert!(!passed.contains_key(name), "{name}");
+        }
     }
 }

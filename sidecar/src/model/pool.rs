@@ -172,8 +172,9 @@ mod tests {
                     secret: SecretText::new(*secret),
                 })
                 .collect(),
-            tls: None,
+            pass_headers: Vec::new(),
             proxy: None,
+            tls: None,
         }
     }
 

@@ -4,26 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use thiserror::Error;
+use toolcrib_bounds::headers::may_be_credential;
 use toolcrib_manifest::{Auth, SecretText};
-
-/// What a credential must not be named: it would change how the message is framed, where
-/// it goes, or who it says is calling.
-const REFUSED: [&str; 14] = [
-    "host",
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "expect",
-    "content-length",
-    "content-type",
-    "content-encoding",
-];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AuthError {
@@ -73,8 +55,7 @@ fn expose(secret: &Option<SecretText>) -> Result<&str, AuthError> {
 
 fn named(header: &str) -> Result<HeaderName, AuthError> {
     let name: HeaderName = header.parse().map_err(|_| AuthError::RefusedHeader)?;
-    let refused = REFUSED.contains(&name.as_str()) || name.as_str().starts_with("x-claw-");
-    if refused {
+    if !may_be_credential(name.as_str()) {
         return Err(AuthError::RefusedHeader);
     }
     Ok(name)
@@ -120,7 +101,16 @@ mod tests {
             r#"{"type":"bearer","token":"a\r\nHost: b"}"#,
             Err(AuthError::Unsendable),
         );
-        for name in ["Host", "transfer-encoding", "X-Claw-ID", "a b", ""] {
+        for name in [
+            "Host",
+            "transfer-encoding",
+            "X-Claw-ID",
+            "X-Toolcrib-A",
+            "Content-Encoding",
+            "Proxy-Status",
+            "a b",
+            "",
+        ] {
             let auth = format!(r#"{{"type":"header","header":"{name}","token":"t"}}"#);
             check(&auth, Err(AuthError::RefusedHeader));
         }

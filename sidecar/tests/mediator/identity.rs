@@ -95,6 +95,53 @@ async fn either_header_lets_the_runner_in_and_neither_passes() {
     }
 }
 
+/// A gateway would take its address, its account or its model from such headers.
+#[tokio::test]
+async fn headers_that_steer_a_gateway_do_not_pass() {
+    let sent = [
+        ("anthropic-beta", "b-1"),
+        ("openai-beta", "assistants=v2"),
+        ("x-stainless-os", "Linux"),
+        ("x-request-id", "r-1"),
+        ("idempotency-key", "i-1"),
+        ("x-title", "Otter"),
+        ("x-portkey-custom-host", "https://elsewhere.example/v1"),
+        ("helicone-target-url", "https://elsewhere.example"),
+        ("cf-aig-authorization", "k"),
+        ("x-litellm-model", "large"),
+        ("x-goog-api-key", "k"),
+        ("x-amz-security-token", "k"),
+        ("openai-organization", "org-1"),
+        ("content-encoding", "identity"),
+    ];
+    for (listed, passed) in [
+        (json!([]), &sent[..5]),
+        (
+            json!(["x-title", "x-goog-*", "content-encoding", "*"]),
+            &sent[..6],
+        ),
+    ] {
+        let at = |files: &mut Files| {
+            files.providers["providers"]["house"]["pass_headers"] = listed.clone();
+        };
+        let world = World::start_with(at, |_| {}, &[]).await;
+        world.model.will(Answer::json(says("hello")));
+        let url = world.url("/v1/chat/completions");
+        let mut request = world.runner.post(url).header("x-api-key", RUNNER);
+        for (name, value) in sent {
+            request = request.header(name, value);
+        }
+        let request = request.body(chat().to_string());
+        let answer = within("an answer", request.send()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let asked = world.model.requests().pop().unwrap();
+        for (name, value) in sent {
+            let expected = passed.contains(&(name, value)).then_some(value);
+            assert_eq!(asked.header(name), expected, "{name} with {listed}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_removed_token_ends_its_running_turn_and_its_next_request() {
     for wire in Wire::all() {

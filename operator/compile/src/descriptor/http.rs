@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use toolcrib_bounds::headers;
 use toolcrib_manifest::{BodyKind, HttpMethod};
 
 use crate::Code;
@@ -159,22 +160,26 @@ fn body_key(
     Ok(body_key)
 }
 
-/// Names that no mapping may have: what they set decides identity or framing.
+/// Words that are headers' names, and good names of arguments. A mapping sets no header.
+const ARGUMENTS: [&str; 12] = [
+    "accept-encoding",
+    "api-key",
+    "content-encoding",
+    "content-type",
+    "expect",
+    "forwarded",
+    "host",
+    "origin",
+    "referer",
+    "trailer",
+    "upgrade",
+    "via",
+];
+
+/// Names that no mapping may have: as headers they decide identity or framing.
 fn refuse_header_like(field: &str, name: &str) -> Result<(), Finding> {
-    let lower = name.to_ascii_lowercase().replace('_', "-");
-    let refused = [
-        "authorization",
-        "proxy-authorization",
-        "cookie",
-        "transfer-encoding",
-        "content-length",
-        "connection",
-        "x-api-key",
-    ]
-    .contains(&lower.as_str())
-        || lower.starts_with("x-claw-")
-        || lower.starts_with("x-toolcrib-");
-    if refused {
+    let header = name.to_ascii_lowercase().replace('_', "-");
+    if headers::reserved(&header).is_some() && !ARGUMENTS.contains(&header.as_str()) {
         return Err(Finding::new(
             field,
             Code::HeaderMappingRefused,
