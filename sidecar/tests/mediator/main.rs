@@ -11,6 +11,7 @@ mod arguments;
 mod binary;
 mod feeds;
 mod fidelity;
+mod fixtures;
 mod floor;
 mod hostile;
 mod identity;

@@ -1,0 +1,58 @@
+//! The contract's fixtures, from the reader's side.
+//!
+//! `crds/manifest/fixtures` is what the compiler writes today: the compiler's own tests hold it to
+//! the byte. `crds/manifest/fixtures-VERSION` is what an earlier release wrote, and never changes.
+
+use std::path::{Path, PathBuf};
+
+use toolcrib_manifest::ToolsFile;
+use toolcrib_sidecar::config::Observation;
+use toolcrib_sidecar::config::directory::observe;
+
+fn directories(of: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/manifest");
+    let mut found: Vec<PathBuf> = std::fs::read_dir(root.join(of))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    found.sort();
+    assert!(!found.is_empty(), "{of}");
+    found
+}
+
+#[track_caller]
+fn check(directory: &Path) {
+    let name = directory.display();
+    let version = match observe(directory) {
+        Observation::Loaded(version) => version,
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(version.withheld(), [], "{name}");
+    let written = std::fs::read(directory.join("tools.json")).unwrap();
+    let written: ToolsFile = serde_json::from_slice(&written).unwrap();
+    let names = |tools: Vec<String>| {
+        let mut tools = tools;
+        tools.sort();
+        tools
+    };
+    let loaded = version.catalog.tools();
+    assert_eq!(
+        names(loaded.iter().map(|tool| tool.tool.name.clone()).collect()),
+        names(written.tools.iter().map(|tool| tool.name.clone()).collect()),
+        "{name}"
+    );
+}
+
+#[test]
+fn the_files_that_the_compiler_writes_are_loaded_whole() {
+    for directory in directories("fixtures") {
+        check(&directory);
+    }
+}
+
+#[test]
+fn the_files_of_release_0_1_0_are_loaded_whole() {
+    for directory in directories("fixtures-0.1.0") {
+        check(&directory);
+    }
+}
