@@ -6,7 +6,7 @@ use serde_json::Value;
 use toolcrib_e2e::model::Script;
 
 use crate::{
-    machine::{Laptop, example, example_files, market, offered},
+    machine::{Laptop, example_files, market, offered},
     mediator::{Mediator, Runner, Version},
 };
 
@@ -21,6 +21,9 @@ steps:
   reply: {text: '{tool_results}'}
 - reply: {text: 'offered: {tools}'}
 ";
+
+/// The line of the example's Surface that declares its tool's only argument.
+const IDENTITY: &str = "claw_id: {type: string, description: Agent identifier}";
 
 /// One turn; `between` happens while the model decides on its second call.
 fn turn(laptop: &Laptop, runner: Runner, asked: usize, between: impl FnOnce()) -> Vec<Value> {
@@ -43,13 +46,20 @@ fn turn(laptop: &Laptop, runner: Runner, asked: usize, between: impl FnOnce()) -
 #[test]
 fn a_grant_taken_away_in_a_turn_denies_its_next_call_and_given_back_allows_the_next_turn() {
     let laptop = Laptop::start_stepped(Script::parse(TWICE).unwrap());
-    let granted = Version::compiled(&laptop, &example(), "analyst");
+    let granted = tempfile::tempdir().unwrap();
     let ungranted = tempfile::tempdir().unwrap();
     for (name, text) in example_files() {
+        // The two calls differ by an argument, which a tool has to declare.
+        let text = text.replace(
+            IDENTITY,
+            &format!("{IDENTITY}\n          at: {{type: string}}"),
+        );
+        fs::write(granted.path().join(&name), &text).unwrap();
         if !text.contains("kind: ToolGrant") {
             fs::write(ungranted.path().join(name), text).unwrap();
         }
     }
+    let granted = Version::compiled(&laptop, granted.path(), "analyst");
     let ungranted = Version::compiled(&laptop, ungranted.path(), "analyst");
 
     let mut mediator = Mediator::start(&granted);

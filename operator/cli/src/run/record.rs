@@ -68,11 +68,11 @@ fn lines(folder: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn describe(lines: &[String]) -> String {
-    // Write-ahead lines, and a line that a kill cut off, are no requests.
+    // Write-ahead lines are of another kind, and a line that a kill cut off cannot be decoded.
     let records: Vec<Line> = lines
         .iter()
         .filter_map(|line| serde_json::from_str::<Line>(line).ok())
-        .filter(|line| line.kind.as_deref() != Some("intent"))
+        .filter(|line| matches!(line.kind.as_deref(), None | Some("turn")))
         .collect();
     let calls: Vec<&Call> = records
         .iter()
@@ -110,8 +110,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_counted_and_intents_are_not() {
+    fn requests_and_calls_are_counted_and_write_ahead_lines_are_not() {
         let lines = [
+            r#"{"kind":"model_call","request_id":"r1"}"#,
             r#"{"kind":"intent","name":"fish.catch"}"#,
             r#"{"agent_id":"otter","tool_trace":[{"round":1,"tool_calls":[
                {"name":"fish.catch","arguments":{"n":1},"result":{"ok":true,"data":1},"latency_ms":12},
