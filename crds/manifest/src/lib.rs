@@ -6,7 +6,9 @@
 //! policy. `fixtures/` holds complete directories that both sides are tested against.
 //!
 //! Invariants: a reader ignores fields that it does not know, so a field that *restricts*
-//! always comes with a name in `requires`, which an older reader must refuse; tool
+//! comes with a name in `requires`, which an older reader must refuse. The one exception is a
+//! restriction that nobody wrote (`provider_tools` where `egress: Declared` implies it): refusing
+//! it would stop older mediators of agents that did not change. Tool
 //! schemas are the bytes that were written ([`RawJson`]), never a re-serialized tree; the
 //! fields of what the files hold stand in the order of the names that they are written under,
 //! so what serde writes is sorted as it stands; no type prints a secret ([`SecretText`]).

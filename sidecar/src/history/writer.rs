@@ -330,23 +330,37 @@ mod tests {
     }
 
     /// A stdout that takes nothing until its gate is gone, and then everything.
-    struct Gated(Receiver<()>, Sink);
+    struct Gated {
+        gate: Receiver<()>,
+        /// Told when the first write has begun.
+        blocked: SyncSender<()>,
+        sink: Sink,
+    }
 
     impl Write for Gated {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Err: it was told before, or the test does not listen.
+            self.blocked.try_send(()).ok();
             // Err: the gate is open.
-            self.0.recv().ok();
-            self.1.write(bytes)
+            self.gate.recv().ok();
+            self.sink.write(bytes)
         }
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
 
-    fn gated() -> (SyncSender<()>, Gated, Sink) {
-        let (gate, closed) = sync_channel(1);
+    /// The gate, the stdout behind it, word of its first write, and what was written.
+    fn gated() -> (SyncSender<()>, Gated, Receiver<()>, Sink) {
+        let (open, gate) = sync_channel(1);
+        let (blocked, is_blocked) = sync_channel(1);
         let sink = Sink::default();
-        (gate, Gated(closed, sink.clone()), sink)
+        let stdout = Gated {
+            gate,
+            blocked,
+            sink: sink.clone(),
+        };
+        (open, stdout, is_blocked, sink)
     }
 
     fn open(dir: &Path, stdout: impl Write + Send + 'static) -> (History, Arc<Metrics>) {
@@ -434,9 +448,11 @@ mod tests {
     #[tokio::test]
     async fn an_unread_stdout_refuses_calls_and_hears_how_much_it_missed() {
         let dir = tempfile::tempdir().unwrap();
-        let (gate, stdout, sink) = gated();
+        let (gate, stdout, is_blocked, sink) = gated();
         let (history, metrics) = open(dir.path(), stdout);
-        // One line is in the writer's hands, the queue holds the others.
+        // One line is in the writer's hands, so none leaves the queue while it fills.
+        history.intent(b"{}").unwrap();
+        is_blocked.recv().unwrap();
         let mut refused = false;
         for _ in 0..600 {
             refused |= history.intent(b"{}").is_err();
@@ -464,7 +480,7 @@ mod tests {
     async fn with_neither_disk_nor_stdout_requests_are_refused_before_a_line_is_lost() {
         let dir = tempfile::tempdir().unwrap();
         fill_disk(dir.path());
-        let (gate, stdout, _) = gated();
+        let (gate, stdout, _, _) = gated();
         let (history, metrics) = open(dir.path(), stdout);
         let line = "x".repeat(8 * 1024);
         let mut answered = 0;
