@@ -14,8 +14,14 @@ use serde::Deserialize as _;
 use serde::Serialize;
 use serde_json::Value;
 
+/// As many `[` and `{` may be open at once. JSON's reader has this limit for all levels.
+const MAX_OPEN_BRACKETS: usize = 128;
+
 /// The documents of a text as JSON, merge keys applied; up to the first that does not read.
 pub fn documents(text: &str) -> Vec<Result<Value, String>> {
+    if let Err(error) = check_nesting(text) {
+        return vec![Err(error)];
+    }
     let text = as_kubectl(text);
     let mut documents = Vec::new();
     for document in serde_yaml::Deserializer::from_str(&text) {
@@ -28,6 +34,34 @@ pub fn documents(text: &str) -> Vec<Result<Value, String>> {
         }
     }
     documents
+}
+
+/// Refuses a text whose lists and maps nest too deeply in brackets. `serde_yaml` looks at all open
+/// brackets at each word, so its work would grow with the square of the text.
+pub fn check_nesting(text: &str) -> Result<(), String> {
+    if most_open_brackets(text) <= MAX_OPEN_BRACKETS {
+        return Ok(());
+    }
+    // Brackets in quoted texts and comments count for nothing. This parser ends at 255 levels.
+    match Parser::new_from_str(text).find_map(Result::err) {
+        None => Ok(()),
+        Some(error) => Err(format!(
+            "cannot be decoded: more than {MAX_OPEN_BRACKETS} brackets are open at once ({error})"
+        )),
+    }
+}
+
+fn most_open_brackets(text: &str) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(open);
+    }
+    most
 }
 
 /// A value as YAML that says the same to `kubectl` and to every reader of YAML 1.2.
@@ -207,6 +241,28 @@ mod tests {
         check("a: yes\n---\nb: [on\n}", "a: true\n---\nb: [true\n}");
         check("\t: {", "\t: {");
         check("", "");
+    }
+
+    /// Growth of the work: `e2e/growth`.
+    #[test]
+    fn deeply_nested_brackets_are_refused() {
+        for piece in ["[", "{a: ", "[{a: "] {
+            let read = documents(&piece.repeat(100_000));
+            let [Err(error)] = &read[..] else {
+                panic!("{read:?}");
+            };
+            assert!(error.contains("more than 128 brackets"), "{error}");
+        }
+        let closed = format!("{}{}", "[".repeat(300), "]".repeat(300));
+        assert!(documents(&closed)[0].is_err());
+    }
+
+    #[test]
+    fn brackets_in_texts_are_no_nesting() {
+        let brackets = "[{".repeat(500);
+        let text = format!("# {brackets}\na: '{brackets}'\nb: [1, 2]\n");
+        let expected = json!({"a": brackets, "b": [1, 2]});
+        assert_eq!(documents(&text), [Ok(expected)]);
     }
 
     #[test]

@@ -8,7 +8,10 @@ use super::finding::Findings;
 pub fn parse(text: &str) -> Result<Value, String> {
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
-        Err(json) => serde_yaml::from_str(text).map_err(|_| json.to_string())?,
+        Err(json) => {
+            toolcrib_compile::yaml::check_nesting(text)?;
+            serde_yaml::from_str(text).map_err(|_| json.to_string())?
+        }
     };
     match value {
         Value::Object(_) => Ok(value),
@@ -39,5 +42,16 @@ pub fn adapt(descriptor: &mut Value, skill: Option<String>, service: &str, found
                 format!("descriptor of {service}: the feed's ttl {written:?} is no duration"),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deeply_nested_brackets_are_refused() {
+        let error = parse(&format!("a: {}", "[".repeat(100_000))).expect_err("too deep");
+        assert!(error.contains("more than 128 brackets"), "{error}");
     }
 }

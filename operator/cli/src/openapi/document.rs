@@ -31,7 +31,10 @@ pub fn parse(text: &str) -> Result<Document, String> {
     let root: Value = match serde_json::from_str(text) {
         Ok(root) => root,
         Err(json) if text.trim_start().starts_with('{') => return Err(json.to_string()),
-        Err(_) => serde_yaml::from_str(text).map_err(|error| error.to_string())?,
+        Err(_) => {
+            toolcrib_compile::yaml::check_nesting(text)?;
+            serde_yaml::from_str(text).map_err(|error| error.to_string())?
+        }
     };
     let version = |key: &str| root.get(key).and_then(Value::as_str);
     let version = match (version("openapi"), version("swagger")) {
@@ -225,4 +228,15 @@ pub struct Body {
 fn is_json(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
     kind == "application/json" || kind.ends_with("+json") || kind == "*/*"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deeply_nested_brackets_are_refused() {
+        let error = parse(&format!("a: {}", "[".repeat(100_000))).expect_err("too deep");
+        assert!(error.contains("more than 128 brackets"), "{error}");
+    }
 }
