@@ -1,0 +1,157 @@
+//! Every entry point executes instructions linear in its input: its own and its dependencies'.
+//!
+//! Callgrind counts them. `UPDATE_EXPECT=1 ./e2e/run growth` writes the table in `docs/bounds.md`.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "callgrind's output and the table are files"
+)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use toolcrib_growth::entries::{self, Entry};
+use toolcrib_growth::table::{self, Worst};
+use toolcrib_growth::{SCALES, judge};
+
+/// Below these a step is noise: a table that doubles, a page that is touched first.
+const FEW_INSTRUCTIONS: u64 = 60_000;
+const FEW_BYTES: u64 = 16 * 1024;
+
+/// Between the documented growth and the measured one lies at most this, and a rounding.
+const DRIFT: f64 = 0.4;
+
+type Counts = [u64; SCALES.len()];
+
+/// The counts of one shape.
+#[derive(Debug, Default)]
+struct Series {
+    instructions: Counts,
+    allocated: Counts,
+}
+
+#[test]
+fn instructions_grow_linearly() {
+    let entries = entries::all();
+    let counted = counted_in_parallel(&entries);
+    let mut failures = Vec::new();
+    let mut measured = Vec::new();
+    for entry in &entries {
+        let mut worst: Option<Worst> = None;
+        for shape in &entry.shapes {
+            let series = &counted[&(entry.name.to_owned(), shape.name.to_owned())];
+            let found = Worst {
+                shape: shape.name.to_owned(),
+                instructions: judge::growth(series.instructions, FEW_INSTRUCTIONS),
+                allocated: judge::growth(series.allocated, FEW_BYTES),
+            };
+            if found.instructions.max(found.allocated) > judge::MOST {
+                failures.push(format!("{}: {found:?}: {series:?}", entry.name));
+            }
+            if worst
+                .as_ref()
+                .is_none_or(|worst| found.instructions > worst.instructions)
+            {
+                worst = Some(found);
+            }
+        }
+        measured.push(worst.expect("every entry point has a shape"));
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    compare_with_table(&entries, &measured);
+}
+
+fn compare_with_table(entries: &[Entry], measured: &[Worst]) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bounds.md");
+    let document = std::fs::read_to_string(path).expect("docs/bounds.md");
+    let rows: Vec<String> = entries
+        .iter()
+        .zip(measured)
+        .map(|(entry, worst)| table::row(entry, worst))
+        .collect();
+    println!("{}", rows.join("\n"));
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        let document = table::replaced(&document, &rows).expect("docs/bounds.md has the table");
+        std::fs::write(path, document).expect("docs/bounds.md can be written");
+        return;
+    }
+    let documented = table::read(&document, entries);
+    let is_current = documented.as_ref().is_ok_and(|rows| {
+        rows.iter()
+            .zip(measured)
+            .all(|(row, found)| (row.instructions - found.instructions).abs() <= DRIFT)
+    });
+    assert!(
+        is_current,
+        "docs/bounds.md differs: {documented:#?}\nWrite it anew: UPDATE_EXPECT=1 ./e2e/run growth"
+    );
+}
+
+/// The series of all entry points, by entry point and shape. One process for each core, since
+/// callgrind needs seconds to start.
+fn counted_in_parallel(entries: &[Entry]) -> BTreeMap<(String, String), Series> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let groups: Vec<Vec<&str>> = (0..cores.min(entries.len()))
+        .map(|core| {
+            let of_core = entries.iter().skip(core).step_by(cores);
+            of_core.map(|entry| entry.name).collect()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = groups
+            .iter()
+            .map(|names| scope.spawn(|| counted(names)))
+            .collect();
+        let counts = runs.into_iter().map(|run| run.join().expect("no panic"));
+        counts.flatten().collect()
+    })
+}
+
+/// Runs entry points under callgrind.
+fn counted(names: &[&str]) -> BTreeMap<(String, String), Series> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let parts = folder.path().join("callgrind");
+    let run = Command::new("valgrind")
+        .arg("--tool=callgrind")
+        .arg("--toggle-collect=toolcrib_growth::growth_measured")
+        .arg("--dump-after=toolcrib_growth::growth_measured")
+        .arg("--dump-line=no")
+        .arg(format!("--callgrind-out-file={}", parts.display()))
+        .arg(env!("CARGO_BIN_EXE_growth"))
+        .args(names)
+        .output()
+        .expect("valgrind runs: ./e2e/run growth installs it");
+    let errors = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{errors}");
+    let printed = String::from_utf8(run.stdout).expect("is text");
+    let mut series: BTreeMap<(String, String), Series> = BTreeMap::new();
+    for (at, line) in printed.lines().enumerate() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [name, shape, scale, allocated] = fields[..] else {
+            panic!("{line}");
+        };
+        let scale: usize = scale.parse().expect("a number");
+        let place = SCALES.iter().position(|of| *of == scale).expect("a scale");
+        let series = series
+            .entry((name.to_owned(), shape.to_owned()))
+            .or_default();
+        // Callgrind numbers its parts from 1.
+        series.instructions[place] = instructions(&parts, at + 1);
+        series.allocated[place] = allocated.parse().expect("a number");
+    }
+    series
+}
+
+/// Reads the count of one call from the file that callgrind wrote after it.
+fn instructions(parts: &Path, part: usize) -> u64 {
+    let path = format!("{}.{part}", parts.display());
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let summary = text.lines().find_map(|line| {
+        line.strip_prefix("summary: ")
+            .or(line.strip_prefix("totals: "))
+    });
+    summary
+        .and_then(|count| count.split_whitespace().next())
+        .and_then(|count| count.parse().ok())
+        .unwrap_or_else(|| panic!("{path} has no count"))
+}
