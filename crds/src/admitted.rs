@@ -6,7 +6,7 @@
 //!
 //! Invariant: a rule that cannot be evaluated refuses; and what is evaluated is bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use jsonschema::Validator as Schema;
@@ -51,10 +51,15 @@ pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
     for error in definition.schema.iter_errors(object).take(MAX_REFUSALS) {
         let keyword = error.schema_path().as_str().rsplit('/').next();
         blocked |= keyword.is_some_and(|keyword| BLOCKING.contains(&keyword));
-        refusals.push(Refusal {
-            field: field(error.instance_path().as_str()),
+        let at = field(error.instance_path().as_str());
+        let refusal = match keyword {
+            Some("uniqueItems") => duplicate(&at, error.instance()),
+            _ => None,
+        };
+        refusals.push(refusal.unwrap_or_else(|| Refusal {
+            field: at,
             message: toolcrib_bounds::cut(&error.to_string(), MESSAGE).into_owned(),
-        });
+        }));
     }
     if !blocked && let Err(errors) = Rules::new().validate_compiled(&definition.rules, object, None)
     {
@@ -66,6 +71,20 @@ pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
     }
     refusals.sort();
     refusals
+}
+
+/// The first element of a list that stands there twice, in the API server's words.
+fn duplicate(list: &str, value: &Value) -> Option<Refusal> {
+    let mut seen = BTreeSet::new();
+    let items = value.as_array()?.iter().map(Value::to_string);
+    let (index, item) = items
+        .enumerate()
+        .find(|(_, item)| !seen.insert(item.clone()))?;
+    let item = toolcrib_bounds::cut(&item, MESSAGE);
+    Some(Refusal {
+        field: format!("{list}[{index}]"),
+        message: format!("Duplicate value: {item}"),
+    })
 }
 
 struct Definition {

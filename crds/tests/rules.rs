@@ -1,6 +1,6 @@
 //! `rules/<case>.yaml`: an object, and in its first line whether the definitions' own
-//! schema and rules (CEL) accept it or with which words they refuse it. The same files say the same
-//! to a real API server: `kubectl apply --dry-run=server -f crds/tests/rules/`.
+//! schema and rules (CEL) accept it or with which words they refuse it. The operator's
+//! `apiserver` tests ask a real API server the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};

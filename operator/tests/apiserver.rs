@@ -22,6 +22,8 @@ mod link;
 mod neighbours;
 #[path = "apiserver/outcome.rs"]
 mod outcome;
+#[path = "apiserver/rules.rs"]
+mod rules;
 #[path = "apiserver/sieve.rs"]
 mod sieve;
 #[path = "apiserver/status.rs"]
@@ -44,6 +46,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use toolcrib_crds::{Agent, Surface, ToolGrant};
+use toolcrib_manifest::LONGEST_REPORT;
 
 type Files = BTreeMap<String, Value>;
 
@@ -639,8 +642,11 @@ async fn mediators_say_what_is_in_force() {
     assert_eq!(send("nonsense", up(digest, 1)).await.0, 401);
     assert_eq!(send(&other, up(digest, 1)).await.0, 401);
     assert_eq!(send(&token, json!({"epoch": 5})).await.0, 400);
+    // Little enough for a socket to take before the answer comes.
     assert_eq!(
-        send(&token, json!({"epoch": "x".repeat(300_000)})).await.0,
+        send(&token, json!({"epoch": "x".repeat(LONGEST_REPORT)}))
+            .await
+            .0,
         413
     );
 

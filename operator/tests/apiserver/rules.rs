@@ -1,0 +1,66 @@
+//! The cases of `crds/tests/rules`, asked of a real API server.
+//!
+//! `toolcrib-crds` checks them with the evaluator that the command line uses. Here the server that
+//! enforces the definitions says whether it accepts an object, and refuses it with the same words.
+
+use std::path::Path;
+
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use serde_json::{Value, json};
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+
+use crate::harness::Harness;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_definitions_refuse_on_a_server_what_they_refuse_offline() {
+    let harness = Harness::new().await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/tests/rules");
+    let mut cases: Vec<_> = std::fs::read_dir(folder)
+        .expect("cases")
+        .map(|entry| entry.expect("entry").path())
+        .collect();
+    cases.sort();
+    let mut differences = Vec::new();
+    for case in &cases {
+        let text = std::fs::read_to_string(case).expect("case");
+        let expected = text.lines().next().expect("a first line");
+        let object: Value = serde_yaml::from_str(&text).expect("YAML");
+        let answer = create(&harness, object).await;
+        let as_expected = match (expected.strip_prefix("# refused: "), &answer) {
+            (None, Ok(())) => true,
+            (Some(words), Err(said)) => said.contains(words),
+            (None, Err(_)) | (Some(_), Ok(())) => false,
+        };
+        if !as_expected {
+            differences.push(format!("{}: {expected}: {answer:?}", case.display()));
+        }
+    }
+    assert!(!cases.is_empty());
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    harness.end().await;
+}
+
+/// A dry run. `Err`: the server's words.
+async fn create(harness: &Harness, mut object: Value) -> Result<(), String> {
+    let resource = match object["kind"].as_str().expect("a kind") {
+        "Agent" => ApiResource::erase::<Agent>(&()),
+        "ModelProvider" => ApiResource::erase::<ModelProvider>(&()),
+        "Surface" => ApiResource::erase::<Surface>(&()),
+        "ToolDefaults" => ApiResource::erase::<ToolDefaults>(&()),
+        "ToolGrant" => ApiResource::erase::<ToolGrant>(&()),
+        kind => panic!("kind {kind}"),
+    };
+    object["metadata"]["namespace"] = json!(harness.pond);
+    let object: DynamicObject = serde_json::from_value(object).expect("an object");
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(harness.client.clone(), &harness.pond, &resource);
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    match api.create(&dry_run, &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(status.message),
+        Err(error) => panic!("{error}"),
+    }
+}
