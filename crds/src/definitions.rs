@@ -42,9 +42,13 @@ pub(crate) fn field_speaks(schema: &mut schemars::Schema) {
 
 /// What schemars says and Kubernetes has no use for: `nullable` on every optional field
 /// (a null that is refused at admission cannot slip past `has()` in a rule) and Rust's
-/// unsigned formats (which the API server warns about; the bounds say the same).
+/// unsigned formats (which the API server warns about; the bounds say the same). A part that is
+/// open to every value stays nullable.
 fn tidy(schema: &mut JSONSchemaProps) {
-    schema.nullable = None;
+    let open = schema.type_.is_none() && schema.x_kubernetes_preserve_unknown_fields == Some(true);
+    if !open {
+        schema.nullable = None;
+    }
     if let Some(values) = schema.enum_.as_mut() {
         values.retain(|value| !value.0.is_null());
     }

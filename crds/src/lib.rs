@@ -20,6 +20,7 @@ mod agent;
 mod authority;
 mod conditions;
 mod definitions;
+mod descriptor;
 mod duration;
 mod model_provider;
 mod policy;

@@ -1,10 +1,10 @@
 //! Surface: what a service offers, and how to reach it.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest::RawJson;
 
@@ -55,9 +55,11 @@ pub struct SurfaceSpec {
     /// How the mediator authenticates to the service. Agents never hold this credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<SurfaceAuth>,
-    /// The service's descriptor (`claw.describe`), inline. Unknown keys are kept.
+    /// The service's descriptor (`claw.describe`), inline: tools, feeds and what else it offers.
+    /// Every value is stored and unknown keys are kept, so each part shows as Object here and its
+    /// text names its type. The Surface's conditions and events name each part that is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<AnyObject>")]
+    #[schemars(with = "Option<crate::descriptor::Descriptor>")]
     pub descriptor: Option<RawJson>,
     /// Where the descriptor is, when it is not inline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -278,24 +280,6 @@ pub struct SurfaceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-}
-
-/// The schema of an object that is kept whole: without the marker the API server would
-/// prune every key.
-struct AnyObject;
-
-impl JsonSchema for AnyObject {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "AnyObject".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
-    }
 }
 
 #[cfg(test)]

@@ -39,17 +39,94 @@ fn sweep(schema: &Value, path: &str, wrong: &mut Vec<String>) {
                 expect(has(&["maxProperties"]), "a map without maxProperties");
                 sweep(values, &format!("{path}{{}}"), wrong);
             }
-            for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-                sweep(field, &format!("{path}.{name}"), wrong);
-            }
         }
         Some("integer" | "number" | "boolean") => {}
         other => {
             let open = schema["x-kubernetes-int-or-string"] == true
                 || schema["x-kubernetes-preserve-unknown-fields"] == true;
             expect(open, &format!("type {other:?}"));
+            if schema.get("items").is_some() {
+                sweep(&schema["items"], &format!("{path}[]"), wrong);
+            }
         }
     }
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        sweep(field, &format!("{path}.{name}"), wrong);
+    }
+}
+
+/// The schema of `Surface.spec.descriptor`.
+fn descriptor() -> Value {
+    let surface = definitions()
+        .into_iter()
+        .find(|definition| definition.spec.names.kind == "Surface")
+        .expect("the kind");
+    let surface = serde_json::to_value(&surface.spec.versions[0]).expect("JSON");
+    surface["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["descriptor"].clone()
+}
+
+/// Parts that could refuse a value, or below which the API server would prune.
+fn closed(schema: &Value, path: &str, found: &mut Vec<String>) {
+    let members = schema.as_object().expect("a schema");
+    if schema["x-kubernetes-preserve-unknown-fields"] != true {
+        found.push(format!("{path}: unknown keys are pruned"));
+    }
+    if schema["nullable"] != true {
+        found.push(format!("{path}: a null is removed"));
+    }
+    let harmless = [
+        "description",
+        "items",
+        "nullable",
+        "properties",
+        "x-kubernetes-preserve-unknown-fields",
+    ];
+    for word in members.keys() {
+        if !harmless.contains(&word.as_str()) {
+            found.push(format!("{path}: {word} refuses values"));
+        }
+    }
+    if let Some(items) = members.get("items") {
+        closed(items, &format!("{path}[]"), found);
+    }
+    for (name, key) in schema["properties"].as_object().into_iter().flatten() {
+        closed(key, &format!("{path}.{name}"), found);
+    }
+}
+
+#[test]
+fn a_descriptor_of_any_content_is_stored_whole() {
+    let mut found = Vec::new();
+    closed(&descriptor(), "descriptor", &mut found);
+    // The descriptor itself is an object, or not there.
+    assert_eq!(
+        found,
+        [
+            "descriptor: a null is removed",
+            "descriptor: type refuses values",
+        ]
+    );
+}
+
+#[test]
+fn a_closed_part_of_a_descriptor_is_found() {
+    let open = serde_json::json!({
+        "nullable": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+        "items": {"properties": {"name": {"type": "string"}}},
+    });
+    let mut found = Vec::new();
+    closed(&open, "tools", &mut found);
+    assert_eq!(
+        found,
+        [
+            "tools[]: unknown keys are pruned",
+            "tools[]: a null is removed",
+            "tools[].name: unknown keys are pruned",
+            "tools[].name: a null is removed",
+            "tools[].name: type refuses values",
+        ]
+    );
 }
 
 #[test]

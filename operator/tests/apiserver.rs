@@ -10,6 +10,8 @@ mod alerts;
 mod chart;
 #[path = "apiserver/claw.rs"]
 mod claw;
+#[path = "apiserver/definitions.rs"]
+mod definitions;
 #[path = "apiserver/faults.rs"]
 mod faults;
 #[path = "apiserver/harness.rs"]

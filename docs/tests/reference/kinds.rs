@@ -10,7 +10,8 @@ Group `toolcrib.dev`, version `v1alpha1`, all namespaced; `kubectl explain` says
 field is optional unless its type says *required*. `[]` after a name is a list, `{}` a map.
 
 What each is for: the [README](../../README.md#five-minutes-with-the-objects). Findings on
-them: [diagnostics](diagnostics.md). Labels and annotations: [names](names.md).
+them: [diagnostics](diagnostics.md). Labels and annotations: [names](names.md). What a Surface's
+`descriptor` holds: [descriptor](descriptor.md).
 ";
 
 pub fn page() -> String {
@@ -57,8 +58,8 @@ fn fields(schema: &Value, path: &str, rows: &mut String, told: &mut String) {
         .filter_map(Value::as_str)
         .collect();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        // Kubernetes' own types are described there.
-        let is_condition = name == "conditions";
+        // Kubernetes' own types are described there, and a descriptor on a page of its own.
+        let is_elsewhere = ["conditions", "descriptor"].contains(&name.as_str());
         let (suffix, inner) = match (&field["items"], &field["additionalProperties"]) {
             (items @ Value::Object(_), _) => ("[]", items),
             (_, values @ Value::Object(_)) => ("{}", values),
@@ -79,7 +80,7 @@ fn fields(schema: &Value, path: &str, rows: &mut String, told: &mut String) {
             kind_of(field, inner),
             cell(about)
         );
-        if !is_condition {
+        if !is_elsewhere {
             fields(inner, &place, rows, told);
         }
         if suffix == "[]" {

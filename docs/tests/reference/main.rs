@@ -4,11 +4,13 @@
 
 mod chart;
 mod codes;
+mod descriptor;
 mod diagnostics;
 mod flags;
 mod kinds;
 mod metrics;
 mod names;
+mod objects;
 
 use toolcrib_docs::compare;
 
@@ -16,6 +18,7 @@ use toolcrib_docs::compare;
 fn reference() {
     let pages = [
         ("kinds.md", kinds::page()),
+        ("descriptor.md", descriptor::page()),
         ("names.md", names::page()),
         ("diagnostics.md", diagnostics::page()),
         ("operator.md", flags::operator()),

@@ -200,8 +200,9 @@ const READ_ONLY: [&str; 2] = ["readOnly", "readOnlyHint"];
 const DESTRUCTIVE: [&str; 2] = ["destructive", "destructiveHint"];
 const CONFIRMATION: [&str; 2] = ["confirmationRequired", "confirmationRequiredHint"];
 /// What MCP and the mediator know besides.
-const OTHER_ANNOTATIONS: [&str; 6] = [
+const OTHER_ANNOTATIONS: [&str; 7] = [
     "parallel_safe",
+    "polling",
     "title",
     "idempotent",
     "idempotentHint",

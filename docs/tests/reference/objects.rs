@@ -1,0 +1,44 @@
+//! YAML objects of the pages: they compile as they are written.
+
+use toolcrib_compile::{Compilation, Loaded, ObjectRef, Settings, compile, load};
+
+/// Objects that the pages take to be there: the Service, and a model.
+const EXISTING: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: orders, namespace: shop}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ModelProvider
+metadata: {name: local, namespace: shop}
+spec:
+  endpoints: [{dialect: OpenAI, url: "https://models.example/v1"}]
+  auth: None
+"#;
+
+/// The objects of a page's YAML blocks, with those that it takes to be there.
+pub fn load_page(page: &str, text: &str) -> Loaded {
+    let blocks = text.split("```yaml\n").skip(1);
+    let objects: Vec<&str> = blocks
+        .filter_map(|block| block.split("```").next())
+        .filter(|block| block.starts_with("apiVersion"))
+        .chain([EXISTING])
+        .collect();
+    assert!(objects.len() > 1, "{page} has no objects");
+    load_text(page, objects.join("---\n"))
+}
+
+pub fn load_text(page: &str, text: String) -> Loaded {
+    let loaded = load([(page.to_owned(), text)], Settings::default());
+    assert!(loaded.errors.is_empty(), "{page}: {:?}", loaded.errors);
+    assert_eq!(loaded.diagnostics, [], "{page}");
+    loaded
+}
+
+/// The agent as it is compiled, with nothing to find fault with.
+pub fn compile_clean(loaded: &Loaded, page: &str, agent: &ObjectRef) -> Compilation {
+    let compiled = compile(&loaded.inputs, agent).expect("the agent");
+    assert_eq!(compiled.diagnostics, [], "{page}");
+    compiled
+}
