@@ -42,3 +42,29 @@ pub fn compile_clean(loaded: &Loaded, page: &str, agent: &ObjectRef) -> Compilat
     assert_eq!(compiled.diagnostics, [], "{page}");
     compiled
 }
+
+#[test]
+fn the_objects_of_bring_your_own_service_give_what_the_page_says() {
+    const PAGE: &str = "own-service.md";
+    let loaded = load_page(PAGE, include_str!("../../own-service.md"));
+    let compiled = compile_clean(&loaded, PAGE, &ObjectRef::new("shop", "clerk"));
+    let tools: Vec<String> = compiled
+        .tools
+        .iter()
+        .map(|tool| format!("{} {:?} {:?}", tool.name, tool.tier, tool.credential))
+        .collect();
+    assert_eq!(
+        tools,
+        [
+            "orders.add_note System Surface",
+            "orders.get_order ReadOnly Surface",
+        ]
+    );
+    let pods: Vec<&str> = loaded
+        .others
+        .iter()
+        .filter_map(|other| other.value.pointer("/spec/template/metadata/labels"))
+        .filter_map(|labels| labels[toolcrib_compile::names::AGENT_LABEL].as_str())
+        .collect();
+    assert_eq!(pods, ["clerk"]);
+}
