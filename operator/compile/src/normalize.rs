@@ -232,9 +232,13 @@ fn as_api_server(written: &str) -> Result<String, NormalizeError> {
         .ok()
         .filter(|float: &f64| float.is_finite())
         .ok_or_else(|| NormalizeError::NumberOutOfRange(written.to_owned()))?;
-    // Shortest digits that read back, with an exponent below 1e-6 and from 1e21 on.
     let magnitude = float.abs();
-    if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
+    if magnitude == 0.0 {
+        // Go prints `-0` once, and reads that as the integer 0: so a stored object says 0.
+        return Ok("0".to_owned());
+    }
+    // Shortest digits that read back, with an exponent below 1e-6 and from 1e21 on.
+    if !(1e-6..1e21).contains(&magnitude) {
         let text = format!("{float:e}");
         return Ok(match text.split_once('e') {
             Some((digits, exponent)) if !exponent.starts_with('-') => {
@@ -323,6 +327,12 @@ mod tests {
                 "0.1000000000000000055511151231257827",
             ],
         );
+    }
+
+    #[test]
+    fn a_negative_zero_is_zero() {
+        check("[-0, -0.0, -0e5, 0.0]", "[0,0,0,0]", &[]);
+        check("-1e-400", "0", &["-1e-400"]);
     }
 
     #[test]
