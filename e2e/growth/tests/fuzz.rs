@@ -1,0 +1,334 @@
+//! Fuzz targets: bytes of others, mutated from seeds. No input panics or takes seconds, and two
+//! readers of one text agree.
+//!
+//! Each target runs for `TOOLCRIB_FUZZ_SECONDS`, by default one, from a fixed seed. For ten minutes
+//! each: `TOOLCRIB_FUZZ_SECONDS=600 TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p
+//! toolcrib-growth --test fuzz`. A failure prints its input: add it to the target's seeds. The wire
+//! formats of models have targets of their own, in `sidecar/dialect/tests/fuzz.rs`.
+#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![allow(clippy::disallowed_methods, reason = "seeds are files")]
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use toolcrib_bounds::schema::{self, Validator};
+use toolcrib_bounds::{number, pattern, pointer};
+use toolcrib_compile::normalize::normalize;
+use toolcrib_compile::{ObjectRef, Settings, check_surface, load, yaml};
+use toolcrib_dialect::json as scan;
+use toolcrib_manifest::{AgentFile, FeedsFile, ProvidersFile, Tier, ToolsFile};
+use toolcrib_mcp::{Message, header, message};
+use toolcrib_mediation::Catalog;
+
+/// The pieces that a mutation inserts: words that readers look for, and syntax.
+const WORDS: &[&str] = &[
+    "{}",
+    "[]",
+    "null",
+    "\"\"",
+    "{",
+    "}",
+    "[",
+    "]",
+    "(",
+    ")",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u0000",
+    "\\ud800",
+    "0",
+    "-1",
+    "1e999",
+    "1.0",
+    "18446744073709551616",
+    "true",
+    "\n",
+    "é",
+    "\u{feff}",
+    "\u{2028}",
+    "\"$ref\":\"#\",",
+    "\"$defs\":{},",
+    "\"anyOf\":[",
+    "\"not\":{},",
+    "\"pattern\":\"a\",",
+    "\"type\":\"string\",",
+    "\"enum\":[1.0],",
+    "\"id\":1,",
+    "\"jsonrpc\":\"2.0\",",
+    "\"result\":{},",
+    "\"version\":2,",
+    "\"name\":\"t\",",
+    "\\\\d",
+    "\\\\w",
+    "[^",
+    "(?:",
+    "(?=",
+    "{2,}",
+    "{9}",
+    "*",
+    "+",
+    "|",
+    "-",
+    "\\\\p{L}",
+    "/{a}",
+    "%2e",
+    "<<: *a",
+    "&a ",
+    "- ",
+    ": ",
+    "#",
+    "'",
+];
+
+/// An input that takes longer than this in a debug build on a busy machine is a failure.
+const MOST_TIME: Duration = Duration::from_secs(20);
+
+/// splitmix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(end.max(1)).unwrap()).unwrap()
+    }
+
+    fn range(&mut self, len: usize) -> std::ops::Range<usize> {
+        let from = self.below(len + 1);
+        from..(from + self.below(32)).min(len)
+    }
+}
+
+fn mutated(seeds: &[String], rng: &mut Rng) -> String {
+    let mut bytes = seeds[rng.below(seeds.len())].clone().into_bytes();
+    for _ in 0..=rng.below(5) {
+        let range = rng.range(bytes.len());
+        match rng.below(5) {
+            0 => drop(bytes.drain(range)),
+            1 => {
+                let again = bytes[range.clone()].to_vec();
+                bytes.splice(range.end..range.end, again);
+            }
+            2 => {
+                let other = seeds[rng.below(seeds.len())].as_bytes();
+                let piece = other[rng.range(other.len())].to_vec();
+                bytes.splice(range, piece);
+            }
+            3 => drop(bytes.splice(range, WORDS[rng.below(WORDS.len())].bytes())),
+            _ => {
+                let at = range.start;
+                bytes.splice(at..at, WORDS[rng.below(WORDS.len())].bytes());
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn env(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// Runs every seed as it is, then mutations of the seeds until the time is over.
+fn fuzz(target: &str, seeds: &[String], run: impl Fn(&str)) {
+    assert!(!seeds.is_empty(), "{target} has no seeds");
+    let end = Instant::now() + Duration::from_secs(env("TOOLCRIB_FUZZ_SECONDS", 1));
+    let mut rng = Rng(env("TOOLCRIB_FUZZ_SEED", 1));
+    let mut runs = 0_usize;
+    while runs < seeds.len() || Instant::now() < end {
+        let input = match seeds.get(runs) {
+            Some(seed) => seed.clone(),
+            None => mutated(seeds, &mut rng),
+        };
+        let start = Instant::now();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&input))) {
+            eprintln!("{target} fails for:\n{}", input.escape_debug());
+            resume_unwind(panic);
+        }
+        let taken = start.elapsed();
+        assert!(taken < MOST_TIME, "{target} took {taken:?} for:\n{input}");
+        runs += 1;
+    }
+    println!("{target}: {runs} inputs");
+}
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// A file of each fixture of the contract.
+fn fixtures(name: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds/manifest/fixtures");
+    let mut fixtures: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|fixture| fixture.unwrap().path().join(name))
+        .collect();
+    fixtures.sort();
+    let texts = fixtures
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    texts.collect()
+}
+
+/// Schemas that use every part of the language, and those of the fixtures.
+fn schemas() -> Vec<String> {
+    let mut schemas = texts(&[
+        r#"{"type":"object","properties":{"a":{"type":"string","pattern":"^a+$","maxLength":9}},"required":["a"],"additionalProperties":false}"#,
+        r##"{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/b"}]},"b":{"items":{"$ref":"#/$defs/a"}}}}"##,
+        r#"{"allOf":[{"minimum":1},{"multipleOf":0.5}],"not":{"enum":[1,2.0,"a",null]},"const":4}"#,
+        r#"{"patternProperties":{"^[a-z]{1,3}$":{}},"propertyNames":{"format":"uri"},"dependentRequired":{"a":["b"]},"unevaluatedProperties":false}"#,
+        r#"{"$schema":"http://json-schema.org/draft-07/schema#","items":[{},{}],"contains":{"format":"regex"},"uniqueItems":true,"if":{},"then":{},"else":false}"#,
+    ]);
+    for text in fixtures("tools.json") {
+        let file: ToolsFile = serde_json::from_str(&text).unwrap();
+        schemas.extend(
+            file.tools
+                .iter()
+                .map(|tool| tool.input_schema.get().to_owned()),
+        );
+    }
+    schemas
+}
+
+#[test]
+fn a_counted_pattern_can_be_built() {
+    let seeds = texts(&[
+        "^[a-z0-9-]{1,63}$",
+        r"^\d{4}-\d{2}-\d{2}T(?:[01]\d|2[0-3])$",
+        r"(?i:a|b)*?[^\s\w-]+\b\u0041\x41\cA\p{L}{3}",
+        r"[\w.+-]+@[\w-]+\.[a-z]{2,}",
+        r"(?<year>\d+)(a?){9}$|^[\]\\^]",
+    ]);
+    fuzz("pattern", &seeds, |text| {
+        let schema = json!({ "pattern": text }).to_string();
+        let counted = pattern::cost(text);
+        let built = schema::check(&schema);
+        assert_eq!(
+            counted.is_ok(),
+            built.is_ok(),
+            "{counted:?}, {:?}",
+            built.err()
+        );
+    });
+}
+
+#[test]
+fn compile_and_mediator_accept_the_same_schemas() {
+    let values = [
+        json!({"a": "aaa", "b": [1, 2.5, null]}),
+        json!([[], {}, "a", 0]),
+        json!("aé"),
+        json!(4),
+    ];
+    fuzz("schema", &schemas(), |text| {
+        let checked = schema::check(text);
+        let read = Validator::read(text);
+        assert_eq!(checked.is_ok(), read.is_ok(), "{:?}", checked.err());
+        let Ok(validator) = read else { return };
+        for value in &values {
+            assert_eq!(validator.accepts(value), validator.check(value).is_ok());
+        }
+        header::is_marked_well(text);
+        drop(pointer::decoded(text));
+    });
+}
+
+#[test]
+fn readers_of_mcp_messages_agree() {
+    let seeds = texts(&[
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":[1.0]}}}"#,
+        r#"{"jsonrpc":"2.0","id":"a","result":{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":0.5}}"#,
+        r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no such method"}}"#,
+        r#"[[[[[[[["\ud83d\udc1f",1e5]]]]]]]]"#,
+    ]);
+    fuzz("MCP message", &seeds, |text| {
+        if Message::parse(text.as_bytes()).is_ok() {
+            assert!(scan::Object::scan(text).is_ok());
+        }
+        let value: Result<Value, _> = serde_json::from_str(text);
+        if value.is_ok() {
+            assert!(scan::checked(text).is_some());
+            assert!(message::nests_within(text, 128));
+            number::first_rounded(text);
+        }
+        if let Some(canonical) = scan::canonical(text) {
+            assert_eq!(scan::canonical(&canonical).as_ref(), Some(&canonical));
+            let again: Result<Value, _> = serde_json::from_str(&canonical);
+            assert_eq!(again.is_ok(), value.is_ok());
+        }
+    });
+}
+
+/// The text that is written of what is read reads and is written as the same text.
+fn written_again<F: DeserializeOwned + Serialize>(text: &str) -> Option<F> {
+    let file: F = serde_json::from_str(text).ok()?;
+    let written = serde_json::to_string(&file).unwrap();
+    let again: F = serde_json::from_str(&written).unwrap();
+    assert_eq!(serde_json::to_string(&again).unwrap(), written);
+    Some(again)
+}
+
+#[test]
+fn manifests_read_as_they_are_written() {
+    fuzz("tools.json", &fixtures("tools.json"), |text| {
+        if let Some(file) = written_again::<ToolsFile>(text) {
+            Catalog::load(&file, Tier::Elevated);
+        }
+    });
+    fuzz("agent.json", &fixtures("agent.json"), |text| {
+        written_again::<AgentFile>(text);
+    });
+    fuzz("feeds.json", &fixtures("feeds.json"), |text| {
+        written_again::<FeedsFile>(text);
+    });
+    fuzz("providers.json", &fixtures("providers.json"), |text| {
+        written_again::<ProvidersFile>(text);
+    });
+}
+
+#[test]
+fn normalized_text_stays_as_it_is() {
+    let mut seeds = schemas();
+    seeds.extend(texts(&[
+        r#"{"b":1.50,"a":[1e3,-0.0,12345678901234567890,"\u00e9"]}"#,
+    ]));
+    fuzz("normalize", &seeds, |text| {
+        let Ok(normalized) = normalize(text) else {
+            return;
+        };
+        let again = normalize(&normalized.text).unwrap();
+        assert_eq!(again.text, normalized.text);
+        // Repeated keys and numbers have other values to other readers.
+        assert!(serde_json::from_str::<Value>(&normalized.text).is_ok());
+    });
+}
+
+#[test]
+fn surfaces_are_judged_whatever_they_are() {
+    let seeds = texts(&[
+        r#"{"apiVersion":"toolcrib.dev/v1alpha1","kind":"Surface","metadata":{"name":"reef","namespace":"pond"},"spec":{"url":"https://reef.test","descriptor":{"version":2,"tools":[{"name":"t","description":"d","tier":"ReadOnly","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}},"http":{"method":"GET","path":"/a/{a}"}}],"feeds":[{"name":"f","path":"/f","ttl":60}],"skillText":"s"}}}"#,
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: Surface\nmetadata: {name: reef, namespace: pond}\nspec: &a\n  url: https://reef.test\n  descriptor:\n    version: 2\n    tools: [{name: t, inputSchema: {}, http: {method: GET, path: /a}}]\n",
+        "a: &a {b: yes}\nc:\n  <<: *a\n  d: |\n    0777\n---\n- 1_000\n- 'x'\n",
+    ]);
+    fuzz("surface", &seeds, |text| {
+        let files = [("surface.yaml".to_owned(), text.to_owned())];
+        let loaded = load(files, Settings::default());
+        check_surface(&loaded.inputs, &ObjectRef::new("pond", "reef"));
+        for value in yaml::documents(text).into_iter().flatten() {
+            yaml::to_string(&value).unwrap();
+        }
+    });
+}
