@@ -14,6 +14,7 @@ pub struct ProvidersFile {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "ProviderOnDisk")]
 pub struct Provider {
     pub auth: ProviderAuth,
     pub endpoints: Vec<Endpoint>,
@@ -70,7 +71,18 @@ pub struct Tls {
     pub ca: Option<String>,
 }
 
-/// What may stand in the file: the whole form, or the short form of one provider.
+/// The short form of a provider: one endpoint, and one key or none.
+#[derive(Deserialize)]
+struct ShortProvider {
+    base_url: String,
+    dialect: EndpointDialect,
+    #[serde(default = "bearer")]
+    auth: ProviderAuth,
+    #[serde(default)]
+    api_key: Option<SecretText>,
+}
+
+/// What may stand in the file: several providers by name, or the short form of one.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ProvidersOnDisk {
@@ -78,53 +90,109 @@ enum ProvidersOnDisk {
         version: u32,
         providers: BTreeMap<String, Provider>,
     },
-    Short {
-        base_url: String,
-        dialect: EndpointDialect,
-        #[serde(default = "bearer")]
+    Short(ShortProvider),
+}
+
+/// What may stand for one of the providers: the whole form, or the short form.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ProviderOnDisk {
+    Whole {
         auth: ProviderAuth,
+        endpoints: Vec<Endpoint>,
         #[serde(default)]
-        api_key: Option<SecretText>,
+        keys: Vec<ProviderKey>,
+        #[serde(default)]
+        pass_headers: Vec<String>,
+        #[serde(default)]
+        proxy: Option<String>,
+        #[serde(default)]
+        tls: Option<Tls>,
     },
+    Short(ShortProvider),
 }
 
 fn bearer() -> ProviderAuth {
     ProviderAuth::Bearer
 }
 
+impl From<ShortProvider> for Provider {
+    fn from(short: ShortProvider) -> Self {
+        let key = |secret| ProviderKey {
+            id: "default".to_string(),
+            secret,
+        };
+        Self {
+            auth: short.auth,
+            endpoints: vec![Endpoint {
+                base_url: short.base_url,
+                dialect: short.dialect,
+                responses: false,
+            }],
+            keys: short.api_key.map(key).into_iter().collect(),
+            pass_headers: Vec::new(),
+            proxy: None,
+            tls: None,
+        }
+    }
+}
+
+impl From<ProviderOnDisk> for Provider {
+    fn from(provider: ProviderOnDisk) -> Self {
+        match provider {
+            ProviderOnDisk::Whole {
+                auth,
+                endpoints,
+                keys,
+                pass_headers,
+                proxy,
+                tls,
+            } => Self {
+                auth,
+                endpoints,
+                keys,
+                pass_headers,
+                proxy,
+                tls,
+            },
+            ProviderOnDisk::Short(short) => short.into(),
+        }
+    }
+}
+
 impl From<ProvidersOnDisk> for ProvidersFile {
     fn from(file: ProvidersOnDisk) -> Self {
         match file {
             ProvidersOnDisk::Whole { version, providers } => Self { version, providers },
-            ProvidersOnDisk::Short {
-                base_url,
-                dialect,
-                auth,
-                api_key,
-            } => Self {
+            ProvidersOnDisk::Short(short) => Self {
                 version: crate::VERSION,
-                providers: BTreeMap::from([(
-                    "default".to_string(),
-                    Provider {
-                        endpoints: vec![Endpoint {
-                            dialect,
-                            base_url,
-                            responses: false,
-                        }],
-                        auth,
-                        keys: api_key
-                            .map(|secret| ProviderKey {
-                                id: "default".to_string(),
-                                secret,
-                            })
-                            .into_iter()
-                            .collect(),
-                        pass_headers: Vec::new(),
-                        proxy: None,
-                        tls: None,
-                    },
-                )]),
+                providers: BTreeMap::from([("default".to_string(), short.into())]),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(file: Value) -> ProvidersFile {
+        serde_json::from_value(file).expect("providers")
+    }
+
+    #[test]
+    fn the_short_form_stands_for_the_file_and_for_one_of_its_providers() {
+        let short = json!({"base_url": "https://reef.test/v1", "dialect": "openai",
+            "api_key": "never-shown"});
+        let whole = json!({"auth": "bearer",
+            "endpoints": [{"base_url": "https://reef.test/v1", "dialect": "openai"}],
+            "keys": [{"id": "default", "secret": "never-shown"}]});
+        let named = |provider: &Value| json!({"version": 1, "providers": {"default": provider}});
+        assert_eq!(read(short.clone()), read(named(&whole)));
+        assert_eq!(read(named(&short)), read(named(&whole)));
+        let neither = json!({"version": 1, "providers": {"default": {"dialect": "openai"}}});
+        assert!(serde_json::from_value::<ProvidersFile>(neither).is_err());
     }
 }
