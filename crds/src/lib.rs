@@ -19,6 +19,7 @@ mod admitted;
 mod agent;
 mod authority;
 mod conditions;
+mod decode;
 mod definitions;
 mod descriptor;
 mod duration;
@@ -38,6 +39,7 @@ pub use agent::{
 };
 pub use authority::{FeedRule, SurfaceName, ToolRule};
 pub use conditions::{ConditionStatus, ConditionType, ReasonName, StateReason, condition, set};
+pub use decode::{DecodeError, decode};
 pub use definitions::{GROUP, VERSION, definitions};
 pub use duration::{DurationError, DurationText};
 pub use model_provider::{

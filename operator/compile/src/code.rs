@@ -71,10 +71,10 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The object could not be read as its kind.
+    /// The object cannot be decoded as its kind.
     Undecodable: Error, Spec,
     cause "A field holds another type than its kind has, or the object is nested too deep. It gives nothing; all other objects go on."
-    cure "Correct the field that the message names; `kubectl explain KIND.spec` shows its type."
+    cure "Write at the field what the message says. A text that may be a credential is not repeated there."
 
     /// The object takes more memory than the operator keeps of one object, or of one namespace.
     TooExpensive: Error, Spec,

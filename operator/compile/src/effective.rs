@@ -169,7 +169,7 @@ fn absent_defaults(
     match inputs.undecodable_reason(Kind::ToolDefaults, &theirs.key) {
         Some(reason) => finding(
             Code::Undecodable,
-            format!("the namespace's ToolDefaults do not read ({reason})"),
+            format!("the namespace's ToolDefaults cannot be decoded ({reason})"),
         ),
         None if agent.spec.tool_defaults == Some(DefaultsUse::Include) => finding(
             Code::DefaultsNotFound,

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolcrib_crds::{Agent, AgentSpec, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{
+    Agent, AgentSpec, DecodeError, ModelProvider, Surface, ToolDefaults, ToolGrant, decode,
+};
 use toolcrib_manifest::SecretText;
 
 use crate::budget::too_heavy;
@@ -177,20 +179,17 @@ impl Loader {
             );
         }
         self.loaded.origins.insert(subject.clone(), origin.clone());
-        if let Err(reason) = self.object(&subject, value) {
-            self.found.add(
-                &subject,
-                "",
-                Code::Undecodable,
-                format!("does not read as {}: {reason}", kind.name()),
-            );
+        if let Err(error) = self.object(&subject, value) {
+            let reason = error.to_string();
+            self.found
+                .add(&subject, error.field, Code::Undecodable, error.message);
             self.loaded
                 .inputs
                 .set_undecodable(kind, subject.key.clone(), reason);
         }
     }
 
-    fn object(&mut self, subject: &Subject, mut value: Value) -> Result<(), String> {
+    fn object(&mut self, subject: &Subject, mut value: Value) -> Result<(), DecodeError> {
         if subject.kind != Kind::Namespace
             && let Some(Value::Object(metadata)) = value.get_mut("metadata")
         {
@@ -230,25 +229,22 @@ impl Loader {
                 }
             }
             Kind::Service => {
-                let service: Service = typed(&value)?;
+                let service: Service = typed(subject.kind, &value)?;
                 self.loaded
                     .inputs
                     .set_service(key, ServiceFacts::from_object(&service));
             }
-            Kind::Secret => self.secret(key, &typed(&value)?),
+            Kind::Secret => self.secret(key, &typed(subject.kind, &value)?),
             Kind::ConfigMap => {
-                let config_map: ConfigMap = typed(&value)?;
+                let config_map: ConfigMap = typed(subject.kind, &value)?;
                 let data = config_map.data.unwrap_or_default();
                 self.loaded
                     .inputs
                     .set_config_map(key, Presence::Present(data));
             }
             Kind::Namespace => {
-                let labels = value
-                    .pointer("/metadata/labels")
-                    .map(typed)
-                    .transpose()?
-                    .unwrap_or_default();
+                let Labelled { metadata } = typed(subject.kind, &value)?;
+                let labels = metadata.labels.unwrap_or_default();
                 self.loaded.inputs.set_namespace(key.name, labels);
             }
         }
@@ -275,11 +271,14 @@ impl Loader {
         &mut self,
         subject: &Subject,
         value: &Value,
-    ) -> Result<T, String> {
-        let object: T = typed(value)?;
+    ) -> Result<T, DecodeError> {
+        let object: T = typed(subject.kind, value)?;
         let kept = serde_json::to_string(&object)
             .and_then(|text| serde_json::from_str::<Value>(&text))
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| DecodeError {
+                field: String::new(),
+                message: error.to_string(),
+            })?;
         let mut unknown = Vec::new();
         if let Some(spec) = value.get("spec") {
             pruned(
@@ -401,8 +400,19 @@ fn known(api_version: &str, kind: &str) -> Option<Kind> {
 }
 
 /// Through text, since a descriptor stays the text it is.
-fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
-    serde_json::from_str(&value.to_string()).map_err(|error| error.to_string())
+fn typed<T: DeserializeOwned>(kind: Kind, value: &Value) -> Result<T, DecodeError> {
+    decode(kind.name(), &value.to_string())
+}
+
+/// The part of a Namespace that is read.
+#[derive(Deserialize)]
+struct Labelled {
+    metadata: Labels,
+}
+
+#[derive(Deserialize)]
+struct Labels {
+    labels: Option<BTreeMap<String, String>>,
 }
 
 /// Fields of `written` that are not in `kept`. What is empty may be left out of `kept`.

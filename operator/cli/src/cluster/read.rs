@@ -160,7 +160,9 @@ where
 }
 
 /// Errs only where not even the name can be read.
-fn decode<K: DeserializeOwned>(text: &str) -> Result<Found<K>, serde_json::Error> {
+fn decode<K: Resource<DynamicType = ()> + DeserializeOwned>(
+    text: &str,
+) -> Result<Found<K>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Named {
         metadata: Name,
@@ -172,9 +174,8 @@ fn decode<K: DeserializeOwned>(text: &str) -> Result<Found<K>, serde_json::Error
         namespace: String,
     }
     let Name { name, namespace } = serde_json::from_str::<Named>(text)?.metadata;
-    let object = without_managed_fields(text)
-        .and_then(|text| serde_json::from_str(&text))
-        .map_err(|error| error.to_string());
+    let text = without_managed_fields(text)?;
+    let object = toolcrib_crds::decode(&K::kind(&()), &text).map_err(|error| error.to_string());
     Ok(Found {
         key: ObjectRef::new(namespace, name),
         object,
@@ -209,7 +210,10 @@ mod tests {
             r#"{"metadata": {"name": "otter", "namespace": "pond"}, "spec": {"surfaces": 7}}"#;
         let found: Found<Agent> = decode(text).unwrap();
         assert_eq!(found.key, ObjectRef::new("pond", "otter"));
-        assert!(found.object.unwrap_err().contains("invalid type"));
+        assert_eq!(
+            found.object.unwrap_err(),
+            "spec.surfaces: is the number 7: write a list, each entry of it after a dash"
+        );
     }
 
     #[test]

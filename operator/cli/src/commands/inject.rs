@@ -130,7 +130,8 @@ fn pod_of(document: &OtherDocument, namespace: &str) -> anyhow::Result<Option<Va
 }
 
 fn injected(loaded: &Loaded, value: &Value, config: &InjectConfig) -> anyhow::Result<Answer> {
-    let pod: Pod = serde_json::from_value(value.clone()).context("does not read as a Pod")?;
+    let pod: Pod = toolcrib_crds::decode("Pod", &value.to_string())
+        .context("the pod template cannot be decoded")?;
     let Some(name) = agent_of(&pod) else {
         // Not ours: admission leaves it alone.
         return Ok(Answer::Pod(value.clone()));

@@ -1,0 +1,436 @@
+//! Decodes one object; an error names the field that is wrong and says what to write there.
+//!
+//! One function for the operator, the compiler and the command line, so that all three say the
+//! same. What to write comes from the definition's schema, never from the words of serde, which
+//! name Rust types and columns of a text that no user wrote.
+//!
+//! Invariant: a text is quoted only where it cannot be a credential: a number or a boolean in
+//! quotes, one of the field's own values in another case, or the name of an object that holds
+//! no secret.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_path_to_error::Segment;
+
+use crate::definitions;
+
+/// Why an object cannot be decoded as its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// As in `kubectl explain`, with indices: `spec.tools[2].surface`. Empty: the whole object.
+    pub field: String,
+    /// What is wrong there, and what to write.
+    pub message: String,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// The longest path in bytes: keys of maps are part of it.
+const FIELD: usize = 256;
+/// The longest message in bytes.
+const MESSAGE: usize = 304;
+/// The longest text that is quoted: the length of a DNS label.
+const QUOTED: usize = 63;
+/// Fields that a message lists.
+const LISTED: usize = 8;
+
+/// Decodes JSON text as `kind`, which is the name of the type in Kubernetes.
+pub fn decode<T: DeserializeOwned>(kind: &str, text: &str) -> Result<T, DecodeError> {
+    // Twice, since keeping track of the path costs time, and nearly every object decodes.
+    serde_json::from_str(text).or_else(|_| {
+        let deserializer = &mut serde_json::Deserializer::from_str(text);
+        serde_path_to_error::deserialize(deserializer).map_err(|error| {
+            let mut place = Place::root(kind, text);
+            for segment in error.path() {
+                if !place.enter(segment) {
+                    break;
+                }
+            }
+            place.error()
+        })
+    })
+}
+
+/// A field: its path, its value, and what the definition says about it.
+struct Place<'a> {
+    kind: &'a str,
+    path: String,
+    /// The path as `kubectl explain` takes it.
+    explained: String,
+    value: Option<&'a RawValue>,
+    /// `None`: the kind is not of this API, or its definition says nothing about the field.
+    schema: Option<&'static JSONSchemaProps>,
+}
+
+impl<'a> Place<'a> {
+    fn root(kind: &'a str, text: &'a str) -> Self {
+        Self {
+            kind,
+            path: String::new(),
+            explained: kind.to_lowercase(),
+            value: serde_json::from_str(text).ok(),
+            schema: schemas().get(kind),
+        }
+    }
+
+    /// Goes one step down; whether there was one.
+    fn enter(&mut self, segment: &Segment) -> bool {
+        match segment {
+            Segment::Seq { index } => {
+                self.path.push_str(&format!("[{index}]"));
+                self.value = self
+                    .value
+                    .and_then(|value| serde_json::from_str::<Vec<&RawValue>>(value.get()).ok())
+                    .and_then(|items| items.get(*index).copied());
+                self.schema = self.schema.and_then(item);
+                true
+            }
+            Segment::Map { key } => {
+                self.value = members(self.value).get(key).copied();
+                self.field(key);
+                true
+            }
+            Segment::Enum { .. } | Segment::Unknown => false,
+        }
+    }
+
+    fn field(&mut self, name: &str) {
+        if !self.path.is_empty() {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        let schema = self.schema;
+        self.schema = schema
+            .and_then(|schema| schema.properties.as_ref())
+            .and_then(|properties| properties.get(name));
+        if self.schema.is_some() {
+            self.explained.push('.');
+            self.explained.push_str(name);
+        } else {
+            self.schema = schema.and_then(values);
+        }
+    }
+
+    fn error(mut self) -> DecodeError {
+        let present = members(self.value);
+        let missing = self
+            .schema
+            .and_then(|schema| schema.required.as_ref())
+            .filter(|_| self.is_object())
+            .and_then(|required| required.iter().find(|name| !present.contains_key(*name)));
+        let value = self
+            .value
+            .map(|value| serde_json::from_str::<Value>(value.get()));
+        let message = if let Some(name) = missing {
+            self.field(name);
+            match self.schema {
+                Some(schema) => format!("is missing: write {}", wanted(schema, None)),
+                None => format!("is missing: write it; {}", self.advice()),
+            }
+        } else {
+            match (value, self.schema) {
+                (Some(Err(_)), _) => "is nested too deep: write it with fewer levels".to_owned(),
+                (Some(Ok(value)), Some(schema)) => {
+                    let name = reference(schema, &value);
+                    format!(
+                        "is {}: write {}",
+                        described(schema, &value),
+                        name.unwrap_or_else(|| wanted(schema, Some(&value)))
+                    )
+                }
+                (Some(Ok(value)), None) if !self.path.is_empty() => {
+                    format!("is {}: {}", noun(&value), self.advice())
+                }
+                (_, _) => format!("cannot be decoded as {}: {}", self.kind, self.advice()),
+            }
+        };
+        let (path, _) = toolcrib_bounds::shown(&self.path);
+        let (message, _) = toolcrib_bounds::shown(&message);
+        DecodeError {
+            field: toolcrib_bounds::cut(&path, FIELD).into_owned(),
+            message: toolcrib_bounds::cut(&message, MESSAGE).into_owned(),
+        }
+    }
+
+    fn is_object(&self) -> bool {
+        self.value.is_some_and(|value| value.get().starts_with('{'))
+    }
+
+    fn advice(&self) -> String {
+        format!(
+            "`kubectl explain {} --recursive` shows what it takes",
+            self.explained
+        )
+    }
+}
+
+fn members(value: Option<&RawValue>) -> BTreeMap<String, &RawValue> {
+    value
+        .and_then(|value| serde_json::from_str(value.get()).ok())
+        .unwrap_or_default()
+}
+
+fn item(list: &'static JSONSchemaProps) -> Option<&'static JSONSchemaProps> {
+    match list.items.as_ref()? {
+        JSONSchemaPropsOrArray::Schema(item) => Some(item),
+        JSONSchemaPropsOrArray::Schemas(_) => None,
+    }
+}
+
+/// What the definition says about each value of a map.
+fn values(map: &'static JSONSchemaProps) -> Option<&'static JSONSchemaProps> {
+    match map.additional_properties.as_ref()? {
+        JSONSchemaPropsOrBool::Schema(values) => Some(values),
+        JSONSchemaPropsOrBool::Bool(_) => None,
+    }
+}
+
+fn schemas() -> &'static BTreeMap<String, JSONSchemaProps> {
+    static SCHEMAS: OnceLock<BTreeMap<String, JSONSchemaProps>> = OnceLock::new();
+    SCHEMAS.get_or_init(|| {
+        definitions()
+            .into_iter()
+            .filter_map(|definition| {
+                let version = definition.spec.versions.into_iter().next()?;
+                let schema = version.schema?.open_api_v3_schema?;
+                Some((definition.spec.names.kind, schema))
+            })
+            .collect()
+    })
+}
+
+/// The value in words. It is shown where it cannot be a credential.
+fn described(schema: &JSONSchemaProps, value: &Value) -> String {
+    match value {
+        Value::Number(number) => format!(
+            "the number {}",
+            toolcrib_bounds::cut(&number.to_string(), QUOTED)
+        ),
+        Value::Bool(value) => value.to_string(),
+        Value::String(text) => {
+            let is_own = choices(schema)
+                .iter()
+                .any(|choice| choice.eq_ignore_ascii_case(text));
+            let is_plain = text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok();
+            if (is_own || is_plain) && text.len() <= QUOTED {
+                format!("the text {text:?}")
+            } else if choices(schema).is_empty() {
+                noun(value).to_owned()
+            } else {
+                "a text that the field does not take".to_owned()
+            }
+        }
+        Value::Null | Value::Array(_) | Value::Object(_) => noun(value).to_owned(),
+    }
+}
+
+fn noun(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "empty",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn choices(schema: &JSONSchemaProps) -> Vec<&str> {
+    let values = schema.enum_.iter().flatten();
+    values.filter_map(|value| value.0.as_str()).collect()
+}
+
+/// `{name: X}` for the text X where the name of an object is meant.
+fn reference(schema: &JSONSchemaProps, value: &Value) -> Option<String> {
+    let fields = schema.properties.as_ref()?;
+    let text = value.as_str()?;
+    // A Secret's reference has a key, too: a token that was written there is not repeated.
+    let names_object = fields.contains_key("name")
+        && fields
+            .keys()
+            .all(|field| field == "name" || field == "namespace");
+    let is_label = (1..=QUOTED).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    (names_object && is_label).then(|| format!("{{name: {text}}}"))
+}
+
+/// What the field takes, as an instruction.
+fn wanted(schema: &JSONSchemaProps, value: Option<&Value>) -> String {
+    match &choices(schema)[..] {
+        [] => {}
+        [one] => return (*one).to_owned(),
+        [first, second] => return format!("{first} or {second}"),
+        all => return format!("one of {}", all.join(", ")),
+    }
+    match schema.type_.as_deref() {
+        Some("integer" | "number") => match (schema.minimum, schema.maximum) {
+            (Some(low), Some(high)) => format!("a whole number from {low} to {high}"),
+            (Some(low), None) => format!("a whole number of at least {low}"),
+            (None, _) => "a whole number".to_owned(),
+        },
+        Some("boolean") => "true or false, without quotes".to_owned(),
+        Some("string") => {
+            let rules = schema.x_kubernetes_validations.iter().flatten();
+            let rule = rules.filter_map(|rule| rule.message.as_deref()).next();
+            let quotes = match value {
+                Some(Value::Number(_) | Value::Bool(_)) => ", in quotes",
+                _ => "",
+            };
+            match rule {
+                Some(rule) => format!("a text{quotes}: it {rule}"),
+                None => format!("a text{quotes}"),
+            }
+        }
+        Some("array") => "a list, each entry of it after a dash".to_owned(),
+        _ => {
+            let fields = schema.properties.iter().flatten();
+            let required = schema.required.as_deref().unwrap_or_default();
+            let names: Vec<&str> = fields
+                .map(|(name, _)| name.as_str())
+                .filter(|name| required.is_empty() || required.iter().any(|it| it == name))
+                .take(LISTED)
+                .collect();
+            if names.is_empty() {
+                "fields, such as {name: value}".to_owned()
+            } else if required.is_empty() {
+                format!("fields, such as {}", names.join(", "))
+            } else {
+                format!("{{{}: …}}", names.join(": …, "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+
+    use super::*;
+    use crate::{Agent, ModelProvider, Surface, ToolGrant};
+
+    #[track_caller]
+    fn check<T: DeserializeOwned + fmt::Debug>(kind: &str, spec: &str, expected: &str) {
+        let text = format!(r#"{{"metadata":{{"name":"otter"}},"spec":{spec}}}"#);
+        let error = decode::<T>(kind, &text).expect_err(spec);
+        assert_eq!(error.to_string(), expected, "{spec}");
+    }
+
+    #[test]
+    fn a_fault_is_told_with_its_field_and_what_to_write() {
+        check::<Surface>(
+            "Surface",
+            r#"{"service":{"name":"reed","port":"4000"}}"#,
+            r#"spec.service.port: is the text "4000": write a whole number from 1 to 65535"#,
+        );
+        check::<Surface>(
+            "Surface",
+            r#"{"service":{"name":"reed","port":70000}}"#,
+            "spec.service.port: is the number 70000: write a whole number from 1 to 65535",
+        );
+        check::<Surface>(
+            "Surface",
+            r#"{"service":{"port":80}}"#,
+            "spec.service.name: is missing: write a text",
+        );
+        check::<Surface>(
+            "Surface",
+            r#"{"url":"https://reed","tiers":{"swim":"readonly"}}"#,
+            r#"spec.tiers.swim: is the text "readonly": write one of ReadOnly, Workspace, System, Elevated"#,
+        );
+        check::<ToolGrant>(
+            "ToolGrant",
+            r#"{"agents":["otter"],"tools":[{"surface":{"name":"a"},"allow":["*"]},{"surface":"trading-api","allow":["*"]}]}"#,
+            "spec.tools[1].surface: is a text: write {name: trading-api}",
+        );
+        check::<ToolGrant>(
+            "ToolGrant",
+            r#"{"agents":"otter"}"#,
+            "spec.agents: is a text: write a list, each entry of it after a dash",
+        );
+        check::<Agent>(
+            "Agent",
+            r#"{"mode":"native"}"#,
+            r#"spec.mode: is the text "native": write Mediated or Native"#,
+        );
+        check::<Agent>(
+            "Agent",
+            r#"{"native":"yes"}"#,
+            "spec.native: is a text: write true or false, without quotes",
+        );
+        check::<Agent>(
+            "Agent",
+            r#"{"policy":{"toolTimeout":30}}"#,
+            "spec.policy.toolTimeout: is the number 30: write a text, in quotes: it must be whole numbers with ms, s, m or h, such as 30s or 1m30s, between 1ms and 24h",
+        );
+        check::<Agent>(
+            "Agent",
+            r#"{"mode":"Telepathic"}"#,
+            "spec.mode: is a text that the field does not take: write Mediated or Native",
+        );
+        check::<Agent>(
+            "Agent",
+            r#"{"mode":7}"#,
+            "spec.mode: is the number 7: write Mediated or Native",
+        );
+        check::<Agent>(
+            "Agent",
+            "[]",
+            "spec: is a list: write fields, such as context, egress, extraEgress, identity, mode, models, native, policy",
+        );
+        let missing = decode::<Agent>("Agent", r#"{"metadata":{"name":"otter"}}"#);
+        assert_eq!(missing.expect_err("no spec").field, "spec");
+    }
+
+    #[test]
+    fn a_kind_without_a_schema_here_names_the_field() {
+        check::<Service>(
+            "Service",
+            r#"{"ports":[{"port":"eighty"}]}"#,
+            "spec.ports[0].port: is a text: `kubectl explain service --recursive` shows what it takes",
+        );
+    }
+
+    /// A credential that was written into the wrong field stays there.
+    #[test]
+    fn a_text_that_may_be_a_credential_is_not_repeated() {
+        let token = "hunter2-hunter2";
+        for spec in [
+            format!(r#"{{"endpoints":[],"apiKeys":["{token}"]}}"#),
+            format!(r#"{{"endpoints":[],"apiKeys":[{{"name":"a","secretKeyRef":"{token}"}}]}}"#),
+            format!(r#"{{"endpoints":[],"auth":"{token}"}}"#),
+            format!(r#"{{"endpoints":"{token}"}}"#),
+        ] {
+            let text = format!(r#"{{"metadata":{{"name":"otter"}},"spec":{spec}}}"#);
+            let error = decode::<ModelProvider>("ModelProvider", &text).expect_err(&spec);
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_long_or_hidden_key_does_not_get_into_the_message_whole() {
+        let key = format!("swim\u{202e}{}", "x".repeat(100_000));
+        let text = format!(r#"{{"metadata":{{"name":"otter"}},"spec":{{"tiers":{{"{key}":7}}}}}}"#);
+        let error = decode::<Surface>("Surface", &text).expect_err("a tier is a text");
+        assert!(error.field.len() <= FIELD && error.message.len() <= MESSAGE);
+        assert!(!error.field.contains('\u{202e}') && error.field.starts_with("spec.tiers.swimx"));
+    }
+}
