@@ -3,7 +3,7 @@
 //! the end, but only where they alone are too much: no tool could make room for them. An
 //! old object must not stay in force, or bloating a surface would freeze a revoked grant.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_manifest::{EndpointDialect, Mode, Tool};
 
@@ -24,6 +24,9 @@ const MAX_TOOLS_OPENAI: usize = 128 - 8;
 /// out, and be fetched in vain.
 pub(crate) const MAX_FEEDS: usize = 32;
 
+/// Surfaces that a message lists.
+const LISTED: usize = 8;
+
 pub(crate) fn too_many_feeds() -> String {
     format!("more than {MAX_FEEDS} feeds are granted, and no more are fetched: grant fewer")
 }
@@ -42,10 +45,9 @@ pub(crate) struct Excess {
 pub(crate) fn enforce(files: &mut Files, reserved: usize) -> Vec<Excess> {
     let mut excess = Vec::new();
     let cap = tool_cap(files).unwrap_or(usize::MAX);
+    let counts = tools_by_surface(files);
     while files.tools.tools.len() > cap {
-        let message = format!(
-            "more than {cap} tools are granted, and the model API takes no more: grant fewer"
-        );
+        let message = too_many_tools(cap, files, &counts);
         excess.extend(last_to_go(files).into_iter().map(|tool| Excess {
             what: tool.name,
             code: Code::TooManyTools,
@@ -159,6 +161,44 @@ fn forget_service(files: &mut Files, service: &str) -> usize {
 fn is_used(files: &Files, service: &str) -> bool {
     let by_tool = |tool: &Tool| tool.execution.service == service;
     files.tools.tools.iter().any(by_tool) || files.feeds.0.iter().any(|feed| feed.source == service)
+}
+
+/// How many tools each surface gives, the largest first.
+fn tools_by_surface(files: &Files) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for tool in &files.tools.tools {
+        *counts.entry(&tool.execution.service).or_default() += 1;
+    }
+    let mut counts: Vec<(String, usize)> = counts
+        .into_iter()
+        .map(|(surface, count)| (surface.to_owned(), count))
+        .collect();
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts
+}
+
+/// Names the surfaces with their counts, so that the one to blame is seen, and the surface whose
+/// tools go next.
+fn too_many_tools(cap: usize, files: &Files, counts: &[(String, usize)]) -> String {
+    let total: usize = counts.iter().map(|(_, count)| count).sum();
+    let mut listed: Vec<String> = counts
+        .iter()
+        .take(LISTED)
+        .map(|(surface, count)| format!("{surface} {count}"))
+        .collect();
+    if counts.len() > LISTED {
+        listed.push(format!("{} more surfaces", counts.len() - LISTED));
+    }
+    let withheld = files
+        .tools
+        .tools
+        .last()
+        .map_or("", |tool| &tool.execution.service);
+    format!(
+        "{total} tools are granted ({}), and the model API takes {cap}: tools of {withheld}, the last in name order, are withheld; grant fewer of {}",
+        listed.join(", "),
+        counts.first().map_or("", |(surface, _)| surface),
+    )
 }
 
 fn tool_cap(files: &Files) -> Option<usize> {

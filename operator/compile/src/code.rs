@@ -359,7 +359,7 @@ codes! {
     /// More tools than the dialect takes; surfaces, then tools, are withheld from the end.
     TooManyTools: Error, Spec,
     cause "OpenAI takes 128 tools in one request, of which 8 are left to the runner's own."
-    cure "Grant fewer tools to this agent, or split it into several."
+    cure "Grant fewer tools of the largest surface that the message names, or split the agent into several. Surfaces are kept in name order, so a large one displaces those that come after it."
 
     /// More feeds than a request shows; the last ones are withheld.
     TooManyFeeds: Error, Spec,
