@@ -124,6 +124,9 @@ impl Version {
     }
 }
 
+/// What to do about a namespace that the operator may not read.
+const WIDEN: &str = "add it to the chart's value secretNamespaces (`helm get notes toolcrib -n toolcrib-system` shows the command)";
+
 impl<K: Resource<DynamicType = ()>> Scoped<K> {
     pub fn new(scope: &SecretScope) -> Self {
         match scope {
@@ -148,7 +151,7 @@ impl<K: Resource<DynamicType = ()>> Scoped<K> {
     pub fn look_up(&self, key: &ObjectRef) -> Presence<std::sync::Arc<Kept<K>>> {
         let Some(table) = self.table(&key.namespace) else {
             return Presence::Unknown(format!(
-                "the operator has no right to read in namespace {}: add it to secretNamespaces",
+                "the operator has no right to read in namespace {}: {WIDEN}",
                 key.namespace
             ));
         };
@@ -217,7 +220,9 @@ mod tests {
         check(
             &table,
             "reef",
-            says("the operator has no right to read in namespace reef: add it to secretNamespaces"),
+            says(
+                "the operator has no right to read in namespace reef: add it to the chart's value secretNamespaces (`helm get notes toolcrib -n toolcrib-system` shows the command)",
+            ),
         );
         assert!(!table.is_listing("reef"), "nothing will come");
 
