@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub enum ConditionType {
     /// The object's own spec can be served.
     Accepted,
-    /// What the object refers to is there.
+    /// What the object refers to is there. Unknown: the operator could not look.
     Resolved,
     /// The agent's objects are written.
     Compiled,

@@ -1,6 +1,6 @@
 //! Objects by themselves, for the status of kinds other than Agent and for the CLI.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_manifest::Tier;
 
@@ -15,14 +15,15 @@ use crate::offer;
 use crate::reach::surface_key;
 use crate::report::{GrantReport, ProviderReport, SurfaceReport};
 use crate::surface::{self, ResolvedSurface};
-use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, SecretKeyRef, Subject, names};
+use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, SecretKeyRef, Subject, names};
 
 /// A Surface by itself. `None`: there is none.
 pub fn check_surface(inputs: &Inputs, surface: &ObjectRef) -> Option<SurfaceReport> {
     let resolved = surface::resolve(inputs, surface)?;
     let mut found = Diagnostics::default();
     resolved.report(&mut found);
-    check_credentials(inputs, &resolved, &mut found);
+    let mut sources = Sources::default();
+    check_credentials(inputs, &resolved, &mut sources, &mut found);
     let consumers = inputs
         .agents()
         .filter(|(key, agent)| {
@@ -47,7 +48,19 @@ pub fn check_surface(inputs: &Inputs, surface: &ObjectRef) -> Option<SurfaceRepo
         descriptor_digest: descriptor.map(|descriptor| descriptor.digest.clone()),
         consumers: count(consumers),
         diagnostics: found.into_sorted(),
+        unread: unread(inputs, &sources),
     })
+}
+
+/// The Secrets among the sources that could not be read, with the reason.
+fn unread(inputs: &Inputs, sources: &Sources) -> BTreeMap<ObjectRef, String> {
+    let secrets = sources.0.keys().map(|reference| &reference.secret);
+    secrets
+        .filter_map(|secret| match inputs.secret(secret) {
+            Presence::Unknown(why) => Some((secret.clone(), why)),
+            Presence::Present(_) | Presence::Absent => None,
+        })
+        .collect()
 }
 
 fn count(number: usize) -> u32 {
@@ -55,7 +68,12 @@ fn count(number: usize) -> u32 {
 }
 
 /// Every Secret that the surface names, whether an agent uses it or not.
-fn check_credentials(inputs: &Inputs, resolved: &ResolvedSurface<'_>, found: &mut Diagnostics) {
+fn check_credentials(
+    inputs: &Inputs,
+    resolved: &ResolvedSurface<'_>,
+    sources: &mut Sources,
+    found: &mut Diagnostics,
+) {
     let described = resolved.descriptor().and_then(|found| found.auth.as_ref());
     let Some(auth) = &resolved.surface.spec.auth else {
         if let Some(kind) = described.and_then(|auth| auth.kind.as_deref())
@@ -105,8 +123,7 @@ fn check_credentials(inputs: &Inputs, resolved: &ResolvedSurface<'_>, found: &mu
                 .into_iter()
                 .map(|key| {
                     let reference = SecretKeyRef::new(name.clone(), key);
-                    let mut unused = Sources::default();
-                    credential::allow(inputs, &reference, &route, &field, &mut unused)
+                    credential::allow(inputs, &reference, &route, &field, sources)
                         .map(|()| reference.placeholder())
                 })
                 .collect::<Result<Vec<_>, Finding>>()?;
@@ -239,13 +256,8 @@ pub fn check_provider(inputs: &Inputs, provider: &ObjectRef) -> Option<ProviderR
     let (key, provider) = inputs.providers.get_key_value(provider)?;
     let subject = Subject::new(Kind::ModelProvider, key);
     let mut found = Diagnostics::default();
-    let compiled = models::provider_of(
-        inputs,
-        &subject,
-        provider,
-        &mut Sources::default(),
-        &mut found,
-    );
+    let mut sources = Sources::default();
+    let compiled = models::provider_of(inputs, &subject, provider, &mut sources, &mut found);
     let consumers = inputs
         .agents()
         .filter(|(agent_key, _)| agent_key.namespace == key.namespace)
@@ -260,5 +272,71 @@ pub fn check_provider(inputs: &Inputs, provider: &ObjectRef) -> Option<ProviderR
         keys: count(compiled.map_or(0, |compiled| compiled.keys.len())),
         consumers: count(consumers),
         diagnostics: found.into_sorted(),
+        unread: unread(inputs, &sources),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, load, plan_agent};
+
+    const WORLD: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: reed, namespace: pond}
+spec:
+  url: https://reed.example
+  auth: {secretKeyRef: {name: keys, key: token}}
+  descriptor: {version: 2, tools: [{name: read, inputSchema: {type: object}, http: {method: GET, path: /}}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ModelProvider
+metadata: {name: reef, namespace: pond}
+spec:
+  endpoints: [{dialect: OpenAI, url: https://reef.example/v1}]
+  apiKeys: [{secretKeyRef: {name: keys, key: model}}]
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: otter, namespace: pond}
+spec: {surfaces: [{name: reed}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: reads, namespace: pond}
+spec: {agents: [otter], tools: [{surface: {name: reed}, allow: [read]}]}
+"#;
+
+    #[test]
+    fn a_secret_that_could_not_be_read_is_named_and_a_gain_depends_on_it() {
+        let texts = [("world.yaml".to_owned(), WORLD.to_owned())];
+        let mut inputs = load(texts, Settings::default()).inputs;
+        let keys = ObjectRef::new("pond", "keys");
+        let why = "pond is not served".to_owned();
+        inputs.set_secret(keys.clone(), Presence::Unknown(why.clone()));
+        let unread = BTreeMap::from([(keys.clone(), why)]);
+        let surface = check_surface(&inputs, &ObjectRef::new("pond", "reed")).expect("a surface");
+        assert_eq!(surface.unread, unread);
+        let provider = check_provider(&inputs, &ObjectRef::new("pond", "reef")).expect("one");
+        assert_eq!(provider.unread, unread);
+
+        let otter = ObjectRef::new("pond", "otter");
+        let before = Inputs::offline(Settings::default());
+        let plan = plan_agent(&before, &inputs, &otter).expect("a new agent");
+        let lines: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "gains tool reed.read (ToolGrant pond/reads; if Secret pond/keys may be used)",
+                "gains model reef/*",
+                "gains provider reef (if Secret pond/keys may be used)",
+            ]
+        );
+
+        inputs.set_secret(keys, Presence::Absent);
+        let surface = check_surface(&inputs, &ObjectRef::new("pond", "reed")).expect("a surface");
+        assert!(surface.unread.is_empty());
+        assert_eq!(surface.diagnostics[0].code, Code::SecretNotFound);
+    }
 }

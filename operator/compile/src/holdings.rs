@@ -137,6 +137,35 @@ pub(crate) fn holdings(compilation: &Compilation) -> BTreeMap<Item, Facts> {
     items
 }
 
+/// The Secret keys that an item's calls need. Models have those of their provider.
+pub(crate) fn references_of_item(files: &Files, item: &Item) -> Vec<SecretKeyRef> {
+    match item.kind {
+        ItemKind::Tool => {
+            let tool = files.tools.tools.iter().find(|tool| tool.name == item.name);
+            let auth = tool.and_then(|tool| tool.execution.auth.as_ref());
+            auth.map(references_of_auth).unwrap_or_default()
+        }
+        ItemKind::Feed => {
+            let is_it = |feed: &&Feed| format!("{}/{}", feed.source, feed.name) == item.name;
+            let feed = files.feeds.0.iter().find(is_it);
+            match feed.and_then(|feed| feed.auth.as_ref()) {
+                None => Vec::new(),
+                Some(FeedAuth::Bearer(text)) => {
+                    SecretKeyRef::from_placeholder(text).into_iter().collect()
+                }
+                Some(FeedAuth::Full(auth)) => references_of_auth(auth),
+            }
+        }
+        ItemKind::Provider => {
+            let provider = files.providers.providers.get(&item.name);
+            let keys = provider.into_iter().flat_map(|provider| &provider.keys);
+            keys.filter_map(|key| SecretKeyRef::from_placeholder(&key.secret))
+                .collect()
+        }
+        ItemKind::Model | ItemKind::Skill | ItemKind::Setting => Vec::new(),
+    }
+}
+
 /// Where a call of this tool goes, as one line: `GET http://fish.pond.svc:80/list`.
 pub fn executed(execution: &Execution) -> String {
     let verb = match (execution.transport, execution.method) {

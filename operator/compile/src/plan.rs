@@ -13,9 +13,14 @@ use std::fmt;
 use serde::Serialize;
 use toolcrib_manifest::Tier;
 
-use crate::holdings::{ANY_MODEL, Facts, Item, ItemKind, TIER, VALUE, holdings};
+use crate::holdings::{
+    ANY_MODEL, Facts, Item, ItemKind, TIER, VALUE, holdings, references_of_item,
+};
 use crate::why::{WhyNot, why_no_feed, why_not};
-use crate::{Compilation, Inputs, Kind, ObjectRef, Subject, check_provider, compile};
+use crate::{
+    Compilation, Inputs, Kind, ObjectRef, SecretKeyRef, SourceState, Subject, check_provider,
+    compile,
+};
 
 /// The agents that differ, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -56,7 +61,8 @@ pub struct Change {
     pub effect: Effect,
     /// The facts that differ.
     pub details: Vec<Detail>,
-    /// What gives it, for a gain; what takes it away, for a loss.
+    /// What gives it, and which Secrets must be usable for it, for a gain; what takes it away,
+    /// for a loss.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub because: Vec<String>,
 }
@@ -185,11 +191,15 @@ impl Comparison<'_> {
             (_, None) => self.of_presence(item, &self.holds, Effect::Loss),
         };
         let because = match effect {
-            Effect::Gain => new
-                .and_then(|facts| facts.get("givenBy"))
-                .cloned()
-                .into_iter()
-                .collect(),
+            Effect::Gain => {
+                let given_by = new.and_then(|facts| facts.get("givenBy")).cloned();
+                let secrets = self.new.map(|new| unread_secrets(new, item));
+                let conditions = secrets
+                    .into_iter()
+                    .flatten()
+                    .map(|secret| format!("if Secret {secret} may be used"));
+                given_by.into_iter().chain(conditions).collect()
+            }
             Effect::Loss if new.is_some() => {
                 vec!["every call is denied: this release has no approvals".to_owned()]
             }
@@ -259,6 +269,20 @@ impl Comparison<'_> {
                 |found| format!("{}: {}", found.code, found.located()),
             )
     }
+}
+
+/// The Secrets that an item needs and that could not be read: it is withheld if one of them is
+/// missing, or may not be sent there.
+fn unread_secrets(new: &Compilation, item: &Item) -> BTreeSet<ObjectRef> {
+    let is_unknown = |reference: &SecretKeyRef| {
+        let source = new.sources.get(reference);
+        source.is_some_and(|source| source.state == SourceState::Unknown)
+    };
+    references_of_item(&new.files, item)
+        .into_iter()
+        .filter(is_unknown)
+        .map(|reference| reference.secret)
+        .collect()
 }
 
 fn details(old: Option<&Facts>, new: Option<&Facts>) -> Vec<Detail> {

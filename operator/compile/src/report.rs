@@ -1,6 +1,8 @@
 //! What the status of kinds other than Agent is made of.
 
-use crate::{Diagnostic, Subject};
+use std::collections::BTreeMap;
+
+use crate::{Diagnostic, ObjectRef, Subject};
 
 /// A Surface by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub struct SurfaceReport {
     /// Agents that declare this surface and have its consent.
     pub consumers: u32,
     pub diagnostics: Vec<Diagnostic>,
+    /// Secrets that it names and that could not be read, with the reason.
+    pub unread: BTreeMap<ObjectRef, String>,
 }
 
 /// A ToolGrant, or a ToolDefaults.
@@ -31,6 +35,8 @@ pub struct ProviderReport {
     /// Agents whose models can select it.
     pub consumers: u32,
     pub diagnostics: Vec<Diagnostic>,
+    /// Secrets that it names and that could not be read, with the reason.
+    pub unread: BTreeMap<ObjectRef, String>,
 }
 
 /// The first finding against an object's own spec: why it is not `Accepted`.

@@ -5,10 +5,12 @@
 //!
 //! Invariant: a condition that says the same stays as it is, with its time.
 
+use std::collections::BTreeMap;
+
 use crate::controller::decode::Undecodable;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use toolcrib_compile::{Code, Diagnostic, Subject, not_accepted, not_resolved};
+use toolcrib_compile::{Code, Diagnostic, ObjectRef, Subject, not_accepted, not_resolved};
 use toolcrib_crds::{ConditionStatus, ConditionType, ReasonName, StateReason, condition, set};
 
 /// Status, reason and message of a condition.
@@ -78,11 +80,21 @@ pub(super) fn own_conditions(
     mut conditions: Vec<Condition>,
     subject: &Subject,
     diagnostics: &[Diagnostic],
+    unread: Option<&BTreeMap<ObjectRef, String>>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
     let accepted = verdict_on(not_accepted(diagnostics, subject), StateReason::Accepted);
-    let resolved = verdict_on(not_resolved(diagnostics, subject), StateReason::Resolved);
+    let unread = unread.and_then(BTreeMap::first_key_value);
+    let resolved = match (not_resolved(diagnostics, subject), unread) {
+        // Not False, since the Secret may be as it should be.
+        (None, Some((secret, why))) => verdict(
+            ConditionStatus::Unknown,
+            code(Code::SecretUnknown),
+            format!("Secret {secret} could not be read: {why}"),
+        ),
+        (found, _) => verdict_on(found, StateReason::Resolved),
+    };
     for (type_, verdict) in [
         (ConditionType::Accepted, accepted),
         (ConditionType::Resolved, resolved),
@@ -142,7 +154,43 @@ pub const INTERNAL_ERROR: &str = "the operator failed on this object, by a mista
 
 #[cfg(test)]
 mod tests {
+    use toolcrib_compile::{Diagnostics, Kind};
+
     use super::*;
+
+    #[test]
+    fn an_object_whose_secret_could_not_be_read_is_not_resolved() {
+        let now = Timestamp::UNIX_EPOCH;
+        let secret = ObjectRef::new("pond", "keys");
+        let subject = Subject::new(Kind::Surface, &ObjectRef::new("pond", "reed"));
+        let resolved = |found: &[Diagnostic], unread: &BTreeMap<ObjectRef, String>| {
+            let all = own_conditions(Vec::new(), &subject, found, Some(unread), Some(1), now);
+            let Condition {
+                status,
+                reason,
+                message,
+                ..
+            } = &all[1];
+            format!("{status} {reason} {message}")
+        };
+        let unread = BTreeMap::from([(secret, "namespace pond is not served".to_owned())]);
+        assert_eq!(resolved(&[], &BTreeMap::new()), "True Resolved ");
+        assert_eq!(
+            resolved(&[], &unread),
+            "Unknown SecretUnknown Secret pond/keys could not be read: namespace pond is not served"
+        );
+        let mut found = Diagnostics::default();
+        found.add(
+            &subject,
+            "spec.service",
+            Code::ServiceNotFound,
+            "is missing",
+        );
+        assert_eq!(
+            resolved(&found.into_sorted(), &unread),
+            "False ServiceNotFound Surface pond/reed: spec.service: is missing"
+        );
+    }
 
     #[test]
     fn an_internal_error_replaces_one_condition_and_leaves_the_others() {

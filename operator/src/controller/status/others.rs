@@ -6,9 +6,13 @@
 //!
 //! Invariant: conditions that others put into a status stay.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use toolcrib_compile::{Diagnostic, GrantReport, ProviderReport, Subject, SurfaceReport};
+use toolcrib_compile::{
+    Diagnostic, GrantReport, ObjectRef, ProviderReport, Subject, SurfaceReport,
+};
 use toolcrib_crds::{ModelProviderStatus, SurfaceStatus, ToolDefaultsStatus, ToolGrantStatus};
 
 use super::condition::own_conditions;
@@ -18,6 +22,11 @@ pub trait Reported {
     type Status: Clone + Default + PartialEq + serde::Serialize + serde::de::DeserializeOwned;
 
     fn diagnostics(&self) -> &[Diagnostic];
+
+    /// Secrets that the object names and that could not be read, with the reason.
+    fn unread(&self) -> Option<&BTreeMap<ObjectRef, String>> {
+        None
+    }
 
     /// What such a status says already.
     fn conditions(status: &Self::Status) -> &[Condition];
@@ -33,7 +42,14 @@ pub trait Reported {
         now: Timestamp,
     ) -> Self::Status {
         let before = before.map_or_else(Vec::new, |status| Self::conditions(status).to_vec());
-        let conditions = own_conditions(before, subject, self.diagnostics(), generation, now);
+        let conditions = own_conditions(
+            before,
+            subject,
+            self.diagnostics(),
+            self.unread(),
+            generation,
+            now,
+        );
         self.with(generation, conditions)
     }
 }
@@ -51,6 +67,10 @@ impl Reported for SurfaceReport {
 
     fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
+    }
+
+    fn unread(&self) -> Option<&BTreeMap<ObjectRef, String>> {
+        Some(&self.unread)
     }
 
     fn conditions(status: &SurfaceStatus) -> &[Condition] {
@@ -73,6 +93,10 @@ impl Reported for ProviderReport {
 
     fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
+    }
+
+    fn unread(&self) -> Option<&BTreeMap<ObjectRef, String>> {
+        Some(&self.unread)
     }
 
     fn conditions(status: &ModelProviderStatus) -> &[Condition] {
