@@ -107,7 +107,7 @@ impl Reader {
         }
         let field = format!("{at}.name");
         let Ok(Named { name }) = serde_json::from_str(raw.get()) else {
-            self.find(&field, code, "is missing or not text");
+            self.find(&field, code, "is missing or not text: write the name");
             return None;
         };
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
