@@ -35,7 +35,7 @@ pub(crate) fn tools(
     max_tier: Tier,
     work: &mut Work,
 ) -> Vec<Lowered> {
-    let asked = asked(agent, reach, rules, Verb::Tool, work);
+    let asked = asked(reach, rules, Verb::Tool, work);
     if asked.is_empty() {
         return Vec::new();
     }
@@ -125,7 +125,7 @@ pub(crate) fn feeds(
     rules: &[Rule<'_>],
     work: &mut Work,
 ) -> Vec<LoweredFeed> {
-    let asked = asked(agent, reach, rules, Verb::Feed, work);
+    let asked = asked(reach, rules, Verb::Feed, work);
     if asked.is_empty() {
         return Vec::new();
     }
@@ -177,16 +177,15 @@ pub(crate) fn feeds(
 }
 
 /// The names that the rules ask of this surface and that it offers, each with the first
-/// object that gives it. What a rule does not get is said on grant and agent.
+/// object that gives it. What a rule does not get is an error of its own object alone; from the
+/// agent it is withheld as a consequence.
 fn asked<'r>(
-    agent: &ObjectRef,
     reach: &'r Reach<'_>,
     rules: &'r [Rule<'_>],
     verb: Verb,
     work: &mut Work,
 ) -> BTreeMap<&'r str, GrantSource> {
     let mut asked: BTreeMap<&str, GrantSource> = BTreeMap::new();
-    let on_agent = Subject::new(Kind::Agent, agent);
     for rule in rules.iter().filter(|rule| rule.verb == verb) {
         let matched = offer::hold(rule, &reach.resolved);
         for name in matched.names {
@@ -200,19 +199,10 @@ fn asked<'r>(
                 Verb::Tool => format!("{}.{}", reach.alias, unmet.name),
                 Verb::Feed => feed_name(&reach.alias, &unmet.name),
             };
-            work.found.add(
-                &rule.subject(),
-                unmet.field,
-                unmet.code,
-                unmet.message.clone(),
-            );
-            work.found.add(
-                &on_agent,
-                reach.field.clone(),
-                unmet.code,
-                unmet.message.clone(),
-            );
-            work.withhold(what, unmet.code, unmet.message);
+            let why = located(&rule.subject(), &unmet.field, &unmet.message);
+            work.found
+                .add(&rule.subject(), unmet.field, unmet.code, unmet.message);
+            work.withhold(what, unmet.code, format!("because of {why}"));
         }
     }
     asked
