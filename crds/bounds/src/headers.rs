@@ -14,7 +14,7 @@ pub enum Reserved {
 }
 
 const FRAMING: [&str; 17] = [
-    // Of one connection alone (RFC 9110, 7.6.1).
+    // These belong to one connection (RFC 9110, 7.6.1).
     "connection",
     "keep-alive",
     "proxy-connection",

@@ -74,7 +74,7 @@ pub struct Defect {
     pub kind: DefectKind,
     /// Where in the schema, as a JSON pointer; empty for all of it.
     pub pointer: String,
-    /// What is wrong and what to do, after the name of the place.
+    /// The fault and its cure, to be printed after the name of the place.
     pub message: String,
 }
 
@@ -192,7 +192,7 @@ pub enum Rejection {
     TooLarge,
     /// The value breaks a rule of the schema.
     Invalid {
-        /// What is wrong; never repeats a value.
+        /// The fault; never repeats a value.
         message: String,
         /// Where in the value, and which rule of the schema, as JSON pointers.
         path: String,

@@ -23,7 +23,7 @@ for name, way in ways.items():
 #[test]
 fn a_runner_that_is_root_cannot_listen_in_on_its_mediator() -> Result<()> {
     let desk = Desk::open("sniffed")?;
-    // Whoever lets a runner be root does not enforce Pod Security.
+    // A namespace that lets runners be root does not enforce Pod Security.
     desk.platform.kubectl(&[
         "label",
         "namespace",

@@ -91,7 +91,7 @@ async fn only_kubelets_get_a_token_for_the_link() -> Result<()> {
         let token = ask(&editor, &guard, audiences).await?;
         ensure!(token.is_some(), "refused: {audiences:?}");
     }
-    // Whoever administers the cluster is no kubelet either.
+    // A cluster administrator is no kubelet either.
     let said = ask(&guard.client, &guard, &[LINK_AUDIENCE]).await?;
     ensure!(said.is_none(), "an administrator");
     // By the group alone: a node's own name would have other checks of the API server look for

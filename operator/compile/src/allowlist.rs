@@ -32,7 +32,7 @@ use crate::{Code, Inputs, ObjectRef, SecretFacts, names};
 const MAX_ENTRIES: usize = 256;
 /// `https://`, a name of 253 characters and a port.
 const MAX_ENTRY: usize = 267;
-/// Of one kind, in a message.
+/// Entries of one kind that a message lists.
 const MAX_LISTED: usize = 5;
 /// Characters of an entry that is not read.
 const MAX_SHOWN: usize = 64;
@@ -405,7 +405,7 @@ impl Route {
         self.destinations.iter().chain(proxy)
     }
 
-    /// What is noted beside a value that was sent this way. The same texts, or an entry that
+    /// The note that is kept beside a value that was sent this way. The same texts, or an entry that
     /// allows them, must stand there for the value to be used again while its Secret cannot
     /// be read.
     pub fn record(&self) -> BTreeSet<String> {

@@ -95,7 +95,7 @@ fn check_credentials(
         Ok(kind) => kind,
         Err(finding) => return finding.report(&resolved.subject, found),
     };
-    // What is wrong with the CA is reported with the surface.
+    // A fault of the CA is reported with the surface.
     if resolved.ca.is_err() {
         return;
     }

@@ -9,7 +9,7 @@ use crate::pointer::Path;
 /// Keywords whose value names another part of the document.
 pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// What was counted.
+/// The counts of one pass over a schema.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outline {
     pub nodes: usize,

@@ -27,7 +27,7 @@ pub fn apply(
     Ok(())
 }
 
-/// What is still inside a cluster, which this machine does not know: each once, with its `--at`.
+/// Addresses inside a cluster, which this machine cannot resolve: each once, with its `--at`.
 pub fn elsewhere(compilation: &Compilation) -> Vec<String> {
     let inside = |url: &str| {
         let host = Url::parse(url).ok()?.host_str()?.to_owned();
