@@ -105,6 +105,7 @@ fn small_medium(desk: &Desk) -> Result<PathBuf> {
 /// cannot say any more what it is about to do.
 fn an_unread_stdout(desk: &Desk) -> Result<()> {
     let before = posts(desk)?;
+    declare_notes(desk)?;
     desk.platform.apply(&busy())?;
     desk.platform.wait_ready(HERE, &[BUSY])?;
     desk.platform.eventually("a first trade", START, || {
@@ -138,6 +139,33 @@ fn an_unread_stdout(desk: &Desk) -> Result<()> {
     let said = desk.log(BUSY)?.matches(r#"{"kind":"intent""#).count();
     assert_eq!(said, posts(desk)? - before, "what was said, and done");
     Ok(())
+}
+
+/// Undeclared arguments are refused, so the tool declares the one that makes its lines long.
+fn declare_notes(desk: &Desk) -> Result<()> {
+    let digest = |desk: &Desk| -> Result<Value> {
+        let agent = desk.platform.get(&["agent", AGENT, "--namespace", HERE])?;
+        Ok(agent["status"]["manifestDigest"].clone())
+    };
+    let before = digest(desk)?;
+    let place = "/spec/descriptor/tools/1/inputSchema/properties/notes";
+    let notes = json!({"type": "array", "items": {"type": "string"}});
+    let patch = json!([{"op": "add", "path": place, "value": notes}]).to_string();
+    desk.platform.kubectl(&[
+        "patch",
+        "surface",
+        "trading-api",
+        "--namespace",
+        HERE,
+        "--type=json",
+        "--patch",
+        &patch,
+    ])?;
+    desk.platform
+        .eventually("the changed tool to be compiled", START, || {
+            let now = digest(desk)?;
+            Ok(Seen::when(now != before, now.to_string()))
+        })
 }
 
 const BUSY: &str = "busy";

@@ -4,7 +4,9 @@
 //! Not here: listening in on the shared network (`sniffing.rs`), what lies in the runner's own
 //! container (`starvation.rs`).
 
-use anyhow::{Context, Result, ensure};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use toolcrib_e2e::platform::Seen;
 
@@ -103,7 +105,6 @@ with open("/proc/net/unix") as sockets:
 #[test]
 fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
     let desk = open()?;
-    let desk = &desk;
     let evil = address_of(desk, "evil")?;
     desk.platform.apply(&pod("lured", "executor", 0))?;
     desk.platform.apply(&pod("debugged", "executor", 1000))?;
@@ -192,7 +193,6 @@ fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
 #[test]
 fn nothing_that_containers_share_lets_root_reach_the_mediator() -> Result<()> {
     let desk = open()?;
-    let desk = &desk;
     desk.platform.apply(&pod("reaching", "executor", 0))?;
     desk.platform.wait_ready(HERE, &["reaching"])?;
     let service = desk
@@ -244,9 +244,18 @@ sockets []
     Ok(())
 }
 
-fn open() -> Result<Desk> {
+/// Prepared once: the example brings back its namespace's own labels, under which the other test's
+/// pods would be refused.
+fn open() -> Result<&'static Desk> {
+    static DESK: OnceLock<Result<Desk>> = OnceLock::new();
+    DESK.get_or_init(prepare)
+        .as_ref()
+        .map_err(|error| anyhow!("{error:#}"))
+}
+
+fn prepare() -> Result<Desk> {
     let desk = Desk::open(HERE)?;
-    // Whoever lets a runner be root does not enforce Pod Security.
+    // A namespace that lets runners be root does not enforce Pod Security.
     desk.platform.kubectl(&[
         "label",
         "namespace",
