@@ -19,11 +19,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::{Api, Client};
+use serde::Serialize;
 use toolcrib_compile::{
     Inputs, Kind, Leads as _, Loaded, ObjectRef, PodPort, Presence, References, ServiceFacts,
-    Synced, all_references,
+    Synced, all_references, too_heavy,
 };
-use toolcrib_crds::{Agent, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{
+    Agent, AgentSpec, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant,
+};
 
 use crate::args::OperatorArgs;
 
@@ -88,7 +91,7 @@ async fn read_all(
     let foreign = foreign_surfaces(&naming(&inputs, files), scope);
     for (key, found) in each(foreign, |key| read::get_one::<Surface>(client, key)).await? {
         match found {
-            Presence::Present(Ok(surface)) => inputs.set_surface(Arc::new(surface)),
+            Presence::Present(Ok(found)) => take_surface(&mut inputs, &key, found),
             Presence::Present(Err(reason)) => {
                 inputs.set_undecodable(Kind::Surface, key, reason);
             }
@@ -159,29 +162,78 @@ fn foreign_surfaces(naming: &[Inputs], scope: &Scope) -> BTreeSet<ObjectRef> {
 }
 
 fn set_ours(inputs: &mut Inputs, ours: Ours) {
-    fn set<K>(inputs: &mut Inputs, kind: Kind, found: Vec<Found<K>>, set: fn(&mut Inputs, Arc<K>)) {
-        for Found { key, object } in found {
-            match object {
-                Ok(object) => set(inputs, Arc::new(object)),
-                Err(reason) => inputs.set_undecodable(kind, key, reason),
-            }
-        }
+    for found in ours.surfaces {
+        set(inputs, Kind::Surface, found, take_surface);
     }
-    set(inputs, Kind::Surface, ours.surfaces, Inputs::set_surface);
-    set(inputs, Kind::Agent, ours.agents, Inputs::set_agent);
-    set(inputs, Kind::ToolGrant, ours.grants, Inputs::set_grant);
-    set(
-        inputs,
-        Kind::ToolDefaults,
-        ours.defaults,
-        Inputs::set_defaults,
-    );
-    set(
-        inputs,
-        Kind::ModelProvider,
-        ours.providers,
-        Inputs::set_provider,
-    );
+    for found in ours.agents {
+        set(inputs, Kind::Agent, found, take_agent);
+    }
+    for found in ours.grants {
+        set(inputs, Kind::ToolGrant, found, |inputs, key, grant| {
+            if within_budget(inputs, Kind::ToolGrant, key, &grant.spec) {
+                inputs.set_grant(Arc::new(grant));
+            }
+        });
+    }
+    for found in ours.defaults {
+        set(
+            inputs,
+            Kind::ToolDefaults,
+            found,
+            |inputs, key, defaults| {
+                if within_budget(inputs, Kind::ToolDefaults, key, &defaults.spec) {
+                    inputs.set_defaults(Arc::new(defaults));
+                }
+            },
+        );
+    }
+    for found in ours.providers {
+        set(
+            inputs,
+            Kind::ModelProvider,
+            found,
+            |inputs, key, provider| {
+                if within_budget(inputs, Kind::ModelProvider, key, &provider.spec) {
+                    inputs.set_provider(Arc::new(provider));
+                }
+            },
+        );
+    }
+}
+
+fn set<K>(
+    inputs: &mut Inputs,
+    kind: Kind,
+    Found { key, object }: Found<K>,
+    take: fn(&mut Inputs, &ObjectRef, K),
+) {
+    match object {
+        Ok(object) => take(inputs, &key, object),
+        Err(reason) => inputs.set_undecodable(kind, key, reason),
+    }
+}
+
+fn take_surface(inputs: &mut Inputs, key: &ObjectRef, surface: Surface) {
+    if within_budget(inputs, Kind::Surface, key, &surface.spec) {
+        inputs.set_surface(Arc::new(surface));
+    }
+}
+
+/// An Agent over its budget is still there: what it has must be taken away.
+fn take_agent(inputs: &mut Inputs, key: &ObjectRef, mut agent: Agent) {
+    if !within_budget(inputs, Kind::Agent, key, &agent.spec) {
+        agent.spec = AgentSpec::default();
+    }
+    inputs.set_agent(Arc::new(agent));
+}
+
+/// Notes an object that weighs too much, as the operator and files do.
+fn within_budget(inputs: &mut Inputs, kind: Kind, key: &ObjectRef, spec: &impl Serialize) -> bool {
+    let Some(reason) = too_heavy(spec) else {
+        return true;
+    };
+    inputs.set_too_expensive(kind, key.clone(), reason);
+    false
 }
 
 /// The Services that surfaces and providers lead to, if only by a url or by an address: egress
