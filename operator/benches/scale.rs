@@ -38,6 +38,10 @@ use toolcrib_operator::lease::Timing;
 const CHILD: &str = "TOOLCRIB_SCALE_CONTROLLER";
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
 const SYSTEM: &str = "scale-system";
+/// Until the cluster has deleted all namespaces; a large bench has many objects in them.
+const GONE: Duration = Duration::from_secs(600);
+/// Between two looks at what is not there yet.
+const POLL: Duration = Duration::from_millis(200);
 const TOOLS_OF_A_SURFACE: usize = 20;
 /// Each agent declares two surfaces and is granted half of either.
 const TOOLS_OF_AN_AGENT: usize = 20;
@@ -579,11 +583,20 @@ impl World {
 
     async fn clear(&self) -> Result<()> {
         let api: Api<Namespace> = Api::all(self.client.clone());
-        for name in (0..self.namespaces).map(pond).chain([SYSTEM.to_owned()]) {
+        let names = || (0..self.namespaces).map(pond).chain([SYSTEM.to_owned()]);
+        for name in names() {
             match api.delete(&name, &DeleteParams::background()).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 Err(error) => return Err(error.into()),
+            }
+        }
+        // A bench that begins meanwhile would count the writes that their end causes.
+        let deadline = Instant::now() + GONE;
+        for name in names() {
+            while api.get_opt(&name).await?.is_some() {
+                ensure!(Instant::now() < deadline, "namespace {name} is not gone");
+                tokio::time::sleep(POLL).await;
             }
         }
         Ok(())
