@@ -27,7 +27,7 @@ use crate::definitions;
 pub struct DecodeError {
     /// As in `kubectl explain`, with indices: `spec.tools[2].surface`. Empty: the whole object.
     pub field: String,
-    /// What is wrong there, and what to write.
+    /// The fault in that field, and its cure.
     pub message: String,
 }
 

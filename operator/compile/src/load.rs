@@ -256,7 +256,7 @@ impl Loader {
         let Some(reason) = too_heavy(spec) else {
             return false;
         };
-        // Of an Agent its compilation says it.
+        // An Agent's own compilation reports it.
         if subject.kind != Kind::Agent {
             self.found
                 .add(subject, "", Code::TooExpensive, reason.clone());

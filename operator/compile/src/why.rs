@@ -104,7 +104,7 @@ fn missing_layer(inputs: &Inputs, compilation: &Compilation, name: &str) -> WhyN
     let resolved = match open(inputs, &surface, &key.namespace) {
         Ok(resolved) => resolved,
         Err(_) if surface.namespace == key.namespace => return WhyNot::NoSurface(surface),
-        // What it offers, and whether it is there, is for those to know whom its owner lets in.
+        // Only agents that the owner lets in may learn whether a foreign surface exists.
         Err(_) => {
             return WhyNot::NoConsent {
                 surface,

@@ -66,7 +66,7 @@ impl Place {
 struct Asked {
     /// Endpoints of a provider; a surface's url and token endpoint.
     places: Vec<Place>,
-    /// Of a provider.
+    /// The proxy of a provider.
     proxy: Option<Place>,
     ca: Option<&'static str>,
 }

@@ -36,7 +36,7 @@ pub const BOUNDS: Bounds = Bounds {
     strangers_of_one_address: 32,
     introduction: Duration::from_secs(10),
     idle: Duration::from_secs(10),
-    // Whoever sends a body, which none may, is to read why: so much of it is taken off the wire.
+    // No request may have a body. This much of one is read off, so that its sender gets the error.
     head: 64 * 1024,
     lifetime: Some(Duration::from_secs(300)),
 };

@@ -97,7 +97,7 @@ pub struct Decoded<K> {
     /// Without its status.
     pub object: Result<Arc<K>, Undecodable>,
     status: Option<Packed>,
-    /// What it takes in memory, at most.
+    /// An upper bound of the object's memory, in bytes.
     weight: usize,
 }
 

@@ -176,7 +176,7 @@ impl<K> Table<K> {
         objects.map(|ByName(object)| Arc::clone(object)).collect()
     }
 
-    /// What is there of the very version of `object`.
+    /// The stored object, if it has the version of `object`.
     fn same(&self, object: &K) -> Option<Arc<K>>
     where
         K: Stored,

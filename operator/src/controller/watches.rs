@@ -248,7 +248,7 @@ where
     }
     if first && table.synced() {
         tracing::info!(%kind, objects = table.len(), "listed");
-        // What was Unknown is known now, though nothing changed.
+        // References to this kind were Unknown until now, so every object is compiled again.
         world.queue.add_all(everything(&world.tables));
     }
 }

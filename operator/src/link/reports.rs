@@ -63,7 +63,7 @@ impl Counters {
         ])
     }
 
-    /// Of a mediator's word, which may be any number.
+    /// Counters cut to [`MOST`]: a mediator may report any number.
     fn bounded(self) -> Self {
         Self(self.0.map(|counter| counter.min(MOST)))
     }

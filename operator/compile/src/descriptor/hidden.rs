@@ -38,7 +38,7 @@ pub(super) fn without(text: &str, reader: &mut Reader) -> Option<String> {
     Some(value.to_string())
 }
 
-/// What is said of a text that held so many of them.
+/// The warning for a text that held `count` hidden characters.
 pub(crate) fn message(count: usize) -> String {
     let characters = if count == 1 {
         "character"

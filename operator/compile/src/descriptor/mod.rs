@@ -40,7 +40,7 @@ use versions::Version;
 pub(crate) struct Descriptor {
     /// `sha256:<hex>` of the normalized text.
     pub digest: String,
-    /// What it takes in memory, at most.
+    /// An upper bound of the descriptor's memory, in bytes.
     pub weight: usize,
     pub description: String,
     pub tools: ByName<DescribedTool>,

@@ -149,7 +149,7 @@ pub fn internal_error(
     conditions
 }
 
-/// What is told of such an object.
+/// The message of the condition and the Event after an internal error.
 pub const INTERNAL_ERROR: &str = "the operator failed on this object, by a mistake of its own, and tries again: what was in force before stays, and all other objects go on; please report it with the operator's log";
 
 #[cfg(test)]
