@@ -7,9 +7,11 @@
 
 pub mod certificates;
 pub mod claw;
+mod compressed;
 pub mod controller;
 pub mod lease;
 pub mod link;
 mod listen;
 pub mod metrics;
+mod objects;
 pub mod webhook;

@@ -64,6 +64,8 @@ pub const CREDENTIALS_REVISION_ANNOTATION: &str = "toolcrib.dev/credentials-revi
 pub const REFERENCES_ANNOTATION: &str = "toolcrib.dev/references";
 /// On the identity Secret: the value of [`ROTATE_ANNOTATION`] its token was made for.
 pub const ROTATED_FOR_ANNOTATION: &str = "toolcrib.dev/rotated-for";
+/// On an identity Secret: when each earlier token was replaced.
+pub const REPLACED_ANNOTATION: &str = "toolcrib.dev/replaced";
 
 // ---- Objects per agent ------------------------------------------------------------------
 

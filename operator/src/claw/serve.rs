@@ -23,10 +23,10 @@ use super::holders::{Caller, SHORTEST_TOKEN, Whose};
 use super::verbs::{Place, Question, Verb};
 use crate::controller::ClawScope;
 use crate::controller::reconcile::explain;
-use crate::controller::tables::Stored;
 use crate::controller::world::World;
 use crate::listen::{Bounds, Visitor};
 use crate::metrics::Asked;
+use crate::objects::tables::Stored;
 
 /// Of its listener: a mediator keeps one connection, and few agents audit others.
 pub const BOUNDS: Bounds = Bounds {

@@ -21,9 +21,9 @@ use toolcrib_compile::{ObjectRef, Presence, Role, names};
 use toolcrib_crds::Agent;
 
 use super::carrier::Carrier;
-use super::kept::Kept;
 use super::related::digest;
-use super::stores::{Scoped, Version};
+use crate::objects::kept::Kept;
+use crate::objects::stores::{Scoped, Version};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {

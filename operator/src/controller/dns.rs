@@ -3,7 +3,7 @@
 use toolcrib_compile::{ServiceFacts, names};
 use toolcrib_manifest::{ClusterDomain, Dns, NameServer};
 
-use super::stores::Tables;
+use crate::objects::stores::Tables;
 
 /// As the flags say, else by the addresses of the cluster's own name servers. While there are
 /// none, no name resolves.
@@ -35,8 +35,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::controller::settings::SecretScope;
-    use crate::controller::tables::Filler;
+    use crate::objects::stores::SecretScope;
+    use crate::objects::tables::Filler;
 
     fn check(services: &[Value], given: &[&str], expected: &[&str]) {
         let tables = Tables::new(&SecretScope::Cluster);

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use toolcrib_compile::identity::token;
-use toolcrib_compile::names::{PREVIOUS_TOKEN_PREFIX, ROTATED_FOR_ANNOTATION, TOKEN_KEY};
+use toolcrib_compile::names::{
+    PREVIOUS_TOKEN_PREFIX, REPLACED_ANNOTATION, ROTATED_FOR_ANNOTATION, TOKEN_KEY,
+};
 use toolcrib_manifest::SecretText;
 
-/// When each earlier token was replaced.
-pub const REPLACED_ANNOTATION: &str = "toolcrib.dev/replaced";
 /// A pod's creation time comes from another clock, and its container reads the Secret later.
 const MARGIN: SignedDuration = SignedDuration::from_secs(120);
 

@@ -1,8 +1,7 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
-//! Reading order: [`settings`]; [`decode`], [`packed`], [`kept`], [`texts`], [`budget`], [`tables`],
-//! [`pages`], [`stores`], [`watches`] (what is); [`names_in`], [`related`], [`work`], [`lanes`], [`queue`], [`noticed`]
-//! (whom a change concerns); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
+//! Reading order: [`settings`]; [`watches`] (fill the tables of [`crate::objects`]); [`related`],
+//! [`work`], [`lanes`], [`queue`], [`noticed`] (whom a change concerns); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
 //! [`carrier`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
 //! (what is said); [`leader`] (who does it).
 //!
@@ -10,21 +9,15 @@
 //! writes; nothing changes, nothing is written; what cannot be read stops nobody else.
 
 pub mod apply;
-pub(crate) mod budget;
 pub mod carrier;
-pub(crate) mod decode;
 mod dns;
 mod events;
 mod health;
 mod identity;
-mod kept;
 mod lanes;
 mod leader;
-pub(crate) mod names_in;
 mod noticed;
 mod pace;
-pub(crate) mod packed;
-pub(crate) mod pages;
 mod queue;
 mod readers;
 pub(crate) mod reconcile;
@@ -33,9 +26,6 @@ mod report;
 mod settings;
 pub(crate) mod snapshot;
 mod status;
-mod stores;
-pub(crate) mod tables;
-mod texts;
 mod watches;
 pub(crate) mod work;
 pub(crate) mod world;
@@ -48,7 +38,8 @@ use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-pub use settings::{Args, ClawApi, ClawScope, SecretScope, Settings};
+pub use crate::objects::stores::SecretScope;
+pub use settings::{Args, ClawApi, ClawScope, Settings};
 use world::World;
 
 use crate::lease::Candidate;

@@ -20,9 +20,9 @@ use toolcrib_compile::{
 };
 use toolcrib_manifest::SecretText;
 
-use super::budget::{Budget, over_namespace};
-use super::decode::BASE_WEIGHT;
-use super::stores::{Scoped, Version};
+use crate::objects::budget::{Budget, over_namespace};
+use crate::objects::decode::BASE_WEIGHT;
+use crate::objects::stores::{Scoped, Version};
 use kube::Resource;
 
 /// What a Secret of the operator's own may hold and not count: tokens of one agent.
@@ -407,10 +407,10 @@ mod tests {
     use kube_runtime::watcher::Event;
     use serde_json::json;
 
-    use super::super::kept::Kept;
-    use super::super::settings::SecretScope;
-    use super::super::tables::Filler;
     use super::*;
+    use crate::objects::kept::Kept;
+    use crate::objects::stores::SecretScope;
+    use crate::objects::tables::Filler;
 
     /// Of ConfigMap pond/docs: what the watch brought (its uid and version; `None`: that it
     /// is gone), and how the API server answers a read, if one is expected.

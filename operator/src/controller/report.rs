@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use toolcrib_compile::{Code, Diagnostic, names};
 use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
-use super::decode::{Decoded, Undecodable, Whole, text};
 use super::events::Warning;
 use super::related;
 use super::status::{self, AgentFacts, Notice, Reported, Written, sentence};
-use super::tables::Table;
 use super::work::{Work, WorkKind};
 use super::world::World;
 use crate::metrics::Finding;
+use crate::objects::decode::{Decoded, Undecodable, Whole, text};
+use crate::objects::tables::Table;
 
 /// Events per object and reconcile: a hundred missing tools are told by status.
 const EVENTS: usize = 16;

@@ -1,6 +1,5 @@
 //! The controller's flags.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,6 +7,8 @@ use toolcrib_compile::{NetworkSettings, ObjectRef};
 use toolcrib_crds::EgressRule;
 use toolcrib_manifest::dns::CLUSTER_DOMAIN;
 use toolcrib_manifest::{ClusterDomain, NameServer};
+
+use crate::objects::stores::SecretScope;
 
 /// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
 #[derive(Clone, Debug, clap::Args)]
@@ -157,22 +158,6 @@ pub struct DnsEgress(Vec<EgressRule>);
 
 fn egress_rules(text: &str) -> Result<DnsEgress, serde_json::Error> {
     serde_json::from_str(text).map(DnsEgress)
-}
-
-/// Where the operator may read and write Secrets and ConfigMaps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretScope {
-    Cluster,
-    Namespaces(BTreeSet<String>),
-}
-
-impl SecretScope {
-    pub fn covers(&self, namespace: &str) -> bool {
-        match self {
-            SecretScope::Cluster => true,
-            SecretScope::Namespaces(namespaces) => namespaces.contains(namespace),
-        }
-    }
 }
 
 /// Everything that [`super::run`] is configured with.

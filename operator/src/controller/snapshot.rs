@@ -15,10 +15,10 @@ use toolcrib_compile::{
 };
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use super::decode::{Decoded, Undecodable, note_undecodable};
-use super::names_in;
-use super::stores::Tables;
 use super::work::{Work, WorkKind};
+use crate::objects::decode::{Decoded, Undecodable, note_undecodable};
+use crate::objects::names_in;
+use crate::objects::stores::Tables;
 
 /// The objects of one piece of work.
 #[derive(Debug, Default)]

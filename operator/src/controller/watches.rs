@@ -23,12 +23,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolcrib_compile::{Kind, names};
 
-use super::decode::{Decoded, MetaOf, Undecodable, Whole};
-use super::kept::Kept;
-use super::pages;
 use super::related::{Concerns, everything};
-use super::tables::{BudgetedFiller, Change, Filler, Stored, Table};
 use super::world::World;
+use crate::objects::decode::{Decoded, MetaOf, Undecodable, Whole};
+use crate::objects::kept::Kept;
+use crate::objects::pages;
+use crate::objects::tables::{BudgetedFiller, Change, Filler, Stored, Table};
 
 /// Between two attempts to read objects that have room again.
 const READ_AGAIN: Duration = Duration::from_secs(5);

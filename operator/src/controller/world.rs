@@ -22,8 +22,6 @@ use super::pace::Pace;
 use super::queue::Queue;
 use super::readers::Readers;
 use super::settings::Settings;
-use super::stores::Tables;
-use super::tables::{Change, Stored};
 use super::work::{Work, WorkKind};
 use crate::claw::holders::Holders;
 use crate::lease;
@@ -31,6 +29,8 @@ use crate::link::answers::Answers;
 use crate::link::reports::Reports;
 use crate::link::revocations::Revocations;
 use crate::metrics::Metrics;
+use crate::objects::stores::Tables;
+use crate::objects::tables::{Change, Stored};
 
 pub struct World {
     pub client: Client,

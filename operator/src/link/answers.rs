@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use toolcrib_compile::{ObjectRef, takes_away};
 use toolcrib_manifest::{AgentPresence, Floor, Want};
 
-use crate::controller::packed::Packed;
+use crate::compressed::CompressedText;
 
 /// Answers that nobody waits for, of agents that are gone, are forgotten from here on.
 const FORGET_FROM: usize = 64;
@@ -30,7 +30,7 @@ pub struct Answer {
     want: Option<Arc<Want>>,
     /// As JSON, packed: ten thousand of them are held, and read only when they change.
     /// `None`: the agent is deleted.
-    floor: Option<Packed>,
+    floor: Option<CompressedText>,
 }
 
 /// A change of an answer.
@@ -96,8 +96,9 @@ impl Answers {
     /// What an agent was just compiled to, `None`: it is gone. `None` is also the answer
     /// where nothing changed.
     pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>) -> Option<Published> {
-        let packed =
-            floor.map(|floor| Packed::of(&serde_json::to_string(floor).expect("strings are JSON")));
+        let packed = floor.map(|floor| {
+            CompressedText::of(&serde_json::to_string(floor).expect("strings are JSON"))
+        });
         let mut state = self.state();
         let State { seq, agents, .. } = &mut *state;
         let sender = agents.entry(agent.clone()).or_default();

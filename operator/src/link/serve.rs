@@ -22,11 +22,11 @@ use super::answers::Heard;
 use super::holds::Holds;
 use super::reports::{News, Sender};
 use super::review::{Bearer, ReviewError, Reviewer};
-use crate::controller::tables::Stored as _;
 use crate::controller::work::WorkKind;
 use crate::controller::world::World;
 use crate::listen::{Bounds, Visitor, part_of};
 use crate::metrics::Outcome;
+use crate::objects::tables::Stored as _;
 
 /// The longest report, in KiB. One with all that it may say is under 12.
 const BODY_KIB: u32 = 64;

@@ -16,9 +16,9 @@ use toolcrib_compile::{Kind, ObjectRef};
 use toolcrib_crds::Agent;
 
 use super::meter::Meter;
-use crate::controller::budget::Budget;
-use crate::controller::decode::{Decoded, text};
-use crate::controller::pages;
+use crate::objects::budget::Budget;
+use crate::objects::decode::{Decoded, text};
+use crate::objects::pages;
 
 /// What is known of the cluster's Agents. Cheap to clone.
 #[derive(Clone)]

@@ -24,10 +24,10 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::agents::Agents;
 use super::object::Object;
-use crate::controller::decode::{Decoded, Whole, note_undecodable};
-use crate::controller::names_in;
-use crate::controller::pages;
-use crate::controller::tables::Budgeted as _;
+use crate::objects::decode::{Decoded, Whole, note_undecodable};
+use crate::objects::names_in;
+use crate::objects::pages;
+use crate::objects::tables::Budgeted as _;
 
 /// Agents whose answer is compared. A surface that a whole cluster uses is `kubectl
 /// toolcrib plan`'s, which has time.

@@ -12,7 +12,7 @@ use toolcrib_compile::normalize::MAX_DEPTH;
 use toolcrib_compile::{Inputs, Kind, Leads, ObjectRef};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use crate::controller::names_in;
+use crate::objects::names_in;
 
 #[derive(Clone, Debug)]
 pub enum Object {

@@ -23,13 +23,13 @@ use super::gather::Gathered;
 use super::secrets::Known;
 use super::{ReconcileError, computed, objects, outcome, secrets};
 use crate::claw::holders::holdings;
-use crate::controller::decode::Decoded;
 use crate::controller::noticed::Look;
 use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::counted;
 use crate::controller::work::{Work, WorkKind};
 use crate::controller::world::World;
+use crate::objects::decode::Decoded;
 
 /// Says what is left standing, and writes nothing.
 pub(super) async fn tell(world: &World, work: &Work, synced: Synced) {

@@ -19,8 +19,8 @@ use super::secrets::Known;
 use super::{identity_secret, secrets};
 use crate::controller::apply::{self, ApplyError, Desired, Verb};
 use crate::controller::carrier::{self, Carrier};
-use crate::controller::stores::Scoped;
 use crate::controller::world::World;
+use crate::objects::stores::Scoped;
 
 /// What writing an agent's objects gave.
 #[derive(Default)]

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_manifest::{Digests, RunnerAccess, Want};
 
-use crate::controller::kept::Kept;
 use crate::controller::status::{PodNews, PodState, TokenFault};
-use crate::controller::tables::Stored;
 use crate::controller::world::World;
+use crate::objects::kept::Kept;
+use crate::objects::tables::Stored;
 
 /// What the agent's pods say, and when one of them becomes overdue. `want`: what is written
 /// for them, and since when.

@@ -19,12 +19,12 @@ use toolcrib_manifest::SecretText;
 
 use super::ReconcileError;
 use crate::controller::apply::{self, Standing};
-use crate::controller::budget::over_namespace;
 use crate::controller::carrier::Carrier;
-use crate::controller::kept::Kept;
 use crate::controller::readers::{Held, Read, Values};
 use crate::controller::related::users_of_secret;
 use crate::controller::world::World;
+use crate::objects::budget::over_namespace;
+use crate::objects::kept::Kept;
 
 /// Secrets as one piece of work knows them: each of one version, whatever the watch brings
 /// meanwhile and others read.
@@ -178,7 +178,7 @@ mod tests {
     use toolcrib_compile::{Allowlist, LastGood, Settings, compile, load, materialize};
 
     use super::*;
-    use crate::controller::stores::Version;
+    use crate::objects::stores::Version;
 
     const WORLD: &str = r#"
 {apiVersion: v1, kind: Service, metadata: {name: fish, namespace: pond}, spec: {ports: [{port: 80}]}}

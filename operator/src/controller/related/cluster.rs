@@ -17,12 +17,12 @@ use toolcrib_compile::{Kind, Leads, ObjectRef, ServiceFacts, names};
 
 use super::users::users_of;
 use super::{Concerns, Related, here, key};
-use crate::controller::decode::{Decoded, MetaOf};
-use crate::controller::kept::Kept;
-use crate::controller::names_in;
-use crate::controller::stores::Tables;
-use crate::controller::tables::Change;
 use crate::controller::work::WorkKind;
+use crate::objects::decode::{Decoded, MetaOf};
+use crate::objects::kept::Kept;
+use crate::objects::names_in;
+use crate::objects::stores::Tables;
+use crate::objects::tables::Change;
 
 impl Concerns for Decoded<Service> {
     fn concerns(change: &Change<Self>, tables: &Tables) -> Related {

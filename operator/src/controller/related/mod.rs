@@ -18,10 +18,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use kube::Resource;
 use toolcrib_compile::ObjectRef;
 
-use super::decode::Decoded;
-use super::stores::Tables;
-use super::tables::{Change, Table};
 use super::work::{Work, WorkKind};
+use crate::objects::decode::Decoded;
+use crate::objects::stores::Tables;
+use crate::objects::tables::{Change, Table};
 pub use cluster::{material_in_use, users_of_material, users_of_secret};
 
 type Related = BTreeSet<Work>;
@@ -78,9 +78,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::controller::settings::SecretScope;
-    use crate::controller::stores::Scoped;
-    use crate::controller::tables::{Filler, Stored, Table};
+    use crate::objects::stores::Scoped;
+    use crate::objects::stores::SecretScope;
+    use crate::objects::tables::{Filler, Stored, Table};
 
     fn meta(name: &str, version: &str, generation: i64) -> Value {
         json!({

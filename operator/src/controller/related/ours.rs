@@ -12,11 +12,11 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::users::{agents_in, users_of_surfaces};
 use super::{Concerns, Related, digest, here, key};
-use crate::controller::decode::Decoded;
-use crate::controller::names_in;
-use crate::controller::stores::Tables;
-use crate::controller::tables::Change;
 use crate::controller::work::WorkKind;
+use crate::objects::decode::Decoded;
+use crate::objects::names_in;
+use crate::objects::stores::Tables;
+use crate::objects::tables::Change;
 
 impl Concerns for Decoded<Agent> {
     fn status(&self) -> Option<(WorkKind, u64)> {

@@ -11,9 +11,9 @@ use toolcrib_compile::ObjectRef;
 use toolcrib_crds::{ModelProvider, Surface};
 
 use super::{Related, key};
-use crate::controller::names_in;
-use crate::controller::stores::Tables;
 use crate::controller::work::WorkKind;
+use crate::objects::names_in;
+use crate::objects::stores::Tables;
 
 /// Agents that have one of these surfaces in their spec, and grants and defaults that name
 /// one.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::decode::Undecodable;
+use crate::objects::decode::Undecodable;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use toolcrib_compile::{Code, Diagnostic, ObjectRef, Subject, not_accepted, not_resolved};

@@ -12,8 +12,23 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use super::budget::Budget;
 use super::decode::{Decoded, MetaOf};
 use super::kept::Kept;
-use super::settings::SecretScope;
 use super::tables::{Stored, Table};
+
+/// Namespaces in which the operator may read and write Secrets and ConfigMaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretScope {
+    Cluster,
+    Namespaces(BTreeSet<String>),
+}
+
+impl SecretScope {
+    pub fn covers(&self, namespace: &str) -> bool {
+        match self {
+            SecretScope::Cluster => true,
+            SecretScope::Namespaces(namespaces) => namespaces.contains(namespace),
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct Tables {

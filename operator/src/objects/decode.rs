@@ -32,8 +32,8 @@ use toolcrib_crds::{
 };
 
 use super::budget::over_namespace;
-use super::packed::Packed;
 use super::tables::Budgeted;
+use crate::compressed::CompressedText;
 
 /// Why an object of the store is not there as its kind; never the object's content.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ whole! {
 pub struct Decoded<K> {
     /// Without its status.
     pub object: Result<Arc<K>, Undecodable>,
-    status: Option<Packed>,
+    status: Option<CompressedText>,
     /// An upper bound of the object's memory, in bytes.
     weight: usize,
 }
@@ -136,8 +136,8 @@ impl<K: Whole> Decoded<K> {
         let meta = std::mem::take(object.meta_mut());
         *object.meta_mut() = slim(meta);
         let status = object.take_status();
-        let status = status.map(|status| Packed::of(&text(&status)));
-        let packed = status.as_ref().map_or(0, Packed::len);
+        let status = status.map(|status| CompressedText::of(&text(&status)));
+        let packed = status.as_ref().map_or(0, CompressedText::len);
         Self {
             // A copy has no room to spare; what was read has a quarter.
             object: Ok(Arc::new(object.clone())),
@@ -155,7 +155,7 @@ impl<K: Whole> Decoded<K> {
     pub fn status_text(&self) -> String {
         self.status
             .as_ref()
-            .map_or_else(|| "null".to_owned(), Packed::text)
+            .map_or_else(|| "null".to_owned(), CompressedText::text)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Text that is kept for long and read rarely.
+//! Deflated text, for what is kept for long and read rarely.
 //!
-//! Deflated: a status repeats its own words, and takes a sixth so.
+//! A status repeats its own words: it takes a sixth of its length.
 
 use std::io::{Read as _, Write as _};
 
@@ -8,10 +8,11 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
+/// A text as deflated bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packed(Box<[u8]>);
+pub struct CompressedText(Box<[u8]>);
 
-impl Packed {
+impl CompressedText {
     pub fn of(text: &str) -> Self {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
         let packed = encoder
@@ -20,7 +21,7 @@ impl Packed {
         Self(packed.expect("memory takes what is written").into())
     }
 
-    /// Bytes that it takes.
+    /// Length of the deflated bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -29,7 +30,7 @@ impl Packed {
         let mut text = String::new();
         DeflateDecoder::new(&*self.0)
             .read_to_string(&mut text)
-            .expect("it was packed from text");
+            .expect("deflated from text");
         text
     }
 }
@@ -40,13 +41,13 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, at_most: usize) {
-        let packed = Packed::of(text);
+        let packed = CompressedText::of(text);
         assert_eq!(packed.text(), text);
         assert!(packed.0.len() <= at_most, "{} bytes", packed.0.len());
     }
 
     #[test]
-    fn what_repeats_itself_takes_little() {
+    fn repetitive_text_is_short() {
         check("", 8);
         check("reed: otter, newt, \u{1f9a6}", 64);
         check(&r#"{"name":"reed","reason":"NoPods"}"#.repeat(100), 200);

@@ -19,7 +19,6 @@ use kube::Resource;
 use toolcrib_compile::names;
 
 use super::decode::MetaOf;
-use super::identity::REPLACED_ANNOTATION;
 use super::tables::{Id, Stored};
 use super::texts::Texts;
 
@@ -33,7 +32,7 @@ const ANNOTATIONS: [&str; 4] = [
     names::CA_ANNOTATION,
     names::HOSTS_ANNOTATION,
     names::ROTATED_FOR_ANNOTATION,
-    REPLACED_ANNOTATION,
+    names::REPLACED_ANNOTATION,
 ];
 
 /// The metadata of a `K`, as far as it is read.
