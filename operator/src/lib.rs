@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod claw;
 mod compressed;
 pub mod controller;
+mod leadership;
 pub mod lease;
 pub mod link;
 mod listen;

@@ -12,3 +12,12 @@ pub mod descriptor;
 pub mod holders;
 pub mod serve;
 pub mod verbs;
+
+/// The agents that a caller of claw-api hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClawScope {
+    /// Those of its own namespace.
+    Namespace,
+    /// Those of all namespaces.
+    Cluster,
+}

@@ -13,19 +13,21 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use toolcrib_compile::{ObjectRef, ToolExplained};
 
+use super::ClawScope;
 use super::answers::{AgentAnswer, AgentLine, CallsLine, Facts, Listed, by_call, by_name};
-use super::holders::{Caller, SHORTEST_TOKEN, Whose};
+use super::holders::{Caller, Holders, SHORTEST_TOKEN, Whose};
 use super::verbs::{Place, Question, Verb};
-use crate::controller::ClawScope;
-use crate::controller::reconcile::explain;
-use crate::controller::world::World;
+use crate::leadership::Leadership;
+use crate::link::state as link;
 use crate::listen::{Bounds, Visitor};
-use crate::metrics::Asked;
+use crate::metrics::{Asked, Metrics};
+use crate::objects::stores::Tables;
 use crate::objects::tables::Stored;
 
 /// Of its listener: a mediator keeps one connection, and few agents audit others.
@@ -46,20 +48,38 @@ const QUEUE: Duration = Duration::from_secs(2);
 /// A ConfigMap may have to be read.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// claw-api's listener, and what of the leader it uses.
 pub struct ClawApi {
-    world: Arc<World>,
-    scope: ClawScope,
+    pub leadership: Arc<Leadership>,
+    pub tables: Tables,
+    pub holders: Arc<Holders>,
+    pub link: Arc<link::State>,
+    pub metrics: Metrics,
+    pub scope: ClawScope,
+    pub explain: Box<Explain>,
+}
+
+/// Explains why an agent has a tool, or has it not; `None`: there is no such agent, or it cannot
+/// be read.
+pub type Explain =
+    dyn Fn(ObjectRef, String) -> BoxFuture<'static, Option<ToolExplained>> + Send + Sync;
+
+/// One listener's state.
+struct Listener {
+    api: ClawApi,
     turns: Semaphore,
 }
 
-pub fn router(world: Arc<World>, scope: ClawScope) -> Router {
-    Router::new()
-        .fallback(request)
-        .with_state(Arc::new(ClawApi {
-            world,
-            scope,
+impl ClawApi {
+    pub fn router(self) -> Router {
+        let listener = Listener {
+            api: self,
             turns: Semaphore::new(AT_ONCE),
-        }))
+        };
+        Router::new()
+            .fallback(request)
+            .with_state(Arc::new(listener))
+    }
 }
 
 /// Why there is no answer.
@@ -139,20 +159,22 @@ enum Answer {
     Calls(Listed<CallsLine>),
 }
 
-async fn request(State(api): State<Arc<ClawApi>>, request: Request) -> Response {
+async fn request(State(listener): State<Arc<Listener>>, request: Request) -> Response {
+    let api = &listener.api;
     let visitor = Visitor::of(&request);
     let (parts, body) = request.into_parts();
     let has_body = !body.is_end_stream();
     drop(body);
     let place = Place::of(parts.uri.path());
-    let result = api.answer(&parts, place, has_body, visitor.as_ref()).await;
+    let result = api
+        .answer(&parts, place, has_body, visitor.as_ref(), &listener.turns)
+        .await;
     let outcome = match &result {
         Ok(_) => "ok",
         Err(refusal) => refusal.code().1,
     };
     let verb = place.map_or("none", |place| place.verb().name());
-    api.world
-        .metrics
+    api.metrics
         .claw_requests
         .get_or_create(&Asked { verb, outcome })
         .inc();
@@ -175,12 +197,13 @@ impl ClawApi {
         place: Option<Place<'_>>,
         has_body: bool,
         visitor: Option<&Visitor>,
+        turns: &Semaphore,
     ) -> Result<Answer, Refusal> {
         // What is granted now is not known to who does not lead.
-        if !self.world.leading() || self.world.tables.synced().is_none() {
+        if !self.leadership.holds() || self.tables.synced().is_none() {
             return Err(Refusal::NotReady);
         }
-        let caller = match self.world.holders.whose(bearer(&parts.headers)?) {
+        let caller = match self.holders.whose(bearer(&parts.headers)?) {
             Whose::One(caller) => caller,
             Whose::Nobodys => return Err(Refusal::NoToken),
             Whose::NotKnownYet => return Err(Refusal::NotReady),
@@ -199,7 +222,7 @@ impl ClawApi {
             return Err(Refusal::NotGranted(place.verb()));
         }
         let question = Question::read(place, parts.uri.query()).map_err(Refusal::Argument)?;
-        let turn = tokio::time::timeout(QUEUE, self.turns.acquire());
+        let turn = tokio::time::timeout(QUEUE, turns.acquire());
         let Ok(Ok(_turn)) = turn.await else {
             return Err(Refusal::Busy);
         };
@@ -227,7 +250,7 @@ impl ClawApi {
                 tool,
             } => {
                 let key = self.one(caller, namespace, agent)?;
-                match explain(&self.world, &key, &tool).await {
+                match (self.explain)(key.clone(), tool).await {
                     Some(explained) => Ok(Answer::Tool(Box::new(explained))),
                     None => Err(self.unreadable(key)),
                 }
@@ -243,7 +266,7 @@ impl ClawApi {
                     .into_iter()
                     .filter(|key| agent.as_ref().is_none_or(|agent| *agent == key.name))
                     .collect();
-                let mut last_calls = self.world.reports().last_calls();
+                let mut last_calls = self.link.reports().last_calls();
                 last_calls.retain(|(agent, _)| agents.contains(agent));
                 let (agents, next) = by_call(last_calls, &page);
                 let agents = self.facts(&agents).iter().map(Facts::calls).collect();
@@ -268,7 +291,7 @@ impl ClawApi {
 
     /// In the order of their names.
     fn agents(&self, seen: &Seen) -> Vec<ObjectRef> {
-        let agents = &self.world.tables.agents;
+        let agents = &self.tables.agents;
         let stored = match seen {
             Seen::All => agents.all(),
             Seen::Namespace(namespace) => agents.namespace(namespace),
@@ -294,17 +317,17 @@ impl ClawApi {
     }
 
     fn stored(&self, key: &ObjectRef) -> bool {
-        let agents = &self.world.tables.agents;
+        let agents = &self.tables.agents;
         agents.get(&key.namespace, &key.name).is_some()
     }
 
     /// Of those that are still there.
     fn facts(&self, agents: &[ObjectRef]) -> Vec<Facts> {
-        let mut usages = self.world.reports().usages(agents);
+        let mut usages = self.link.reports().usages(agents);
         agents
             .iter()
             .filter_map(|key| {
-                let stored = self.world.tables.agents.get(&key.namespace, &key.name)?;
+                let stored = self.tables.agents.get(&key.namespace, &key.name)?;
                 let agent = stored.object.as_ref().map(Arc::clone);
                 Some(Facts {
                     key: key.clone(),
@@ -317,7 +340,7 @@ impl ClawApi {
     }
 
     fn unreadable(&self, key: ObjectRef) -> Refusal {
-        let stored = self.world.tables.agents.get(&key.namespace, &key.name);
+        let stored = self.tables.agents.get(&key.namespace, &key.name);
         match stored.as_deref().map(|stored| &stored.object) {
             Some(Err(why)) => Refusal::Unreadable(key, why.reason.clone()),
             // Gone meanwhile, or something that it needs is being listed again.

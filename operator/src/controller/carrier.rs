@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::report::merge_patch;
+use super::merge_patch::merge_patch;
 
 /// A kind that carries compiled data.
 pub trait Carrier:

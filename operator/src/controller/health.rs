@@ -9,20 +9,20 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-use super::world::World;
+use super::context::Context;
 
-pub fn router(world: Arc<World>) -> Router {
+pub fn router(context: Arc<Context>) -> Router {
     Router::new()
         // Alive as long as the runtime answers: a controller without an API server waits.
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(world)
+        .with_state(context)
 }
 
 /// Ready: everything that must be watched was listed. Standbys are ready too.
-async fn ready(State(world): State<Arc<World>>) -> impl IntoResponse {
-    match world.tables.missing() {
+async fn ready(State(context): State<Arc<Context>>) -> impl IntoResponse {
+    match context.tables.missing() {
         missing if missing.is_empty() => (StatusCode::OK, "ok".to_owned()),
         missing => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -31,16 +31,16 @@ async fn ready(State(world): State<Arc<World>>) -> impl IntoResponse {
     }
 }
 
-async fn metrics(State(world): State<Arc<World>>) -> impl IntoResponse {
+async fn metrics(State(context): State<Arc<Context>>) -> impl IntoResponse {
     let count = |objects: usize| i64::try_from(objects).unwrap_or(i64::MAX);
-    let metrics = &world.metrics;
-    metrics.queue_depth.set(count(world.queue.depth()));
-    metrics.unsettled.set(count(world.queue.unsettled()));
+    let metrics = &context.metrics;
+    metrics.queue_depth.set(count(context.queue.depth()));
+    metrics.unsettled.set(count(context.queue.unsettled()));
     (
         [(
             header::CONTENT_TYPE,
             "application/openmetrics-text; version=1.0.0",
         )],
-        world.metrics.text(),
+        context.metrics.text(),
     )
 }

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::queue::Key;
+/// A key that waits in a lane, which takes turns with the other lanes.
+pub trait InLane: Clone + Ord {
+    fn lane(&self) -> &str;
+}
 
 #[derive(Debug)]
 pub struct Lanes<K> {
@@ -25,7 +28,7 @@ impl<K> Default for Lanes<K> {
     }
 }
 
-impl<K: Key> Lanes<K> {
+impl<K: InLane> Lanes<K> {
     pub fn add(&mut self, key: K) {
         if self.contains(&key) {
             return;

@@ -12,8 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::ResolvesServerCert;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -21,15 +20,16 @@ use tokio::time::Instant;
 use toolcrib_bounds::cut;
 use toolcrib_compile::{Kind, ObjectRef, names};
 
+use super::context::Context;
 use super::queue::{Done, Step};
-use super::reconcile::{reconcile, tell};
+use super::reconcile::{explain, reconcile, reported, tell};
 use super::related::{everything, material_in_use, users_of_material};
 use super::report::panicked;
 use super::status::counted;
 use super::work::Work;
-use super::world::World;
 use crate::certificates::keep::{self, Place};
-use crate::claw::serve as claw;
+use crate::claw::serve::{self as claw, ClawApi};
+use crate::link::review::Reviewer;
 use crate::link::revocations::GIVEN_UP;
 use crate::link::serve::{self as link, Link};
 use crate::listen::{Bounds, bind, serve, tls};
@@ -58,16 +58,16 @@ const PARTING: Duration = Duration::from_secs(2);
 /// Leads until dropped, or until one of `parts` ends that must not. They are the caller's to
 /// end, so that it can wait until they have.
 pub async fn lead(
-    world: &Arc<World>,
+    context: &Arc<Context>,
     parts: &mut JoinSet<anyhow::Error>,
 ) -> anyhow::Result<Infallible> {
     let started = Timestamp::now();
-    world.forget();
-    while world.tables.synced().is_none() {
+    context.forget();
+    while context.tables.synced().is_none() {
         tokio::time::sleep(LOOK).await;
     }
     let listed = async {
-        let tables = &world.tables;
+        let tables = &context.tables;
         while !(tables.secrets.settled()
             && tables.config_maps.settled()
             && tables.network_policies.settled())
@@ -81,66 +81,94 @@ pub async fn lead(
         );
     }
     // Certificates first: the link's authority is part of every compiled agent.json.
-    while let Err(error) = certificates(world).await {
+    while let Err(error) = certificates(context).await {
         let error = anyhow::Error::new(error);
         tracing::warn!("certificates: {error:#}");
         tokio::time::sleep(CERTIFICATES_RETRY).await;
     }
     let mut agents = Vec::new();
-    for agent in world.tables.agents.all() {
+    for agent in context.tables.agents.all() {
         if agent.object.is_ok() {
             let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
             let status = agent.status();
             let usage = status.as_ref().and_then(|status| status.usage.as_ref());
-            world.reports().begin(&key, &counted(usage));
+            context.link.reports().begin(&key, &counted(usage));
             agents.push(key);
         }
     }
-    if world.settings.claw_api.is_some() {
-        world.holders.begin(agents);
+    if context.settings.claw_api.is_some() {
+        context.holders.begin(agents);
     }
-    world.queue.open();
-    world.set_leading(true);
-    world.queue.add_all(everything(&world.tables));
+    context.queue.open();
+    context.leadership.set(true);
+    context.queue.add_all(everything(&context.tables));
 
-    if world.dns().name_servers.is_empty() {
+    if context.dns().name_servers.is_empty() {
         tracing::error!(
             "no name servers for mediators, no name resolves: Service {}/{} has no address; set dns.nameServers of the chart",
             names::DNS_NAMESPACE,
             names::DNS_SERVICE,
         );
     }
-    let address = world.settings.link_listen;
+    let address = context.settings.link_listen;
     let listener = bind(address)
         .await
         .with_context(|| format!("--link-listen {address}"))?;
-    let link = Arc::new(Link::new(Arc::clone(world), started));
-    answer(world, parts, listener, link::router(link), link::BOUNDS)?;
-    if let Some(claw_api) = &world.settings.claw_api {
+    let status = Arc::clone(context);
+    let link = Link {
+        leadership: Arc::clone(&context.leadership),
+        tables: context.tables.clone(),
+        state: Arc::clone(&context.link),
+        metrics: context.metrics.clone(),
+        reviewer: Reviewer::new(context.client.clone()),
+        started,
+        on_news: Box::new(move |agent, news| reported(&status, agent, news)),
+    };
+    let certificate = || Arc::clone(&context.certificate) as Arc<dyn ResolvesServerCert>;
+    answer(certificate(), parts, listener, link.router(), link::BOUNDS)?;
+    if let Some(claw_api) = &context.settings.claw_api {
         let address = claw_api.listen;
         let listener = bind(address)
             .await
             .with_context(|| format!("--claw-api-listen {address}"))?;
-        let routes = claw::router(Arc::clone(world), claw_api.scope);
-        answer(world, parts, listener, routes, claw::BOUNDS)?;
+        let explaining = Arc::clone(context);
+        let claw_api = ClawApi {
+            leadership: Arc::clone(&context.leadership),
+            tables: context.tables.clone(),
+            holders: Arc::clone(&context.holders),
+            link: Arc::clone(&context.link),
+            metrics: context.metrics.clone(),
+            scope: claw_api.scope,
+            explain: Box::new(move |agent, tool| {
+                let context = Arc::clone(&explaining);
+                async move { explain(&context, &agent, &tool).await }.boxed()
+            }),
+        };
+        answer(
+            certificate(),
+            parts,
+            listener,
+            claw_api.router(),
+            claw::BOUNDS,
+        )?;
     }
     // Only now may mediators come here.
-    label(world).await;
+    label(context).await;
     for _ in 0..TELLERS {
-        let world = Arc::clone(world);
-        parts.spawn(async move { speak(&world).await });
+        let context = Arc::clone(context);
+        parts.spawn(async move { speak(&context).await });
     }
-    for _ in 0..world.settings.workers {
-        let world = Arc::clone(world);
-        parts.spawn(async move { work(&world).await });
+    for _ in 0..context.settings.workers {
+        let context = Arc::clone(context);
+        parts.spawn(async move { work(&context).await });
     }
-    let keeper = Arc::clone(world);
+    let keeper = Arc::clone(context);
     parts.spawn(async move { keep_certificates(&keeper).await });
-    let open = Arc::clone(world);
+    let open = Arc::clone(context);
     parts.spawn(async move { give_up_revocations(&open).await });
-    let budgets = Arc::clone(world);
+    let budgets = Arc::clone(context);
     parts.spawn(async move { keep_budgets(&budgets).await });
-    let resync = Arc::clone(world);
+    let resync = Arc::clone(context);
     parts.spawn(async move { look_again(&resync).await });
     match parts.join_next().await {
         Some(Ok(error)) => Err(error),
@@ -149,30 +177,14 @@ pub async fn lead(
     }
 }
 
-/// The link's certificate as it is at each handshake.
-struct LinkCertificate(Arc<World>);
-
-impl std::fmt::Debug for LinkCertificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LinkCertificate")
-    }
-}
-
-impl ResolvesServerCert for LinkCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.link_certificate.load_full()
-    }
-}
-
-/// Listens for as long as this replica leads.
+/// Serves `routes` for as long as this replica leads.
 fn answer(
-    world: &Arc<World>,
+    certificate: Arc<dyn ResolvesServerCert>,
     parts: &mut JoinSet<anyhow::Error>,
     listener: TcpListener,
     routes: axum::Router,
     bounds: Bounds,
 ) -> anyhow::Result<()> {
-    let certificate = Arc::new(LinkCertificate(Arc::clone(world)));
     let tls = tls(certificate).context("TLS is not configurable")?;
     parts.spawn(async move {
         // Dropped when leading ends: a mediator is to find the next leader at once.
@@ -183,18 +195,18 @@ fn answer(
 }
 
 /// What is taken away is heard before it is written, for all agents that it is taken from.
-async fn speak(world: &World) -> anyhow::Error {
+async fn speak(context: &Context) -> anyhow::Error {
     loop {
-        let work = world.queue.next(Step::Say).await;
+        let work = context.queue.next(Step::Say).await;
         // The next step does the same again, and says what went wrong.
-        match attempt(TELL, tell(world, &work)).await {
+        match attempt(TELL, tell(context, &work)).await {
             Attempt::Ended(()) => {}
             Attempt::Panicked => {
                 tracing::error!(object = %work.subject(), "panicked; others go on");
             }
             Attempt::Late => tracing::warn!(object = %work.subject(), "not told in time"),
         }
-        world.queue.done(&work, Done::Said);
+        context.queue.done(&work, Done::Said);
     }
 }
 
@@ -216,11 +228,11 @@ async fn attempt<T>(limit: Duration, work: impl Future<Output = T>) -> Attempt<T
     }
 }
 
-async fn work(world: &World) -> anyhow::Error {
+async fn work(context: &Context) -> anyhow::Error {
     loop {
-        let work = world.queue.next(Step::Write).await;
+        let work = context.queue.next(Step::Write).await;
         let begun = Instant::now();
-        let (outcome, done) = match attempt(RECONCILE, reconcile(world, &work)).await {
+        let (outcome, done) = match attempt(RECONCILE, reconcile(context, &work)).await {
             Attempt::Ended(Ok(done)) => ("ok", done),
             Attempt::Ended(Err(error)) if error.passes() => ("waiting", Done::Again(LOOK * 10)),
             Attempt::Ended(Err(error)) => {
@@ -233,7 +245,7 @@ async fn work(world: &World) -> anyhow::Error {
             Attempt::Panicked => {
                 tracing::error!(object = %work.subject(), "panicked; others go on");
                 // Saying it is a request or two, and may fail like any.
-                let told = tokio::time::timeout(TELL, panicked(world, &work)).await;
+                let told = tokio::time::timeout(TELL, panicked(context, &work)).await;
                 match told {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => {
@@ -252,21 +264,21 @@ async fn work(world: &World) -> anyhow::Error {
             }
         };
         let kind = work.kind.kind().name();
-        world
+        context
             .metrics
             .reconciles
             .get_or_create(&Reconcile { kind, outcome })
             .inc();
-        world
+        context
             .metrics
             .reconcile_seconds
             .observe(begun.elapsed().as_secs_f64());
-        world.queue.done(&work, done);
+        context.queue.done(&work, done);
     }
 }
 
-async fn certificates(world: &World) -> Result<(), keep::KeepError> {
-    let settings = &world.settings;
+async fn certificates(context: &Context) -> Result<(), keep::KeepError> {
+    let settings = &context.settings;
     let hosts = |service: &str| {
         let host = settings.service_host(service);
         vec![
@@ -287,45 +299,47 @@ async fn certificates(world: &World) -> Result<(), keep::KeepError> {
             .flat_map(|service| hosts(service))
             .collect(),
     };
-    let material = keep::keep(&world.client, &place, Timestamp::now()).await?;
+    let material = keep::keep(&context.client, &place, Timestamp::now()).await?;
     if material.renewed {
-        world.metrics.wrote("Secret", "certificates");
+        context.metrics.wrote("Secret", "certificates");
     }
-    if world.use_certificates(material.bundle, material.link) {
-        world
-            .queue
-            .add_all(everything(&world.tables).into_iter().filter(Work::is_agent));
+    if context.certificate.set(material.bundle, material.link) {
+        context.queue.add_all(
+            everything(&context.tables)
+                .into_iter()
+                .filter(Work::is_agent),
+        );
     }
     Ok(())
 }
 
-async fn keep_certificates(world: &World) -> anyhow::Error {
+async fn keep_certificates(context: &Context) -> anyhow::Error {
     loop {
         tokio::time::sleep(CERTIFICATES).await;
-        if let Err(error) = certificates(world).await {
+        if let Err(error) = certificates(context).await {
             let error = anyhow::Error::new(error);
             tracing::warn!("certificates: {error:#}");
         }
     }
 }
 
-/// Revocations that a silent pod keeps open end some time.
-async fn give_up_revocations(world: &World) -> anyhow::Error {
+/// Gives up revocations that a silent pod keeps open.
+async fn give_up_revocations(context: &Context) -> anyhow::Error {
     loop {
         tokio::time::sleep(GIVEN_UP / 20).await;
-        world.revocations(|open| open.give_up(Instant::now()));
+        context.link.give_up();
     }
 }
 
 /// ConfigMaps and Secrets that a namespace has no room for any more, or has again.
-async fn keep_budgets(world: &World) -> anyhow::Error {
-    let tables = &world.tables;
+async fn keep_budgets(context: &Context) -> anyhow::Error {
+    let tables = &context.tables;
     let mut moved = tables.budget.watch();
     loop {
         for kind in [Kind::ConfigMap, Kind::Secret] {
             for namespace in tables.budget.moved(kind) {
-                for key in world.readers.settle(kind, &namespace) {
-                    world.queue.add_all(users_of_material(tables, kind, &key));
+                for key in context.readers.settle(kind, &namespace) {
+                    context.queue.add_all(users_of_material(tables, kind, &key));
                 }
             }
         }
@@ -336,20 +350,20 @@ async fn keep_budgets(world: &World) -> anyhow::Error {
 }
 
 /// A second look at everything, in case a watch has lost something.
-async fn look_again(world: &World) -> anyhow::Error {
+async fn look_again(context: &Context) -> anyhow::Error {
     loop {
-        tokio::time::sleep(world.settings.resync).await;
-        let used = material_in_use(&world.tables);
-        world
+        tokio::time::sleep(context.settings.resync).await;
+        let used = material_in_use(&context.tables);
+        context
             .readers
             .sweep(|kind, key| used.contains(&(kind, key.clone())));
-        world.queue.add_all(everything(&world.tables));
+        context.queue.add_all(everything(&context.tables));
     }
 }
 
 /// Labels this pod, and takes the label from others: a leader that was paused has it still.
-async fn label(world: &World) {
-    let api: Api<Pod> = Api::namespaced(world.client.clone(), &world.settings.namespace);
+async fn label(context: &Context) {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let leading = format!("{}={}", names::LEADER_LABEL, names::TRUE);
     match api
         .list_metadata(&ListParams::default().labels(&leading))
@@ -357,20 +371,20 @@ async fn label(world: &World) {
     {
         Ok(pods) => {
             for pod in pods {
-                if pod.name_any() != world.settings.pod_name {
+                if pod.name_any() != context.settings.pod_name {
                     set_label(&api, &pod.name_any(), None).await;
                 }
             }
         }
         Err(error) => tracing::warn!(%error, "other leaders' pods not listed"),
     }
-    set_label(&api, &world.settings.pod_name, Some(names::TRUE)).await;
+    set_label(&api, &context.settings.pod_name, Some(names::TRUE)).await;
 }
 
 /// Best effort: the next leader does it too.
-pub async fn unlabel(world: &World) {
-    let api: Api<Pod> = Api::namespaced(world.client.clone(), &world.settings.namespace);
-    if tokio::time::timeout(PARTING, set_label(&api, &world.settings.pod_name, None))
+pub async fn unlabel(context: &Context) {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    if tokio::time::timeout(PARTING, set_label(&api, &context.settings.pod_name, None))
         .await
         .is_err()
     {

@@ -1,8 +1,8 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
-//! Reading order: [`settings`]; [`watches`] (fill the tables of [`crate::objects`]); [`related`],
+//! Reading order: [`settings`]; [`context`] and [`memory`] (what the tasks share); [`watches`] (fill the tables of [`crate::objects`]); [`related`],
 //! [`work`], [`lanes`], [`queue`], [`noticed`] (whom a change concerns); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
-//! [`carrier`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
+//! [`merge_patch`], [`carrier`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
 //! (what is said); [`leader`] (who does it).
 //!
 //! Invariants: nothing is compiled or written before everything is listed; only the leader
@@ -10,25 +10,27 @@
 
 pub mod apply;
 pub mod carrier;
+mod context;
 mod dns;
 mod events;
 mod health;
 mod identity;
 mod lanes;
 mod leader;
+mod memory;
+mod merge_patch;
 mod noticed;
 mod pace;
 mod queue;
 mod readers;
-pub(crate) mod reconcile;
+mod reconcile;
 mod related;
 mod report;
 mod settings;
-pub(crate) mod snapshot;
+mod snapshot;
 mod status;
 mod watches;
-pub(crate) mod work;
-pub(crate) mod world;
+mod work;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -38,9 +40,10 @@ use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
+pub use crate::claw::ClawScope;
 pub use crate::objects::stores::SecretScope;
-pub use settings::{Args, ClawApi, ClawScope, Settings};
-use world::World;
+use context::Context;
+pub use settings::{Args, ClawApi, Settings};
 
 use crate::lease::Candidate;
 use crate::listen::bind;
@@ -74,18 +77,18 @@ pub async fn run(
     let health = bind(settings.listen)
         .await
         .with_context(|| format!("--listen {}", settings.listen))?;
-    let world = Arc::new(World::new(client, settings));
+    let context = Arc::new(Context::new(client, settings));
 
     let mut parts = JoinSet::new();
-    watches::start(&world, &mut parts);
-    let routes = health::router(Arc::clone(&world));
+    watches::start(&context, &mut parts);
+    let routes = health::router(Arc::clone(&context));
     parts.spawn(async move {
         if let Err(error) = axum::serve(health, routes).await {
             tracing::error!(%error, "health listener ended");
         }
     });
 
-    let result = stand(&world, &mut parts, shutdown).await;
+    let result = stand(&context, &mut parts, shutdown).await;
     // Every task is seen to end: nothing of this controller runs when this returns.
     parts.shutdown().await;
     result
@@ -93,13 +96,13 @@ pub async fn run(
 
 /// Stands for election and works while it leads.
 async fn stand(
-    world: &Arc<World>,
+    context: &Arc<Context>,
     parts: &mut JoinSet<()>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     tokio::pin!(shutdown);
     loop {
-        let candidate = candidate(world);
+        let candidate = candidate(context);
         let mut held = tokio::select! {
             () = &mut shutdown => return Ok(()),
             _ = parts.join_next() => anyhow::bail!("a watch or the health listener ended"),
@@ -111,15 +114,14 @@ async fn stand(
             () = &mut shutdown => End::Shutdown,
             _ = parts.join_next() => End::Part,
             why = held.lost() => End::Lost(why),
-            result = leader::lead(world, &mut duties) => match result {
+            result = leader::lead(context, &mut duties) => match result {
                 Ok(never) => match never {},
                 Err(error) => End::Failed(error),
             },
         };
-        world.set_leading(false);
-        world.queue.close();
+        context.resign();
         duties.shutdown().await;
-        leader::unlabel(world).await;
+        leader::unlabel(context).await;
         match end {
             End::Shutdown => {
                 held.release().await;
@@ -145,14 +147,14 @@ enum End {
     Failed(anyhow::Error),
 }
 
-fn candidate(world: &Arc<World>) -> Candidate {
+fn candidate(context: &Arc<Context>) -> Candidate {
     Candidate {
-        client: world.client.clone(),
-        namespace: world.settings.namespace.clone(),
-        name: world.settings.lease.clone(),
-        owner: world.settings.certificate_secret.clone(),
-        identity: world.settings.pod_name.clone(),
-        timing: world.settings.lease_timing,
-        tenure: Arc::clone(&world.tenure),
+        client: context.client.clone(),
+        namespace: context.settings.namespace.clone(),
+        name: context.settings.lease.clone(),
+        owner: context.settings.certificate_secret.clone(),
+        identity: context.settings.pod_name.clone(),
+        timing: context.settings.lease_timing,
+        tenure: context.leadership.tenure(),
     }
 }

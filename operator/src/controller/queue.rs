@@ -15,14 +15,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::lanes::Lanes;
+use super::lanes::{InLane, Lanes};
 
-/// What can stand in line.
-pub trait Key: Clone + Eq + Hash + Ord {
-    /// Keys of one lane take turns with those of others.
-    fn lane(&self) -> &str;
-
-    /// With which step its work begins.
+/// A key of the queue.
+pub trait Key: InLane + Eq + Hash {
+    /// The first step of its work.
     fn begins(&self) -> Step;
 }
 
@@ -263,11 +260,13 @@ impl<K: Key> Queue<K> {
 mod tests {
     use super::*;
 
-    impl Key for &'static str {
+    impl InLane for &'static str {
         fn lane(&self) -> &str {
             self.split_once('/').map_or("", |(lane, _)| lane)
         }
+    }
 
+    impl Key for &'static str {
         fn begins(&self) -> Step {
             if self.ends_with('!') {
                 Step::Say

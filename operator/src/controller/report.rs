@@ -6,17 +6,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 use toolcrib_compile::{Code, Diagnostic, names};
 use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
+use super::context::Context;
 use super::events::Warning;
+use super::merge_patch::merge_patch;
 use super::related;
 use super::status::{self, AgentFacts, Notice, Reported, Written, sentence};
 use super::work::{Work, WorkKind};
-use super::world::World;
 use crate::metrics::Finding;
 use crate::objects::decode::{Decoded, Undecodable, Whole, text};
 use crate::objects::tables::Table;
@@ -35,7 +36,7 @@ pub enum ReportError {
 
 /// An Agent's status and events.
 pub async fn agent(
-    world: &World,
+    context: &Context,
     work: &Work,
     agent: &Agent,
     before: Option<&AgentStatus>,
@@ -43,14 +44,14 @@ pub async fn agent(
 ) -> Result<(), ReportError> {
     let now = jiff::Timestamp::now();
     let after = status::agent(before, facts, now);
-    write_status::<Agent>(world, work, agent, &before, &after).await?;
+    write_status::<Agent>(context, work, agent, &before, &after).await?;
     let mut warnings: Vec<(Option<Code>, Warning)> = state(facts)
         .into_iter()
         .map(|warning| (None, warning))
         .collect();
     warnings.extend(findings(facts.diagnostics));
-    say(world, work, agent, warnings).await;
-    notify(world, work, agent, status::notices(before, &after)).await;
+    say(context, work, agent, warnings).await;
+    notify(context, work, agent, status::notices(before, &after)).await;
     Ok(())
 }
 
@@ -77,8 +78,8 @@ fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
 }
 
 /// Writes Normal Events, as many as the rate for all agents allows. Status says the same.
-async fn notify(world: &World, work: &Work, agent: &Agent, notices: Vec<Notice>) {
-    if notices.is_empty() || world.ending(&work.key.namespace) || !world.leading() {
+async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<Notice>) {
+    if notices.is_empty() || context.ending(&work.key.namespace) || !context.leading() {
         return;
     }
     let version = agent
@@ -89,12 +90,12 @@ async fn notify(world: &World, work: &Work, agent: &Agent, notices: Vec<Notice>)
     let about = agent.object_ref(&());
     for Notice { reason, note } in notices {
         tracing::info!(object = %work.subject(), reason, "{note}");
-        if !world.memory().notices.try_take(Instant::now()) {
-            world.metrics.events_dropped.inc();
+        if !context.memory().notices.try_take(Instant::now()) {
+            context.metrics.events_dropped.inc();
             continue;
         }
-        match world.events.note(&about, reason, note, version).await {
-            Ok(true) => world.metrics.wrote("Event", "create"),
+        match context.events.note(&about, reason, note, version).await {
+            Ok(true) => context.metrics.wrote("Event", "create"),
             Ok(false) => {}
             Err(error) => tracing::warn!(object = %work.subject(), %error, "event not written"),
         }
@@ -103,7 +104,7 @@ async fn notify(world: &World, work: &Work, agent: &Agent, notices: Vec<Notice>)
 
 /// Status and events of a Surface, ToolGrant, ToolDefaults or ModelProvider.
 pub async fn other<K, R>(
-    world: &World,
+    context: &Context,
     work: &Work,
     table: &Table<Decoded<K>>,
     report: Option<R>,
@@ -113,7 +114,7 @@ where
     R: Reported,
 {
     let Some(stored) = table.get(&work.key.namespace, &work.key.name) else {
-        world.memory().findings.remove(work);
+        context.memory().findings.remove(work);
         return Ok(());
     };
     if stored.meta().deletion_timestamp.is_some() {
@@ -121,7 +122,7 @@ where
     }
     let object = match &stored.object {
         Ok(object) => object,
-        Err(why) => return unreadable::<K>(world, work, &stored, why).await,
+        Err(why) => return unreadable::<K>(context, work, &stored, why).await,
     };
     let Some(report) = report else { return Ok(()) };
     let before = stored.status();
@@ -132,14 +133,14 @@ where
         generation,
         jiff::Timestamp::now(),
     );
-    write_status::<K>(world, work, &**object, &before, &after).await?;
-    say(world, work, &**object, findings(report.diagnostics())).await;
+    write_status::<K>(context, work, &**object, &before, &after).await?;
+    say(context, work, &**object, findings(report.diagnostics())).await;
     Ok(())
 }
 
 /// An object that cannot be read says so itself.
 pub async fn unreadable<K>(
-    world: &World,
+    context: &Context,
     work: &Work,
     stored: &Decoded<K>,
     why: &Undecodable,
@@ -151,7 +152,7 @@ where
         reason: why.code.name().to_owned(),
         note: why.reason.clone(),
     };
-    let news = say(world, work, stored, vec![(Some(why.code), warning)]).await;
+    let news = say(context, work, stored, vec![(Some(why.code), warning)]).await;
     if !news {
         // What its status says cannot be read either: written once per finding.
         return Ok(());
@@ -159,23 +160,23 @@ where
     let generation = stored.meta().generation;
     let conditions = status::undecodable(why, generation, jiff::Timestamp::now());
     let change = json!({ "observedGeneration": generation, "conditions": conditions });
-    patch_status::<K>(world, work, stored.meta(), change).await
+    patch_status::<K>(context, work, stored.meta(), change).await
 }
 
 /// The operator panicked over an object: its status and an event say so.
-pub async fn panicked(world: &World, work: &Work) -> Result<(), ReportError> {
-    let tables = &world.tables;
+pub async fn panicked(context: &Context, work: &Work) -> Result<(), ReportError> {
+    let tables = &context.tables;
     match work.kind {
-        WorkKind::Agent => panicked_over(world, work, &tables.agents).await,
-        WorkKind::Surface => panicked_over(world, work, &tables.surfaces).await,
-        WorkKind::ToolGrant => panicked_over(world, work, &tables.grants).await,
-        WorkKind::ToolDefaults => panicked_over(world, work, &tables.defaults).await,
-        WorkKind::ModelProvider => panicked_over(world, work, &tables.providers).await,
+        WorkKind::Agent => panicked_over(context, work, &tables.agents).await,
+        WorkKind::Surface => panicked_over(context, work, &tables.surfaces).await,
+        WorkKind::ToolGrant => panicked_over(context, work, &tables.grants).await,
+        WorkKind::ToolDefaults => panicked_over(context, work, &tables.defaults).await,
+        WorkKind::ModelProvider => panicked_over(context, work, &tables.providers).await,
     }
 }
 
 async fn panicked_over<K>(
-    world: &World,
+    context: &Context,
     work: &Work,
     table: &Table<Decoded<K>>,
 ) -> Result<(), ReportError>
@@ -189,7 +190,7 @@ where
         reason: StateReason::InternalError.as_str().to_owned(),
         note: status::INTERNAL_ERROR.to_owned(),
     };
-    say(world, work, &*stored, vec![(None, warning)]).await;
+    say(context, work, &*stored, vec![(None, warning)]).await;
     let before: Value = serde_json::from_str(&stored.status_text()).unwrap_or_default();
     let conditions = before.get("conditions").cloned().unwrap_or_default();
     let conditions = serde_json::from_value(conditions).unwrap_or_default();
@@ -198,13 +199,13 @@ where
     let after = json!({ "conditions": status::internal_error(conditions, generation, now) });
     let told = json!({ "conditions": before.get("conditions") });
     match merge_patch(&told, &after) {
-        Some(change) => patch_status::<K>(world, work, stored.meta(), change).await,
+        Some(change) => patch_status::<K>(context, work, stored.meta(), change).await,
         None => Ok(()),
     }
 }
 
 async fn write_status<K>(
-    world: &World,
+    context: &Context,
     work: &Work,
     object: &impl Resource,
     before: &impl Serialize,
@@ -213,7 +214,7 @@ async fn write_status<K>(
 where
     K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    world
+    context
         .memory()
         .statuses
         .insert(work.clone(), related::digest(&text(after)));
@@ -223,11 +224,11 @@ where
     let Some(change) = merge_patch(&before, &after) else {
         return Ok(());
     };
-    patch_status::<K>(world, work, object.meta(), change).await
+    patch_status::<K>(context, work, object.meta(), change).await
 }
 
 async fn patch_status<K>(
-    world: &World,
+    context: &Context,
     work: &Work,
     seen: &ObjectMeta,
     change: Value,
@@ -235,10 +236,10 @@ async fn patch_status<K>(
 where
     K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    if !world.leading() {
+    if !context.leading() {
         return Ok(());
     }
-    let api: Api<Decoded<K>> = Api::namespaced(world.client.clone(), &work.key.namespace);
+    let api: Api<Decoded<K>> = Api::namespaced(context.client.clone(), &work.key.namespace);
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
@@ -252,7 +253,7 @@ where
         .await
     {
         Ok(_) => {
-            world.metrics.wrote("status", "patch");
+            context.metrics.wrote("status", "patch");
             tracing::debug!(object = %work.subject(), "status written");
             Ok(())
         }
@@ -262,26 +263,6 @@ where
         }
         Err(error) => Err(ReportError::Status(work.subject().to_string(), error)),
     }
-}
-
-/// The merge patch that makes `before` into `after`; `None`: they are equal.
-pub(super) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
-    if before == after {
-        return None;
-    }
-    let (Value::Object(before), Value::Object(after)) = (before, after) else {
-        return Some(after.clone());
-    };
-    let mut patch = Map::new();
-    for (key, value) in after {
-        if let Some(change) = merge_patch(before.get(key).unwrap_or(&Value::Null), value) {
-            patch.insert(key.clone(), change);
-        }
-    }
-    for key in before.keys().filter(|key| !after.contains_key(*key)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    Some(Value::Object(patch))
 }
 
 fn findings(diagnostics: &[Diagnostic]) -> Vec<(Option<Code>, Warning)> {
@@ -302,7 +283,7 @@ fn findings(diagnostics: &[Diagnostic]) -> Vec<(Option<Code>, Warning)> {
 
 /// Says what was not said before; whether there was anything.
 async fn say(
-    world: &World,
+    context: &Context,
     work: &Work,
     object: &impl Resource<DynamicType = ()>,
     warnings: Vec<(Option<Code>, Warning)>,
@@ -311,7 +292,7 @@ async fn say(
     let line = |warning: &Warning| related::digest(&(&*uid, &*warning.reason, &*warning.note));
     let standing: BTreeSet<u64> = warnings.iter().map(|(_, warning)| line(warning)).collect();
     let said = {
-        let mut memory = world.memory();
+        let mut memory = context.memory();
         let said = memory.findings.remove(work).unwrap_or_default();
         if !standing.is_empty() {
             memory.findings.insert(work.clone(), standing);
@@ -326,53 +307,25 @@ async fn say(
     let about: ObjectReference = object.object_ref(&());
     for (code, _) in &news {
         if let Some(code) = code {
-            world
+            context
                 .metrics
                 .diagnostics
                 .get_or_create(&Finding { code: code.name() })
                 .inc();
         }
     }
-    let ending = world.ending(&work.key.namespace);
+    let ending = context.ending(&work.key.namespace);
     for (_, warning) in news.iter().take(EVENTS) {
         tracing::warn!(object = %work.subject(), reason = warning.reason, "{}", warning.note);
-        if ending || !world.leading() {
+        if ending || !context.leading() {
             continue;
         }
-        match world.events.warn(&about, warning).await {
-            Ok(true) => world.metrics.wrote("Event", "create"),
+        match context.events.warn(&about, warning).await {
+            Ok(true) => context.metrics.wrote("Event", "create"),
             Ok(false) => {}
             // Status says it too; an Event is not worth another attempt.
             Err(error) => tracing::warn!(object = %work.subject(), %error, "event not written"),
         }
     }
     any
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(before: Value, after: Value, expected: Option<Value>) {
-        let patch = merge_patch(&before, &after);
-        assert_eq!(patch, expected);
-        let mut merged = before;
-        json_patch::merge(&mut merged, &patch.unwrap_or_else(|| json!({})));
-        assert_eq!(merged, after);
-    }
-
-    #[test]
-    fn a_patch_holds_differences_only_and_removes_what_is_gone() {
-        check(json!({"a": 1}), json!({"a": 1}), None);
-        check(
-            json!({"tools": [1, 2], "usage": {"calls": 1, "denied": 0}, "gone": 5}),
-            json!({"tools": [2], "usage": {"calls": 2, "denied": 0}}),
-            Some(json!({"tools": [2], "usage": {"calls": 2}, "gone": null})),
-        );
-        check(
-            Value::Null,
-            json!({"a": {"b": 1}}),
-            Some(json!({"a": {"b": 1}})),
-        );
-    }
 }

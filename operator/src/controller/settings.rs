@@ -8,6 +8,7 @@ use toolcrib_crds::EgressRule;
 use toolcrib_manifest::dns::CLUSTER_DOMAIN;
 use toolcrib_manifest::{ClusterDomain, NameServer};
 
+use crate::claw::ClawScope;
 use crate::objects::stores::SecretScope;
 
 /// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
@@ -131,15 +132,6 @@ pub struct Args {
     /// Seconds after which everything is looked at again without an event.
     #[arg(long, env = "TOOLCRIB_RESYNC_SECONDS", default_value_t = 1800)]
     pub resync_seconds: u64,
-}
-
-/// Which agents a caller of claw-api hears of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ClawScope {
-    /// Those of its own namespace.
-    Namespace,
-    /// Those of all namespaces.
-    Cluster,
 }
 
 /// How claw-api is served.

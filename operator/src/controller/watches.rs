@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolcrib_compile::{Kind, names};
 
+use super::context::Context;
 use super::related::{Concerns, everything};
-use super::world::World;
 use crate::objects::decode::{Decoded, MetaOf, Undecodable, Whole};
 use crate::objects::kept::Kept;
 use crate::objects::pages;
@@ -36,58 +36,76 @@ const READ_AGAIN: Duration = Duration::from_secs(5);
 const READS: usize = 8;
 
 /// Begins all watches. They end when the set is dropped.
-pub fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let client = pages::bounded(&world.client);
+pub fn start(context: &Arc<Context>, tasks: &mut JoinSet<()>) {
+    let client = pages::bounded(&context.client);
     // Metadata is asked for by content type, so that bodies never leave the API server.
-    let metadata = pages::bounded(&metadata_client(&world.client));
+    let metadata = pages::bounded(&metadata_client(&context.client));
     let all = watcher::Config::default;
 
-    decoded(world, tasks, &client, Kind::Surface, &world.tables.surfaces);
-    decoded(world, tasks, &client, Kind::Agent, &world.tables.agents);
-    decoded(world, tasks, &client, Kind::ToolGrant, &world.tables.grants);
     decoded(
-        world,
+        context,
+        tasks,
+        &client,
+        Kind::Surface,
+        &context.tables.surfaces,
+    );
+    decoded(context, tasks, &client, Kind::Agent, &context.tables.agents);
+    decoded(
+        context,
+        tasks,
+        &client,
+        Kind::ToolGrant,
+        &context.tables.grants,
+    );
+    decoded(
+        context,
         tasks,
         &client,
         Kind::ToolDefaults,
-        &world.tables.defaults,
+        &context.tables.defaults,
     );
     decoded(
-        world,
+        context,
         tasks,
         &client,
         Kind::ModelProvider,
-        &world.tables.providers,
+        &context.tables.providers,
     );
-    decoded(world, tasks, &client, Kind::Service, &world.tables.services);
+    decoded(
+        context,
+        tasks,
+        &client,
+        Kind::Service,
+        &context.tables.services,
+    );
     plain(
-        world,
+        context,
         tasks,
         Api::all(metadata.clone()),
         all(),
-        &world.tables.namespaces,
+        &context.tables.namespaces,
     );
     plain(
-        world,
+        context,
         tasks,
         Api::<MetaOf<Pod>>::all(metadata.clone()),
         // Pods that have ended count for nothing, and metadata does not tell them apart.
         all()
             .labels(names::AGENT_LABEL)
             .fields("status.phase!=Succeeded,status.phase!=Failed"),
-        &world.tables.pods,
+        &context.tables.pods,
     );
-    for (namespace, table) in world.tables.secrets.each() {
+    for (namespace, table) in context.tables.secrets.each() {
         let api: Api<MetaOf<Secret>> = scoped(&metadata, namespace);
-        plain(world, tasks, api, all(), &table);
+        plain(context, tasks, api, all(), &table);
     }
-    for (namespace, table) in world.tables.config_maps.each() {
+    for (namespace, table) in context.tables.config_maps.each() {
         let api: Api<MetaOf<ConfigMap>> = scoped(&metadata, namespace);
-        plain(world, tasks, api, all(), &table);
+        plain(context, tasks, api, all(), &table);
     }
-    for (namespace, table) in world.tables.network_policies.each() {
+    for (namespace, table) in context.tables.network_policies.each() {
         let api: Api<MetaOf<NetworkPolicy>> = scoped(&metadata, namespace);
-        plain(world, tasks, api, all(), &table);
+        plain(context, tasks, api, all(), &table);
     }
 }
 
@@ -103,7 +121,7 @@ where
 
 /// Fills a table with what `K` is kept as.
 fn plain<W, K>(
-    world: &Arc<World>,
+    context: &Arc<Context>,
     tasks: &mut JoinSet<()>,
     api: Api<W>,
     config: watcher::Config,
@@ -112,7 +130,7 @@ fn plain<W, K>(
     W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     K: From<W> + Stored + Send + Sync + Concerns + Readable + 'static,
 {
-    let world = Arc::clone(world);
+    let context = Arc::clone(context);
     let table = table.clone();
     tasks.spawn(async move {
         let mut filler = Filler::new(table.clone());
@@ -122,9 +140,9 @@ fn plain<W, K>(
                 Ok(event) => {
                     let first = !table.synced();
                     let changes = filler.apply(kept(event));
-                    take_over(&world, &table, &changes, first);
+                    take_over(&context, &table, &changes, first);
                 }
-                Err(error) => failed::<K>(&world, &error, |why| filler.forbidden(why)),
+                Err(error) => failed::<K>(&context, &error, |why| filler.forbidden(why)),
             }
         }
     });
@@ -132,7 +150,7 @@ fn plain<W, K>(
 
 /// Fills a table with objects that are decoded whole, as far as their namespaces have room.
 fn decoded<K>(
-    world: &Arc<World>,
+    context: &Arc<Context>,
     tasks: &mut JoinSet<()>,
     client: &Client,
     kind: Kind,
@@ -145,11 +163,11 @@ fn decoded<K>(
         + 'static,
     Decoded<K>: Concerns,
 {
-    let world = Arc::clone(world);
+    let context = Arc::clone(context);
     let table = table.clone();
     let client = client.clone();
     tasks.spawn(async move {
-        let budget = &world.tables.budget;
+        let budget = &context.tables.budget;
         let mut filler = BudgetedFiller::new(table.clone(), kind, Arc::clone(budget));
         let mut moved = budget.watch();
         let api: Api<Decoded<K>> = Api::all(client.clone());
@@ -170,7 +188,7 @@ fn decoded<K>(
                 event = events.next() => match event {
                     Some(Ok(event)) => filler.apply(event),
                     Some(Err(error)) => {
-                        failed::<Decoded<K>>(&world, &error, |why| filler.forbidden(why));
+                        failed::<Decoded<K>>(&context, &error, |why| filler.forbidden(why));
                         continue;
                     }
                     None => return,
@@ -178,7 +196,7 @@ fn decoded<K>(
                 Ok(()) = moved.changed() => filler.settle(),
                 () = wait => Vec::new(),
             };
-            take_over(&world, &table, &changes, first);
+            take_over(&context, &table, &changes, first);
             read_at = None;
             for _ in 0..READS {
                 let Some(key) = filler.next_to_read() else {
@@ -192,7 +210,7 @@ fn decoded<K>(
                         // None: it is gone, as the watch will tell.
                         for object in found.items {
                             let changes = filler.apply(Event::Apply(object));
-                            take_over(&world, &table, &changes, false);
+                            take_over(&context, &table, &changes, false);
                         }
                     }
                     Err(error) => {
@@ -211,7 +229,7 @@ fn decoded<K>(
 }
 
 /// Has everything looked at that the changes concern.
-fn take_over<K>(world: &World, table: &Table<K>, changes: &[Change<K>], first: bool)
+fn take_over<K>(context: &Context, table: &Table<K>, changes: &[Change<K>], first: bool)
 where
     K: Stored + Concerns + Readable,
 {
@@ -221,7 +239,7 @@ where
         if let Some(object) = &change.new
             && let Some(why) = object.unreadable()
         {
-            world.metrics.undecodable.inc();
+            context.metrics.undecodable.inc();
             tracing::warn!(
                 %kind,
                 namespace = change.namespace,
@@ -231,33 +249,33 @@ where
                 "object cannot be used; it gives nothing, all others go on"
             );
         }
-        world.changed(change);
-        let concerned = K::concerns(change, &world.tables);
-        if world.leading() {
+        context.changed(change);
+        let concerned = K::concerns(change, &context.tables);
+        if context.leading() {
             for work in concerned.iter().filter(|work| work.is_agent()) {
-                world.noticed.event(&work.key, now);
+                context.noticed.event(&work.key, now);
             }
         }
-        world.queue.add_all(concerned);
+        context.queue.add_all(concerned);
         if let Some((kind, status)) = change.new.as_ref().and_then(|object| object.status()) {
             let work = kind.work(change.key());
-            if world.is_foreign(&work, status) {
-                world.queue.add_all([work]);
+            if context.is_foreign(&work, status) {
+                context.queue.add_all([work]);
             }
         }
     }
     if first && table.synced() {
         tracing::info!(%kind, objects = table.len(), "listed");
         // References to this kind were Unknown until now, so every object is compiled again.
-        world.queue.add_all(everything(&world.tables));
+        context.queue.add_all(everything(&context.tables));
     }
 }
 
-fn failed<K: Stored>(world: &World, error: &watcher::Error, forbid: impl FnOnce(String)) {
+fn failed<K: Stored>(context: &Context, error: &watcher::Error, forbid: impl FnOnce(String)) {
     if let Some(why) = forbidden(error) {
         forbid(why);
     }
-    world.metrics.watch_errors.inc();
+    context.metrics.watch_errors.inc();
     let kind = K::kind_name();
     tracing::warn!(%kind, %error, "watch failed; it is begun again");
 }

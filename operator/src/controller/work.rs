@@ -2,6 +2,7 @@
 
 use toolcrib_compile::{Kind, ObjectRef, Subject};
 
+use super::lanes::InLane;
 use super::queue::{Key, Step};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,11 +48,13 @@ impl Work {
     }
 }
 
-impl Key for Work {
+impl InLane for Work {
     fn lane(&self) -> &str {
         &self.key.namespace
     }
+}
 
+impl Key for Work {
     /// Mediators wait to hear what their agent is left with.
     fn begins(&self) -> Step {
         match self.kind {

@@ -2,7 +2,7 @@
 //!
 //! Reading order: the sender's identity ([`review`]); what was said ([`reports`]); what is
 //! answered ([`answers`]) and to whom it is held ([`holds`]); how long taking away took
-//! ([`revocations`]); one message ([`serve`]). Connections are the crate's `listen`. Invariants: nothing
+//! ([`revocations`]); all of that together ([`state`]); one message ([`serve`]). Connections are the crate's `listen`. Invariants: nothing
 //! in a message's body names its sender; only the leader answers, only once everything is
 //! listed, and of an agent only once it has compiled it; an answer carries no secret, URL or
 //! schema; nobody waits for a mediator.
@@ -13,3 +13,4 @@ pub mod reports;
 pub mod review;
 pub mod revocations;
 pub mod serve;
+pub mod state;

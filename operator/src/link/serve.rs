@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
-use axum::extract::{Request, State};
+use axum::extract::{self, Request};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -22,10 +22,11 @@ use super::answers::Heard;
 use super::holds::Holds;
 use super::reports::{News, Sender};
 use super::review::{Bearer, ReviewError, Reviewer};
-use crate::controller::work::WorkKind;
-use crate::controller::world::World;
+use super::state::State;
+use crate::leadership::Leadership;
 use crate::listen::{Bounds, Visitor, part_of};
-use crate::metrics::Outcome;
+use crate::metrics::{Metrics, Outcome};
+use crate::objects::stores::Tables;
 use crate::objects::tables::Stored as _;
 
 /// The longest report, in KiB. One with all that it may say is under 12.
@@ -57,30 +58,40 @@ pub const BOUNDS: Bounds = Bounds {
     lifetime: Some(Duration::from_secs(600)),
 };
 
+/// The link's listener, and what of the leader it uses.
 pub struct Link {
-    world: Arc<World>,
-    reviewer: Reviewer,
+    pub leadership: Arc<Leadership>,
+    pub tables: Tables,
+    pub state: Arc<State>,
+    pub metrics: Metrics,
+    pub reviewer: Reviewer,
+    /// When this leader began.
+    pub started: jiff::Timestamp,
+    /// Called after each report.
+    pub on_news: Box<OnNews>,
+}
+
+/// Hears of an agent whose mediator has reported.
+pub type OnNews = dyn Fn(&ObjectRef, News) + Send + Sync;
+
+/// One listener's state.
+struct Listener {
+    link: Link,
     holds: Arc<Holds>,
     bodies: Semaphore,
-    started: jiff::Timestamp,
 }
 
 impl Link {
-    pub fn new(world: Arc<World>, started: jiff::Timestamp) -> Self {
-        Self {
-            reviewer: Reviewer::new(world.client.clone()),
-            holds: Holds::new(world.metrics.link_held.clone()),
+    pub fn router(self) -> Router {
+        let listener = Listener {
+            holds: Holds::new(self.metrics.link_held.clone()),
             bodies: Semaphore::new(BODIES_KIB),
-            world,
-            started,
-        }
+            link: self,
+        };
+        Router::new()
+            .route(names::LINK_PATH, post(message))
+            .with_state(Arc::new(listener))
     }
-}
-
-pub fn router(link: Arc<Link>) -> Router {
-    Router::new()
-        .route(names::LINK_PATH, post(message))
-        .with_state(link)
 }
 
 /// Why a message is not taken.
@@ -139,13 +150,17 @@ impl Refusal {
     }
 }
 
-async fn message(State(link): State<Arc<Link>>, request: Request) -> Response {
-    let result = answer(&link, request).await;
+async fn message(
+    extract::State(listener): extract::State<Arc<Listener>>,
+    request: Request,
+) -> Response {
+    let result = answer(&listener, request).await;
     let outcome = match &result {
         Ok(_) => "taken",
         Err(refusal) => refusal.name(),
     };
-    link.world
+    listener
+        .link
         .metrics
         .link_reports
         .get_or_create(&Outcome { outcome })
@@ -160,9 +175,9 @@ async fn message(State(link): State<Arc<Link>>, request: Request) -> Response {
     }
 }
 
-async fn answer(link: &Link, request: Request) -> Result<Vec<u8>, Refusal> {
-    let world = &link.world;
-    may_answer(world)?;
+async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusal> {
+    let link = &listener.link;
+    may_answer(link)?;
     let visitor = Visitor::of(&request);
     let (parts, body) = request.into_parts();
     let token = parts
@@ -180,34 +195,35 @@ async fn answer(link: &Link, request: Request) -> Result<Vec<u8>, Refusal> {
         return Err(Refusal::Busy);
     }
     // Bodies are read only after authentication.
-    let up = read(link, body).await?;
+    let up = read(&listener.bodies, body).await?;
     let sender = Sender {
         uid: bearer.uid.clone(),
         pod: bearer.pod.clone(),
         agent: agent.clone(),
         older_than_leader,
     };
-    heed(world, &sender, &up);
+    let news = link.state.report(&sender, &up);
+    (link.on_news)(&agent, news);
 
-    let present = world
+    let present = link
         .tables
         .agents
         .get(&agent.namespace, &agent.name)
         .is_some();
-    let mut heard = world.answers.hear(&agent, present);
+    let mut heard = link.state.hear(&agent, present);
     let (seen, hold) = (up.seen, Duration::from_millis(up.hold_ms));
     drop(up);
-    held(link, &bearer.uid, &mut heard, seen, hold).await?;
+    held(&listener.holds, &bearer.uid, &mut heard, seen, hold).await?;
     // Much may have happened while it was held.
-    may_answer(world)?;
+    may_answer(link)?;
     pod(link, &bearer)?;
     let heard = heard.borrow();
     let answer = heard.as_ref().ok_or(Refusal::NotCompiled)?;
     Ok(answer.body())
 }
 
-/// The report, whose bytes are dropped when it is read.
-async fn read(link: &Link, body: Body) -> Result<LinkUp, Refusal> {
+/// Reads the report, and drops its bytes.
+async fn read(bodies: &Semaphore, body: Body) -> Result<LinkUp, Refusal> {
     // Of a length that is not said, the most.
     let length = body.size_hint().upper().unwrap_or(u64::MAX);
     let kib = match u32::try_from(length.div_ceil(1024)) {
@@ -215,7 +231,7 @@ async fn read(link: &Link, body: Body) -> Result<LinkUp, Refusal> {
         _ if body.size_hint().exact().is_some() => return Err(Refusal::TooLarge),
         _ => BODY_KIB,
     };
-    let Ok(room) = tokio::time::timeout(READ, link.bodies.acquire_many(kib)).await else {
+    let Ok(room) = tokio::time::timeout(READ, bodies.acquire_many(kib)).await else {
         return Err(Refusal::Busy);
     };
     let _room = room.expect("never closed");
@@ -228,11 +244,11 @@ async fn read(link: &Link, body: Body) -> Result<LinkUp, Refusal> {
 
 /// A floor from empty tables would deny the fleet, and one of a leader that is none any more
 /// might give back what was taken away.
-fn may_answer(world: &World) -> Result<(), Refusal> {
-    if !world.leading() {
+fn may_answer(link: &Link) -> Result<(), Refusal> {
+    if !link.leadership.holds() {
         return Err(Refusal::NotLeading);
     }
-    if world.tables.synced().is_none() {
+    if link.tables.synced().is_none() {
         return Err(Refusal::NotSynced);
     }
     Ok(())
@@ -254,7 +270,6 @@ async fn reviewed(link: &Link, token: &str) -> Result<Bearer, Refusal> {
 /// Whose pod it is, and whether it was made before this leader began.
 fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
     let pod = link
-        .world
         .tables
         .pods
         .get(&bearer.namespace, &bearer.pod)
@@ -268,26 +283,10 @@ fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
     Ok((ObjectRef::new(&*bearer.namespace, agent), older))
 }
 
-/// Takes over what a message says.
-fn heed(world: &World, sender: &Sender, up: &LinkUp) {
-    let (news, pods) = {
-        let mut reports = world.reports();
-        let news = reports.report(sender, up, jiff::Timestamp::now());
-        (news, reports.pods())
-    };
-    world
-        .metrics
-        .link_pods
-        .set(i64::try_from(pods).unwrap_or(i64::MAX));
-    wake(world, &sender.agent, news);
-    let now = Instant::now();
-    world.revocations(|open| open.seen(&sender.agent, &sender.uid, up.seen, now));
-}
-
 /// Waits until there is an answer that the pod has not in force, or it is time to say the
 /// same again.
 async fn held(
-    link: &Link,
+    holds: &Arc<Holds>,
     pod: &str,
     heard: &mut watch::Receiver<Heard>,
     seen: u64,
@@ -296,7 +295,7 @@ async fn held(
     let hold = hold.min(LONGEST_HOLD);
     // Up to a quarter less, so that those who came together do not come again together.
     let until = Instant::now() + (hold - part_of(hold / 4));
-    let mut held = link.holds.hold(pod);
+    let mut held = holds.hold(pod);
     let news = heard.wait_for(|heard| heard.as_ref().is_some_and(|answer| answer.seq != seen));
     tokio::select! {
         // News first: a request that asks for no hold gets them too.
@@ -304,29 +303,5 @@ async fn held(
         news = news => news.map(drop).map_err(|_| Refusal::NotLeading),
         () = held.superseded() => Err(Refusal::Superseded),
         () = tokio::time::sleep_until(until) => Ok(()),
-    }
-}
-
-/// Status follows a changed state at once, counters at their interval.
-fn wake(world: &World, agent: &ObjectRef, news: News) {
-    let work = WorkKind::Agent.work(agent.clone());
-    if news.state {
-        world.queue.add_all([work]);
-    } else if news.usage {
-        let wait = world
-            .memory()
-            .agents
-            .get(agent)
-            .and_then(|memory| memory.usage_written)
-            .map_or(Duration::ZERO, |written| {
-                world
-                    .settings
-                    .usage_interval
-                    .saturating_sub(written.elapsed())
-            });
-        // A moment, so that one turn's counters arrive in one write.
-        world
-            .queue
-            .add_after(work, wait.max(Duration::from_secs(2)));
     }
 }

@@ -12,7 +12,6 @@
 use std::sync::Arc;
 
 use kube::Resource;
-use tokio::time::Instant;
 use toolcrib_compile::{
     Compilation, ObjectRef, Synced, ToolExplained, compile, explain_tool, floor,
 };
@@ -23,46 +22,46 @@ use super::gather::Gathered;
 use super::secrets::Known;
 use super::{ReconcileError, computed, objects, outcome, secrets};
 use crate::claw::holders::holdings;
+use crate::controller::context::Context;
 use crate::controller::noticed::Look;
 use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::counted;
 use crate::controller::work::{Work, WorkKind};
-use crate::controller::world::World;
 use crate::objects::decode::Decoded;
 
 /// Says what is left standing, and writes nothing.
-pub(super) async fn tell(world: &World, work: &Work, synced: Synced) {
-    let look = world.noticed.look(&work.key);
-    match there(world, &work.key) {
-        None => say(world, &work.key, None, look),
+pub(super) async fn tell(context: &Context, work: &Work, synced: Synced) {
+    let look = context.noticed.look(&work.key);
+    match there(context, &work.key) {
+        None => say(context, &work.key, None, look),
         Some(stored) if readable(&stored).is_some() => {
-            compiled(world, work, synced, look).await;
+            compiled(context, work, synced, look).await;
         }
         // What it was compiled to stands, but not what it may ask the operator.
-        Some(_) => world.holders.forget(&work.key),
+        Some(_) => context.holders.forget(&work.key),
     }
 }
 
 /// All of it, what [`tell`] says included: there may be more to say by now.
 pub(super) async fn agent(
-    world: &World,
+    context: &Context,
     work: &Work,
     synced: Synced,
 ) -> Result<Done, ReconcileError> {
     let key = &work.key;
-    let look = world.noticed.look(key);
-    let Some(stored) = there(world, key) else {
+    let look = context.noticed.look(key);
+    let Some(stored) = there(context, key) else {
         // What was written for it goes with its owner.
-        say(world, key, None, look);
-        world.memory().agents.remove(key);
+        say(context, key, None, look);
+        context.memory().agents.remove(key);
         return Ok(Done::Settled);
     };
     let agent = match (readable(&stored), &stored.object) {
         (Some(agent), _) => agent,
         (None, Err(why)) => {
-            world.holders.forget(key);
-            report::unreadable::<Agent>(world, work, &stored, why).await?;
+            context.holders.forget(key);
+            report::unreadable::<Agent>(context, work, &stored, why).await?;
             return Ok(Done::Settled);
         }
         (None, Ok(_)) => return Ok(Done::Settled),
@@ -70,27 +69,27 @@ pub(super) async fn agent(
     let agent = &agent;
     let before = stored.status();
     let usage = before.as_ref().and_then(|status| status.usage.as_ref());
-    world.reports().begin(key, &counted(usage));
+    context.link.reports().begin(key, &counted(usage));
 
-    let Some((compiled, known)) = compiled(world, work, synced, look).await else {
+    let Some((compiled, known)) = compiled(context, work, synced, look).await else {
         return Ok(Done::Settled);
     };
-    let wrote = objects::write(world, agent, &compiled, &known).await;
+    let wrote = objects::write(context, agent, &compiled, &known).await;
     if wrote.errors.iter().any(ReconcileError::passes) {
         // Nothing that a user should read about.
         return Err(ReconcileError::NotSynced);
     }
-    outcome::report(world, work, agent, before.as_ref(), &compiled, wrote).await
+    outcome::report(context, work, agent, before.as_ref(), &compiled, wrote).await
 }
 
 /// Why the agent has a tool, or has it not, as it is compiled now. Writes nothing, and reads no
 /// Secret. `None`: there is no such agent, it does not read, or not everything is listed.
-pub async fn explain(world: &World, agent: &ObjectRef, tool: &str) -> Option<ToolExplained> {
-    let synced = world.tables.synced()?;
+pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option<ToolExplained> {
+    let synced = context.tables.synced()?;
     let work = WorkKind::Agent.work(agent.clone());
-    let gathered = Gathered::of(world, &work, synced).await;
-    computed(world, || {
-        let inputs = gathered.inputs(world, &Known::default());
+    let gathered = Gathered::of(context, &work, synced).await;
+    computed(context, || {
+        let inputs = gathered.inputs(context, &Known::default());
         let compiled = compile(&inputs, agent)?;
         Some(explain_tool(&inputs, &compiled, tool))
     })
@@ -106,49 +105,42 @@ fn readable(stored: &Decoded<Agent>) -> Option<Arc<Agent>> {
 }
 
 /// The agent, unless it is gone or going.
-fn there(world: &World, agent: &ObjectRef) -> Option<Arc<Decoded<Agent>>> {
-    let stored = world.tables.agents.get(&agent.namespace, &agent.name)?;
+fn there(context: &Context, agent: &ObjectRef) -> Option<Arc<Decoded<Agent>>> {
+    let stored = context.tables.agents.get(&agent.namespace, &agent.name)?;
     stored.meta().deletion_timestamp.is_none().then_some(stored)
 }
 
 /// What it is compiled to now, with the Secrets that stand behind it; said already.
 async fn compiled(
-    world: &World,
+    context: &Context,
     work: &Work,
     synced: Synced,
     look: Look<'_>,
 ) -> Option<(Compilation, Known)> {
     let key = &work.key;
-    let gathered = Gathered::of(world, work, synced).await;
+    let gathered = Gathered::of(context, work, synced).await;
     let none = Known::default();
-    let first = computed(world, || compile(&gathered.inputs(world, &none), key)).await?;
-    let known = secrets::read(world, &first).await;
+    let first = computed(context, || compile(&gathered.inputs(context, &none), key)).await?;
+    let known = secrets::read(context, &first).await;
     let compiled = if known.stands_behind(&first) {
         first
     } else {
-        computed(world, || compile(&gathered.inputs(world, &known), key)).await?
+        computed(context, || compile(&gathered.inputs(context, &known), key)).await?
     };
     // Before anything is written, and whether or not it can be: mediators need no volume to
     // hear what is taken away.
-    say(world, key, Some(&floor(&compiled)), look);
-    if let Some(surface) = world.settings.claw_api_surface() {
+    say(context, key, Some(&floor(&compiled)), look);
+    if let Some(surface) = context.settings.claw_api_surface() {
         let held = holdings(&compiled, &surface, |reference| known.value(reference));
-        world.holders.compiled(key, held);
+        context.holders.compiled(key, held);
     }
     Some((compiled, known))
 }
 
-/// What is left of what the agent's mediators have loaded; `None`: nothing, it is deleted.
-fn say(world: &World, agent: &ObjectRef, floor: Option<&Floor>, look: Look<'_>) {
+/// Tells the agent's mediators what is left of their loaded files; `None`: nothing, it is deleted.
+fn say(context: &Context, agent: &ObjectRef, floor: Option<&Floor>, look: Look<'_>) {
     if floor.is_none() {
-        world.holders.forget(agent);
+        context.holders.forget(agent);
     }
-    let now = Instant::now();
-    let since = look.done().unwrap_or(now);
-    if let Some(published) = world.answers.publish(agent, floor)
-        && published.took_away
-    {
-        tracing::info!(%agent, "something is taken away; its mediators hear it");
-        world.revocations(|open| open.took_away(agent, since, published.seq, now));
-    }
+    context.link.publish(agent, floor, look.done());
 }

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use toolcrib_compile::{ConfigMapFacts, Inputs, ObjectRef, Presence, SecretFacts, Synced};
 
 use super::secrets::Known;
+use crate::controller::context::Context;
 use crate::controller::snapshot::Scope;
 use crate::controller::work::Work;
-use crate::controller::world::World;
 
 /// The scope of one piece of work, with its ConfigMaps read.
 pub(super) struct Gathered {
@@ -23,13 +23,13 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    pub(super) async fn of(world: &World, work: &Work, synced: Synced) -> Self {
-        let scope = Scope::of(work, &world.tables);
+    pub(super) async fn of(context: &Context, work: &Work, synced: Synced) -> Self {
+        let scope = Scope::of(work, &context.tables);
         let mut config_maps = BTreeMap::new();
         for key in &scope.config_maps {
-            let data = world
+            let data = context
                 .readers
-                .config_map(&world.tables.config_maps, key)
+                .config_map(&context.tables.config_maps, key)
                 .await;
             config_maps.insert(key.clone(), data);
         }
@@ -41,19 +41,22 @@ impl Gathered {
     }
 
     /// Whether something that it refers to will soon be known.
-    pub(super) fn is_listing(&self, world: &World) -> bool {
+    pub(super) fn is_listing(&self, context: &Context) -> bool {
         let secrets = self.scope.secrets.iter();
         let config_maps = self.scope.config_maps.iter();
         secrets
-            .map(|key| world.tables.secrets.is_listing(&key.namespace))
-            .chain(config_maps.map(|key| world.tables.config_maps.is_listing(&key.namespace)))
+            .map(|key| context.tables.secrets.is_listing(&key.namespace))
+            .chain(config_maps.map(|key| context.tables.config_maps.is_listing(&key.namespace)))
             .any(|listing| listing)
     }
 
     /// The snapshot as of now, with Secrets as they are `known`.
-    pub(super) fn inputs(&self, world: &World, known: &Known) -> Inputs {
+    pub(super) fn inputs(&self, context: &Context, known: &Known) -> Inputs {
         let secret = |key: &ObjectRef| -> Presence<SecretFacts> {
-            known.facts(key, world.readers.secret_facts(&world.tables.secrets, key))
+            known.facts(
+                key,
+                context.readers.secret_facts(&context.tables.secrets, key),
+            )
         };
         let config_map = |key: &ObjectRef| {
             self.config_maps
@@ -63,8 +66,8 @@ impl Gathered {
         };
         self.scope.inputs(
             self.synced,
-            world.compile_settings(),
-            &world.tables,
+            context.compile_settings(),
+            &context.tables,
             secret,
             config_map,
         )

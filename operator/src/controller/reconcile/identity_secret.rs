@@ -14,15 +14,15 @@ use toolcrib_crds::{Agent, ConditionType};
 use toolcrib_manifest::RunnerToken;
 
 use super::ReconcileError;
-use super::objects::put;
+use super::put::put;
 use super::{pods, secrets};
 use crate::controller::apply::{self, ApplyError, Desired, Standing};
+use crate::controller::context::Context;
 use crate::controller::identity::{Identity, identity, look_again};
-use crate::controller::world::World;
 
 /// The identity Secret as it should be; its valid tokens.
 pub(super) async fn write(
-    world: &World,
+    context: &Context,
     agent: &Agent,
     compiled: &Compilation,
 ) -> Result<(Vec<RunnerToken>, Option<Duration>), ReconcileError> {
@@ -30,8 +30,8 @@ pub(super) async fn write(
         return Ok((Vec::new(), None));
     };
     let key = object.key;
-    let mut current = current(world, agent, &key).await?;
-    if current.is_some() && !is_made_by_us(world, &compiled.agent) {
+    let mut current = current(context, agent, &key).await?;
+    if current.is_some() && !is_made_by_us(context, &compiled.agent) {
         tracing::warn!(object = %key, "identity Secret was there before the Agent was first compiled: its tokens are replaced");
         current = Some(Identity::default());
     }
@@ -48,7 +48,7 @@ pub(super) async fn write(
         &compiled.agent.name,
         current.as_ref(),
         rotate,
-        &pods::births(world, &compiled.agent),
+        &pods::births(context, &compiled.agent),
         now,
         || random,
     );
@@ -66,16 +66,16 @@ pub(super) async fn write(
         annotations,
         data,
     };
-    put(world, &world.tables.secrets, agent, &desired).await?;
+    put(context, &context.tables.secrets, agent, &desired).await?;
     Ok((runner_tokens(&wanted.data), look_again(&wanted, now)))
 }
 
 /// Whether an operator may have made the Agent's identity Secret. Whoever may create Secrets can
 /// label one as ours and name the Agent as its owner, and would know the token in it. Only the
 /// operator writes an Agent's status, and what was reported compiled had its identity before.
-fn is_made_by_us(world: &World, agent: &ObjectRef) -> bool {
+fn is_made_by_us(context: &Context, agent: &ObjectRef) -> bool {
     let reported = || {
-        let stored = world.tables.agents.get(&agent.namespace, &agent.name)?;
+        let stored = context.tables.agents.get(&agent.namespace, &agent.name)?;
         let conditions = stored.status()?.conditions;
         let compiled = ConditionType::Compiled.as_str();
         Some(
@@ -84,18 +84,22 @@ fn is_made_by_us(world: &World, agent: &ObjectRef) -> bool {
                 .any(|condition| condition.type_ == compiled),
         )
     };
-    world.applied(agent, Role::Identity).is_some() || reported().unwrap_or(false)
+    context.applied(agent, Role::Identity).is_some() || reported().unwrap_or(false)
 }
 
 /// What it holds; `None`: it is not there.
 async fn current(
-    world: &World,
+    context: &Context,
     agent: &Agent,
     key: &ObjectRef,
 ) -> Result<Option<Identity>, ReconcileError> {
-    let table = &world.tables.secrets;
+    let table = &context.tables.secrets;
     let read = |error| ReconcileError::ReadSecret(key.clone(), error);
-    world.readers.read_secret(table, key).await.map_err(read)?;
+    context
+        .readers
+        .read_secret(table, key)
+        .await
+        .map_err(read)?;
     match table.look_up(key) {
         Presence::Present(found) => {
             match apply::standing(&found, &apply::owner(agent)) {
@@ -116,7 +120,7 @@ async fn current(
                 }
             }
             // Read, but of a newer version than the watch has brought: soon.
-            let held = world
+            let held = context
                 .readers
                 .secret_values(table, key)
                 .ok_or(ReconcileError::NotSynced)?;
@@ -130,8 +134,8 @@ async fn current(
         }
         Presence::Absent => {
             let of_agent = ObjectRef::new(&*key.namespace, &*apply::owner(agent).name);
-            let made = world.applied(&of_agent, Role::Identity).is_some();
-            if made && secrets::find(world, key).await?.is_some() {
+            let made = context.applied(&of_agent, Role::Identity).is_some();
+            if made && secrets::find(context, key).await?.is_some() {
                 // Another token now would lock out whoever got the one made a moment ago.
                 return Err(ReconcileError::NotSynced);
             }

@@ -2,7 +2,7 @@
 //!
 //! Here: which kind goes which way, and how it can fail. Reading order: [`gather`]
 //! (snapshot), [`agent`] (an Agent's steps, in order), [`secrets`] (what compile asked for),
-//! [`objects`] (materialize and apply) with [`identity_secret`], [`outcome`] (report) with
+//! [`objects`] (materialize and apply) with [`identity_secret`] and [`put`], [`outcome`] (report) with
 //! [`pods`]; [`others`] (the kinds that are only checked). Not here: what compiled,
 //! applied and said things are made of; those are pure, or beside this folder.
 //!
@@ -16,16 +16,18 @@ mod objects;
 mod others;
 mod outcome;
 mod pods;
+mod put;
 mod secrets;
 
 pub use agent::explain;
+pub use outcome::reported;
 use toolcrib_compile::ObjectRef;
 
 use super::apply::ApplyError;
+use super::context::Context;
 use super::queue::Done;
 use super::report::ReportError;
 use super::work::{Work, WorkKind};
-use super::world::World;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
@@ -65,29 +67,29 @@ impl ReconcileError {
 ///
 /// Two at a time: what a compilation holds while it runs is many times an object's size, and the
 /// workers together would hold it for all of them.
-async fn computed<T>(world: &World, work: impl FnOnce() -> T) -> T {
+async fn computed<T>(context: &Context, work: impl FnOnce() -> T) -> T {
     // Never closed.
-    let _turn = world.turns.acquire().await;
+    let _turn = context.turns.acquire().await;
     tokio::task::block_in_place(work)
 }
 
 /// Tells the mediators of an agent what it is left with.
-pub async fn tell(world: &World, work: &Work) {
+pub async fn tell(context: &Context, work: &Work) {
     // Not synced: there is nothing to tell yet.
-    if let Some(synced) = world.tables.synced() {
-        agent::tell(world, work, synced).await;
+    if let Some(synced) = context.tables.synced() {
+        agent::tell(context, work, synced).await;
     }
 }
 
 /// Does one piece of work.
-pub async fn reconcile(world: &World, work: &Work) -> Result<Done, ReconcileError> {
-    let synced = world.tables.synced().ok_or(ReconcileError::NotSynced)?;
+pub async fn reconcile(context: &Context, work: &Work) -> Result<Done, ReconcileError> {
+    let synced = context.tables.synced().ok_or(ReconcileError::NotSynced)?;
     match work.kind {
-        WorkKind::Agent => return agent::agent(world, work, synced).await,
-        WorkKind::Surface => others::surface(world, work, synced).await?,
-        WorkKind::ToolGrant => others::grant(world, work, synced).await?,
-        WorkKind::ToolDefaults => others::defaults(world, work, synced).await?,
-        WorkKind::ModelProvider => others::provider(world, work, synced).await?,
+        WorkKind::Agent => return agent::agent(context, work, synced).await,
+        WorkKind::Surface => others::surface(context, work, synced).await?,
+        WorkKind::ToolGrant => others::grant(context, work, synced).await?,
+        WorkKind::ToolDefaults => others::defaults(context, work, synced).await?,
+        WorkKind::ModelProvider => others::provider(context, work, synced).await?,
     }
     Ok(Done::Settled)
 }

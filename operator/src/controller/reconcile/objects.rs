@@ -15,12 +15,12 @@ use toolcrib_compile::{Compilation, Materialized, Network, ObjectRef, Role, mate
 use toolcrib_crds::Agent;
 
 use super::ReconcileError;
+use super::put::put;
 use super::secrets::Known;
 use super::{identity_secret, secrets};
-use crate::controller::apply::{self, ApplyError, Desired, Verb};
+use crate::controller::apply::{self, ApplyError, Desired};
 use crate::controller::carrier::{self, Carrier};
-use crate::controller::world::World;
-use crate::objects::stores::Scoped;
+use crate::controller::context::Context;
 
 /// What writing an agent's objects gave.
 #[derive(Default)]
@@ -33,13 +33,13 @@ pub(super) struct Wrote {
 
 /// Identity, then what is materialized with its tokens.
 pub(super) async fn write(
-    world: &World,
+    context: &Context,
     agent: &Agent,
     compiled: &Compilation,
     known: &Known,
 ) -> Wrote {
     let mut wrote = Wrote::default();
-    let tokens = match identity_secret::write(world, agent, compiled).await {
+    let tokens = match identity_secret::write(context, agent, compiled).await {
         Ok((tokens, look_again)) => {
             wrote.look_again = look_again;
             tokens
@@ -55,7 +55,7 @@ pub(super) async fn write(
             return wrote;
         }
     };
-    let last_good = match secrets::last_good(world, agent, compiled).await {
+    let last_good = match secrets::last_good(context, agent, compiled).await {
         Ok(last_good) => last_good,
         Err(error) => {
             wrote.errors.push(error);
@@ -68,14 +68,14 @@ pub(super) async fn write(
         &last_good,
         &tokens,
     );
-    apply_all(world, agent, compiled, &materialized, &mut wrote.errors).await;
+    apply_all(context, agent, compiled, &materialized, &mut wrote.errors).await;
     wrote.materialized = Some(materialized);
     wrote
 }
 
 /// All but the identity Secret; one that fails keeps no other from being applied.
 async fn apply_all(
-    world: &World,
+    context: &Context,
     agent: &Agent,
     compiled: &Compilation,
     materialized: &Materialized,
@@ -107,12 +107,12 @@ async fn apply_all(
             Role::Mediator => {
                 desired.annotations.extend(materialized.annotations.clone());
                 desired.data = materialized.files.clone();
-                put(world, &world.tables.secrets, agent, &desired).await
+                put(context, &context.tables.secrets, agent, &desired).await
             }
             Role::Manifest | Role::Context => {
-                put(world, &world.tables.config_maps, agent, &desired).await
+                put(context, &context.tables.config_maps, agent, &desired).await
             }
-            Role::Network => put(world, &world.tables.network_policies, agent, &desired).await,
+            Role::Network => put(context, &context.tables.network_policies, agent, &desired).await,
         };
         if let Err(error) = result {
             errors.push(error);
@@ -121,7 +121,7 @@ async fn apply_all(
     match compiled.network {
         Network::Declared(_) | Network::Undecided => {}
         Network::Unrestricted => {
-            if let Err(error) = remove_policy(world, agent, compiled).await {
+            if let Err(error) = remove_policy(context, agent, compiled).await {
                 errors.push(error);
             }
         }
@@ -130,7 +130,7 @@ async fn apply_all(
 
 /// An agent that is no longer restricted has no policy of ours.
 async fn remove_policy(
-    world: &World,
+    context: &Context,
     agent: &Agent,
     compiled: &Compilation,
 ) -> Result<(), ReconcileError> {
@@ -138,45 +138,15 @@ async fn remove_policy(
         compiled.agent.namespace.clone(),
         Role::Network.object_name(&compiled.agent.name),
     );
-    let table = &world.tables.network_policies;
+    let table = &context.tables.network_policies;
     let Some(version) = apply::to_remove(table, &apply::owner(agent), &key) else {
         return Ok(());
     };
-    if !world.leading() {
+    if !context.leading() {
         return Err(ReconcileError::NotLeading);
     }
-    apply::remove::<NetworkPolicy>(&world.client, &key, version).await?;
-    world.metrics.wrote(NetworkPolicy::KIND, "delete");
+    apply::remove::<NetworkPolicy>(&context.client, &key, version).await?;
+    context.metrics.wrote(NetworkPolicy::KIND, "delete");
     tracing::info!(object = %key, kind = NetworkPolicy::KIND, "deleted");
-    Ok(())
-}
-
-/// Applies one object and remembers what is in place.
-pub(super) async fn put<K: Carrier>(
-    world: &World,
-    table: &Scoped<K>,
-    agent: &Agent,
-    desired: &Desired,
-) -> Result<(), ReconcileError> {
-    let owner = apply::owner(agent);
-    let of_agent = ObjectRef::new(&*desired.key.namespace, &*owner.name);
-    let last = world.applied(&of_agent, desired.role);
-    if !world.leading() {
-        return Err(ReconcileError::NotLeading);
-    }
-    let leads = || world.leading();
-    let (verb, applied) = apply::apply(&world.client, table, &owner, desired, last, leads).await?;
-    world.set_applied(&of_agent, desired.role, applied);
-    match verb {
-        Verb::Unchanged => {}
-        Verb::Created => {
-            world.metrics.wrote(K::KIND, "create");
-            tracing::info!(object = %desired.key, kind = K::KIND, "created");
-        }
-        Verb::Patched => {
-            world.metrics.wrote(K::KIND, "patch");
-            tracing::info!(object = %desired.key, kind = K::KIND, "changed");
-        }
-    }
     Ok(())
 }

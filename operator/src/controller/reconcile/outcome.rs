@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
-use toolcrib_compile::Compilation;
+use toolcrib_compile::{Compilation, ObjectRef};
 use toolcrib_crds::{Agent, AgentStatus, Mode};
 use toolcrib_manifest::Want;
 
@@ -18,15 +18,20 @@ use super::ReconcileError;
 use super::objects::Wrote;
 use super::pods::pods;
 use crate::controller::apply::ApplyError;
+use crate::controller::context::Context;
+use crate::controller::memory::Memory;
 use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::{AgentFacts, Written, counted};
-use crate::controller::work::Work;
-use crate::controller::world::{Memory, World};
+use crate::controller::work::{Work, WorkKind};
+use crate::link::reports::News;
+
+/// The calls of one turn follow each other within this time: their counters take one write.
+const ONE_TURN: Duration = Duration::from_secs(2);
 
 /// Status, events, and when to look again.
 pub(super) async fn report(
-    world: &World,
+    context: &Context,
     work: &Work,
     agent: &Agent,
     before: Option<&AgentStatus>,
@@ -43,7 +48,7 @@ pub(super) async fn report(
             manifest: digests.manifest.clone(),
             credentials: digests.credentials.clone(),
         };
-        let mut memory = world.memory();
+        let mut memory = context.memory();
         let remembered = memory.agents.entry(key.clone()).or_default();
         let before = remembered
             .want
@@ -52,16 +57,16 @@ pub(super) async fn report(
         let (want, _) = remembered
             .want
             .insert(before.unwrap_or_else(|| (Arc::new(want), Instant::now())));
-        world.answers.want(key, Arc::clone(want));
+        context.link.want(key, Arc::clone(want));
     }
-    let want = world.want(key);
-    let (pods, pods_wait) = pods(world, key, created(agent), want.as_ref());
-    let usage = world.reports().usage(key);
+    let want = context.want(key);
+    let (pods, pods_wait) = pods(context, key, created(agent), want.as_ref());
+    let usage = context.link.reports().usage(key);
     let shown = counted(before.and_then(|status| status.usage.as_ref()));
     let usage_wait = if usage == shown {
         Duration::ZERO
     } else {
-        usage_wait(world, key)
+        usage_wait(context, key)
     };
     let write_usage = usage != shown && usage_wait.is_zero();
 
@@ -98,8 +103,8 @@ pub(super) async fn report(
         usage: write_usage.then(|| usage.clone()),
         created: created(agent),
     };
-    report::agent(world, work, agent, before, &facts).await?;
-    if write_usage && let Some(memory) = world.memory().agents.get_mut(key) {
+    report::agent(context, work, agent, before, &facts).await?;
+    if write_usage && let Some(memory) = context.memory().agents.get_mut(key) {
         memory.usage_written = Some(Instant::now());
         memory.usage_slot = None;
     }
@@ -112,7 +117,7 @@ pub(super) async fn report(
     match wrote.errors.into_iter().next() {
         // Said in status; only another configuration can change it.
         Some(ReconcileError::NotWatched(key, _))
-            if !world.settings.secrets.covers(&key.namespace) =>
+            if !context.settings.secrets.covers(&key.namespace) =>
         {
             return Ok(Done::Settled);
         }
@@ -126,10 +131,30 @@ pub(super) async fn report(
         .map_or(Done::Settled, Done::Again))
 }
 
+/// Queues the agent after a mediator's report: at once for a changed state, and at their interval
+/// for counters.
+pub fn reported(context: &Context, agent: &ObjectRef, news: News) {
+    let work = WorkKind::Agent.work(agent.clone());
+    if news.state {
+        context.queue.add_all([work]);
+    } else if news.usage {
+        let wait = context
+            .memory()
+            .agents
+            .get(agent)
+            .and_then(|memory| memory.usage_written)
+            .map_or(Duration::ZERO, |written| {
+                let interval = context.settings.usage_interval;
+                interval.saturating_sub(written.elapsed())
+            });
+        context.queue.add_after(work, wait.max(ONE_TURN));
+    }
+}
+
 /// How long changed usage waits: for its own interval, and then for its turn among all.
-fn usage_wait(world: &World, agent: &toolcrib_compile::ObjectRef) -> Duration {
+fn usage_wait(context: &Context, agent: &ObjectRef) -> Duration {
     let now = Instant::now();
-    let mut memory = world.memory();
+    let mut memory = context.memory();
     let Memory { agents, usage, .. } = &mut *memory;
     let Some(remembered) = agents
         .get_mut(agent)
@@ -139,7 +164,7 @@ fn usage_wait(world: &World, agent: &toolcrib_compile::ObjectRef) -> Duration {
     };
     let due = remembered
         .usage_written
-        .map_or(now, |written| written + world.settings.usage_interval);
+        .map_or(now, |written| written + context.settings.usage_interval);
     if due > now {
         return due - now;
     }

@@ -13,24 +13,24 @@ use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_manifest::{Digests, RunnerAccess, Want};
 
+use crate::controller::context::Context;
 use crate::controller::status::{PodNews, PodState, TokenFault};
-use crate::controller::world::World;
 use crate::objects::kept::Kept;
 use crate::objects::tables::Stored;
 
 /// What the agent's pods say, and when one of them becomes overdue. `want`: what is written
 /// for them, and since when.
 pub(super) fn pods(
-    world: &World,
+    context: &Context,
     agent: &ObjectRef,
     agent_created: Option<Timestamp>,
     want: Option<&(Arc<Want>, Instant)>,
 ) -> (Vec<PodState>, Option<Duration>) {
     let now = Timestamp::now();
-    let limit = world.settings.stale_after;
+    let limit = context.settings.stale_after;
     let mut wait: Option<Duration> = None;
-    let reports = world.reports();
-    let states = agent_pods(world, agent)
+    let reports = context.link.reports();
+    let states = agent_pods(context, agent)
         .iter()
         .filter(|pod| !pod.ending)
         .map(|pod| {
@@ -93,16 +93,16 @@ fn is_loaded(want: &Want, loaded: &Digests) -> bool {
 }
 
 /// When each was created.
-pub(super) fn births(world: &World, agent: &ObjectRef) -> Vec<Timestamp> {
-    agent_pods(world, agent)
+pub(super) fn births(context: &Context, agent: &ObjectRef) -> Vec<Timestamp> {
+    agent_pods(context, agent)
         .iter()
         .filter_map(|pod| pod.created)
         .collect()
 }
 
 /// Pods of the agent that have not ended.
-fn agent_pods(world: &World, agent: &ObjectRef) -> Vec<Arc<Kept<Pod>>> {
-    let mut pods = world.tables.pods.namespace(&agent.namespace);
+fn agent_pods(context: &Context, agent: &ObjectRef) -> Vec<Arc<Kept<Pod>>> {
+    let mut pods = context.tables.pods.namespace(&agent.namespace);
     pods.retain(|pod| pod.label(names::AGENT_LABEL) == Some(&agent.name));
     pods
 }

@@ -20,9 +20,9 @@ use toolcrib_manifest::SecretText;
 use super::ReconcileError;
 use crate::controller::apply::{self, Standing};
 use crate::controller::carrier::Carrier;
+use crate::controller::context::Context;
 use crate::controller::readers::{Held, Read, Values};
 use crate::controller::related::users_of_secret;
-use crate::controller::world::World;
 use crate::objects::budget::over_namespace;
 use crate::objects::kept::Kept;
 
@@ -86,7 +86,7 @@ impl Known {
 }
 
 /// Reads the Secrets that a compilation refers to.
-pub(super) async fn read(world: &World, compiled: &Compilation) -> Known {
+pub(super) async fn read(context: &Context, compiled: &Compilation) -> Known {
     let secrets: BTreeSet<ObjectRef> = compiled
         .references()
         .into_iter()
@@ -94,7 +94,11 @@ pub(super) async fn read(world: &World, compiled: &Compilation) -> Known {
         .collect();
     let mut known = Known::default();
     for key in secrets {
-        match world.readers.read_secret(&world.tables.secrets, &key).await {
+        match context
+            .readers
+            .read_secret(&context.tables.secrets, &key)
+            .await
+        {
             Ok(None) => {}
             Ok(Some(Read::OverBudget)) => {
                 known.unread.insert(key, over_namespace());
@@ -104,7 +108,9 @@ pub(super) async fn read(world: &World, compiled: &Compilation) -> Known {
             }
             Ok(Some(Read::Now(content))) => {
                 // Keys are known now: surfaces and providers can say which are missing.
-                world.queue.add_all(users_of_secret(&world.tables, &key));
+                context
+                    .queue
+                    .add_all(users_of_secret(&context.tables, &key));
                 known.learned = true;
                 known.held.insert(key, content);
             }
@@ -128,7 +134,7 @@ fn message(error: &kube::Error) -> String {
 
 /// What the compiled Secret holds now, if a source of the new one cannot be read.
 pub(super) async fn last_good(
-    world: &World,
+    context: &Context,
     agent: &Agent,
     compiled: &Compilation,
 ) -> Result<LastGood, ReconcileError> {
@@ -144,7 +150,7 @@ pub(super) async fn last_good(
         names::mediator_secret(&compiled.agent.name),
     );
     let owner = apply::owner(agent);
-    let found = find(world, &key)
+    let found = find(context, &key)
         .await?
         // Somebody else's Secret holds nothing of ours.
         .filter(|found| {
@@ -164,10 +170,10 @@ pub(super) async fn last_good(
 
 /// Past the watch: as the API server has it now.
 pub(super) async fn find(
-    world: &World,
+    context: &Context,
     secret: &ObjectRef,
 ) -> Result<Option<Secret>, ReconcileError> {
-    Api::<Secret>::namespaced(world.client.clone(), &secret.namespace)
+    Api::<Secret>::namespaced(context.client.clone(), &secret.namespace)
         .get_opt(&secret.name)
         .await
         .map_err(|error| ReconcileError::ReadSecret(secret.clone(), error))

@@ -20,17 +20,10 @@ use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
 use super::pods::{PodState, in_force, pods, stale, token_refused};
 use super::usage::usage;
+use super::written::Written;
 
 /// Entries of a capped list; a count stands beside each.
 const LISTED: usize = 64;
-
-/// How writing ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
-    Done,
-    Conflict(String),
-    Failed(String),
-}
 
 /// All that an Agent's status is made of.
 pub struct AgentFacts<'a> {

@@ -1,6 +1,6 @@
 //! What status says. Pure: from what was found and what it said before, to what it says now.
 //!
-//! Reading order: [`condition`] (shared by every kind), [`pods`], [`usage`], [`agent`];
+//! Reading order: [`condition`] (shared by every kind), [`written`], [`pods`], [`usage`], [`agent`];
 //! [`others`] (Surface, ToolGrant, ToolDefaults, ModelProvider). Not here: what the facts
 //! are, and writing any of it.
 //!
@@ -13,13 +13,15 @@ mod condition;
 mod others;
 mod pods;
 mod usage;
+mod written;
 
-pub use agent::{AgentFacts, Written, agent};
+pub use agent::{AgentFacts, agent};
 pub use changes::{Notice, notices};
 pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
 pub use others::{OfDefaults, OfGrant, Reported};
 pub use pods::{PodNews, PodState, TokenFault, token_warning};
 pub use usage::counted;
+pub use written::Written;
 
 /// A number as status types have it.
 fn count(number: usize) -> u32 {

@@ -7,9 +7,9 @@
 
 use toolcrib_crds::{ConditionStatus, PodsStatus, StateReason};
 
-use super::agent::Written;
 use super::condition::{Verdict, verdict};
 use super::count;
+use super::written::Written;
 
 /// Names in a list or a message; a count stands beside.
 const STALE_LISTED: usize = 10;

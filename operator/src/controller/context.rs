@@ -1,0 +1,212 @@
+//! What the controller's tasks share: client, settings, tables, queue, and the state of each part.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, Resource};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use toolcrib_compile::{Kind, ObjectRef, Role, names};
+use toolcrib_manifest::{Dns, LinkConfig, Want};
+
+use super::apply::Applied;
+use super::dns;
+use super::events::Events;
+use super::memory::Memory;
+use super::noticed::Noticed;
+use super::queue::Queue;
+use super::readers::Readers;
+use super::settings::Settings;
+use super::work::{Work, WorkKind};
+use crate::certificates::leader::LeaderCertificate;
+use crate::claw::holders::Holders;
+use crate::leadership::Leadership;
+use crate::link::state::State as Link;
+use crate::metrics::Metrics;
+use crate::objects::stores::Tables;
+use crate::objects::tables::{Change, Stored};
+
+pub struct Context {
+    pub client: Client,
+    pub settings: Settings,
+    pub tables: Tables,
+    pub queue: Queue<Work>,
+    pub metrics: Metrics,
+    pub events: Events,
+    pub readers: Readers,
+    /// Permits for compilations.
+    pub turns: Semaphore,
+    pub leadership: Arc<Leadership>,
+    pub certificate: Arc<LeaderCertificate>,
+    pub link: Arc<Link>,
+    /// The tokens that open claw-api.
+    pub holders: Arc<Holders>,
+    /// Events that a revocation's time is counted from.
+    pub noticed: Noticed,
+    memory: Mutex<Memory>,
+}
+
+/// Compilations at the same time.
+const COMPILATIONS: usize = 2;
+
+impl Context {
+    pub fn new(client: Client, settings: Settings) -> Self {
+        let tables = Tables::new(&settings.secrets);
+        let metrics = Metrics::default();
+        Self {
+            readers: Readers::new(client.clone(), Arc::clone(&tables.budget)),
+            tables,
+            turns: Semaphore::new(COMPILATIONS),
+            queue: Queue::default(),
+            events: Events::new(client.clone(), &settings.pod_name),
+            leadership: Arc::new(Leadership::new(metrics.leader.clone())),
+            certificate: Arc::default(),
+            link: Arc::new(Link::new(metrics.clone())),
+            holders: Arc::default(),
+            metrics,
+            noticed: Noticed::default(),
+            memory: Mutex::new(Memory::default()),
+            client,
+            settings,
+        }
+    }
+
+    pub fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object last found in place, in that role for the agent.
+    pub fn applied(&self, agent: &ObjectRef, role: Role) -> Option<Applied> {
+        self.memory().agents.get(agent)?.applied[role as usize]
+    }
+
+    pub fn set_applied(&self, agent: &ObjectRef, role: Role, applied: Applied) {
+        let mut memory = self.memory();
+        let remembered = memory.agents.entry(agent.clone()).or_default();
+        remembered.applied[role as usize] = Some(applied);
+    }
+
+    /// The digests last compiled and written for an agent, and since when.
+    pub fn want(&self, agent: &ObjectRef) -> Option<(Arc<Want>, Instant)> {
+        self.memory().agents.get(agent)?.want.clone()
+    }
+
+    /// Whether this replica may act as the leader at this very moment.
+    pub fn leading(&self) -> bool {
+        self.leadership.holds()
+    }
+
+    /// Ends the work as leader.
+    pub fn resign(&self) {
+        self.leadership.set(false);
+        self.link.end();
+        self.queue.close();
+    }
+
+    /// Forgets what only a leader may rely on: another one may have written meanwhile.
+    pub fn forget(&self) {
+        *self.memory() = Memory::default();
+        self.noticed.forget();
+        self.holders.begin([]);
+        self.link.begin(self.leadership.first_number());
+    }
+
+    /// The link as compiled files name it; `None` until there are certificates.
+    pub fn link(&self) -> Option<LinkConfig> {
+        let ca = self.certificate.authorities()?;
+        Some(LinkConfig {
+            url: self.settings.link_url(),
+            ca: (*ca).clone(),
+            audience: names::LINK_AUDIENCE.to_owned(),
+        })
+    }
+
+    /// How compiled files have mediators resolve names.
+    pub fn dns(&self) -> Dns {
+        let settings = &self.settings;
+        dns::dns(
+            &settings.name_servers,
+            &settings.cluster_domain,
+            &self.tables,
+        )
+    }
+
+    pub fn compile_settings(&self) -> toolcrib_compile::Settings {
+        let settings = &self.settings;
+        let refused_hosts = toolcrib_compile::refused_hosts(
+            &settings.namespace,
+            [&settings.link_service, &settings.webhook_service],
+            &settings.cluster_domain,
+            &settings.refused_hosts,
+        );
+        toolcrib_compile::Settings {
+            link: self.link(),
+            dns: Some(self.dns()),
+            refused_hosts,
+            network: toolcrib_compile::NetworkSettings {
+                operator_namespace: self.settings.namespace.clone(),
+                link_port: self.settings.link_listen.port(),
+                dns: self.settings.dns_egress.clone(),
+                cluster_ranges: self.settings.cluster_ranges.clone(),
+            },
+            claw_api_host: settings
+                .claw_api
+                .as_ref()
+                .map(|claw_api| settings.service_host(&claw_api.service)),
+        }
+    }
+
+    /// Whether a namespace is being deleted: nothing can be made in it any more.
+    pub fn ending(&self, namespace: &str) -> bool {
+        self.tables
+            .namespaces
+            .get("", namespace)
+            .is_none_or(|namespace| namespace.meta().deletion_timestamp.is_some())
+    }
+
+    /// Whether a status that was watched is another than this leader wants there: a leader
+    /// that was paused may still write, after this one has looked.
+    pub fn is_foreign(&self, work: &Work, status: u64) -> bool {
+        let memory = self.memory();
+        memory
+            .statuses
+            .get(work)
+            .is_some_and(|wanted| *wanted != status)
+    }
+
+    /// Bookkeeping that follows a change of a table.
+    pub fn changed<K: Stored>(&self, change: &Change<K>) {
+        let gone = change.new.is_none();
+        if !gone {
+            return;
+        }
+        let key = ObjectRef::new(change.namespace.clone(), change.name.clone());
+        let kinds = [
+            WorkKind::Agent,
+            WorkKind::Surface,
+            WorkKind::ToolGrant,
+            WorkKind::ToolDefaults,
+            WorkKind::ModelProvider,
+        ];
+        if let Some(kind) = kinds
+            .into_iter()
+            .find(|kind| kind.kind().name() == K::kind_name())
+        {
+            self.memory().statuses.remove(&kind.work(key.clone()));
+        }
+        match K::kind_name().as_ref() {
+            kind if kind == Pod::kind(&()) => {
+                if let Some(uid) = change.old.as_ref().and_then(|pod| pod.id().uid) {
+                    self.link.pod_gone(uid);
+                }
+            }
+            "Agent" => {
+                self.memory().agents.remove(&key);
+                self.link.agent_gone(&key);
+            }
+            "Secret" => self.readers.forget(Kind::Secret, &key),
+            "ConfigMap" => self.readers.forget(Kind::ConfigMap, &key),
+            _ => {}
+        }
+    }
+}

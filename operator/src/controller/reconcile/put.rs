@@ -1,0 +1,41 @@
+//! One write of one object.
+
+use toolcrib_compile::ObjectRef;
+use toolcrib_crds::Agent;
+
+use super::ReconcileError;
+use crate::controller::apply::{self, Desired, Verb};
+use crate::controller::carrier::Carrier;
+use crate::controller::context::Context;
+use crate::objects::stores::Scoped;
+
+/// Applies one object, and remembers the one that is in place.
+pub(super) async fn put<K: Carrier>(
+    context: &Context,
+    table: &Scoped<K>,
+    agent: &Agent,
+    desired: &Desired,
+) -> Result<(), ReconcileError> {
+    let owner = apply::owner(agent);
+    let of_agent = ObjectRef::new(&*desired.key.namespace, &*owner.name);
+    let last = context.applied(&of_agent, desired.role);
+    if !context.leading() {
+        return Err(ReconcileError::NotLeading);
+    }
+    let leads = || context.leading();
+    let (verb, applied) =
+        apply::apply(&context.client, table, &owner, desired, last, leads).await?;
+    context.set_applied(&of_agent, desired.role, applied);
+    match verb {
+        Verb::Unchanged => {}
+        Verb::Created => {
+            context.metrics.wrote(K::KIND, "create");
+            tracing::info!(object = %desired.key, kind = K::KIND, "created");
+        }
+        Verb::Patched => {
+            context.metrics.wrote(K::KIND, "patch");
+            tracing::info!(object = %desired.key, kind = K::KIND, "changed");
+        }
+    }
+    Ok(())
+}

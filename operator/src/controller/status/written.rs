@@ -1,0 +1,9 @@
+//! How writing an agent's objects ended, as its status says it.
+
+/// The outcome of all writes; texts are for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    Done,
+    Conflict(String),
+    Failed(String),
+}

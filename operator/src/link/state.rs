@@ -1,0 +1,177 @@
+//! What the mediators hear and have said, for as long as this replica leads.
+//!
+//! Here: the one place that holds [`Answers`], [`Reports`] and [`Revocations`], and counts what
+//! changes in them. Not here: connections, and who may say something ([`super::serve`]).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use toolcrib_compile::ObjectRef;
+use toolcrib_manifest::{Floor, LinkUp, Want};
+
+use super::answers::{Answers, Heard};
+use super::reports::{News, Reports, Sender};
+use super::revocations::Revocations;
+use crate::metrics::Metrics;
+
+/// The leader's memory of its mediators.
+#[derive(Debug)]
+pub struct State {
+    answers: Answers,
+    reports: Mutex<Reports>,
+    revocations: Mutex<Revocations>,
+    metrics: Metrics,
+}
+
+impl State {
+    pub fn new(metrics: Metrics) -> Self {
+        Self {
+            answers: Answers::default(),
+            reports: Mutex::default(),
+            revocations: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// Forgets everything, since another leader may have changed it; answers are numbered above
+    /// `seq`.
+    pub fn begin(&self, seq: u64) {
+        *self.reports() = Reports::default();
+        self.revocations(|open| {
+            *open = Revocations::default();
+            Vec::new()
+        });
+        self.answers.begin(seq);
+    }
+
+    /// Takes back what this replica counts: another one leads.
+    pub fn end(&self) {
+        self.metrics.link_pods.set(0);
+        self.metrics.revocations_open.set(0);
+    }
+
+    pub fn reports(&self) -> MutexGuard<'_, Reports> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes what is left of an agent's loaded files; `None`: the Agent was deleted. `since`
+    /// is the time of the event that led to it.
+    pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>, since: Option<Instant>) {
+        let now = Instant::now();
+        if let Some(published) = self.answers.publish(agent, floor)
+            && published.took_away
+        {
+            tracing::info!(%agent, "revocation published");
+            let since = since.unwrap_or(now);
+            self.revocations(|open| open.took_away(agent, since, published.seq, now));
+        }
+    }
+
+    /// Names the digests of the agent's files as they are written now.
+    pub fn want(&self, agent: &ObjectRef, want: Arc<Want>) {
+        self.answers.want(agent, want);
+    }
+
+    /// Gives up revocations that a silent pod has kept open for too long.
+    pub fn give_up(&self) {
+        self.revocations(|open| open.give_up(Instant::now()));
+    }
+
+    pub fn pod_gone(&self, uid: &str) {
+        self.reports().gone(uid);
+        self.revocations(|open| open.gone(uid, Instant::now()));
+    }
+
+    pub fn agent_gone(&self, agent: &ObjectRef) {
+        self.reports().forget_agent(agent);
+    }
+
+    /// The agent's answers from now on. See [`Answers::hear`].
+    pub(super) fn hear(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<Heard> {
+        self.answers.hear(agent, present)
+    }
+
+    /// Takes a message over.
+    pub(super) fn report(&self, sender: &Sender, up: &LinkUp) -> News {
+        let (news, pods) = {
+            let mut reports = self.reports();
+            let news = reports.report(sender, up, jiff::Timestamp::now());
+            (news, reports.pods())
+        };
+        self.metrics.link_pods.set(gauge(pods));
+        let now = Instant::now();
+        self.revocations(|open| open.seen(&sender.agent, &sender.uid, up.seen, now));
+        news
+    }
+
+    /// Changes the open revocations, and counts those that `change` completes.
+    fn revocations(&self, change: impl FnOnce(&mut Revocations) -> Vec<Duration>) {
+        let mut revocations = self
+            .revocations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for took in change(&mut revocations) {
+            self.metrics.revocation_seconds.observe(took.as_secs_f64());
+        }
+        self.metrics.revocations_open.set(gauge(revocations.open()));
+    }
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn floor(tools: &[&str]) -> Floor {
+        let tools: std::collections::BTreeMap<&str, &str> =
+            tools.iter().map(|tool| (*tool, "v1:cut")).collect();
+        serde_json::from_value(json!({"tools": tools, "feeds": [], "providers": []}))
+            .expect("a floor")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revocation_is_open_until_the_pod_has_it_in_force() {
+        let metrics = Metrics::default();
+        let state = State::new(metrics.clone());
+        let agent = ObjectRef::new("pond", "otter");
+        let sender = Sender {
+            uid: "u".into(),
+            pod: "otter-7".into(),
+            agent: agent.clone(),
+            older_than_leader: false,
+        };
+        let report = json!({"epoch": "e", "version": "1", "usage": {"requests": 0, "rounds": 0,
+            "calls": 0, "failed": 0, "denied": 0, "prompt_tokens": 0, "completion_tokens": 0}});
+        let mut up: LinkUp = serde_json::from_value(report).expect("a report");
+        state.begin(40);
+        state.publish(&agent, Some(&floor(&["reed.cut"])), None);
+        let mut heard = state.hear(&agent, true);
+        let news = state.report(&sender, &up);
+        assert!(news.state);
+        assert_eq!(
+            (metrics.link_pods.get(), metrics.revocations_open.get()),
+            (1, 0)
+        );
+
+        state.publish(&agent, Some(&floor(&[])), Some(Instant::now()));
+        assert_eq!(metrics.revocations_open.get(), 1);
+        up.seen = heard.borrow_and_update().as_ref().expect("an answer").seq;
+        assert_eq!(up.seen, 42);
+        state.report(&sender, &up);
+        assert_eq!(metrics.revocations_open.get(), 0);
+
+        state.publish(&agent, None, None);
+        assert_eq!(metrics.revocations_open.get(), 1);
+        state.pod_gone("u");
+        assert_eq!(metrics.revocations_open.get(), 0);
+        state.end();
+        assert_eq!(metrics.link_pods.get(), 0);
+    }
+}
