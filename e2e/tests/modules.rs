@@ -1,0 +1,369 @@
+//! No circles between modules: in each folder of a crate, the files and folders beside each other
+//! import one another in one direction only.
+//!
+//! A folder's own `mod.rs`, and a crate's `lib.rs` and `main.rs`, compose what stands below them and
+//! belong to no side. Tests are not read. A name that is re-exported counts as its module's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The path of a module, or of an item, in its crate.
+type Names = Vec<String>;
+/// The imports between the modules of one folder, each with the first place that has it.
+type Imports = BTreeMap<(String, String), String>;
+
+#[test]
+fn the_operators_modules_import_in_one_direction() {
+    check("operator/src", &[]);
+}
+
+/// The webhook is another process. Link, claw-api and the listeners are what the controller starts.
+#[test]
+fn no_other_module_of_the_operator_imports_the_controller() {
+    let imports = &imports(&sources("operator/src"))[&[][..]];
+    let places: Vec<&String> = imports
+        .iter()
+        .filter(|((_, to), _)| to == "controller")
+        .map(|(_, place)| place)
+        .collect();
+    assert!(imports.keys().any(|(from, _)| from == "controller"));
+    assert!(places.is_empty(), "{places:?}");
+}
+
+#[test]
+fn the_compilers_modules_import_in_no_new_circle() {
+    check(
+        "operator/compile/src",
+        &[
+            "address authority bounds compilation compile consent context credential descriptor \
+             digest effective egress inputs lower materialize models offer reach services settings \
+             surface",
+            "code diagnostic",
+        ],
+    );
+}
+
+#[test]
+fn the_mediators_modules_import_in_no_new_circle() {
+    check(
+        "sidecar/src",
+        &[
+            "admission app asked dispatch history native record",
+            "native/call native/message",
+            "outbound resolver",
+            "tools/client tools/http tools/mcp",
+        ],
+    );
+}
+
+#[test]
+fn circles_are_found_through_groups_and_re_exports() {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        (
+            "lib.rs",
+            "mod reed;\nmod pond;\nmod otter;\npub use pond::newt::{Newt, Frog as Toad};\n",
+        ),
+        (
+            "otter.rs",
+            "use crate::{reed, Toad};\n// use crate::heron;\n",
+        ),
+        (
+            "reed.rs",
+            "fn swim() { super::otter::swim(); }\n#[cfg(test)]\nmod tests { use crate::heron; }\n",
+        ),
+        ("heron.rs", "use crate::reed;\n"),
+        (
+            "pond/mod.rs",
+            "pub mod newt;\nmod perch;\npub use perch::Perch;\n",
+        ),
+        ("pond/newt.rs", "use std::fmt;\nuse super::{\n    Perch};\n"),
+        (
+            "pond/perch.rs",
+            "use super::super::pond::newt::Newt;\nuse crate::otter::{self, Paw};\n",
+        ),
+        ("pond/tests.rs", "use crate::heron;\n"),
+    ] {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    assert_eq!(
+        circles(folder.path()),
+        [
+            "otter pond reed: otter.rs:1 imports pond; otter.rs:1 imports reed; \
+             pond/perch.rs:2 imports otter; reed.rs:1 imports otter",
+            "pond/newt pond/perch: pond/newt.rs:2 imports perch; pond/perch.rs:1 imports newt",
+        ]
+    );
+}
+
+fn sources(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(folder)
+}
+
+/// Fails for a circle that is not part of a `known` one. Known circles are left from earlier, and
+/// may become smaller.
+#[track_caller]
+fn check(folder: &str, known: &[&str]) {
+    let known: Vec<BTreeSet<&str>> = known
+        .iter()
+        .map(|circle| circle.split_whitespace().collect())
+        .collect();
+    let new: Vec<String> = circles(&sources(folder))
+        .into_iter()
+        .filter(|circle| {
+            let (modules, _) = circle.split_once(": ").expect("modules and imports");
+            let modules = modules.split_whitespace().collect();
+            !known.iter().any(|known| known.is_superset(&modules))
+        })
+        .collect();
+    assert!(new.is_empty(), "{folder}:\n{}", new.join("\n"));
+}
+
+/// The circles below `root`: their modules, and the imports between these.
+fn circles(root: &Path) -> Vec<String> {
+    imports(root)
+        .iter()
+        .flat_map(|(folder, imports)| {
+            tangles(imports)
+                .into_iter()
+                .map(|circle| describe(folder, imports, &circle))
+        })
+        .collect()
+}
+
+/// The imports between modules that stand beside each other, by the folder's path.
+fn imports(root: &Path) -> BTreeMap<Names, Imports> {
+    let mut sources = Vec::new();
+    read(root, &mut Vec::new(), &mut sources);
+    let modules: BTreeSet<&[String]> = sources.iter().map(|source| &*source.module).collect();
+    let exports: BTreeMap<Names, Names> = sources.iter().flat_map(Source::exports).collect();
+
+    let mut folders: BTreeMap<Names, Imports> = BTreeMap::new();
+    for source in &sources {
+        for (line, path) in source.imports() {
+            let target = defined(path, &exports);
+            let common = common(&source.module, &target);
+            let (Some(from), Some(to)) = (source.module.get(common), target.get(common)) else {
+                continue;
+            };
+            if modules.contains(&target[..=common]) {
+                let place = format!("{}:{line}", source.file);
+                folders
+                    .entry(source.module[..common].to_vec())
+                    .or_default()
+                    .entry((from.clone(), to.clone()))
+                    .or_insert(place);
+            }
+        }
+    }
+    folders
+}
+
+fn describe(folder: &[String], imports: &Imports, circle: &BTreeSet<String>) -> String {
+    let names: Vec<String> = circle
+        .iter()
+        .map(|name| [folder, std::slice::from_ref(name)].concat().join("/"))
+        .collect();
+    let edges: Vec<String> = imports
+        .iter()
+        .filter(|((from, to), _)| circle.contains(from) && circle.contains(to))
+        .map(|((_, to), place)| format!("{place} imports {to}"))
+        .collect();
+    format!("{}: {}", names.join(" "), edges.join("; "))
+}
+
+/// The sets of modules that all reach each other.
+fn tangles(imports: &Imports) -> BTreeSet<BTreeSet<String>> {
+    let reached = |start: &String| {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![start];
+        while let Some(name) = open.pop() {
+            for (from, to) in imports.keys() {
+                if from == name && reached.insert(to.clone()) {
+                    open.push(to);
+                }
+            }
+        }
+        reached
+    };
+    let all: BTreeMap<&String, BTreeSet<String>> = imports
+        .keys()
+        .map(|(from, _)| (from, reached(from)))
+        .collect();
+    let together = |name: &String| -> BTreeSet<String> {
+        let others = all
+            .iter()
+            .filter(|(other, reached)| all[name].contains(**other) && reached.contains(name));
+        others.map(|(other, _)| (*other).clone()).collect()
+    };
+    all.keys()
+        .map(|name| together(name))
+        .filter(|circle| circle.len() > 1)
+        .collect()
+}
+
+/// A file of a crate.
+struct Source {
+    file: String,
+    module: Names,
+    /// Without comments and tests.
+    code: String,
+}
+
+/// Reads the files of `folder`, whose path in the crate is `module`.
+fn read(folder: &Path, module: &mut Names, sources: &mut Vec<Source>) {
+    let mut entries: Vec<_> = fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        let name = path.file_stem().and_then(|name| name.to_str());
+        let name = name.expect("a name in UTF-8").to_owned();
+        if name == "tests" || name == "bin" {
+            continue;
+        }
+        let composes = ["lib", "main", "mod"].contains(&&*name);
+        if !composes {
+            module.push(name);
+        }
+        if path.is_dir() {
+            read(&path, module, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("a file in UTF-8");
+            sources.push(Source {
+                file: format!(
+                    "{}.rs",
+                    if composes {
+                        folder_file(module)
+                    } else {
+                        module.join("/")
+                    }
+                ),
+                module: module.clone(),
+                code: code(&text),
+            });
+        }
+        if !composes {
+            module.pop();
+        }
+    }
+}
+
+fn folder_file(module: &[String]) -> String {
+    [module, &["mod".to_owned()]].concat().join("/")
+}
+
+/// The text up to its test module, with comments left out; lines keep their numbers.
+fn code(text: &str) -> String {
+    let end = text.find("\n#[cfg(test)]\nmod tests").unwrap_or(text.len());
+    let lines = text[..end].lines();
+    let code: Vec<&str> = lines
+        .map(|line| line.split_once("//").map_or(line, |(code, _)| code))
+        .collect();
+    code.join("\n")
+}
+
+impl Source {
+    /// What the module re-exports: the path of each name here, and where it comes from.
+    fn exports(&self) -> Vec<(Names, Names)> {
+        let mut exports = Vec::new();
+        for statement in self.code.split("pub use ").skip(1) {
+            let mut found = Vec::new();
+            expand(statement, &self.module, &mut found);
+            for (from, name) in found {
+                let here = [&*self.module, &[name]].concat();
+                exports.push((here, from));
+            }
+        }
+        exports
+    }
+
+    /// The paths that begin at the crate's root or at a parent, with their lines.
+    fn imports(&self) -> Vec<(usize, Names)> {
+        let mut imports = Vec::new();
+        for start in ["crate::", "super::"] {
+            for (at, _) in self.code.match_indices(start) {
+                let before = self.code[..at].chars().next_back();
+                if before.is_some_and(|before| before.is_alphanumeric() || "_:".contains(before)) {
+                    continue;
+                }
+                let line = self.code[..at].matches('\n').count() + 1;
+                let mut found = Vec::new();
+                expand(&self.code[at..], &self.module, &mut found);
+                imports.extend(found.into_iter().map(|(path, _)| (line, path)));
+            }
+        }
+        imports
+    }
+}
+
+/// Writes out the paths that `text` begins with, and the name that each gets. `base` is the module
+/// that a path without `crate` or `super` starts from.
+fn expand<'a>(text: &'a str, base: &[String], found: &mut Vec<(Names, String)>) -> &'a str {
+    let mut path = base.to_vec();
+    let mut text = text.trim_start();
+    loop {
+        let end = text
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(text.len());
+        let (name, rest) = text.split_at(end);
+        text = rest.trim_start();
+        match name {
+            "crate" => path.clear(),
+            "super" => {
+                path.pop();
+            }
+            "self" | "" => {}
+            name => path.push(name.to_owned()),
+        }
+        if let Some(next) = text.strip_prefix("::") {
+            text = next.trim_start();
+        } else if name.is_empty()
+            && let Some(group) = text.strip_prefix('{')
+        {
+            text = group.trim_start();
+            while !text.is_empty() && !text.starts_with('}') {
+                let rest = expand(text, &path, found).trim_start();
+                text = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+                if rest.starts_with(|c: char| c != ',' && c != '}') {
+                    break;
+                }
+            }
+            return text.strip_prefix('}').unwrap_or(text);
+        } else {
+            let mut name = path.last().cloned().unwrap_or_default();
+            if let Some(renamed) = text.strip_prefix("as ") {
+                let end = renamed
+                    .find(|c: char| !c.is_alphanumeric() && c != '_')
+                    .unwrap_or(renamed.len());
+                name = renamed[..end].to_owned();
+                text = &renamed[end..];
+            }
+            found.push((path, name));
+            return text.strip_prefix('*').unwrap_or(text);
+        }
+    }
+}
+
+/// The path of the definition behind re-exports.
+fn defined(mut path: Names, exports: &BTreeMap<Names, Names>) -> Names {
+    // A chain of re-exports is short; a circle of them would not compile.
+    for _ in 0..8 {
+        let export = (1..=path.len()).find_map(|end| Some((end, exports.get(&path[..end])?)));
+        match export {
+            Some((end, from)) if from[..] != path[..end] => path = [from, &path[end..]].concat(),
+            _ => break,
+        }
+    }
+    path
+}
+
+fn common(one: &[String], other: &[String]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
