@@ -3,15 +3,17 @@
 //! A target of its own, since it disturbs everybody who creates agents' pods meanwhile.
 
 #[path = "governed/support.rs"]
-#[allow(dead_code, reason = "shared with the other end-to-end tests")]
+#[expect(dead_code, reason = "shared with the other end-to-end tests")]
 mod support;
 
 use anyhow::{Result, ensure};
+use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::{NAMESPACE, Seen};
 
 #[test]
 fn without_the_webhook_a_labelled_pod_is_denied_and_others_are_not() -> Result<()> {
     let platform = support::platform()?;
+    let evidence = Evidence::of(&platform, &["outage"]);
     let webhook = platform.get(&[
         "deployments",
         "--namespace",
@@ -79,7 +81,7 @@ fn without_the_webhook_a_labelled_pod_is_denied_and_others_are_not() -> Result<(
         ))
     })?;
     platform.kubectl(&["delete", "namespace", "outage", "--wait=false"])?;
-    Ok(())
+    evidence.passed()
 }
 
 fn pod(name: &str, labels: &str) -> String {

@@ -5,7 +5,7 @@
 //! A target of its own: it reads what the others leave.
 
 #[path = "governed/support.rs"]
-#[allow(dead_code, reason = "shared with the other end-to-end tests")]
+#[expect(dead_code, reason = "shared with the other end-to-end tests")]
 mod support;
 
 use std::fs::File;
@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use toolcrib_e2e::audit::rare::STEPS;
 use toolcrib_e2e::audit::{self, Findings, Use, was_used};
+use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::{NAMESPACE, RELEASE, Seen};
 
 /// Where the rare things are done; one of those that the operator was given.
@@ -24,6 +25,7 @@ const HERE: &str = "rights";
 #[test]
 fn what_was_given_was_used_and_nothing_else() -> Result<()> {
     let platform = support::platform()?;
+    let evidence = Evidence::of(&platform, &[HERE]);
     let path = platform.cluster().audit_log();
     let mut log = Log::new(path.context("a cluster of yours keeps its log elsewhere")?);
     log.read()?;
@@ -71,7 +73,7 @@ fn what_was_given_was_used_and_nothing_else() -> Result<()> {
         log.uses.len(),
         rights.len()
     );
-    Ok(())
+    evidence.passed()
 }
 
 /// What the log says of this installation's accounts, as far as it was read.

@@ -4,7 +4,7 @@
 //! A target of its own: after it, Toolcrib is not installed any more.
 
 #[path = "governed/support.rs"]
-#[allow(dead_code, reason = "shared with the other end-to-end tests")]
+#[expect(dead_code, reason = "shared with the other end-to-end tests")]
 mod support;
 
 use anyhow::{Result, ensure};
@@ -94,7 +94,7 @@ spec:
         NAMESPACE,
         "--wait=false",
     ])?;
-    Ok(())
+    worker.desk.passed()
 }
 
 /// An upgrade's: a new leader and new webhooks, each beside the old ones until it is ready.

@@ -110,7 +110,8 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
     for secret in [CREDENTIAL, TOKEN] {
         ensure!(!requests.contains(secret), "the server's own secret");
     }
-    in_the_record(&desk)
+    in_the_record(&desk)?;
+    desk.passed()
 }
 
 /// The objects as a user would write them, with the token in its place.

@@ -91,7 +91,7 @@ fn a_mistake_is_named_and_disturbs_nobody_else() -> Result<()> {
     for secret in crate::support::SECRETS {
         ensure!(!all.contains(secret), "a secret in status or events");
     }
-    Ok(())
+    desk.passed()
 }
 
 const MISTAKES: &str = r#"

@@ -48,7 +48,7 @@ fn compile_from_files_equals_what_the_cluster_holds() -> Result<()> {
             assert_eq!(data(here), data(&there), "{name}");
         }
     }
-    Ok(())
+    desk.passed()
 }
 
 /// The kubectl plugin of this source tree.

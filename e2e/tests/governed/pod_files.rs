@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use toolcrib_e2e::cluster::process::run;
+use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::{Platform, repository};
 
 use crate::offline::plugin;
@@ -23,6 +24,7 @@ struct Pod {
     namespace: &'static str,
     /// The agents' program, as the example has it.
     program: String,
+    evidence: Evidence,
 }
 
 impl Pod {
@@ -34,6 +36,7 @@ impl Pod {
         edit: impl Fn(&str) -> String,
     ) -> Result<Pod> {
         let platform = platform()?;
+        let evidence = Evidence::of(&platform, &[namespace]);
         let folder = tempfile::tempdir()?;
         let from = repository().join("operator/cli/tests/import").join(case);
         let text = std::fs::read_to_string(from.join("claw-pod.yml"))?;
@@ -68,6 +71,7 @@ impl Pod {
         Ok(Pod {
             platform,
             namespace,
+            evidence,
             program: map["data"]["ask.py"]
                 .as_str()
                 .context("the program")?
@@ -139,7 +143,8 @@ fn the_guide_s_basic_pod_file_runs() -> Result<()> {
     )?;
     pod.reads("analyst")?;
     pod.may_not_trade("analyst")?;
-    pod.trades("executor")
+    pod.trades("executor")?;
+    pod.evidence.passed()
 }
 
 #[test]
@@ -149,7 +154,8 @@ fn the_guide_s_pod_file_with_defaults_runs() -> Result<()> {
         text.replace("  analyst:\n", &format!("  analyst:\n    {RUNNER}"))
     })?;
     pod.reads("analyst")?;
-    pod.trades("analyst")
+    pod.trades("analyst")?;
+    pod.evidence.passed()
 }
 
 #[test]
@@ -160,5 +166,6 @@ fn the_decision_record_s_pod_file_runs() -> Result<()> {
     })?;
     pod.reads("analyst")?;
     pod.may_not_trade("analyst")?;
-    pod.trades("executor")
+    pod.trades("executor")?;
+    pod.evidence.passed()
 }

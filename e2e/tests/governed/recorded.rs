@@ -24,7 +24,8 @@ fn what_cannot_be_recorded_is_not_done() -> Result<()> {
     let desk = Desk::open(HERE)?;
     desk.wait_in_force(AGENT)?;
     a_full_disk(&desk)?;
-    an_unread_stdout(&desk)
+    an_unread_stdout(&desk)?;
+    desk.passed()
 }
 
 /// The medium of the record is made small, and the mediator started on it: what an `emptyDir`

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::Seen;
 
 use crate::support::{Desk, MEDIATOR, SECRETS, START, process_of};
@@ -105,6 +106,8 @@ with open("/proc/net/unix") as sockets:
 #[test]
 fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
     let desk = open()?;
+    // The desk is shared with the other test, so it is not dropped.
+    let evidence = Evidence::of(&desk.platform, &[HERE]);
     let evil = address_of(desk, "evil")?;
     desk.platform.apply(&pod("lured", "executor", 0))?;
     desk.platform.apply(&pod("debugged", "executor", 1000))?;
@@ -187,12 +190,14 @@ fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
         heard.matches("HTTP/1.1").count() == 1,
         "more than the bait was sent: {heard}"
     );
-    Ok(())
+    evidence.passed()
 }
 
 #[test]
 fn nothing_that_containers_share_lets_root_reach_the_mediator() -> Result<()> {
     let desk = open()?;
+    // The desk is shared with the other test, so it is not dropped.
+    let evidence = Evidence::of(&desk.platform, &[HERE]);
     desk.platform.apply(&pod("reaching", "executor", 0))?;
     desk.platform.wait_ready(HERE, &["reaching"])?;
     let service = desk
@@ -241,7 +246,7 @@ sockets []
     }
     let said = desk.ask("reaching", TRADE)?;
     ensure!(said.contains("filled"), "{said}");
-    Ok(())
+    evidence.passed()
 }
 
 /// Prepared once: the example brings back its namespace's own labels, under which the other test's

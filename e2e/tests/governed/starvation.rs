@@ -63,5 +63,5 @@ print("found", sorted(set(found)))
         ],
     )?;
     assert_eq!(status, "401");
-    Ok(())
+    desk.passed()
 }

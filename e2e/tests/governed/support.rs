@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Pid;
 use serde_json::Value;
 use toolcrib_e2e::cluster::{Cluster, Name};
+use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::{Platform, Seen};
 
 /// Scheduling, pulling from the node's own store, starting, and whatever else a pod does soon:
@@ -28,6 +29,7 @@ pub const MEDIATOR: &str = "toolcrib-mediator";
 pub struct Desk {
     pub platform: Platform,
     pub namespace: String,
+    evidence: Evidence,
 }
 
 /// The cluster that the tests were told to use.
@@ -43,8 +45,10 @@ pub fn platform() -> Result<Platform> {
 impl Desk {
     /// Applies the example and waits until both agents' pods and the servers are ready.
     pub fn open(namespace: &str) -> Result<Desk> {
+        let platform = platform()?;
         let desk = Desk {
-            platform: platform()?,
+            evidence: Evidence::of(&platform, &[namespace]),
+            platform,
             namespace: namespace.to_string(),
         };
         desk.platform.apply(&Platform::example(Some(namespace))?)?;
@@ -54,6 +58,12 @@ impl Desk {
         desk.platform
             .wait_ready(namespace, &["analyst", "executor", "observer"])?;
         Ok(desk)
+    }
+
+    /// Ends a test that has passed; without it the pods, events and logs of the namespace are
+    /// printed.
+    pub fn passed(&self) -> Result<()> {
+        self.evidence.passed()
     }
 
     /// Until the Deployment's pods are ready.

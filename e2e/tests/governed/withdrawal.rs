@@ -87,7 +87,7 @@ fn a_grant_that_goes_takes_the_tool_from_the_running_pod() -> Result<()> {
             .contains("executor"),
         "others go on"
     );
-    Ok(())
+    desk.passed()
 }
 
 /// What changes when a container of the pod is started again.
