@@ -3,10 +3,12 @@
 //! `apiserver` tests ask a real API server the same.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
 
 use serde_json::Value;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, refusals};
+use toolcrib_golden::{Suite, cases};
 
 /// Whether our own types read it: what admission lets pass must be decodable.
 fn decodes(kind: &str, text: &str) -> Result<(), String> {
@@ -50,16 +52,9 @@ fn check(case: &Path) {
     }
 }
 
-#[test]
-fn cases() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/rules");
-    let mut cases: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("cases")
-        .map(|entry| entry.expect("entry").path())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
-    for case in cases {
-        check(&case);
-    }
+fn main() -> ExitCode {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules");
+    Suite::default()
+        .cases(cases(&folder, Some("yaml")), check)
+        .run()
 }

@@ -6,27 +6,14 @@
 
 use std::path::Path;
 
-/// The command that writes every page anew.
+/// The command that writes every page.
 pub const COMMAND: &str =
     "UPDATE_EXPECT=1 cargo test -p toolcrib-docs -p kubectl-toolcrib reference";
 
-/// The page as it must be committed, or what is wrong and how to mend it. With
-/// `UPDATE_EXPECT` set it is written instead.
+/// Compares the committed page with `text`, or writes it (`UPDATE_EXPECT=1`).
 pub fn compare(page: &str, text: &str) -> Result<(), String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("reference")
-        .join(page);
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        return std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()));
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    if written == text {
-        Ok(())
-    } else {
-        Err(format!(
-            "docs/reference/{page} does not say what the code says: run {COMMAND}"
-        ))
-    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference");
+    toolcrib_golden::compare(&folder.join(page), text, COMMAND)
 }
 
 /// A cell of a table: one line, and no bar that would end it.

@@ -70,7 +70,7 @@ fn compare_with_table(entries: &[Entry], measured: &[Worst]) {
         .map(|(entry, worst)| table::row(entry, worst))
         .collect();
     println!("{}", rows.join("\n"));
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
+    if toolcrib_golden::updating() {
         let document = table::replaced(&document, &rows).expect("docs/bounds.md has the table");
         std::fs::write(path, document).expect("docs/bounds.md can be written");
         return;

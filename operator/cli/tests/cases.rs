@@ -5,7 +5,7 @@
 //! a change, and read the difference in review:
 //!
 //! ```sh
-//! UPDATE_CASES=1 cargo test -p kubectl-toolcrib --test cases
+//! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test cases
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
@@ -14,12 +14,13 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use common::{lines, run, text};
+use common::{lines, run, suite, text};
+use toolcrib_golden::here;
 
-#[test]
-fn cases() {
-    common::cases("cases", check);
+fn main() -> ExitCode {
+    suite(here!(), "cases", check).run()
 }
 
 fn check(case: &Path) -> BTreeMap<PathBuf, String> {

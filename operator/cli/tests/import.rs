@@ -7,7 +7,7 @@
 //! read the difference in review:
 //!
 //! ```sh
-//! UPDATE_CASES=1 cargo test -p kubectl-toolcrib --test import
+//! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test import
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
@@ -17,12 +17,26 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use common::{folder, report, run, text};
+use common::{folder, report, run, suite, text};
+use toolcrib_golden::{expect_no_others, here};
 
-#[test]
-fn pod_files_become_objects_that_compile() {
-    common::cases("import", check);
+fn main() -> ExitCode {
+    suite(here!(), "import", check)
+        .test(
+            "values_of_variables_stay_at_home",
+            values_of_variables_stay_at_home,
+        )
+        .test(
+            "files_outside_of_the_folder_are_not_read",
+            files_outside_of_the_folder_are_not_read,
+        )
+        .test(
+            "files_are_not_replaced_unless_asked_to",
+            files_are_not_replaced_unless_asked_to,
+        )
+        .run()
 }
 
 fn check(case: &Path) -> BTreeMap<PathBuf, String> {
@@ -53,24 +67,15 @@ fn check(case: &Path) -> BTreeMap<PathBuf, String> {
     came.insert("report.txt".into(), report.replace(target, "OUT"));
     came.insert("compiled.txt".into(), text(&compiled.stdout));
 
-    // A file that is written no longer.
-    let expected = case.join("expected");
-    for entry in fs::read_dir(&expected).into_iter().flatten() {
-        let name = Path::new("expected").join(entry.unwrap().file_name());
-        if came.contains_key(&name) {
-            continue;
-        }
-        if std::env::var_os("UPDATE_CASES").is_some() {
-            fs::remove_file(case.join(name)).unwrap();
-        } else {
-            came.insert(name, String::new());
-        }
-    }
+    let names: Vec<&str> = came
+        .keys()
+        .filter_map(|path| path.strip_prefix("expected").ok()?.to_str())
+        .collect();
+    expect_no_others(here!(), &case.join("expected"), &names);
     came
 }
 
 /// Values of variables reach the result only when they were asked for, and the report never.
-#[test]
 fn values_of_variables_stay_at_home() {
     let pod = tempfile::tempdir().unwrap();
     let case = folder("import").join("everything");
@@ -99,7 +104,6 @@ fn values_of_variables_stay_at_home() {
 }
 
 /// A pod file may come from anybody: it names files of its own folder only.
-#[test]
 fn files_outside_of_the_folder_are_not_read() {
     let above = tempfile::tempdir().unwrap();
     fs::write(above.path().join("secret.md"), "kelp-77").unwrap();
@@ -121,7 +125,6 @@ fn files_outside_of_the_folder_are_not_read() {
     }
 }
 
-#[test]
 fn files_are_not_replaced_unless_asked_to() {
     let case = folder("import").join("guide-basic");
     let result = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@
 //! anew after a change, and read the difference in review:
 //!
 //! ```sh
-//! UPDATE_CASES=1 cargo test -p kubectl-toolcrib --test openapi
+//! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test openapi
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
@@ -17,8 +17,10 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use common::{lines, report, run, text};
+use common::{lines, report, run, suite, text};
+use toolcrib_golden::here;
 
 /// An agent that may call all of the surface, and what it needs beside.
 const AGENT: &str = r#"
@@ -43,9 +45,8 @@ metadata: {name: fish-api, namespace: pond}
 spec: {ports: [{port: 8080}]}
 "#;
 
-#[test]
-fn documents_become_surfaces_that_compile() {
-    common::cases("openapi", check);
+fn main() -> ExitCode {
+    suite(here!(), "openapi", check).run()
 }
 
 fn check(case: &Path) -> BTreeMap<PathBuf, String> {

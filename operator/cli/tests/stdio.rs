@@ -6,7 +6,7 @@
 //! difference in review:
 //!
 //! ```sh
-//! UPDATE_CASES=1 cargo test -p kubectl-toolcrib --test stdio
+//! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test stdio
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
@@ -16,12 +16,18 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use common::{lines, report, run, text};
+use common::{lines, report, run, suite, text};
+use toolcrib_golden::here;
 
-#[test]
-fn commands_become_objects_that_serve_them() {
-    common::cases("stdio", check);
+fn main() -> ExitCode {
+    suite(here!(), "stdio", check)
+        .test(
+            "what_no_object_could_hold_is_refused",
+            what_no_object_could_hold_is_refused,
+        )
+        .run()
 }
 
 fn check(case: &Path) -> BTreeMap<PathBuf, String> {
@@ -42,7 +48,6 @@ fn check(case: &Path) -> BTreeMap<PathBuf, String> {
     ])
 }
 
-#[test]
 fn what_no_object_could_hold_is_refused() {
     let refused = |arguments: &[&str], word: &str| {
         let mut all = vec!["surface", "from-stdio"];

@@ -10,7 +10,8 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::NetworkPolicySpec;
@@ -21,22 +22,11 @@ use toolcrib_compile::{
     ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults, check_grant, check_provider,
     check_surface, compile_all, digest, load, materialize,
 };
+use toolcrib_golden::{Suite, cases, expect, here};
 
-#[test]
-fn cases() {
+fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let mut cases: Vec<PathBuf> = std::fs::read_dir(&root)
-        .expect("the cases are there")
-        .map(|entry| entry.expect("readable").path())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
-    let failed: Vec<String> = cases.iter().filter_map(|case| check(case)).collect();
-    assert!(
-        failed.is_empty(),
-        "{}\n\nIf the new output is right: UPDATE_EXPECT=1 cargo test -p toolcrib-compile --test cases",
-        failed.join("\n\n")
-    );
+    Suite::default().cases(cases(&root, None), check).run()
 }
 
 /// What the case's files say that a ConfigMap holds.
@@ -55,8 +45,8 @@ fn config_map(case: &Path, key: &ObjectRef) -> Option<BTreeMap<String, String>> 
         .map(|object| serde_json::from_value(object["data"].clone()).expect("texts"))
 }
 
-/// Compares one case with its expectation, or writes it. The answer is what is wrong.
-fn check(case: &Path) -> Option<String> {
+/// Compiles one case and compares it with `expected.txt`.
+fn check(case: &Path) {
     let mut loaded = load(common::documents(case), Settings::default());
     for (kind, key, why) in common::unknown(case) {
         match kind.as_str() {
@@ -82,26 +72,7 @@ fn check(case: &Path) -> Option<String> {
             case.display()
         );
     }
-    let path = case.join("expected.txt");
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(&path, &actual).expect("writable");
-        return None;
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    let line = expected
-        .lines()
-        .zip(actual.lines())
-        .position(|(expected, actual)| expected != actual)
-        .unwrap_or(expected.lines().count().min(actual.lines().count()));
-    (expected != actual).then(|| {
-        format!(
-            "{}: line {}\n  expected: {}\n  actual:   {}",
-            path.display(),
-            line + 1,
-            expected.lines().nth(line).unwrap_or("(end)"),
-            actual.lines().nth(line).unwrap_or("(end)"),
-        )
-    })
+    expect(here!(), &case.join("expected.txt"), &actual);
 }
 
 fn describe(loaded: &Loaded) -> String {

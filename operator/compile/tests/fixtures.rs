@@ -1,8 +1,6 @@
 //! The contract's fixtures: complete directories that compile must produce byte for byte
 //! and that the mediator must load. Values and tokens in them are made up.
 
-#![allow(clippy::disallowed_methods, reason = "the fixtures are files")]
-
 mod common;
 
 use std::collections::BTreeMap;
@@ -11,9 +9,10 @@ use std::path::Path;
 use toolcrib_compile::{
     LastGood, ObjectRef, SecretKeyRef, Settings, compile, identity, load, materialize, names,
 };
+use toolcrib_golden::{expect, here};
 use toolcrib_manifest::{ClusterDomain, Dns, LinkConfig, SecretText};
 
-/// Fixture, case, namespace and name of the agent.
+/// Name of the fixture, its case, and namespace and name of the agent.
 const FIXTURES: [(&str, &str, &str, &str); 5] = [
     ("analyst", "trading-desk", "trading", "analyst"),
     ("executor", "trading-desk", "trading", "executor"),
@@ -59,20 +58,8 @@ fn check(fixture: &str, case: &str, agent: &ObjectRef) {
     assert!(done.missing.is_empty(), "{fixture}: {:?}", done.missing);
 
     let directory = root.join("../../crds/manifest/fixtures").join(fixture);
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::create_dir_all(&directory).expect("writable");
-        for (name, bytes) in &done.files {
-            std::fs::write(directory.join(name), bytes).expect("writable");
-        }
-    }
     for (name, bytes) in &done.files {
-        let path = directory.join(name);
-        let expected = std::fs::read(&path).unwrap_or_default();
-        assert_eq!(
-            String::from_utf8_lossy(bytes),
-            String::from_utf8_lossy(&expected),
-            "{}\nIf compile is right: UPDATE_EXPECT=1 cargo test -p toolcrib-compile --test fixtures",
-            path.display()
-        );
+        let text = std::str::from_utf8(bytes).expect("JSON is UTF-8");
+        expect(here!(), &directory.join(name), text);
     }
 }

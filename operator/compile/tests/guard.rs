@@ -1,6 +1,6 @@
 //! The guard policy of the chart spells no name itself: its template is filled in with
 //! `charts/toolcrib/guard.json`, which is what injection is held to. Write it anew with
-//! `UPDATE_EXPECTED=1 cargo test -p toolcrib-compile --test guard`.
+//! `UPDATE_EXPECT=1 cargo test -p toolcrib-compile --test guard`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use toolcrib_compile::inject::invariants;
 use toolcrib_compile::names;
+use toolcrib_golden::{expect, here};
 
 fn chart(file: &str) -> PathBuf {
     Path::new(concat!(
@@ -23,13 +24,8 @@ fn chart(file: &str) -> PathBuf {
 
 #[test]
 fn the_charts_copy_of_the_invariants_is_current() {
-    let path = chart("guard.json");
-    let got = serde_json::to_string_pretty(&invariants()).expect("plain data") + "\n";
-    if std::env::var_os("UPDATE_EXPECTED").is_some() {
-        fs::write(&path, &got).expect("write");
-    }
-    let want = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(got, want, "{}", path.display());
+    let text = serde_json::to_string_pretty(&invariants()).expect("plain data") + "\n";
+    expect(here!(), &chart("guard.json"), &text);
 }
 
 #[test]

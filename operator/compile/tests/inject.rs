@@ -1,6 +1,5 @@
 //! `inject/<case>/pod.yaml` → `expected.yaml` (the pod as injected) or `refused.txt` (what
-//! its author is told). Write them anew with `UPDATE_EXPECTED=1 cargo test -p
-//! toolcrib-compile --test inject`, and read the difference.
+//! its author is told). `UPDATE_EXPECT=1` writes them; read the difference.
 
 #![allow(
     clippy::disallowed_methods,
@@ -21,6 +20,7 @@ use toolcrib_compile::inject::{
 };
 use toolcrib_compile::names;
 use toolcrib_crds::{Agent, AgentSpec, Identity};
+use toolcrib_golden::{each, expect, here};
 
 #[path = "mutators/mod.rs"]
 mod mutators;
@@ -166,12 +166,7 @@ fn check(case: &Path) {
         Injection::Refused(refusal) => ("refused.txt", format!("{refusal}\n")),
         Injection::AlreadyInjected => panic!("{} is injected already", case.display()),
     };
-    let path = case.join(file);
-    if std::env::var_os("UPDATE_EXPECTED").is_some() {
-        fs::write(&path, &got).expect("write");
-    }
-    let want = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(got, want, "{}", path.display());
+    expect(here!(), &case.join(file), &got);
 }
 
 #[test]
@@ -202,16 +197,8 @@ fn a_pod_whose_name_would_be_another_namespaces_agent_is_refused() {
 
 #[test]
 fn cases() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/inject");
-    let mut cases: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("cases")
-        .map(|entry| entry.expect("entry").path())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
-    for case in cases {
-        check(&case);
-    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inject");
+    each(&toolcrib_golden::cases(&folder, None), check);
 }
 
 /// Another webhook adds its containers after ours ran, and the API server asks again.

@@ -6,47 +6,25 @@
 #![allow(clippy::disallowed_methods, reason = "the cases are files")]
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
 
 use toolcrib_compile::{Inputs, Plan, Settings, load, plan};
+use toolcrib_golden::{Suite, cases, expect, here};
 
-#[test]
-fn plans() {
+fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans");
-    let mut cases: Vec<PathBuf> = std::fs::read_dir(&root)
-        .expect("the cases are there")
-        .map(|entry| entry.expect("readable").path())
-        .filter(|path| path.is_dir())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
-    let failed: Vec<String> = cases.iter().filter_map(|case| check(case)).collect();
-    assert!(
-        failed.is_empty(),
-        "{}\n\nIf the new output is right: UPDATE_EXPECT=1 cargo test -p toolcrib-compile --test plans",
-        failed.join("\n\n")
-    );
+    Suite::default().cases(cases(&root, None), check).run()
 }
 
-/// What is wrong with one case, if anything.
-fn check(case: &Path) -> Option<String> {
+/// Plans one case and compares the result with `expected.txt`.
+fn check(case: &Path) {
     let before = inputs(case, "before.yaml");
     let after = inputs(case, "after.yaml");
     let actual = describe(&plan(&before, &after));
     let nothing = plan(&before, &before);
     assert_eq!(nothing, Plan::default(), "{}: to itself", case.display());
-    let path = case.join("expected.txt");
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(&path, &actual).expect("writable");
-        return None;
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    (expected != actual).then(|| {
-        format!(
-            "{}\n--- expected\n{expected}\n--- actual\n{actual}",
-            path.display()
-        )
-    })
+    expect(here!(), &case.join("expected.txt"), &actual);
 }
 
 fn inputs(case: &Path, name: &str) -> Inputs {

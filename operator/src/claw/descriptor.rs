@@ -96,14 +96,6 @@ mod tests {
     fn the_chart_s_copy_is_current() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/toolcrib/claw-api.json");
         let expected = serde_json::to_string_pretty(&descriptor()).unwrap() + "\n";
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&path, &expected).unwrap();
-        }
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            found == expected,
-            "{}: UPDATE_EXPECT=1 cargo test -p toolcrib-operator --lib the_chart_s_copy",
-            path.display()
-        );
+        toolcrib_golden::expect(toolcrib_golden::here!(), &path, &expected);
     }
 }

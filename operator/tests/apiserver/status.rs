@@ -1,8 +1,8 @@
 //! What the status of every kind says: which grant gave each tool and with whose credential,
 //! what was asked for and is withheld and why, counts, and lists that end where they say.
 //!
-//! The objects are `status/objects.yaml`, what is said of them `status/expected.yaml`. To write
-//! it anew after a change, and read the difference in review: `UPDATE_EXPECT=1` and this test.
+//! The objects are `status/objects.yaml`, their statuses `status/expected.yaml`. After a wanted
+//! change run [`COMMAND`], then read the difference.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -16,6 +16,10 @@ use serde_json::{Map, Value, json};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::harness::Harness;
+
+/// Writes `status/expected.yaml`.
+const COMMAND: &str = "UPDATE_EXPECT=1 cargo test -p toolcrib-operator --all-features --test \
+    apiserver status_says (with TOOLCRIB_TEST_KUBECONFIG set)";
 
 /// More than a list of status holds.
 const TOOLS: usize = 70;
@@ -46,15 +50,7 @@ async fn status_says_what_each_agent_has_and_why() {
     assert!(!said.contains("secret-"), "{said}");
 
     let file = folder.join("expected.yaml");
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(&file, &said).expect("writable");
-    }
-    let expected = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        said == expected,
-        "{} is not what came:\n{said}",
-        file.display()
-    );
+    toolcrib_golden::compare(&file, &said, COMMAND).unwrap_or_else(|error| panic!("{error}"));
     harness.end().await;
 }
 

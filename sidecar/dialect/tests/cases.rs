@@ -1,32 +1,27 @@
 //! Each directory `cases/<dialect>/<case>/` holds a request and a reply as they came;
 //! beside them stand the bodies that come of them, committed. After a wanted change:
-//! `TOOLCRIB_UPDATE_CASES=1 cargo test -p toolcrib-dialect --test cases`, then read the diff.
+//! `UPDATE_EXPECT=1 cargo test -p toolcrib-dialect --test cases`, then read the diff.
 #![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![allow(clippy::disallowed_methods, reason = "case files are read here")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
 
 use serde_json::Value;
 use toolcrib_dialect::*;
+use toolcrib_golden::{Suite, cases, here};
 
-#[test]
-fn cases() {
+fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let mut seen = 0;
+    let mut suite = Suite::default();
     for dialect in Dialect::ALL {
-        let Ok(cases) = fs::read_dir(root.join(dialect.name())) else {
-            continue;
-        };
-        let mut cases: Vec<PathBuf> = cases.map(|case| case.unwrap().path()).collect();
-        cases.sort();
-        for case in cases {
-            check(dialect, &case);
-            reassembles(dialect, &case);
-            seen += 1;
-        }
+        suite = suite.cases(cases(&root.join(dialect.name()), None), move |case| {
+            check(dialect, case);
+            reassembles(dialect, case);
+        });
     }
-    assert!(seen >= 18, "only {seen} cases were found");
+    suite.run()
 }
 
 fn check(dialect: Dialect, case: &Path) {
@@ -171,16 +166,7 @@ fn with_stream(request: &Request, stream: bool) -> Request {
     Request::decode(request.dialect(), text.into_bytes()).unwrap()
 }
 
-fn expect(case: &Path, name: &str, got: &[u8]) {
-    let path = case.join(name);
-    if std::env::var("TOOLCRIB_UPDATE_CASES").is_ok() {
-        fs::write(&path, got).unwrap();
-        return;
-    }
-    let wanted = fs::read(&path).unwrap_or_default();
-    assert_eq!(
-        String::from_utf8_lossy(got),
-        String::from_utf8_lossy(&wanted),
-        "{path:?}"
-    );
+fn expect(case: &Path, name: &str, body: &[u8]) {
+    let text = std::str::from_utf8(body).unwrap();
+    toolcrib_golden::expect(here!(), &case.join(name), text);
 }

@@ -3,7 +3,7 @@
 //! each request as the model gets it, each call as it is dispatched, each byte for the
 //! runner, the record. What is dispatched and recorded is the same in every dialect.
 //!
-//! A case is a file. After a wanted change: `TOOLCRIB_UPDATE_CASES=1 cargo test -p
+//! A case is a file. After a wanted change: `UPDATE_EXPECT=1 cargo test -p
 //! toolcrib-mediation --test scripts`, then read the diff.
 #![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![allow(clippy::disallowed_methods, reason = "case files are read here")]
@@ -13,7 +13,8 @@ mod support;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use support::wire::{Said, SaidCall, Wire};
 use support::{config, responded};
 use toolcrib_dialect::{MAX_REPLY, SseParser, answer};
+use toolcrib_golden::{Suite, cases, expect, here};
 use toolcrib_manifest::{Policy, Streaming};
 use toolcrib_mediation::*;
 
@@ -129,18 +131,11 @@ struct Transcript {
     common: Vec<String>,
 }
 
-#[test]
-fn scripts() {
+fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    let files = fs::read_dir(&root).unwrap().map(|it| it.unwrap().path());
-    let mut scripts: Vec<PathBuf> = files
-        .filter(|path| path.extension().is_some_and(|it| it == "yaml"))
-        .collect();
-    scripts.sort();
-    assert!(scripts.len() >= 20, "only {} scripts", scripts.len());
-    for path in scripts {
-        check(&path);
-    }
+    Suite::default()
+        .cases(cases(&root, Some("yaml")), check)
+        .run()
 }
 
 fn check(path: &Path) {
@@ -159,21 +154,13 @@ fn check(path: &Path) {
         }
         let transcript = play(wire, &script);
         expect(
+            here!(),
             &path.with_extension(format!("{name}.txt")),
             &transcript.text,
         );
         let first = common.get_or_insert_with(|| transcript.common.clone());
         assert_eq!(&transcript.common, first, "{path:?} in {name}");
     }
-}
-
-fn expect(path: &Path, got: &str) {
-    if std::env::var("TOOLCRIB_UPDATE_CASES").is_ok() {
-        fs::write(path, got).unwrap();
-        return;
-    }
-    let wanted = fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(got, wanted, "{path:?}");
 }
 
 fn play(wire: Wire, script: &Script) -> Transcript {

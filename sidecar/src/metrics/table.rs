@@ -159,13 +159,6 @@ mod tests {
     #[test]
     fn the_documentation_is_this_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(path, document()).unwrap();
-        }
-        let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            written == document(),
-            "run: UPDATE_EXPECT=1 cargo test -p toolcrib-sidecar --lib metrics"
-        );
+        toolcrib_golden::expect(toolcrib_golden::here!(), path.as_ref(), &document());
     }
 }

@@ -1,4 +1,4 @@
-//! Cases as folders: the program is run in one, and what comes is compared with its files.
+//! Cases as folders: the program runs in one, and its output is compared with the files there.
 
 #![allow(dead_code, reason = "each test program uses some of it")]
 
@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use toolcrib_golden::{Suite, Target, cases, expect};
+
 /// `tests/NAME`.
 pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -14,39 +16,14 @@ pub fn folder(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Every folder of `tests/NAME` passes `check`, whose answer is what came: texts by their files
-/// within the case. Fails with all differences at once; with UPDATE_CASES set the files are
-/// written instead.
-pub fn cases(name: &str, check: fn(&Path) -> BTreeMap<PathBuf, String>) {
-    let mut cases: Vec<PathBuf> = fs::read_dir(folder(name))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
-    let differences: Vec<String> = cases
-        .iter()
-        .flat_map(|case| differences(case, &check(case)))
-        .collect();
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
-}
-
-fn differences(case: &Path, came: &BTreeMap<PathBuf, String>) -> Vec<String> {
-    if std::env::var_os("UPDATE_CASES").is_some() {
-        for (name, text) in came {
-            let file = case.join(name);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, text).unwrap();
+/// A test for each folder of `tests/NAME`. `run` returns the texts that the program produces,
+/// by their files within the case, and each is compared with its file.
+pub fn suite(target: Target, name: &str, run: fn(&Path) -> BTreeMap<PathBuf, String>) -> Suite {
+    Suite::default().cases(cases(&folder(name), None), move |case| {
+        for (file, text) in run(case) {
+            expect(target, &case.join(file), &text);
         }
-        return Vec::new();
-    }
-    let different = came.iter().filter_map(|(name, text)| {
-        let file = case.join(name);
-        let wanted = fs::read_to_string(&file).unwrap_or_default();
-        let shown = file.display();
-        (wanted != *text).then(|| format!("{shown}\n--- wanted\n{wanted}\n--- came\n{text}"))
-    });
-    different.collect()
+    })
 }
 
 /// The program, in a folder. Nobody's cluster is asked by accident.
