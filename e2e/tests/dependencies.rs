@@ -31,6 +31,7 @@ fn the_mediators_crates_know_nothing_of_kubernetes() {
     for package in [
         "toolcrib-sidecar",
         "toolcrib-mcp-stdio",
+        "toolcrib-serve",
         "toolcrib-bounds",
         "toolcrib-manifest",
         "toolcrib-mcp",

@@ -1,5 +1,4 @@
-//! The operator's HTTPS listeners: link, claw-api and webhook. TLS, what a connection may cost,
-//! and an orderly end.
+//! Who may connect to the operator's listeners: link, claw-api, webhook and status.
 //!
 //! A connection begins as a stranger's. A route that has found out who sends calls
 //! [`Visitor::known`]; until then the connection counts against a small share, for its address
@@ -7,33 +6,21 @@
 //! stranger in it is silent: every connection is accepted, and the silent one that has been there
 //! longest is closed. A sender that shows who it is within milliseconds, as the API server and
 //! mediators do, is therefore not kept out by connections that say nothing. Not here: what
-//! makes a sender known (the routes), and how much of a body is read.
+//! makes a sender known (the routes), how much of a body is read, and the accept loop
+//! (`toolcrib_serve`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::Request;
-use axum::middleware::AddExtension;
 use axum::{Extension, Router};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
-use rustls::server::ResolvesServerCert;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use toolcrib_serve::{Door, Guest, Http, Transport};
 use tower::Layer as _;
-
-const HANDSHAKE: Duration = Duration::from_secs(5);
-/// More than one answer takes, held or not.
-const LAST_ANSWER: Duration = Duration::from_secs(60);
-/// After a failed accept: without descriptors the loop would spin.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// What connections may take of this process.
 #[derive(Clone, Copy, Debug)]
@@ -50,103 +37,88 @@ pub struct Bounds {
     pub introduction: Duration,
     /// How long a request's head may take, and so how long a connection may be idle.
     pub idle: Duration,
-    /// The longest head of a request, in bytes. Also the size of the buffers for one connection.
+    /// The longest head of a request, in bytes, and the size of a connection's buffers.
     pub head: usize,
     /// The connection is closed after its answer then, between this and half as much more.
     /// `None`: only the other end closes it.
     pub lifetime: Option<Duration>,
 }
 
-/// A listener of the operator's. `[::]` is everywhere: IPv6 takes IPv4 along, and a node without
-/// IPv6 has the other one.
-pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    match TcpListener::bind(address).await {
-        Err(error)
-            if address.ip() == Ipv6Addr::UNSPECIFIED
-                && error.kind() != io::ErrorKind::AddrInUse =>
-        {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
-        }
-        bound => bound,
-    }
-}
-
-/// TLS with the certificate that `certificate` has at each handshake, for HTTP/1 alone: what
-/// tells a client to leave is a header of HTTP/1.
-pub(crate) fn tls(
-    certificate: Arc<dyn ResolvesServerCert>,
-) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(certificate);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
-}
+/// Bounds of a status listener. The kubelet and a scraper show no credential: they stay strangers,
+/// and are answered within milliseconds.
+pub(crate) const STATUS: Bounds = Bounds {
+    known: 0,
+    known_of_one_address: 0,
+    strangers: 64,
+    strangers_of_one_address: 16,
+    introduction: Duration::from_secs(20),
+    idle: Duration::from_secs(10),
+    head: 16 * 1024,
+    lifetime: None,
+};
 
 /// Serves until `closing`, then lets running requests end for up to `drain`. Dropped, it ends
 /// every connection at once.
 pub(crate) async fn serve(
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
+    transport: impl Transport + 'static,
     routes: Router,
     bounds: Bounds,
     closing: impl Future<Output = ()>,
     drain: Duration,
 ) {
-    let acceptor = TlsAcceptor::from(tls);
-    let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.idle)
-        .max_buf_size(bounds.head);
-    let visitors = Arc::new(Visitors::new(bounds));
-    let (leave, leaving) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    tokio::pin!(closing);
-    loop {
-        let (stream, peer) = tokio::select! {
-            () = &mut closing => break,
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of descriptors, or the peer is gone already: neither ends listening.
-                    tracing::warn!(%error, "connection not accepted");
-                    tokio::time::sleep(ACCEPT_AGAIN).await;
-                    continue;
-                }
-            },
-            Some(_) = connections.join_next() => continue,
-        };
-        let address = peer.ip().to_canonical();
-        let Some((visitor, evicted)) = visitors.enter(address) else {
-            tracing::debug!(peer = %address, "connection refused: its share is full");
-            continue;
-        };
-        let connection = connection(
-            stream,
-            acceptor.clone(),
-            Extension(visitor.clone()).layer(routes.clone()),
-            server.clone(),
-            bounds.lifetime,
-            leaving.clone(),
-        );
-        connections.spawn(async move {
-            tokio::select! {
-                () = connection => {}
-                // A sender that becomes known drops the other end: it is evicted no more.
-                Ok(()) = evicted => tracing::debug!(peer = %address, "silent connection closed for a newcomer"),
-                () = overstay(&visitor, bounds.introduction) => {}
-            }
-        });
+    let http = || Http {
+        idle: bounds.idle,
+        head: bounds.head,
+        buffer: Some(bounds.head),
+        // Clients of one moment do not come back in one moment.
+        lifetime: bounds
+            .lifetime
+            .map(|lifetime| lifetime + part_of(lifetime / 2)),
+    };
+    let door = VisitorsDoor(Arc::new(Visitors::new(bounds)));
+    let routes = |guest: &VisitorGuest| Extension(guest.visitor.clone()).layer(routes.clone());
+    toolcrib_serve::serve(
+        listener,
+        transport,
+        door,
+        http,
+        routes,
+        closing,
+        Some(drain),
+    )
+    .await;
+}
+
+/// The listener's door: a newcomer takes the place of a silent stranger.
+struct VisitorsDoor(Arc<Visitors>);
+
+struct VisitorGuest {
+    visitor: Visitor,
+    evicted: oneshot::Receiver<()>,
+    introduction: Duration,
+}
+
+impl Door for VisitorsDoor {
+    type Guest = VisitorGuest;
+
+    fn enter(&self, peer: IpAddr) -> Option<VisitorGuest> {
+        let (visitor, evicted) = self.0.enter(peer)?;
+        Some(VisitorGuest {
+            visitor,
+            evicted,
+            introduction: self.0.bounds.introduction,
+        })
     }
-    drop(listener);
-    leave.send_replace(true);
-    let ended = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(drain, ended).await.is_err() {
-        tracing::warn!("some connections did not end in time");
+}
+
+impl Guest for VisitorGuest {
+    async fn expelled(&mut self) {
+        tokio::select! {
+            // A sender that becomes known drops the other end: it is evicted no more.
+            Ok(()) = &mut self.evicted => {}
+            () = overstay(&self.visitor, self.introduction) => {}
+        }
     }
 }
 
@@ -155,54 +127,6 @@ async fn overstay(visitor: &Visitor, introduction: Duration) {
     tokio::time::sleep(introduction).await;
     if visitor.is_known() {
         std::future::pending().await
-    }
-}
-
-/// One connection, to its end.
-async fn connection(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    routes: AddExtension<Router, Visitor>,
-    server: auto::Builder<TokioExecutor>,
-    lifetime: Option<Duration>,
-    mut leaving: watch::Receiver<bool>,
-) {
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "TLS handshake failed");
-            return;
-        }
-        Err(_) => return,
-    };
-    let service = TowerToHyperService::new(routes);
-    let served = server.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(served);
-    let old = async {
-        match lifetime {
-            Some(lifetime) => tokio::time::sleep(lifetime + part_of(lifetime / 2)).await,
-            None => std::future::pending().await,
-        }
-    };
-    let ended = tokio::select! {
-        ended = served.as_mut() => Some(ended),
-        () = old => None,
-        // A sender that is gone ends connections too.
-        _ = leaving.wait_for(|leaving| *leaving) => None,
-    };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            served.as_mut().graceful_shutdown();
-            match tokio::time::timeout(LAST_ANSWER, served).await {
-                Ok(ended) => ended,
-                // Its other end reads nothing.
-                Err(_) => return,
-            }
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
     }
 }
 

@@ -34,6 +34,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use toolcrib_serve::bind;
 
 use agents::Agents;
 pub use args::Args;
@@ -41,8 +42,6 @@ use certificate::{Certificate, LOOK_INTERVAL};
 use meter::Meter;
 use paths::Paths;
 use routes::App;
-
-use crate::listen::bind;
 
 /// How long connections may take to end once nothing new is accepted.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
@@ -116,7 +115,7 @@ pub async fn run_until(
     });
     let mut serving = tokio::spawn(serve::tls(
         admission,
-        certificate.server_config()?,
+        certificate.transport()?,
         routes::admission(app),
         stopped,
         DRAIN_LIMIT,

@@ -1,25 +1,23 @@
-//! Connections of a listener: how many there may be, how long a request's head may take,
-//! and how they end.
+//! Who may connect to a listener of the mediator or the wrapper: a number of connections, after
+//! which newcomers are refused.
 //!
-//! All of it holds before anybody is authenticated, so that whoever can reach the port can
-//! spend no more than these bounds. A panic in one connection ends that one.
+//! All of it holds before anybody is authenticated, so that whoever can reach the port can spend no
+//! more than these bounds. Not here: the accept loop (`toolcrib_serve`).
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::io::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
+use toolcrib_serve::{Door, Guest, Http, Plain};
 
 use crate::metrics::Metrics;
-
-/// After a failed accept, which is out of descriptors or memory: others may free some.
-const BREATH: Duration = Duration::from_millis(50);
 
 /// What a connection may cost.
 #[derive(Clone, Copy, Debug)]
@@ -47,124 +45,82 @@ pub fn serve(
     router: Router,
     bounds: Bounds,
     metrics: Option<Arc<Metrics>>,
-    stopped: watch::Receiver<bool>,
+    mut stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    tokio::spawn(accept(listener, router, bounds, metrics, stopped))
-}
-
-async fn accept(
-    listener: TcpListener,
-    router: Router,
-    bounds: Bounds,
-    metrics: Option<Arc<Metrics>>,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = stop(&mut stopped) => break,
-            Some(ended) = connections.join_next() => {
-                saw_end(ended);
-                continue;
-            }
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) if connections.len() >= bounds.connections => {
-                if let Some(metrics) = &metrics {
-                    metrics.connection_refused();
-                }
-                refuse(stream);
-            }
-            Ok((stream, _)) => {
-                let counted = Counted::new(metrics.clone());
-                let connection = connection(stream, router.clone(), bounds, stopped.clone());
-                connections.spawn(async move {
-                    connection.await;
-                    drop(counted);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(error = error.to_string(), "a connection was not accepted");
-                tokio::time::sleep(BREATH).await;
-            }
-        }
-    }
-    drop(listener);
-    while let Some(ended) = connections.join_next().await {
-        saw_end(ended);
-    }
-}
-
-async fn connection(
-    stream: TcpStream,
-    router: Router,
-    bounds: Bounds,
-    mut stopped: watch::Receiver<bool>,
-) {
-    // A small last chunk of a stream must not wait for an acknowledgement.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(error = error.to_string(), "no TCP_NODELAY");
-    }
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.head)
-        .max_header_size(bounds.head_bytes)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    tokio::pin!(served);
-    let ended = tokio::select! {
-        ended = served.as_mut() => ended,
-        () = stop(&mut stopped) => {
-            served.as_mut().graceful_shutdown();
-            served.await
-        }
+    let http = Http {
+        idle: bounds.head,
+        head: bounds.head_bytes,
+        buffer: None,
+        lifetime: None,
     };
-    if let Err(error) = ended {
-        // The other side's doing: a hang-up, a bad head, a slow one.
-        tracing::debug!(error = error.to_string(), "a connection ended");
+    let door = CountingDoor {
+        places: Arc::new(Semaphore::new(bounds.connections)),
+        metrics,
+    };
+    tokio::spawn(async move {
+        let closing = async {
+            // Err: the server was dropped, which is an end too.
+            stopped.wait_for(|stopped| *stopped).await.ok();
+        };
+        let routes = |_: &Counted| router.clone();
+        toolcrib_serve::serve(listener, Plain, door, || http, routes, closing, None).await;
+    })
+}
+
+/// Lets in as many connections as there are places.
+struct CountingDoor {
+    places: Arc<Semaphore>,
+    metrics: Option<Arc<Metrics>>,
+}
+
+impl Door for CountingDoor {
+    type Guest = Counted;
+
+    fn enter(&self, _: IpAddr) -> Option<Counted> {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            if let Some(metrics) = &self.metrics {
+                metrics.connection_refused();
+            }
+            return None;
+        };
+        if let Some(metrics) = &self.metrics {
+            metrics.connection_opened();
+        }
+        Some(Counted {
+            metrics: self.metrics.clone(),
+            _place: place,
+        })
     }
-}
 
-async fn stop(stopped: &mut watch::Receiver<bool>) {
-    // Err: the server was dropped, which is an end too.
-    stopped.wait_for(|stopped| *stopped).await.ok();
-}
-
-/// Never waits: what does not fit into the socket's empty buffer is not said.
-fn refuse(stream: TcpStream) {
-    let said = stream
-        .into_std()
-        .and_then(|mut stream| stream.write_all(REFUSAL));
-    if let Err(error) = said {
-        tracing::debug!(
-            error = error.to_string(),
-            "a connection was closed unanswered"
-        );
-    }
-}
-
-fn saw_end(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(error = error.to_string(), "a connection's task panicked");
+    /// Never waits: a refusal that does not fit into the socket's empty buffer is not sent.
+    fn refuse(&self, stream: TcpStream) {
+        let sent = stream
+            .into_std()
+            .and_then(|mut stream| stream.write_all(REFUSAL));
+        if let Err(error) = sent {
+            tracing::debug!(
+                error = error.to_string(),
+                "a connection was closed unanswered"
+            );
+        }
     }
 }
 
 /// Counts a connection as long as it lives.
-struct Counted(Option<Arc<Metrics>>);
+struct Counted {
+    metrics: Option<Arc<Metrics>>,
+    _place: OwnedSemaphorePermit,
+}
 
-impl Counted {
-    fn new(metrics: Option<Arc<Metrics>>) -> Self {
-        if let Some(metrics) = &metrics {
-            metrics.connection_opened();
-        }
-        Self(metrics)
+impl Guest for Counted {
+    async fn expelled(&mut self) {
+        match pending::<Infallible>().await {}
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(metrics) = &self.0 {
+        if let Some(metrics) = &self.metrics {
             metrics.connection_closed();
         }
     }

@@ -1,7 +1,7 @@
 //! The process as a value: started, asked for its addresses, drained.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use toolcrib_serve::bind;
 
 use crate::app::{App, Limits, Settings};
 use crate::args::ServeArgs;
@@ -87,7 +88,7 @@ impl Server {
         let listener = listen(args.listen).await?;
         let admin_listener = listen(args.admin_listen).await?;
         let metrics_listener = match args.metrics_port {
-            Some(port) => Some(listen_everywhere(port).await?),
+            Some(port) => Some(listen((Ipv6Addr::UNSPECIFIED, port).into()).await?),
             None => None,
         };
         let local = if args.allow_local {
@@ -270,22 +271,9 @@ impl Server {
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address)
+    bind(address)
         .await
         .map_err(|source| StartError::Listen { address, source })
-}
-
-/// IPv6 takes IPv4 along; a node without IPv6 has the other one.
-async fn listen_everywhere(port: u16) -> Result<TcpListener, StartError> {
-    let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-    match TcpListener::bind(v6).await {
-        Ok(listener) => Ok(listener),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(StartError::Listen {
-            address: v6,
-            source: error,
-        }),
-        Err(_) => listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await,
-    }
 }
 
 async fn wait_for_files(current: &Current, dir: &str) -> Result<(), StartError> {

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolcrib_bounds::cut;
 use toolcrib_compile::{Kind, ObjectRef, names};
+use toolcrib_serve::{Tls, bind};
 
 use super::context::Context;
 use super::queue::{Done, Step};
@@ -32,7 +33,7 @@ use crate::claw::serve::{self as claw, ClawApi};
 use crate::link::review::Reviewer;
 use crate::link::revocations::GIVEN_UP;
 use crate::link::serve::{self as link, Link};
-use crate::listen::{Bounds, bind, serve, tls};
+use crate::listen::{Bounds, serve};
 use crate::metrics::Reconcile;
 
 /// How often the tables are looked at while they fill.
@@ -185,7 +186,7 @@ fn answer(
     routes: axum::Router,
     bounds: Bounds,
 ) -> anyhow::Result<()> {
-    let tls = tls(certificate).context("TLS is not configurable")?;
+    let tls = Tls::new(certificate).context("TLS is not configurable")?;
     parts.spawn(async move {
         // Dropped when leading ends: a mediator is to find the next leader at once.
         serve(listener, tls, routes, bounds, pending(), Duration::ZERO).await;

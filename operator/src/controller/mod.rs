@@ -32,13 +32,15 @@ mod status;
 mod watches;
 mod work;
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use toolcrib_serve::{Plain, bind};
 
 pub use crate::claw::ClawScope;
 pub use crate::objects::stores::SecretScope;
@@ -46,7 +48,7 @@ use context::Context;
 pub use settings::{Args, ClawApi, Settings};
 
 use crate::lease::Candidate;
-use crate::listen::bind;
+use crate::listen::{STATUS, serve};
 
 /// The command: runs until SIGTERM or SIGINT.
 pub async fn main(args: Args) -> anyhow::Result<()> {
@@ -83,9 +85,7 @@ pub async fn run(
     watches::start(&context, &mut parts);
     let routes = health::router(Arc::clone(&context));
     parts.spawn(async move {
-        if let Err(error) = axum::serve(health, routes).await {
-            tracing::error!(%error, "health listener ended");
-        }
+        serve(health, Plain, routes, STATUS, pending(), Duration::ZERO).await;
     });
 
     let result = stand(&context, &mut parts, shutdown).await;

@@ -1,3 +1,9 @@
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use toolcrib_serve::Plain;
+
 use super::*;
 
 const BOUNDS: Bounds = Bounds {
@@ -32,19 +38,34 @@ fn assert_empty(visitors: &Visitors) {
     assert!(table.silent.is_empty() && table.silent_of.is_empty());
 }
 
+/// More silent connections than the listener has places, from the probe's own address.
 #[tokio::test]
-async fn everywhere_is_both_families() {
-    let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
-    let listener = bind(everywhere).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+async fn a_status_listener_answers_a_probe_beside_silent_connections() {
+    let listener = toolcrib_serve::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
         .await
         .unwrap();
-    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok() {
-        TcpStream::connect((Ipv6Addr::LOCALHOST, port))
-            .await
-            .unwrap();
+    let address = listener.local_addr().unwrap();
+    let routes = Router::new().route("/healthz", axum::routing::get(|| async { "ok" }));
+    let closing = std::future::pending();
+    let serving = serve(listener, Plain, routes, STATUS, closing, Duration::ZERO);
+    let serving = tokio::spawn(serving);
+    let mut silent = Vec::new();
+    for _ in 0..2 * STATUS.strangers {
+        silent.push(TcpStream::connect(address).await.unwrap());
     }
+    let mut probe = TcpStream::connect(address).await.unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: otter\r\nConnection: close\r\n\r\n";
+    probe.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    probe.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+    // All but one address's share, with the probe's own place, were closed to make room.
+    let kept = STATUS.strangers_of_one_address - 1;
+    for mut closed in silent.drain(..2 * STATUS.strangers - kept) {
+        let read = closed.read(&mut [0]).await;
+        assert!(read.is_err() || read.is_ok_and(|read| read == 0));
+    }
+    serving.abort();
 }
 
 #[test]

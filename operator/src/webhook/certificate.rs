@@ -5,14 +5,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::Context;
-use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use toolcrib_manifest::SecretText;
+use toolcrib_serve::Tls;
 
 use crate::certificates::issue::{Pair, certified};
 use crate::certificates::keep::{WEBHOOK_CERTIFICATE, WEBHOOK_KEY};
-use crate::listen::tls;
 
 /// How often the files are looked at. The controller publishes an authority long before it
 /// signs with it, so nothing depends on the second.
@@ -45,8 +44,8 @@ impl Certificate {
         self.get().is_some()
     }
 
-    pub fn server_config(self: &Arc<Self>) -> anyhow::Result<Arc<ServerConfig>> {
-        tls(Arc::clone(self) as Arc<dyn ResolvesServerCert>).context("TLS versions")
+    pub fn transport(self: &Arc<Self>) -> anyhow::Result<Tls> {
+        Tls::new(Arc::clone(self) as Arc<dyn ResolvesServerCert>).context("TLS versions")
     }
 
     /// Looks at the files at that interval, forever.

@@ -5,7 +5,7 @@
 //! on its way out is told to come back on another connection; by the time connections are
 //! closed none is in use.
 
-use std::sync::Arc;
+use std::future::pending;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,11 +14,11 @@ use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
 use axum::middleware::map_response_with_state;
 use axum::response::Response;
-use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use toolcrib_serve::{Plain, Tls};
 
-use crate::listen::{self, Bounds};
+use crate::listen::{self, Bounds, STATUS};
 
 /// Where the process is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ const _: () = assert!(BOUNDS.idle.as_secs() > CLIENT_IDLE.as_secs());
 /// Serves until [`Phase::Closing`], then lets running requests end for up to `limit`.
 pub async fn tls(
     listener: TcpListener,
-    config: Arc<ServerConfig>,
+    tls: Tls,
     routes: Router,
     mut phase: watch::Receiver<Phase>,
     limit: Duration,
@@ -61,7 +61,7 @@ pub async fn tls(
         // A sender that is gone closes too.
         let _closing = phase.wait_for(|phase| *phase == Phase::Closing).await;
     };
-    listen::serve(listener, config, routes, BOUNDS, closing, limit).await;
+    listen::serve(listener, tls, routes, BOUNDS, closing, limit).await;
 }
 
 /// Says that this answer is the connection's last, if so it is to be.
@@ -79,15 +79,14 @@ async fn parting(State(phase): State<watch::Receiver<Phase>>, mut answer: Respon
 
 /// Serves until the process ends.
 pub async fn plain(listener: TcpListener, routes: Router) {
-    if let Err(error) = axum::serve(listener, routes).await {
-        tracing::error!(%error, "status listener");
-    }
+    listen::serve(listener, Plain, routes, STATUS, pending(), Duration::ZERO).await;
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
     use std::path::Path;
+    use std::sync::Arc;
 
     use axum::routing::get;
     use jiff::Timestamp;
@@ -172,7 +171,7 @@ mod tests {
         tokio::spawn(async move { reloading.keep_current(Duration::from_millis(5)).await });
         tokio::spawn(tls(
             listener,
-            certificate.server_config().unwrap(),
+            certificate.transport().unwrap(),
             Router::new().route("/", get(|| async { "otter" })),
             phase,
             DEADLINE,
@@ -227,7 +226,7 @@ mod tests {
         };
         let serving = tokio::spawn(tls(
             listener,
-            certificate.server_config().unwrap(),
+            certificate.transport().unwrap(),
             Router::new().route("/", get(slow)),
             phase,
             DEADLINE,
@@ -260,7 +259,7 @@ mod tests {
         tokio::spawn(async move { reloading.keep_current(Duration::from_millis(5)).await });
         let serving = tokio::spawn(tls(
             listener,
-            certificate.server_config().unwrap(),
+            certificate.transport().unwrap(),
             Router::new().route("/", get(|| async { "otter" })),
             phase,
             DEADLINE,

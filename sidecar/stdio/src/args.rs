@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -16,8 +16,8 @@ use clap::Parser;
 pub struct Cli {
     /// Where clients connect, as ADDRESS:PORT; :PORT alone is every address of the machine.
     /// /mcp is the server, /healthz says that this process runs, /readyz that its program does
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = Listen::parse)]
-    pub listen: Listen,
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
+    pub listen: SocketAddr,
     /// Longest time that the program may take for one call, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub call_timeout: u64,
@@ -45,26 +45,14 @@ Examples:
 
 Without --token-file whoever connects may call: listen on loopback then.";
 
-/// The addresses to try, the first that can be had wins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen(pub Vec<SocketAddr>);
-
-impl Listen {
-    fn parse(text: &str) -> Result<Self, String> {
-        if let Some(port) = text.strip_prefix(':') {
-            let port: u16 = port
-                .parse()
-                .map_err(|_| format!("`{port}` is not a port"))?;
-            // The first takes IPv4 too, where there is IPv6 at all.
-            return Ok(Self(vec![
-                (IpAddr::from(Ipv6Addr::UNSPECIFIED), port).into(),
-                (IpAddr::from(Ipv4Addr::UNSPECIFIED), port).into(),
-            ]));
-        }
-        text.parse()
-            .map(|address| Self(vec![address]))
-            .map_err(|_| "must be like 127.0.0.1:8080 or :8080".to_owned())
-    }
+/// Reads the address to listen at; `:PORT` is every address of the machine.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let everywhere = text.starts_with(':').then(|| format!("[::]{text}"));
+    everywhere
+        .as_deref()
+        .unwrap_or(text)
+        .parse()
+        .map_err(|_| "must be like 127.0.0.1:8080 or :8080".to_owned())
 }
 
 #[cfg(test)]
@@ -82,18 +70,17 @@ mod tests {
     fn what_follows_the_dashes_is_the_program_s() {
         let line = "toolcrib-mcp-stdio --listen :81 -- otter --listen :82 -- x";
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
-        let ports: Vec<u16> = cli.listen.0.iter().map(SocketAddr::port).collect();
-        assert_eq!(ports, [81, 81]);
+        assert_eq!(cli.listen, "[::]:81".parse().unwrap());
         assert_eq!(cli.command, ["otter", "--listen", ":82", "--", "x"]);
         assert!(Cli::try_parse_from(["toolcrib-mcp-stdio"]).is_err());
     }
 
     #[test]
     fn an_address_has_a_port() {
-        let one = Listen(vec!["127.0.0.1:8080".parse().unwrap()]);
-        assert_eq!(Listen::parse("127.0.0.1:8080"), Ok(one));
+        let one = "127.0.0.1:8080".parse().unwrap();
+        assert_eq!(address("127.0.0.1:8080"), Ok(one));
         for bad in ["8080", ":", ":x", "localhost:80", ""] {
-            assert!(Listen::parse(bad).is_err(), "{bad}");
+            assert!(address(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `toolcrib-mcp-stdio`: the process around the library, and, for a moment, the child's.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use toolcrib_mcp_stdio::args::Cli;
@@ -18,6 +16,7 @@ use toolcrib_mcp_stdio::relay::Relay;
 use toolcrib_mcp_stdio::routes::{App, router};
 use toolcrib_mcp_stdio::supervisor::{self, State};
 use toolcrib_mcp_stdio::token::TokenFile;
+use toolcrib_serve::bind;
 use toolcrib_sidecar::connections::{self, Bounds};
 use toolcrib_sidecar::log::Log;
 use toolcrib_sidecar::process;
@@ -78,7 +77,10 @@ fn serve(cli: Cli) -> anyhow::Result<()> {
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
     let token = cli.token_file.map(TokenFile::new).transpose()?;
-    let (listener, address) = listen(&cli.listen.0).await?;
+    let listener = bind(cli.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", cli.listen))?;
+    let address = listener.local_addr()?;
     orphans::adopt().context("cannot adopt what the program leaves behind")?;
     let (state, states) = watch::channel(State::Starting { before: None });
     let (stop_child, child_stopped) = watch::channel(false);
@@ -102,12 +104,4 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         tracing::warn!("some clients did not hear the end of their calls");
     }
     Ok(())
-}
-
-async fn listen(addresses: &[SocketAddr]) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(addresses)
-        .await
-        .with_context(|| format!("cannot listen on {addresses:?}"))?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
 }

@@ -1,0 +1,126 @@
+//! The accept loop.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::connection::{Http, connection};
+use crate::door::{Door, Guest};
+use crate::transport::Transport;
+
+/// After a failed accept: without descriptors the loop would spin.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// The service of one connection, such as axum's `Router`, with bodies of type `B`.
+pub trait Routes<B>:
+    tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S, B> Routes<B> for S where
+    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
+/// The body of an answer.
+pub trait Answer:
+    Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
+{
+}
+
+impl<B> Answer for B where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
+{
+}
+
+/// Serves until `closing`, then lets running requests end for up to `drain`; `None`: until the last
+/// one has ended. Dropped, it ends every connection at once. `routes` gives each guest its service.
+pub async fn serve<T, D, S, B>(
+    listener: TcpListener,
+    transport: T,
+    door: D,
+    http: impl Fn() -> Http,
+    routes: impl Fn(&D::Guest) -> S,
+    closing: impl Future<Output = ()>,
+    drain: Option<Duration>,
+) where
+    T: Transport + 'static,
+    D: Door,
+    D::Guest: 'static,
+    S: Routes<B>,
+    B: Answer,
+{
+    let (leave, leaving) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    tokio::pin!(closing);
+    loop {
+        let (stream, peer) = tokio::select! {
+            biased;
+            () = &mut closing => break,
+            Some(ended) = connections.join_next() => {
+                saw_end(ended);
+                continue;
+            }
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of descriptors, or the peer is gone already: neither ends listening.
+                    tracing::warn!(%error, "connection not accepted");
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                    continue;
+                }
+            },
+        };
+        let peer = peer.ip().to_canonical();
+        let Some(mut guest) = door.enter(peer) else {
+            tracing::debug!(%peer, "connection refused: no room");
+            door.refuse(stream);
+            continue;
+        };
+        let served = connection(
+            stream,
+            transport.clone(),
+            routes(&guest),
+            http(),
+            leaving.clone(),
+        );
+        connections.spawn(async move {
+            tokio::select! {
+                () = served => {}
+                () = guest.expelled() => tracing::debug!(%peer, "connection closed to make room"),
+            }
+        });
+    }
+    drop(listener);
+    leave.send_replace(true);
+    let ended = async {
+        while let Some(ended) = connections.join_next().await {
+            saw_end(ended);
+        }
+    };
+    match drain {
+        None => ended.await,
+        Some(drain) => {
+            if tokio::time::timeout(drain, ended).await.is_err() {
+                tracing::warn!("some connections did not end in time");
+            }
+        }
+    }
+}
+
+fn saw_end(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection's task panicked");
+    }
+}
