@@ -72,30 +72,35 @@ fn collect(platform: &Platform, namespace: &str) -> String {
         all.extend(["--namespace", namespace, TIMEOUT]);
         platform.kubectl(&all)
     };
+    let list = |kind: &str| -> Result<Value> {
+        Ok(serde_json::from_str(&ask(&[
+            "get",
+            kind,
+            "--output=json",
+        ])?)?)
+    };
     let mut text = format!("==== namespace {namespace}\n");
+    // Without the list of Secrets nothing tells which words to blank, so nothing is shown.
+    let secrets = match list("secrets") {
+        Ok(secrets) => values(&secrets),
+        Err(error) => return format!("{text}its Secrets cannot be read: {error:#}\n"),
+    };
     let mut part = |title: &str, found: Result<String>| {
-        let shown = match found {
-            Ok(found) => tail(&found, MOST_LINES, MOST_BYTES),
-            Err(error) => format!("{error:#}\n"),
-        };
+        let found = found.unwrap_or_else(|error| format!("{error:#}"));
+        // Blanked before it is cut: half of a value would not be recognized.
+        let shown = tail(&blanked(&found, &secrets), MOST_LINES, MOST_BYTES);
         writeln!(text, "---- {title}\n{shown}").expect("text grows");
     };
-    part(
-        "objects",
-        ask(&[
-            "get",
-            "pods,agents,surfaces,toolgrants,modelproviders",
-            "--output=wide",
-        ]),
-    );
+    part("pods", ask(&["get", "pods", "--output=wide"]));
+    // By themselves: their kinds may be uninstalled.
+    let ours = "agents,surfaces,toolgrants,modelproviders";
+    part("objects", ask(&["get", ours, "--output=wide"]));
     part(
         "events",
         ask(&["get", "events", "--sort-by=.lastTimestamp"]),
     );
-    match ask(&["get", "pods", "--output=json"])
-        .and_then(|pods| Ok(serde_json::from_str::<Value>(&pods)?))
-    {
-        Err(error) => part("pods", Err(error)),
+    match list("pods") {
+        Err(error) => part("containers", Err(error)),
         Ok(pods) => {
             for pod in pods["items"].as_array().into_iter().flatten() {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -107,15 +112,7 @@ fn collect(platform: &Platform, namespace: &str) -> String {
             }
         }
     }
-    // Without the list of Secrets nothing tells which words to blank, so nothing is shown.
-    match ask(&["get", "secrets", "--output=json"])
-        .and_then(|secrets| Ok(serde_json::from_str::<Value>(&secrets)?))
-    {
-        Ok(secrets) => blanked(&text, &values(&secrets)),
-        Err(error) => {
-            format!("==== namespace {namespace}: its Secrets cannot be read: {error:#}\n")
-        }
-    }
+    text
 }
 
 /// One line per container: its name, restarts and state.
@@ -147,9 +144,12 @@ fn values(secrets: &Value) -> Vec<(String, String)> {
             let Some(text) = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
                 continue;
             };
-            let text = text.trim();
-            if text.len() >= SHORTEST_SECRET {
-                found.push((format!("{name}/{key}"), text.to_owned()));
+            // Line by line too: a log may begin within a key of many lines.
+            let parts = std::iter::once(text.as_str()).chain(text.lines());
+            for part in parts.map(str::trim) {
+                if part.len() >= SHORTEST_SECRET {
+                    found.push((format!("{name}/{key}"), part.to_owned()));
+                }
             }
         }
     }
@@ -190,13 +190,14 @@ mod tests {
                 "bytes": STANDARD.encode([0xff, 0xfe, 0xfd, 0xfc, 0xfb, 0xfa]),
                 "flag": STANDARD.encode("true"),
             }},
-            {"metadata": {"name": "otter"}, "data": {"key": STANDARD.encode("kelp-91c4-more")}},
+            {"metadata": {"name": "otter"}, "data": {
+                "key": STANDARD.encode("kelp-91c4-more\nsecond line")}},
             {"metadata": {"name": "empty"}},
         ]});
-        let text = "bearer kelp-91c4, then kelp-91c4-more; true";
+        let text = "bearer kelp-91c4, then kelp-91c4-more; true; second line";
         assert_eq!(
             blanked(text, &values(&secrets)),
-            "bearer [Secret fish/token], then [Secret otter/key]; true"
+            "bearer [Secret fish/token], then [Secret otter/key]; true; [Secret otter/key]"
         );
     }
 
