@@ -4,7 +4,7 @@
 //! Behind the feature `admission`: the operator needs none of it, the API server has checked
 //! what it sees. Not here: what objects mean together.
 //!
-//! Invariant: a rule that cannot be evaluated refuses; and what is evaluated is bounded.
+//! Invariants: a rule that cannot be evaluated refuses the object, and evaluation is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::definitions;
 
-/// Why an object is refused: the field, as in `kubectl explain`, and what is wrong.
+/// A refused object: the field, as in `kubectl explain`, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     pub field: String,

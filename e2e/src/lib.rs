@@ -1,5 +1,5 @@
-//! What the end-to-end tests and the demonstration stand on: a local cluster, and the
-//! images in it.
+//! The base of the end-to-end tests and the demonstration: a local cluster, and the images in
+//! it.
 //!
 //! Not here: the tests (`tests/`) and the programs that play the other parts (`src/bin/`).
 

@@ -1,6 +1,6 @@
 //! Toolcrib on a cluster, installed as a user installs it: images, `helm`, `kubectl`.
 //!
-//! Not here: what is then asked of it (`tests/`, [`crate::demo`]).
+//! Not here: the tests (`tests/`) and the demonstration ([`crate::demo`]) that use it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

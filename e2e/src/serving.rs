@@ -59,7 +59,7 @@ pub async fn serve(listen: SocketAddr, router: Router) -> anyhow::Result<()> {
     };
     tokio::select! {
         served = server => served?,
-        () = deadline => tracing::warn!("requests still in flight were dropped"),
+        () = deadline => tracing::warn!("shutdown deadline exceeded, in-flight requests dropped"),
     }
     tracing::info!("stopped");
     Ok(())

@@ -1,11 +1,12 @@
-//! Who leads: one Lease, made where there is none, held and renewed.
+//! Leader election with one Lease: created if absent, acquired and renewed.
 //!
-//! [`Election`] decides, as a function of what was read and of this machine's own clock
-//! (never the other's: clocks differ). The runner only reads, writes and waits. A write
-//! carries the resourceVersion that was read, so of two candidates one gets 409. A leader
-//! that could not renew for [`Timing::renew_deadline`] stops before anybody else may start.
-//! Everything a leader writes is fenced as well; the lease is for economy, the fences are
-//! for safety.
+//! [`Election`] decides, as a function of the Lease and of this machine's own clock (never the
+//! other's, since clocks differ). The code around it reads, writes and waits. A write carries
+//! the resourceVersion that was read, so one of two candidates gets 409. A leader that could not
+//! renew for [`Timing::renew_deadline`] stops before another candidate may start.
+//!
+//! The lease keeps two leaders from doing the same work. Safety does not rest on it: every write
+//! of a leader carries a fence as well.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use kube::api::PostParams;
 use kube::{Api, Client, Resource};
 use tokio::time::Instant;
 
-/// Between the beginnings of two tenures, at least.
+/// Shortest time between the beginnings of two tenures.
 const APART: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
 /// Chosen so that a lost leader is replaced within 15 s: at worst `duration` after its last
@@ -41,14 +42,14 @@ impl Default for Timing {
     }
 }
 
-/// What a candidate knows between two looks at the lease.
+/// The state of a candidate between two reads of the Lease.
 #[derive(Clone, Debug)]
 pub struct Election {
     me: String,
     timing: Timing,
-    /// The record that was seen last, and when it was first seen so.
+    /// The last observed record, and when it was first observed.
     seen: Option<(LeaseSpec, Instant)>,
-    /// Start of the last write of ours that succeeded.
+    /// Start of this candidate's last successful write.
     renewed: Option<Instant>,
     /// When this candidate's tenure began, as it writes it.
     acquired: Option<Timestamp>,
@@ -56,9 +57,9 @@ pub struct Election {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Nobody holds it, or we do: write this.
+    /// The Lease is free or ours: write this record.
     Write(LeaseSpec),
-    /// Somebody else holds it.
+    /// Another candidate holds the Lease.
     Stand,
 }
 
@@ -73,7 +74,7 @@ impl Election {
         }
     }
 
-    /// What to do about the lease as it was read just now (`None`: there is none).
+    /// Decides what to do with the Lease as it was just read (`None`: it does not exist).
     pub fn decide(&mut self, read: Option<&LeaseSpec>, now: Instant, clock: Timestamp) -> Decision {
         let Some(read) = read else {
             self.seen = None;
@@ -100,13 +101,13 @@ impl Election {
         self.renewed = Some(begun);
     }
 
-    /// Until when this candidate may act as the leader; `None`: it does not lead.
+    /// The time until which this candidate may act as leader; `None` if it does not lead.
     pub fn leads_until(&self) -> Option<Instant> {
         self.renewed
             .map(|renewed| renewed + self.timing.renew_deadline)
     }
 
-    /// What others may know of the leadership; `None`: it does not lead.
+    /// The leadership as other parts see it; `None` if this candidate does not lead.
     pub fn tenure(&self) -> Option<Tenure> {
         Some(Tenure {
             since: self.acquired?,
@@ -153,8 +154,8 @@ impl Election {
     }
 }
 
-/// Later than the tenure before, however wrong either's clock is: what a leader numbers goes
-/// on from here.
+/// The beginning of a new tenure: later than the one before, however wrong both clocks are. A
+/// leader's numbers continue from here.
 fn begins(before: Option<&LeaseSpec>, clock: Timestamp) -> Timestamp {
     let before = before.and_then(|before| before.acquire_time.as_ref());
     before
@@ -162,24 +163,24 @@ fn begins(before: Option<&LeaseSpec>, clock: Timestamp) -> Timestamp {
         .map_or(clock, |next| next.max(clock))
 }
 
-/// Where the lease is, and who asks for it.
+/// The Lease's name, and the candidate that asks for it.
 #[derive(Clone)]
 pub struct Candidate {
     pub client: Client,
     pub namespace: String,
     pub name: String,
-    /// A Secret that the installation brings, with which a Lease that is made here goes.
+    /// A Secret of the chart that owns the created Lease, so both are removed together.
     pub owner: String,
     pub identity: String,
     pub timing: Timing,
-    /// Kept up to date with every renewal.
+    /// Updated at every renewal.
     pub tenure: Shared,
 }
 
-/// A leadership, for as long as it was renewed.
+/// A leadership that ends unless it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tenure {
-    /// Rises from tenure to tenure, whoever holds them.
+    /// Number of the tenure; rises from each leader to the next.
     pub since: Timestamp,
     /// The holder may act until then.
     pub until: Instant,
@@ -212,7 +213,7 @@ impl Candidate {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "lease neither read nor written; trying again")
+                    tracing::warn!(%error, "leader election failed, retrying")
                 }
             }
             tokio::time::sleep(self.timing.retry).await;
@@ -253,9 +254,8 @@ impl Candidate {
         }
     }
 
-    /// The Lease as it is made. Not the installation's own: what applies it may leave Leases
-    /// out, as Argo CD does. It goes with what is the installation's, so that an operator on its
-    /// way out leaves nothing behind.
+    /// The Lease to create. It is not in the chart, because Argo CD leaves Leases out. A Secret of
+    /// the chart owns it, so an uninstalled operator leaves nothing behind.
     async fn made(&self, spec: LeaseSpec) -> Result<Lease, kube::Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let owner = secrets.get(&self.owner).await?;
@@ -284,7 +284,7 @@ impl Held {
         loop {
             tokio::time::sleep(retry).await;
             let Some(until) = self.election.leads_until() else {
-                return "not held";
+                return "lease is not held";
             };
             let look = self.candidate.look(&mut self.election);
             match tokio::time::timeout_at(until, look).await {
@@ -294,18 +294,18 @@ impl Held {
                     return "another replica took the lease";
                 }
                 Ok(Err(error)) if Instant::now() < until => {
-                    tracing::warn!(%error, "lease not renewed; trying again");
+                    tracing::warn!(%error, "lease renewal failed, retrying");
                 }
                 Ok(Err(_)) | Err(_) => {
                     self.election.resign();
-                    return "the lease could not be renewed in time";
+                    return "lease renewal deadline exceeded";
                 }
             }
         }
     }
 
-    /// Lets the next one start at once; best effort within two seconds, since the lease
-    /// runs out anyway.
+    /// Releases the Lease so that the next candidate starts at once. It tries for two seconds, since
+    /// the Lease expires anyway.
     pub async fn release(self) {
         let api = self.candidate.api();
         let release = async {
@@ -326,8 +326,8 @@ impl Held {
         };
         match tokio::time::timeout(Duration::from_secs(2), release).await {
             Ok(Ok(())) => tracing::info!("lease released"),
-            Ok(Err(error)) => tracing::warn!(%error, "lease not released; it runs out by itself"),
-            Err(_) => tracing::warn!("lease not released in time; it runs out by itself"),
+            Ok(Err(error)) => tracing::warn!(%error, "lease release failed, it expires by itself"),
+            Err(_) => tracing::warn!("lease release timed out, it expires by itself"),
         }
     }
 }

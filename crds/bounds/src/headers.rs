@@ -1,4 +1,4 @@
-//! Which HTTP headers nobody but the mediator chooses.
+//! The HTTP headers that only the mediator may set.
 //!
 //! Not here: which of the others pass in which direction.
 

@@ -1,4 +1,4 @@
-//! Characters that are in a text and that nobody sees.
+//! Invisible characters in a text.
 //!
 //! A reviewer reads a description on a screen; a model reads all of it. Characters that no screen
 //! shows, or that change the order in which others are shown, say something to the model alone.

@@ -1,4 +1,4 @@
-//! What an object costs whoever keeps it in memory, counted without reading it into memory.
+//! The memory that an object takes once it is decoded, estimated without decoding it.
 
 /// What one value takes beside its own bytes: its place in a list or a map, and its type.
 const VALUE: usize = 64;

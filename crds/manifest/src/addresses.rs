@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// This machine, the link, a metadata service, or nobody.
+/// Loopback, link-local, metadata and unspecified addresses.
 pub fn is_refused(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_refused_v4(address),

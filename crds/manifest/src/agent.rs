@@ -53,7 +53,8 @@ pub struct AgentFile {
     pub requires: Vec<String>,
     #[serde(default)]
     pub streaming: Streaming,
-    /// Valid at once, so that a rotation locks nobody out; empty lets nobody in.
+    /// All are valid at the same time, so a rotation locks no runner out. An empty list admits no
+    /// runner.
     pub tokens: Vec<RunnerToken>,
     pub version: u32,
 }

@@ -15,7 +15,7 @@ use crate::addresses::embedded_v4;
 /// The port of a name server that names none.
 const PORT: u16 = 53;
 
-/// The cluster's domain where nobody names another one.
+/// The default domain of a cluster.
 pub const CLUSTER_DOMAIN: &str = "cluster.local";
 
 /// How a mediator resolves names.

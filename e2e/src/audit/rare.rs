@@ -1,8 +1,8 @@
-//! Objects whose ways are rarely gone, so that a run in which a right is not used proves that
-//! nothing needs it: a descriptor in a ConfigMap, a surface by its address, one of another
-//! namespace, defaults, and a NetworkPolicy that comes, changes and goes.
+//! Objects that make the operator use its rarely used rights: a descriptor in a ConfigMap, a surface
+//! by its address, one of another namespace, defaults, and a NetworkPolicy that is created, changed
+//! and deleted. With them, a right that a run does not use is a right that is not needed.
 //!
-//! Applied step by step: each has been acted on when its right was used.
+//! They are applied step by step: each step has been acted on once its right was used.
 
 /// What to apply, and which right must be used then.
 #[derive(Clone, Copy, Debug)]

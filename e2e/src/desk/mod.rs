@@ -4,7 +4,7 @@
 //! and for tests `GET /log[?since=SEQ]`. Each wants one of the tokens; whose token it was
 //! (the *principal*) is in every answer and in the log. `GET /healthz` wants none.
 //!
-//! Invariant: what is answered depends on the request and the trades before it alone; two
+//! Invariant: an answer depends only on the request and the trades before it; two
 //! claw ids never get the same market context, so a test sees whose data it got.
 
 mod ledger;

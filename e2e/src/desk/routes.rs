@@ -62,7 +62,7 @@ async fn serve(
     let principal = match principal(&desk.tokens_dir, &headers).await {
         Ok(principal) => principal,
         Err(error) => {
-            tracing::error!(%error, "the tokens cannot be read");
+            tracing::error!(%error, "token files cannot be read");
             None
         }
     };

@@ -1,6 +1,6 @@
 //! Programs of the workspace, built to stand alone in an empty image.
 //!
-//! Invariant: what is returned is linked statically; a dynamic program would start on the
+//! Invariant: every returned program is linked statically; a dynamic program would start on the
 //! builder's machine and nowhere else.
 
 use std::collections::BTreeSet;

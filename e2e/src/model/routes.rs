@@ -91,7 +91,7 @@ impl ModelState {
         match tokio::fs::read_to_string(&self.api_key_file).await {
             Ok(key) => !key.trim().is_empty() && credential(headers) == Some(key.trim()),
             Err(error) => {
-                tracing::error!(%error, file = %self.api_key_file.display(), "no API key");
+                tracing::error!(%error, file = %self.api_key_file.display(), "API key file cannot be read");
                 false
             }
         }
@@ -459,7 +459,7 @@ async fn forget(State(model): Model, headers: HeaderMap) -> Response<Body> {
         return refused();
     }
     model.recorder.clear();
-    tracing::info!("the record was cleared");
+    tracing::info!("recorded requests cleared");
     json_response(StatusCode::OK, &json!({}))
 }
 

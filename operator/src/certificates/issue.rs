@@ -17,9 +17,9 @@ use super::plan::{Authority, CLOCK_SKEW, SERVING_LIFE};
 
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    #[error("key or certificate not made")]
+    #[error("a key or certificate cannot be generated")]
     Make(#[from] rcgen::Error),
-    #[error("a date outside of what certificates can carry")]
+    #[error("a date is outside of the range of certificates")]
     Date(#[from] time::error::ComponentRange),
 }
 
@@ -69,8 +69,8 @@ pub fn serving(
     })
 }
 
-/// The same for every call: an issuer is rebuilt from its dates and its key, so that no
-/// certificate has to be parsed.
+/// The parameters of an authority, equal in every call: an issuer is rebuilt from its dates and
+/// its key, so no certificate has to be parsed.
 fn authority_params(authority: &Authority) -> Result<CertificateParams, IssueError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -88,7 +88,7 @@ fn date(at: Timestamp) -> Result<OffsetDateTime, IssueError> {
     Ok(OffsetDateTime::from_unix_timestamp(at.as_second())?)
 }
 
-/// A pair as rustls serves it; `None` when it is damaged or the two do not belong together.
+/// Parses certificate and key for rustls; `None` if one is damaged or they do not match.
 pub fn certified(pair: &Pair) -> Option<Arc<CertifiedKey>> {
     let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
         .collect::<Result<Vec<_>, _>>()

@@ -21,7 +21,7 @@ use super::issue::{self, IssueError, Pair};
 use super::path::{self, Configuration, NoRandomness};
 use super::plan::{self, Held};
 
-/// Dates of what the Secret holds; no key.
+/// The annotation with the dates of the certificates, as JSON; it holds no key.
 const HELD_ANNOTATION: &str = "toolcrib.dev/certificates";
 /// Keys of the Secret. The first three are what the webhook mounts.
 pub const BUNDLE: &str = "ca.crt";
@@ -32,25 +32,25 @@ const LINK_KEY: &str = "link.key";
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    #[error("certificate Secret not read")]
+    #[error("the certificate Secret cannot be read")]
     Read(#[source] kube::Error),
-    #[error("certificate Secret not written")]
+    #[error("the certificate Secret cannot be written")]
     Write(#[source] kube::Error),
-    #[error("certificate not issued")]
+    #[error("a certificate cannot be issued")]
     Issue(#[from] IssueError),
-    #[error("webhook configuration not read")]
+    #[error("a webhook configuration cannot be read")]
     ReadWebhook(#[source] kube::Error),
-    #[error("caBundle and path not set")]
+    #[error("caBundle and path of a webhook configuration cannot be patched")]
     WriteWebhook(#[source] kube::Error),
-    #[error("webhook pods not listed")]
+    #[error("the pods of the webhook cannot be listed")]
     ListWebhooks(#[source] kube::Error),
     #[error(transparent)]
     Path(#[from] NoRandomness),
-    #[error("certificate just written cannot be served")]
+    #[error("the new certificate cannot be loaded")]
     Unusable,
 }
 
-/// Where things are.
+/// The objects that certificates are kept in and written to.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub namespace: String,
@@ -63,18 +63,19 @@ pub struct Place {
     pub link_hosts: Vec<String>,
 }
 
-/// What others use of it.
+/// The certificates in use, for the listeners.
 #[derive(Clone, Debug)]
 pub struct Material {
     /// All authorities, newest first, PEM.
     pub bundle: String,
     pub link: Arc<CertifiedKey>,
-    /// Whether something was written.
+    /// True if the Secret or a webhook configuration was written.
     pub renewed: bool,
 }
 
-/// Reads the Secret, renews what is due and says what to use. The installation brings the
-/// Secret empty: the operator needs no right to create one, and uninstalling takes it along.
+/// Reads the Secret, renews certificates that are due, and returns the ones to use. The chart
+/// brings the Secret empty: the operator needs no right to create one, and uninstalling the
+/// chart removes it.
 pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Material, KeepError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);
     let secret = api.get(&place.secret).await.map_err(KeepError::Read)?;
@@ -118,7 +119,7 @@ pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Mate
     })
 }
 
-/// The Secret's content. What is damaged is missing: it is made again.
+/// The content of the Secret. A damaged entry counts as missing and is made again.
 #[derive(Default)]
 struct Content {
     held: Held,
@@ -282,7 +283,7 @@ async fn write(
         .map_err(KeepError::Write)
 }
 
-/// What a webhook configuration is to say.
+/// The values that every webhook of a configuration must have.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     bundle: &'a str,
@@ -290,7 +291,7 @@ struct Wanted<'a> {
     another_path: bool,
 }
 
-/// Sets `caBundle` and path on every webhook of the configuration that has others.
+/// Sets `caBundle` and path on every webhook of the configuration that differs.
 async fn publish<K>(
     client: &Client,
     place: &Place,
@@ -307,7 +308,7 @@ where
     let api: Api<K> = Api::all(client.clone());
     let kind = K::kind(&());
     let Some(found) = api.get_opt(name).await.map_err(KeepError::ReadWebhook)? else {
-        tracing::warn!(name, %kind, "there is no such webhook configuration");
+        tracing::warn!(name, %kind, "webhook configuration not found");
         return Ok(());
     };
     let entries = found.entries();
@@ -316,7 +317,7 @@ where
     let path = match entries.iter().any(|entry| plain(entry.path)) {
         true if all_know_paths(client, place).await? => Some(path::secret(K::PLAIN)?),
         true => {
-            tracing::info!(name, %kind, "path not set: webhooks of an earlier release run");
+            tracing::info!(name, %kind, "webhook path kept: pods of an earlier release still run");
             None
         }
         false => None,
@@ -349,7 +350,7 @@ where
     api.patch(name, &params, &Patch::Strategic(&patch))
         .await
         .map_err(KeepError::WriteWebhook)?;
-    tracing::info!(name, %kind, path = path.is_some(), "caBundle and path set");
+    tracing::info!(name, %kind, path = path.is_some(), "webhook configuration patched");
     Ok(())
 }
 
@@ -363,8 +364,8 @@ fn is_path_ours(configuration: &impl Resource) -> bool {
         == Some(names::WEBHOOK_PATH_NAMED)
 }
 
-/// Whether each webhook that runs answers at the path that its configuration names. In the
-/// middle of an upgrade some know `/inject` and `/validate` alone.
+/// True if every running webhook pod looks up its path in the configurations. During an upgrade
+/// some pods still answer at `/inject` and `/validate` alone.
 async fn all_know_paths(client: &Client, place: &Place) -> Result<bool, KeepError> {
     if place.webhook_pods.is_empty() {
         return Ok(true);

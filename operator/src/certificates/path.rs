@@ -8,15 +8,17 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 
-/// The first segment of the paths, and all of it where no controller keeps the configuration.
+/// The plain paths, which a secret path begins with. They are used where no controller writes
+/// the configuration.
 pub const INJECT: &str = "/inject";
 pub const VALIDATE: &str = "/validate";
-/// Of the random segment, before it is text.
+/// Length of the random segment in bytes, before it is encoded.
 const BYTES: usize = 32;
 /// In hexadecimal: the API server takes segments that are DNS names, which have no capitals.
 const LENGTH: usize = 2 * BYTES;
 
-/// Not a source: without the standard library's feature it is no `Error`.
+/// The random generator's error is not a `source`: without its `std` feature it implements no
+/// `Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("no randomness for a webhook's path: {0}")]
 pub struct NoRandomness(getrandom::Error);

@@ -1,4 +1,4 @@
-//! When which certificate is made, used and dropped. A function of dates only.
+//! Decides when each certificate is made, used and dropped, as a function of dates only.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// An authority's life. Replaced when [`AUTHORITY_SPARE`] is left of it.
+/// Lifetime of an authority. It is replaced when [`AUTHORITY_SPARE`] is left.
 pub const AUTHORITY_LIFE: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
 const AUTHORITY_SPARE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// A serving certificate's life. Replaced when a third is left.
+/// Lifetime of a serving certificate. It is replaced when a third is left.
 pub const SERVING_LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 const SERVING_SPARE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How long a new authority is known to everybody before it signs. The slowest reader is a
-/// mediator whose volume the kubelet has not brought up to date.
+/// Time between publishing an authority and signing with it. The slowest reader is a mediator
+/// whose volume the kubelet has not refreshed yet.
 pub const OVERLAP: Duration = DAY;
 /// Clocks of other machines may be this far behind.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
@@ -53,7 +53,7 @@ pub struct Plan {
     pub add: Option<Authority>,
     /// Take these out of the bundle.
     pub drop: Vec<String>,
-    /// Who signs what is made now.
+    /// The authority that signs certificates issued by this plan.
     pub signer: String,
     pub issue_webhook: bool,
     pub issue_link: bool,

@@ -46,7 +46,7 @@ const READ: [&str; 25] = [
     "web_search_options",
 ];
 
-/// Fields whose members are read, too.
+/// Fields that are objects and whose members are checked as well.
 const WALKED: [&str; 8] = [
     "container",
     "function_call",
@@ -85,7 +85,7 @@ const MEMBERS: [&str; 23] = [
     "url",
 ];
 
-/// Members whose values are anybody's JSON.
+/// Members that hold arbitrary JSON, which is not checked.
 const FREE: [&str; 10] = [
     "examples",
     "filters",

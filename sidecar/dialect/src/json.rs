@@ -16,7 +16,7 @@ use smol_str::SmolStr;
 /// Members of an object, or elements of an array, at most: what is known of each takes more room
 /// than a digit and a comma.
 pub(crate) const MAX_PARTS: usize = 100_000;
-/// For the small things that are written beside what is counted: keys, brackets, commas.
+/// Room for keys, brackets and commas, which are not counted one by one.
 const ROOM: usize = 256;
 
 /// Where one member of an object is.

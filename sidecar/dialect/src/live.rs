@@ -23,7 +23,7 @@ pub struct Live {
     form: Form,
     heard: Reassembly,
     said: Reassembly,
-    /// Of what was heard: what is not said yet.
+    /// Text that was received and is not yet sent to the runner.
     held: Vec<usize>,
     hidden_said: bool,
     limit: usize,

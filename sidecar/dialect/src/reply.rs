@@ -25,7 +25,7 @@ pub(crate) struct View {
     pub choices: usize,
 }
 
-/// A tool call as the model wrote it; nobody owns it yet.
+/// A tool call as the model wrote it, before its owner is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawCall {
     /// The server's, or one made up where it gave none; see [`Reply::identified`].

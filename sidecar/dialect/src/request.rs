@@ -1,4 +1,4 @@
-//! A runner's request, and what is changed in it on the way to the model.
+//! A runner's request, and the edits that are made before it goes to the model.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub struct CatalogTool {
     pub tool: Tool,
     pub tier: Tier,
     pub annotations: Annotations,
-    /// Of what was reviewed and granted; equal digests are the same tool.
+    /// Digest of the tool as it was reviewed and granted; equal digests are the same tool.
     pub digest: String,
     /// What the model is shown: the schema without `claw_id`.
     pub(crate) shown_schema: String,

@@ -1,4 +1,5 @@
-//! A turn as a state machine: who owns a call, what may run, when to stop, what is kept.
+//! A turn as a state machine: the owner of each call, the calls that may run, the limits of a
+//! turn, and the rounds that are kept for the next request.
 //!
 //! Pure: the caller passes the time and does the waiting. [`Catalog`] is one loaded
 //! version of the granted tools; [`Presented`] is what one request showed the model;

@@ -22,7 +22,7 @@ const ID: CallId = CallId { round: 1, index: 0 };
 #[derive(Debug)]
 pub struct LoneCall(Slot);
 
-/// What the runner gets, and what is kept.
+/// The result for the runner, and the record of the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoneAnswer {
     /// JSON, as a model reads it.
@@ -73,7 +73,7 @@ impl LoneCall {
         self.0.finish(outcome, latency, max_bytes.max(1));
     }
 
-    /// Nobody waits for it any more, or nobody may.
+    /// The runner has disconnected, or its access has ended.
     pub fn cut_short(&mut self, now: Duration) {
         self.0.cut_short(ResultCode::Canceled, now);
     }

@@ -48,7 +48,7 @@ pub enum Certainty {
     Unreached,
     /// The service said "later": trying again is safe.
     Transient,
-    /// Sent, and nobody knows.
+    /// The call was sent, and its outcome is unknown.
     Unclear,
     /// The service decided.
     Ran,

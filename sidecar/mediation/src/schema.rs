@@ -258,7 +258,7 @@ impl Compiled {
         })
     }
 
-    /// The declared arguments, for whoever wrote another one.
+    /// The names of the declared arguments, for the message about an undeclared one.
     fn listed(&self) -> String {
         let own = |name: &&String| name.as_str() != CLAW_ID;
         let names = self.declared.names.iter().filter(own);

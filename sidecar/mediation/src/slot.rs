@@ -1,4 +1,5 @@
-//! A call's place: it waits, runs and has one result, whoever made it.
+//! The state of one call: it waits, runs, and gets exactly one result. Calls inside a turn and
+//! direct MCP calls share it.
 
 use std::sync::Arc;
 use std::time::Duration;

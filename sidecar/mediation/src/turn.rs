@@ -132,7 +132,7 @@ pub enum Purpose {
     Finalize,
 }
 
-/// What the runner gets, and what is kept.
+/// The response for the runner, and the rounds to keep for its next request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// `None`: the runner is gone.
@@ -152,8 +152,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// The runner's code, when this is our own error.
     pub error: Option<RunnerCode>,
-    /// An error of a turn that called services: whoever sends the request again calls them
-    /// again, so nobody may do that unasked.
+    /// An error of a turn that called services. Repeating the request would repeat the calls, so
+    /// clients are asked not to retry.
     pub after_calls: bool,
 }
 
@@ -285,7 +285,7 @@ impl Turn {
         usage.filter(|usage| *usage != Usage::default())
     }
 
-    /// What happened at `now`, and what is to be done about it.
+    /// Takes an event at `now` and returns the effects to execute.
     pub fn step(&mut self, now: Duration, event: Event) -> Vec<Effect> {
         if matches!(self.state, State::Done) {
             return Vec::new();
@@ -345,7 +345,7 @@ impl Turn {
         }
     }
 
-    /// Sends what is to be sent at once, and goes on.
+    /// Emits the bytes that are due at once, and continues.
     fn emit_then(
         &mut self,
         frames: Result<String, DialectError>,

@@ -1,4 +1,4 @@
-//! What can be said of a schema without knowing its keywords: nodes, depth, paths, and that every
+//! Facts about a schema that need no knowledge of its keywords: nodes, depth, paths, and that every
 //! reference stays in the document and counts from its root.
 
 use serde_json::Value;

@@ -98,7 +98,7 @@ pub(super) fn event(name: &str, members: &[(&str, String)]) -> SseEvent {
     }
 }
 
-/// How a block opens, and what is added to it.
+/// The opening of a content block, and its deltas.
 fn pieces(block: &str) -> Result<(String, Vec<String>), DialectError> {
     let fields = scan_object(block, "content")?;
     let raw = |key| fields.get(block, key).filter(|raw| !json::is_null(raw));

@@ -3,7 +3,7 @@
 //! A body is looked through at every hop, and most of it is the text of strings: that is
 //! passed in blocks. Nothing is allocated but the list of what was found.
 //!
-//! Invariant: what is found here is what `serde_json` finds. A text that is not certainly
+//! Invariant: this scanner finds exactly what `serde_json` finds. A text that is not certainly
 //! right (or nested deeper than a word has bits) is `None`, and then `serde_json` reads
 //! it: the error is its own.
 

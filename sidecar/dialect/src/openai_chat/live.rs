@@ -117,7 +117,7 @@ impl Chunks {
         self.head.iter().flatten().cloned()
     }
 
-    /// The choice as it is said; `None` where nothing is left of it.
+    /// The choice as it is sent to the runner; `None` if nothing of it is left.
     fn choice(&mut self, choice: &str) -> Result<Option<String>, DialectError> {
         let fields = scan_object(choice, "choices")?;
         let delta = self.delta(present(choice, &fields, "delta").unwrap_or("{}"))?;

@@ -33,7 +33,7 @@ pub(crate) fn events(
     Ok(out)
 }
 
-/// The chunk that says whose the message is, and no more.
+/// The first chunk, which holds the role and no text.
 pub(super) fn opening(request: &Request, text: &str) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
     let chunk = Chunk::new(text, &body, request.include_usage());

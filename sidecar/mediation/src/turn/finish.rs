@@ -1,4 +1,4 @@
-//! How a turn ends: an answer, an error, or nobody left to answer.
+//! The ends of a turn: an answer, an error, or a runner that has disconnected.
 
 use toolcrib_dialect::{Answered, DialectError, Reply, answer, stored_items, terminal_answer};
 

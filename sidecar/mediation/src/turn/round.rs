@@ -187,7 +187,7 @@ impl Round {
         group
     }
 
-    /// Takes one outcome in. `false`: nobody waits for it.
+    /// Stores one outcome. Returns `false` if no call waits for it.
     pub(super) fn finished(
         &mut self,
         id: CallId,
