@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use toolcrib_mediation::{Certainty, ManagedCall, ResultCode, ToolFailure, ToolOutcome};
+use toolcrib_mediation::{Certainty, Display, ManagedCall, ResultCode, ToolFailure, ToolOutcome};
 
 use crate::app::App;
 use crate::asked::Caller;
@@ -13,13 +13,15 @@ use crate::config::Effective;
 use crate::history::IntentLine;
 use crate::history::line::escaped;
 use crate::metrics::CallKind;
-use crate::tools::client::{Client, GrantedTool, wire};
-use crate::tools::{Tool, ToolContext, ToolOutput};
+use crate::tools::client::ToolClient;
+use crate::tools::granted::GrantedTool;
+use crate::tools::{Tool, ToolContext};
 
 /// What a call gave.
 #[derive(Debug)]
 pub struct Dispatched {
     pub outcome: ToolOutcome,
+    pub display: Option<Display>,
     pub latency: Duration,
     /// The limit of results that was in force.
     pub max_result_bytes: u64,
@@ -39,11 +41,16 @@ pub async fn dispatch(
     let max_result_bytes = now
         .version()
         .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
-    let outcome = run(app, caller, &now, call, timeout).await;
-    span.finished(&outcome);
+    let ran = run(app, caller, &now, call, timeout).await;
+    let (outcome, display) = match ran {
+        Ok((outcome, display)) => (outcome, Some(display)),
+        Err(failure) => (ToolOutcome::Failed(failure), None),
+    };
+    span.finished(&outcome, display.clone());
     count(app, &outcome);
     Dispatched {
         outcome,
+        display,
         latency: began.elapsed(),
         max_result_bytes,
     }
@@ -54,21 +61,18 @@ pub fn cut_off(app: &App) {
     called(app, CallKind::Failed);
 }
 
-/// Leave, the line before it, the call.
+/// Asks for leave, writes the line before the call, makes the call.
 async fn run(
     app: &App,
     caller: &Caller,
     now: &Effective,
     call: &ManagedCall,
     timeout: Duration,
-) -> ToolOutcome {
-    let live = match now.authority.permits(call) {
-        Ok(live) => live,
-        Err(denied) => return denied.into(),
-    };
-    let Ok(version) = now.version() else {
-        return ToolOutcome::Failed(ToolFailure::canceled(call.name()));
-    };
+) -> Result<(ToolOutcome, Display), ToolFailure> {
+    let live = now.authority.permits(call)?;
+    let version = now
+        .version()
+        .map_err(|_| ToolFailure::canceled(call.name()))?;
     let scrubber = app.current.scrubber();
     let line = IntentLine::new(caller.who(), jiff::Timestamp::now().to_string(), call);
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
@@ -81,7 +85,7 @@ async fn run(
             error = error.to_string(),
             "a call is refused"
         );
-        return ToolOutcome::Failed(ToolFailure::new(
+        return Err(ToolFailure::new(
             ResultCode::RequestFailed,
             Certainty::NeverRan,
             format!(
@@ -90,37 +94,25 @@ async fn run(
             ),
         ));
     }
-    let client = Client {
-        outbound: &app.outbound,
-        tokens: &app.tokens,
-        servers: &app.servers,
-        current: &app.current,
-    };
     let max_result = version.catalog.policy().max_tool_result_bytes;
     let context = ToolContext {
         arguments: call.arguments(),
         claw_id: call.claw_id(),
         timeout,
         max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
-        // By the tool's own tier: what may only read gets nothing to write with.
-        wire: wire(client, live.catalog_tool().tier.min(version.agent.max_tier)),
+        // No more than the tool's own tier: a tool that only reads gets nothing to write with.
+        client: ToolClient::new(app, live.catalog_tool().tier.min(version.agent.max_tier)),
     };
-    let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone()));
-    match tool.execute(context).await {
-        Ok(result) => {
-            tracing::debug!(
-                request_id = caller.request_id,
-                result = result.display,
-                "called"
-            );
-            match result.output {
-                ToolOutput::Http { status, body } => ToolOutcome::Responded { status, body },
-                ToolOutput::Mcp { is_error, body } => ToolOutcome::Mcp { is_error, body },
-                ToolOutput::McpError { code, body } => ToolOutcome::McpError { code, body },
-            }
-        }
-        Err(failure) => ToolOutcome::Failed(failure),
-    }
+    let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone())?);
+    let result = tool.execute(context).await?;
+    // By the secrets of now: the call may have fetched a token.
+    let line = Display::new(&result.display, &app.current.scrubber());
+    tracing::debug!(
+        request_id = caller.request_id,
+        result = line.as_str(),
+        "called"
+    );
+    Ok((ToolOutcome::from(result.output), line))
 }
 
 /// But for denials, which the record counts: most never come as far as here.

@@ -34,8 +34,8 @@ use crate::config::{Current, Effective};
 use crate::flight::{Flight, Flights};
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
+use crate::tools::CLAW_ID;
 use crate::tools::answer::{self, Unreadable};
-use crate::tools::client::CLAW_ID;
 use crate::tools::credential::{CredentialError, credential};
 use crate::tools::oauth::Tokens;
 

@@ -248,12 +248,14 @@ impl Drive {
         async move {
             let Dispatched {
                 outcome,
+                display,
                 latency,
                 max_result_bytes,
             } = dispatch(&app, &asked.caller, &call, timeout).await;
             Happened::Tool(Event::ToolFinished {
                 call: call.id(),
                 outcome,
+                display,
                 latency,
                 max_result_bytes,
             })

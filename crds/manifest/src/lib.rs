@@ -40,8 +40,8 @@ pub use providers::{
 pub use raw::RawJson;
 pub use secret::SecretText;
 pub use tools::{
-    Auth, BodyKind, Execution, GrantRef, HttpMethod, Policy, ServiceSettings, Tier, Tool,
-    ToolExtension, ToolsExtension, ToolsFile, Transport,
+    Auth, BodyKind, Execution, GrantRef, HttpMethod, Policy, ReadMethod, ServiceSettings, Tier,
+    Tool, ToolExtension, ToolsExtension, ToolsFile, Transport,
 };
 
 /// The only version of each file that this release writes and reads.

@@ -122,6 +122,17 @@ impl Tier {
         Tier::ALL.into_iter().find(|tier| tier.name() == text)
     }
 
+    /// The tier of a tool that says `self` and is called with `method` (`None`: over MCP). A tool
+    /// that says ReadOnly and is called with a method that writes is a System one, as a tool
+    /// that says nothing is.
+    pub fn called_with(self, method: Option<HttpMethod>) -> Tier {
+        let writes = method.is_some_and(|method| method.reading().is_none());
+        match self {
+            Tier::ReadOnly if writes => Tier::System,
+            Tier::ReadOnly | Tier::Workspace | Tier::System | Tier::Elevated => self,
+        }
+    }
+
     pub(crate) fn elevated() -> Tier {
         Tier::Elevated
     }
@@ -187,6 +198,39 @@ pub enum HttpMethod {
     Put,
     Patch,
     Delete,
+}
+
+impl HttpMethod {
+    /// The same method for a tool that only reads; `None`: PUT, PATCH and DELETE change what
+    /// the path names, whatever the service does (RFC 9110, 9.3).
+    pub fn reading(self) -> Option<ReadMethod> {
+        match self {
+            HttpMethod::Get => Some(ReadMethod::Get),
+            HttpMethod::Head => Some(ReadMethod::Head),
+            HttpMethod::Post => Some(ReadMethod::Post),
+            HttpMethod::Put | HttpMethod::Patch | HttpMethod::Delete => None,
+        }
+    }
+}
+
+/// A method that a ReadOnly tool may be called with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMethod {
+    Get,
+    Head,
+    /// For searches with their arguments in a body. HTTP leaves the meaning of POST to the
+    /// service, so that such a tool only reads is its author's word.
+    Post,
+}
+
+impl From<ReadMethod> for HttpMethod {
+    fn from(method: ReadMethod) -> Self {
+        match method {
+            ReadMethod::Get => HttpMethod::Get,
+            ReadMethod::Head => HttpMethod::Head,
+            ReadMethod::Post => HttpMethod::Post,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use toolcrib_compile::{Code, ObjectRef, check_surface};
 use toolcrib_crds::RawJson;
 use toolcrib_docs::cell;
-use toolcrib_mediation::http_call;
+use toolcrib_mediation::{http_call, http_method};
 
 use crate::objects;
 
@@ -100,7 +100,7 @@ fn requests() -> String {
         text += &format!(
             "| `{name}` `{}` | `{} {}` | {body} |\n",
             arguments.get(),
-            toolcrib_compile::method_name(request.method),
+            toolcrib_compile::method_name(http_method(tool).unwrap()),
             request.path_and_query
         );
     }

@@ -248,7 +248,7 @@ fn is_elevated(resolved: &ResolvedSurface<'_>, tool: &str) -> bool {
     let described = resolved
         .descriptor()
         .and_then(|descriptor| descriptor.tools.get(tool)?.as_ref().ok());
-    described.is_some_and(|described| resolved.tier(tool, described.tier) == Tier::Elevated)
+    described.is_some_and(|described| resolved.tier(tool, described) == Tier::Elevated)
 }
 
 /// A ModelProvider by itself. `None`: there is none.

@@ -331,6 +331,16 @@ codes! {
     cause "The tool's annotations say that it is destructive or needs a confirmation, or `spec.tiers` says Elevated."
     cure "Lower its tier in the Surface's `spec.tiers` if it is not that dangerous, or leave it out of the grant."
 
+    /// The tool is said to be ReadOnly and is called with PUT, PATCH or DELETE: its tier is System.
+    TierRaised: Warning, Spec,
+    cause "The tool's annotations or `spec.tiers` say ReadOnly, and its HTTP method changes what the path names. The mediator's client for ReadOnly tools cannot send that method."
+    cure "Remove the hint, or write the tier that the tool has in `spec.tiers`. If the tool only reads, have it called with GET, HEAD or POST."
+
+    /// A tool that is called with POST is ReadOnly by its annotation alone.
+    ReadOnlyByPost: Warning, Spec,
+    cause "A POST may read or write, which only the service's author knows, and nothing but the descriptor says that this one reads. The tool works, and its tier is ReadOnly."
+    cure "Write `ReadOnly` under the tool's name in `spec.tiers` of the Surface if it changes nothing, as a search does. Otherwise remove the annotation."
+
     /// The tool's tier is above the agent's maxTier.
     TierAboveMaximum: Warning, Spec,
     cause "`policy.maxTier` of the Agent or of the namespace's ToolDefaults is lower than the tool's tier. Where neither says, it is System."

@@ -61,7 +61,7 @@ pub(crate) fn tools(
             .as_ref()
             .map_err(|finding| reach.resolved.in_descriptor(finding))
             .and_then(|described| {
-                let tier = reach.resolved.tier(name, described.tier);
+                let tier = reach.resolved.tier(name, described);
                 within_maximum(tier, max_tier)?;
                 let execution = execution(reach, name, described, &base_url, &credential)?;
                 Ok((described, tier, execution))

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use toolcrib_crds::{Surface, TlsSpec};
-use toolcrib_manifest::Tier;
+use toolcrib_manifest::{ReadMethod, Tier};
 
 use crate::address::{self, Address};
 use crate::allowlist::PrivateCa;
 use crate::descriptor::{self, DescribedTool, Descriptor, Skill};
 use crate::finding::{Finding, join};
+use crate::holdings::method_name;
 use crate::inputs::Material;
 use crate::template::is_sent_as_written;
 use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject, near};
@@ -92,13 +93,52 @@ impl ResolvedSurface<'_> {
         descriptor + ca.map_or(0, |ca| ca.pem.len()) + self.skill.as_ref().map_or(0, String::len)
     }
 
-    /// The tier of a tool: what the surface's owner says, else what its annotations say.
-    pub fn tier(&self, tool: &str, described: Tier) -> Tier {
-        self.surface
-            .spec
-            .tiers
-            .get(tool)
-            .map_or(described, |tier| (*tier).into())
+    /// The tier of a tool: what the surface's owner says, else what its annotations say. A tool
+    /// whose HTTP method writes is not ReadOnly, whatever they say.
+    pub fn tier(&self, tool: &str, described: &DescribedTool) -> Tier {
+        let written = self.written_tier(tool);
+        written
+            .unwrap_or(described.tier)
+            .called_with(described.method())
+    }
+
+    /// The tier that the surface's owner gives the tool.
+    fn written_tier(&self, tool: &str) -> Option<Tier> {
+        self.surface.spec.tiers.get(tool).map(|tier| (*tier).into())
+    }
+
+    /// What contradicts, or only supports by a word, that a tool reads.
+    fn read_only_findings(&self, name: &str, tool: &DescribedTool) -> Option<Finding> {
+        let written = self.written_tier(name);
+        let method = tool.method()?;
+        if written.unwrap_or(tool.tier) != Tier::ReadOnly {
+            return None;
+        }
+        let spelt = method_name(method);
+        let field = match written {
+            Some(_) => format!("spec.tiers.{name}"),
+            None => join(
+                &self.descriptor_field,
+                &format!("{}.annotations", tool.field),
+            ),
+        };
+        match (method.reading(), written) {
+            (None, _) => Some(Finding::new(
+                field,
+                Code::TierRaised,
+                format!(
+                    "says that {name} only reads, and it is called with {spelt}, which writes: its tier is System; if it reads, have it called with GET or POST, else correct this"
+                ),
+            )),
+            (Some(ReadMethod::Post), None) => Some(Finding::new(
+                field,
+                Code::ReadOnlyByPost,
+                format!(
+                    "alone says that {name} only reads, and it is called with POST, which may write: confirm it with spec.tiers.{name}: ReadOnly, or remove the annotation"
+                ),
+            )),
+            (Some(ReadMethod::Get | ReadMethod::Head | ReadMethod::Post), _) => None,
+        }
     }
 
     pub fn mcp_path(&self) -> Option<&str> {
@@ -162,6 +202,13 @@ impl ResolvedSurface<'_> {
             for finding in &descriptor.findings {
                 self.in_descriptor(finding)
                     .report(&self.subject, diagnostics);
+            }
+            for (name, tool) in &descriptor.tools {
+                if let Ok(tool) = tool
+                    && let Some(finding) = self.read_only_findings(name, tool)
+                {
+                    finding.report(&self.subject, diagnostics);
+                }
             }
             let over_mcp = descriptor
                 .tools

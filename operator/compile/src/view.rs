@@ -214,7 +214,7 @@ fn tools(resolved: &ResolvedSurface<'_>, users: &[User]) -> Vec<ToolView> {
             Ok(tool) => ToolView {
                 name: name.clone(),
                 description: tool.description.clone(),
-                tier: Some(resolved.tier(name, tool.tier).name()),
+                tier: Some(resolved.tier(name, tool).name()),
                 executed: Some(match &tool.http {
                     Some(http) => executed(http.method, &http.path),
                     None => "MCP".to_owned(),

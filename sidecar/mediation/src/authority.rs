@@ -117,12 +117,14 @@ impl Denied {
     }
 }
 
+impl From<Denied> for ToolFailure {
+    fn from(denied: Denied) -> Self {
+        ToolFailure::new(denied.code(), Certainty::NeverRan, denied.to_string())
+    }
+}
+
 impl From<Denied> for ToolOutcome {
     fn from(denied: Denied) -> Self {
-        ToolOutcome::Failed(ToolFailure::new(
-            denied.code(),
-            Certainty::NeverRan,
-            denied.to_string(),
-        ))
+        ToolOutcome::Failed(denied.into())
     }
 }

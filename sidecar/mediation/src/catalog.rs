@@ -128,6 +128,8 @@ impl CatalogTool {
             None => Tier::System,
             Some(text) => Tier::parse(text).ok_or(ResultCode::UnsupportedRequirement)?,
         };
+        // The compiler does the same; files of an earlier release, or written by hand, may not.
+        let tier = tier.called_with(tool.execution.method);
         if tier > max_tier {
             return Err(ResultCode::PermissionDenied);
         }
@@ -169,9 +171,10 @@ impl CatalogTool {
         &self.shown_schema
     }
 
-    /// By its tier, or by its own word.
+    /// Whether the tool only reads: its tier or its annotation says so, and its method agrees.
     pub fn is_read_only(&self) -> bool {
-        self.annotations.read_only || self.tier == Tier::ReadOnly
+        let annotated = Tier::ReadOnly.called_with(self.tool.execution.method);
+        self.tier == Tier::ReadOnly || (self.annotations.read_only && annotated == Tier::ReadOnly)
     }
 
     /// Whether a second run of a call does no more than the first.

@@ -11,10 +11,9 @@ use toolcrib_manifest::{BodyKind, Execution, HttpMethod, RawJson, Tool, Transpor
 use crate::codes::ResultCode;
 use crate::outcome::{Certainty, ToolFailure};
 
-/// All that a sender needs beside host and credential.
+/// All that a sender needs beside host, method and credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpCall {
-    pub method: HttpMethod,
     /// Origin form: base_url's own path, the filled template, the query.
     pub path_and_query: String,
     /// `application/json`.
@@ -41,13 +40,7 @@ pub fn http_call(tool: &Tool, arguments: &RawJson, claw_id: &str) -> Result<Http
             format!("{}: {message}", tool.name),
         )
     };
-    let (Transport::Http, Some(method)) = (execution.transport, execution.method) else {
-        return Err(ToolFailure::new(
-            ResultCode::UnsupportedTool,
-            Certainty::NeverRan,
-            format!("{} cannot be called over HTTP", tool.name),
-        ));
-    };
+    let method = http_method(tool)?;
     let text = arguments.get();
     let fields =
         Object::scan(text).map_err(|_| refuse("arguments are not a JSON object".into()))?;
@@ -93,11 +86,22 @@ pub fn http_call(tool: &Tool, arguments: &RawJson, claw_id: &str) -> Result<Http
         })
     };
     Ok(HttpCall {
-        method,
         path_and_query,
         body,
         claw_id: claw_id.to_string(),
     })
+}
+
+/// The method that `tool` is called with. Errors: it goes over MCP, or its entry names no method.
+pub fn http_method(tool: &Tool) -> Result<HttpMethod, ToolFailure> {
+    match (tool.execution.transport, tool.execution.method) {
+        (Transport::Http, Some(method)) => Ok(method),
+        (Transport::Http, None) | (Transport::Mcp, _) => Err(ToolFailure::new(
+            ResultCode::UnsupportedTool,
+            Certainty::NeverRan,
+            format!("{} cannot be called over HTTP", tool.name),
+        )),
+    }
 }
 
 /// A feed's url with `{claw_id}` filled in by the same rules.

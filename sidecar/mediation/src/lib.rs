@@ -63,7 +63,9 @@
 //!                 };
 //!                 let max_result_bytes = Policy::default().max_tool_result_bytes;
 //!                 let (call, latency) = (call.id(), now());
-//!                 events.push(Event::ToolFinished { call, outcome, latency, max_result_bytes });
+//!                 events.push(Event::ToolFinished {
+//!                     call, outcome, display: None, latency, max_result_bytes,
+//!                 });
 //!             },
 //!             Effect::Emit(_bytes) => {}
 //!             Effect::Answer(answer) => break 'turn answer,
@@ -86,6 +88,7 @@ mod claw_id;
 mod codes;
 mod connection;
 mod continuity;
+mod display;
 mod feeds;
 mod http_call;
 mod lone;
@@ -109,8 +112,9 @@ pub use claw_id::ClawId;
 pub use codes::{ResultCode, RunnerCode, RunnerError};
 pub use connection::{ConnectionCause, ConnectionFailure};
 pub use continuity::{Continuity, Hidden};
+pub use display::Display;
 pub use feeds::{FeedShown, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
-pub use http_call::{HttpCall, fill_claw_id, http_call, path_at};
+pub use http_call::{HttpCall, fill_claw_id, http_call, http_method, path_at};
 pub use lone::{LoneAnswer, LoneCall};
 pub use names::alias;
 pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};

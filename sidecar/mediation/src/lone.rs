@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::call::{CallId, ManagedCall};
 use crate::claw_id::ClawId;
 use crate::codes::ResultCode;
+use crate::display::Display;
 use crate::outcome::ToolOutcome;
 use crate::presented::{Presented, Resolved};
 use crate::rejection::{unknown_result, unready_result};
@@ -68,9 +69,15 @@ impl LoneCall {
         self.0.start(now)
     }
 
-    pub fn finish(&mut self, outcome: &ToolOutcome, latency: Duration, max_result_bytes: u64) {
+    pub fn finish(
+        &mut self,
+        outcome: &ToolOutcome,
+        display: Option<Display>,
+        latency: Duration,
+        max_result_bytes: u64,
+    ) {
         let max_bytes = usize::try_from(max_result_bytes).unwrap_or(usize::MAX);
-        self.0.finish(outcome, latency, max_bytes.max(1));
+        self.0.finish(outcome, display, latency, max_bytes.max(1));
     }
 
     /// The runner has disconnected, or its access has ended.

@@ -11,6 +11,7 @@ use crate::call::ManagedCall;
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
 use crate::connection::ConnectionFailure;
+use crate::display::Display;
 use crate::outcome::{Certainty, ToolOutcome, error_result};
 use crate::trace::{DuplicateOf, TraceCall};
 
@@ -43,6 +44,7 @@ pub(crate) struct Answered {
     pub(crate) success: bool,
     pub(crate) duplicate: Option<DuplicateOf>,
     pub(crate) connection: Option<ConnectionFailure>,
+    pub(crate) display: Option<Display>,
 }
 
 impl Answered {
@@ -55,6 +57,7 @@ impl Answered {
             success: false,
             duplicate: None,
             connection: None,
+            display: None,
         }
     }
 }
@@ -74,6 +77,7 @@ impl Slot {
     pub(crate) fn finish(
         &mut self,
         outcome: &ToolOutcome,
+        display: Option<Display>,
         latency: Duration,
         max_bytes: usize,
     ) -> Certainty {
@@ -87,6 +91,7 @@ impl Slot {
             success: outcome.is_success(),
             duplicate: None,
             connection: outcome.connection().cloned(),
+            display,
         });
         certainty
     }
@@ -138,6 +143,7 @@ impl Slot {
             executed: answered.executed,
             duplicate: answered.duplicate,
             connection: answered.connection.clone(),
+            display: answered.display.clone(),
         })
     }
 }

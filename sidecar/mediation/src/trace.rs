@@ -1,6 +1,7 @@
 //! What a turn leaves on record. The edge adds who, when, and the bodies.
 
 use crate::connection::ConnectionFailure;
+use crate::display::Display;
 use serde::Serialize;
 use toolcrib_dialect::Usage;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
@@ -82,6 +83,9 @@ pub struct TraceCall {
     /// Why the connection to the service failed, and where that is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionFailure>,
+    /// One line about the result for people, where the tool gave one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display: Option<Display>,
 }
 
 /// An earlier call of the same turn that this one repeats.

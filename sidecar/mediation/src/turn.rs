@@ -18,6 +18,7 @@ use crate::call::{CallId, ManagedCall};
 use crate::claw_id::ClawId;
 use crate::codes::{RunnerCode, RunnerError};
 use crate::continuity::Hidden;
+use crate::display::Display;
 use crate::outcome::ToolOutcome;
 use crate::partition::{Partition, partition};
 use crate::presented::{Presented, Resolved};
@@ -66,6 +67,8 @@ pub enum Event {
     ToolFinished {
         call: CallId,
         outcome: ToolOutcome,
+        /// For people, where the tool gave one.
+        display: Option<Display>,
         latency: Duration,
         /// The limit of results that was in force at its dispatch.
         max_result_bytes: u64,
@@ -299,9 +302,10 @@ impl Turn {
             Event::ToolFinished {
                 call,
                 outcome,
+                display,
                 latency,
                 max_result_bytes,
-            } => self.tool_finished(call, &outcome, latency, max_result_bytes),
+            } => self.tool_finished(call, &outcome, display, latency, max_result_bytes),
             Event::KeepaliveDue => return self.keepalive(),
             Event::Deadline => self.fail(self.timed_out()),
             Event::RunnerGone => self.abandon(),
@@ -410,6 +414,7 @@ impl Turn {
         &mut self,
         call: CallId,
         outcome: &ToolOutcome,
+        display: Option<Display>,
         latency: Duration,
         max_result_bytes: u64,
     ) -> Vec<Effect> {
@@ -419,8 +424,14 @@ impl Turn {
         // A limit that was raised meanwhile is the next turn's.
         let max_bytes = self.policy.max_tool_result_bytes.min(max_result_bytes);
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-        if !round.finished(call, outcome, latency, max_bytes.max(1), &mut self.past)
-            || round.running()
+        if !round.finished(
+            call,
+            outcome,
+            display,
+            latency,
+            max_bytes.max(1),
+            &mut self.past,
+        ) || round.running()
         {
             return Vec::new();
         }

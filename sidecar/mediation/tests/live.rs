@@ -96,6 +96,7 @@ fn drive(way: Way, wire: Wire, replies: &[Reply], piece: usize) -> Seen {
                         events.push(Event::ToolFinished {
                             call: call.id(),
                             outcome: responded(200, "1"),
+                            display: None,
                             latency: std::time::Duration::ZERO,
                             max_result_bytes: u64::MAX,
                         });
@@ -279,6 +280,7 @@ fn a_reply_that_breaks_off_has_cost_what_it_said() {
                 Event::ToolFinished {
                     call: calls.unwrap()[0].id(),
                     outcome: responded(200, "1"),
+                    display: None,
                     latency: std::time::Duration::ZERO,
                     max_result_bytes: u64::MAX,
                 },

@@ -376,6 +376,7 @@ impl Playing<'_> {
             events.push(Event::ToolFinished {
                 call: call.id(),
                 outcome,
+                display: None,
                 latency: Duration::from_millis(7),
                 max_result_bytes: u64::MAX,
             });

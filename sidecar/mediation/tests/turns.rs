@@ -514,6 +514,7 @@ fn a_result_is_cut_at_the_lower_limit() {
             Event::ToolFinished {
                 call: calls[0].id(),
                 outcome: responded(200, "0123456789abcdef"),
+                display: None,
                 latency: Duration::ZERO,
                 max_result_bytes: at_dispatch,
             },
@@ -544,6 +545,7 @@ fn an_error_after_a_call_does_not_ask_for_the_request_again() {
                         Event::ToolFinished {
                             call: call.id(),
                             outcome: responded(200, "1"),
+                            display: None,
                             latency: Duration::ZERO,
                             max_result_bytes: u64::MAX,
                         },

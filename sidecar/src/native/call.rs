@@ -81,7 +81,7 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
                 stopped = Some(why);
             }
             it = dispatch(&app, &asked.caller, &managed, timeout) => {
-                call.finish(&it.outcome, it.latency, it.max_result_bytes);
+                call.finish(&it.outcome, it.display, it.latency, it.max_result_bytes);
             }
         }
         waited = waiting.elapsed();

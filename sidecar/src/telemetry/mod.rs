@@ -3,7 +3,7 @@
 //! dispatch, with the attributes of the GenAI semantic conventions.
 //!
 //! No span holds a prompt, an argument or a result: those are the record's, which stays in
-//! the pod. The runner's `traceparent` is the parent, and what it decided about sampling
+//! the pod. A tool's line for people is scrubbed and bounded before it gets here. The runner's `traceparent` is the parent, and what it decided about sampling
 //! holds. Towards providers and services no trace header is sent: they are third parties,
 //! and the runner's own is taken off ([`crate::model::headers`]).
 //!
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use toolcrib_dialect::Usage;
 use toolcrib_manifest::Transport;
-use toolcrib_mediation::{ManagedCall, ToolOutcome};
+use toolcrib_mediation::{Display, ManagedCall, ToolOutcome};
 
 use crate::model::{Candidate, ModelError};
 use context::TraceContext;
@@ -103,6 +103,8 @@ pub enum What {
         service: String,
         transport: Transport,
         round: u32,
+        /// One line about the result for people, where the tool gave one.
+        display: Option<Display>,
     },
 }
 
@@ -122,6 +124,7 @@ impl Trace {
             service: call.service().to_string(),
             transport: call.transport(),
             round: call.id().round,
+            display: None,
         })
     }
 
@@ -181,8 +184,12 @@ impl Open {
         opened.step.error = result.err().map(error_type);
     }
 
-    pub fn finished(mut self, outcome: &ToolOutcome) {
+    /// A tool's outcome, and its line for people.
+    pub fn finished(mut self, outcome: &ToolOutcome, said: Option<Display>) {
         if let Some(opened) = &mut self.0 {
+            if let What::Tool { display, .. } = &mut opened.step.what {
+                *display = said;
+            }
             opened.step.error = match outcome {
                 outcome if outcome.is_success() => None,
                 ToolOutcome::Responded { status, .. } => Some(status.to_string()),

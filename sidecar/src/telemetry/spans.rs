@@ -1,8 +1,8 @@
 //! A request's steps as OpenTelemetry spans. Pure but for the spans' random ids.
 //!
 //! Names and attributes are those of the GenAI semantic conventions; what they have no word
-//! for stands under `toolcrib.`. Every value is a compiled name, a number or a word of a
-//! closed list.
+//! for stands under `toolcrib.`. Every value is a compiled name, a number, a word of a closed
+//! list, or a tool's own line for people, which is scrubbed and short.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -143,22 +143,27 @@ fn execute_tool(span: Span, step: &Step) -> Span {
         service,
         transport,
         round,
+        display,
     } = &step.what
     else {
         return span;
     };
+    let mut attributes = vec![
+        text("gen_ai.operation.name", "execute_tool"),
+        text("gen_ai.tool.name", name),
+        // Carried out on the agent's side, not by the client.
+        text("gen_ai.tool.type", "extension"),
+        text("toolcrib.service", service),
+        text("toolcrib.transport", transport.name()),
+        number("toolcrib.round", u64::from(*round)),
+    ];
+    if let Some(display) = display {
+        attributes.push(text("toolcrib.display", display.as_str()));
+    }
     let span = Span {
         name: format!("execute_tool {name}"),
         kind: SpanKind::Internal.into(),
-        attributes: vec![
-            text("gen_ai.operation.name", "execute_tool"),
-            text("gen_ai.tool.name", name),
-            // Carried out on the agent's side, not by the client.
-            text("gen_ai.tool.type", "extension"),
-            text("toolcrib.service", service),
-            text("toolcrib.transport", transport.name()),
-            number("toolcrib.round", u64::from(*round)),
-        ],
+        attributes,
         ..span
     };
     timed(span, step.began, step.took, step.error.as_deref())

@@ -1,189 +1,210 @@
-//! Permitted calls and who may send them.
+//! The clients that a call's context may hold.
 //!
-//! Here is what every transport shares: the agent's read-only or full client, the call's
-//! deadline and its credential. What is sent is the transports': [`super::http`],
-//! [`super::mcp`].
+//! What a tool can send is decided by the type of the client that it is given: [`ReadClient`]
+//! has no way to send a method that writes, and none to become a [`FullClient`]. Both are made
+//! by [`ToolClient::new`] alone, from the tier that the context is for. The requests
+//! themselves are put together in [`super::http`] and [`super::mcp`].
 //!
-//! Invariants: destination and credential come from the manifest alone; one deadline covers
-//! the credential, connect, headers and body; no error names a host, an address or a path.
+//! A read client does send POST, for searches with their arguments in a body, and calls
+//! tools of MCP servers, where every call is the same POST. That those only read is the
+//! word of their authors: no client can know it.
 
-use std::sync::Arc;
-
-use ::http::header::HeaderName;
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use tokio::time::Instant;
-use toolcrib_manifest::{RawJson, ServiceSettings, Tier, Transport};
-use toolcrib_mediation::{Certainty, LiveTool, ResultCode, ToolFailure};
+use toolcrib_manifest::{HttpMethod, ReadMethod, Tier};
+use toolcrib_mediation::{Certainty, HttpCall, ResultCode, Scrubber, ToolFailure};
 
 use super::credential::{Credential, CredentialError, credential};
+use super::granted::GrantedTool;
 use super::mcp::Servers;
 use super::oauth::{AccessToken, Tokens};
-use super::{Tool, ToolContext, ToolResult, Wire, http, mcp};
-use crate::config::{Current, Version};
+use super::prepared::Prepared;
+use super::{Tool, ToolContext, http, mcp};
+use crate::app::App;
+use crate::config::Current;
 use crate::outbound::Outbound;
 
-/// Says the agent's identity, for information: it authenticates nothing.
-pub const CLAW_ID: HeaderName = HeaderName::from_static("x-claw-id");
-
-/// Sends what only reads. It has no way to send anything else.
+/// The client of a context: all that it can do to the outside.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadClient<'a>(pub Client<'a>);
+pub enum ToolClient<'a> {
+    Read(ReadClient<'a>),
+    Full(FullClient<'a>),
+}
+
+/// Sends requests that read.
+///
+/// ```
+/// # use toolcrib_manifest::ReadMethod;
+/// # use toolcrib_mediation::HttpCall;
+/// # use toolcrib_sidecar::tools::client::ReadClient;
+/// # use toolcrib_sidecar::tools::granted::GrantedTool;
+/// fn read(client: ReadClient<'_>, tool: &GrantedTool, call: HttpCall) {
+///     assert!(client.http(tool, ReadMethod::Get, call).is_ok());
+/// }
+/// ```
+///
+/// It has no method that takes a DELETE (or PUT, or PATCH):
+///
+/// ```compile_fail,E0308
+/// # use toolcrib_manifest::HttpMethod;
+/// # use toolcrib_mediation::HttpCall;
+/// # use toolcrib_sidecar::tools::client::ReadClient;
+/// # use toolcrib_sidecar::tools::granted::GrantedTool;
+/// fn delete(client: ReadClient<'_>, tool: &GrantedTool, call: HttpCall) {
+///     assert!(client.http(tool, HttpMethod::Delete, call).is_ok());
+/// }
+/// ```
+///
+/// And nothing in it makes a client that has:
+///
+/// ```compile_fail,E0423
+/// # use toolcrib_sidecar::tools::client::{FullClient, ReadClient};
+/// fn promote<'a>(client: ReadClient<'a>) -> FullClient<'a> {
+///     FullClient(client.0)
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ReadClient<'a>(Services<'a>);
 
 /// Sends anything that was permitted.
+///
+/// ```
+/// # use toolcrib_manifest::HttpMethod;
+/// # use toolcrib_mediation::HttpCall;
+/// # use toolcrib_sidecar::tools::client::FullClient;
+/// # use toolcrib_sidecar::tools::granted::GrantedTool;
+/// fn delete(client: FullClient<'_>, tool: &GrantedTool, call: HttpCall) {
+///     assert!(client.http(tool, HttpMethod::Delete, call).is_ok());
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct FullClient<'a>(pub Client<'a>);
+pub struct FullClient<'a>(Services<'a>);
 
-/// What both are made of.
-#[derive(Clone, Copy, Debug)]
-pub struct Client<'a> {
-    pub outbound: &'a Outbound,
-    pub tokens: &'a Tokens,
-    /// How MCP servers are spoken to.
-    pub servers: &'a Servers,
-    /// Whose scrubber is asked when the answer is there: it knows the token of this call.
-    pub current: &'a Current,
-}
-
-/// The clients of a context that may do what this tier may.
-pub fn wire<'a>(client: Client<'a>, tier: Tier) -> Wire<'a> {
-    match tier {
-        Tier::ReadOnly => Wire::ReadOnly(ReadClient(client)),
-        Tier::Workspace | Tier::System | Tier::Elevated => Wire::Full(FullClient(client)),
-    }
-}
-
-/// A tool of the manifest, permitted for one call.
-#[derive(Debug)]
-pub struct GrantedTool {
-    pub(super) live: LiveTool,
-    version: Arc<Version>,
-}
-
-impl GrantedTool {
-    pub fn new(live: LiveTool, version: Arc<Version>) -> Self {
-        Self { live, version }
-    }
-
-    /// Of its surface.
-    pub(super) fn settings(&self) -> Option<&ServiceSettings> {
-        let service = &self.live.tool().execution.service;
-        self.version.services.get(service)
-    }
-
-    /// It cannot be called as it is written.
-    pub(super) fn unusable(&self, what: &str) -> ToolFailure {
-        ToolFailure::new(
-            ResultCode::UnsupportedTool,
-            Certainty::NeverRan,
-            format!("{}: {what}", self.name()),
-        )
-    }
-}
-
-/// A call that only reads, as far as its tier says.
-struct ReadCall<'t>(&'t GrantedTool);
-
-/// Any call.
-struct AnyCall<'t>(&'t GrantedTool);
-
-impl Tool for GrantedTool {
-    fn name(&self) -> &str {
-        self.live.catalog_tool().name()
-    }
-
-    fn description(&self) -> &str {
-        &self.live.tool().description
-    }
-
-    fn schema(&self) -> &RawJson {
-        &self.live.tool().input_schema
-    }
-
-    fn tier(&self) -> Tier {
-        self.live.catalog_tool().tier
-    }
-
-    fn execute<'a>(
-        self: Box<Self>,
-        context: ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>>
-    where
-        Self: 'a,
-    {
-        async move {
-            match (self.tier(), context.wire) {
-                (Tier::ReadOnly, Wire::ReadOnly(client)) => {
-                    client.send(ReadCall(&self), context).await
-                }
-                (_, Wire::Full(client)) => client.send(AnyCall(&self), context).await,
-                (Tier::Workspace | Tier::System | Tier::Elevated, Wire::ReadOnly(_)) => {
-                    Err(ToolFailure::new(
-                        ResultCode::PermissionDenied,
-                        Certainty::NeverRan,
-                        format!("{} may write, and this agent may only read", self.name()),
-                    ))
-                }
-            }
+impl<'a> ToolClient<'a> {
+    /// The client of a context in which a tool of at most `tier` may act.
+    pub fn new(app: &'a App, tier: Tier) -> Self {
+        let services = Services {
+            outbound: &app.outbound,
+            tokens: &app.tokens,
+            servers: &app.servers,
+            current: &app.current,
+        };
+        match tier {
+            Tier::ReadOnly => Self::Read(ReadClient(services)),
+            Tier::Workspace | Tier::System | Tier::Elevated => Self::Full(FullClient(services)),
         }
-        .boxed()
+    }
+
+    /// To read with. Every context has it.
+    pub fn read(self) -> ReadClient<'a> {
+        match self {
+            ToolClient::Read(client) => client,
+            ToolClient::Full(client) => ReadClient(client.0),
+        }
+    }
+
+    /// To write with. `None`: this context is for tools that only read.
+    pub fn full(self) -> Option<FullClient<'a>> {
+        match self {
+            ToolClient::Read(_) => None,
+            ToolClient::Full(client) => Some(client),
+        }
     }
 }
 
-impl ReadClient<'_> {
-    async fn send(
-        &self,
-        call: ReadCall<'_>,
-        context: ToolContext<'_>,
-    ) -> Result<ToolResult, ToolFailure> {
-        self.0.send(call.0, context).await
+impl<'a> ReadClient<'a> {
+    /// A request to the tool's service by a method that reads.
+    pub fn http(
+        self,
+        tool: &GrantedTool,
+        method: ReadMethod,
+        call: HttpCall,
+    ) -> Result<Prepared<'a>, ToolFailure> {
+        self.0.http(tool, method.into(), call)
     }
-}
 
-impl FullClient<'_> {
-    async fn send(
-        &self,
-        call: AnyCall<'_>,
-        context: ToolContext<'_>,
-    ) -> Result<ToolResult, ToolFailure> {
-        self.0.send(call.0, context).await
-    }
-}
-
-impl Client<'_> {
-    async fn send(
-        &self,
+    /// A call of the tool on its MCP server.
+    pub fn mcp(
+        self,
         tool: &GrantedTool,
         context: ToolContext<'_>,
-    ) -> Result<ToolResult, ToolFailure> {
-        let name = tool.name();
-        let prepared = match tool.live.tool().execution.transport {
-            Transport::Http => Prepared::Http(Box::new(http::prepare(self, tool, context)?)),
-            Transport::Mcp => Prepared::Mcp(Box::new(mcp::prepare(self, tool, context)?)),
-        };
-        let deadline = Instant::now() + context.timeout;
-        let credential = self.credential(tool);
-        let Ok(credential) = tokio::time::timeout_at(deadline, credential).await else {
-            // Nothing was sent to the service yet.
-            return Err(ToolFailure::new(
-                ResultCode::Timeout,
-                Certainty::Unreached,
-                format!("{name} was not called: its credential did not come in time"),
-            ));
-        };
-        let credential = credential?;
-        match prepared {
-            Prepared::Http(request) => {
-                let exchange = http::exchange(self, name, *request, credential, context.max_result);
-                let result = tokio::time::timeout_at(deadline, exchange).await;
-                result.unwrap_or_else(|_| Err(ToolFailure::timeout(name)))
-            }
-            Prepared::Mcp(call) => mcp::call(self, tool, *call, credential, deadline).await,
-        }
+    ) -> Result<Prepared<'a>, ToolFailure> {
+        self.0.mcp(tool, context)
+    }
+}
+
+impl<'a> FullClient<'a> {
+    /// A request to the tool's service by any method.
+    pub fn http(
+        self,
+        tool: &GrantedTool,
+        method: HttpMethod,
+        call: HttpCall,
+    ) -> Result<Prepared<'a>, ToolFailure> {
+        self.0.http(tool, method, call)
     }
 
-    async fn credential(&self, tool: &GrantedTool) -> Result<Option<Credential>, ToolFailure> {
-        let Some(auth) = &tool.live.tool().execution.auth else {
+    /// A call of the tool on its MCP server.
+    pub fn mcp(
+        self,
+        tool: &GrantedTool,
+        context: ToolContext<'_>,
+    ) -> Result<Prepared<'a>, ToolFailure> {
+        self.0.mcp(tool, context)
+    }
+}
+
+/// What sends, whichever client it is in. Only a request that a client made holds one, too.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Services<'a> {
+    outbound: &'a Outbound,
+    tokens: &'a Tokens,
+    /// How MCP servers are spoken to.
+    servers: &'a Servers,
+    /// Its scrubber is asked when the answer is there: it knows the token of this call.
+    current: &'a Current,
+}
+
+impl<'a> Services<'a> {
+    fn http(
+        self,
+        tool: &GrantedTool,
+        method: HttpMethod,
+        call: HttpCall,
+    ) -> Result<Prepared<'a>, ToolFailure> {
+        let request = http::request(&self.connections(tool)?, tool, method, call)?;
+        Ok(Prepared::http(self, request))
+    }
+
+    fn mcp(
+        self,
+        tool: &GrantedTool,
+        context: ToolContext<'_>,
+    ) -> Result<Prepared<'a>, ToolFailure> {
+        let call = mcp::prepare(self.connections(tool)?, tool, context)?;
+        Ok(Prepared::mcp(self, call))
+    }
+
+    fn connections(self, tool: &GrantedTool) -> Result<reqwest::Client, ToolFailure> {
+        let client = self.outbound.for_service(tool.settings());
+        client.map_err(|error| {
+            tracing::error!(tool = tool.name(), error = error.to_string(), "no client");
+            tool.unusable("its transport settings cannot be used")
+        })
+    }
+
+    pub(super) fn servers(self) -> &'a Servers {
+        self.servers
+    }
+
+    pub(super) fn scrubber(self) -> std::sync::Arc<Scrubber> {
+        self.current.scrubber()
+    }
+
+    /// The tool's credential of now.
+    pub(super) async fn credential(
+        self,
+        tool: &GrantedTool,
+    ) -> Result<Option<Credential>, ToolFailure> {
+        let Some(auth) = &tool.entry().execution.auth else {
             return Ok(None);
         };
         let found = credential(auth, tool.settings(), self.tokens).await;
@@ -203,9 +224,9 @@ impl Client<'_> {
         })
     }
 
-    /// The service answered 401 to it. The failure where the next call can go better, since
-    /// it brings another one.
-    pub(super) fn refused(&self, name: &str, token: &AccessToken) -> Option<ToolFailure> {
+    /// The service answered 401 to the token. `Some`: the next call can go better, since it
+    /// brings another one.
+    pub(super) fn refused(self, name: &str, token: &AccessToken) -> Option<ToolFailure> {
         self.tokens.forget(token);
         token.reused.then(|| {
             ToolFailure::new(
@@ -215,18 +236,4 @@ impl Client<'_> {
             )
         })
     }
-
-    pub(super) fn dial(&self, tool: &GrantedTool) -> Result<reqwest::Client, ToolFailure> {
-        let client = self.outbound.for_service(tool.settings());
-        client.map_err(|error| {
-            tracing::error!(tool = tool.name(), error = error.to_string(), "no client");
-            tool.unusable("its transport settings cannot be used")
-        })
-    }
-}
-
-/// What was found sendable, before anything is asked for it.
-enum Prepared {
-    Http(Box<reqwest::RequestBuilder>),
-    Mcp(Box<mcp::Prepared>),
 }

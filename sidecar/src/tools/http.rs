@@ -6,28 +6,30 @@
 use http::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
 use toolcrib_manifest::HttpMethod;
-use toolcrib_mediation::{
-    Certainty, HttpCall, ResultCode, ToolBody, ToolFailure, http_call, target,
-};
+use toolcrib_mediation::{Certainty, HttpCall, ResultCode, ToolBody, ToolFailure, target};
 
 use super::answer::{self, Unreadable};
-use super::client::{CLAW_ID, Client, GrantedTool};
+use super::client::Services;
 use super::credential::Credential;
-use super::{ToolContext, ToolOutput, ToolResult};
+use super::granted::GrantedTool;
+use super::{CLAW_ID, ToolOutput, ToolResult};
 use crate::unconnected;
 
-pub(super) fn prepare(
-    client: &Client<'_>,
+/// The call as a request, but for its credential. Which methods are left to choose from is the
+/// business of the tool's client.
+pub(super) fn request(
+    connections: &reqwest::Client,
     tool: &GrantedTool,
-    context: ToolContext<'_>,
+    method: HttpMethod,
+    call: HttpCall,
 ) -> Result<reqwest::RequestBuilder, ToolFailure> {
-    let call = http_call(tool.live.tool(), context.arguments, context.claw_id)?;
-    let execution = &tool.live.tool().execution;
-    let url = target(&execution.base_url, &call.path_and_query)
+    let base_url = &tool.entry().execution.base_url;
+    let url = target(base_url, &call.path_and_query)
         .ok_or_else(|| tool.unusable("its path cannot be sent as it is written"))?;
     let headers = headers(&call).map_err(|what| tool.unusable(what))?;
-    let client = client.dial(tool)?;
-    let request = client.request(method(call.method), url).headers(headers);
+    let request = connections
+        .request(wire_method(method), url)
+        .headers(headers);
     Ok(match call.body {
         Some(body) => request.body(body),
         None => request,
@@ -35,7 +37,7 @@ pub(super) fn prepare(
 }
 
 pub(super) async fn exchange(
-    client: &Client<'_>,
+    services: Services<'_>,
     name: &str,
     mut request: reqwest::RequestBuilder,
     credential: Option<Credential>,
@@ -49,7 +51,7 @@ pub(super) async fn exchange(
     let response = request.send().await.map_err(|error| unsent(name, error))?;
     let status = response.status().as_u16();
     if let Some(token) = token.filter(|_| response.status() == StatusCode::UNAUTHORIZED)
-        && let Some(failure) = client.refused(name, &token)
+        && let Some(failure) = services.refused(name, &token)
     {
         return Err(failure);
     }
@@ -57,7 +59,7 @@ pub(super) async fn exchange(
     let body = if response.status().is_redirection() {
         ToolBody::default()
     } else {
-        let scrubber = client.current.scrubber();
+        let scrubber = services.scrubber();
         answer::read(response, max_result, &scrubber)
             .await
             .map_err(|unreadable| match unreadable {
@@ -119,7 +121,7 @@ fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {
     Ok(headers)
 }
 
-fn method(method: HttpMethod) -> Method {
+fn wire_method(method: HttpMethod) -> Method {
     match method {
         HttpMethod::Get => Method::GET,
         HttpMethod::Head => Method::HEAD,

@@ -1,22 +1,33 @@
 //! Tools in the form of ADR-0004, and the executors over HTTP and MCP.
 //!
 //! A [`Tool`] is declaration and execution in one: what is presented and what runs cannot
-//! drift apart. What a context does not hold cannot be done: [`ToolContext`] has no write
-//! client for a tool that may only read.
+//! drift apart. What a context does not hold cannot be done: its [`client`] is made for a
+//! tier, and one that is made for ReadOnly has no way to send what writes.
+//!
+//! What of the ADR has no counterpart here (session, workspace, artifacts), and why, is in
+//! `docs/decisions/2026-11-23-clients-by-tier.md`.
 
 pub mod answer;
 pub mod auth;
 pub mod client;
 pub mod credential;
+pub mod granted;
 mod http;
 pub mod mcp;
 pub mod oauth;
+pub mod prepared;
 
 use std::time::Duration;
 
+use ::http::header::HeaderName;
 use futures::future::BoxFuture;
 use toolcrib_manifest::{RawJson, Tier};
-use toolcrib_mediation::{ToolBody, ToolFailure};
+use toolcrib_mediation::{ToolBody, ToolFailure, ToolOutcome};
+
+use client::ToolClient;
+
+/// Says the agent's identity, for information: it authenticates nothing.
+pub const CLAW_ID: HeaderName = HeaderName::from_static("x-claw-id");
 
 /// A callable tool.
 pub trait Tool: Send + Sync {
@@ -50,22 +61,14 @@ pub struct ToolContext<'a> {
     pub timeout: Duration,
     /// Bytes of a result that the model may see.
     pub max_result: usize,
-    pub wire: Wire<'a>,
-}
-
-/// The clients of a context. A read-only one sends nothing for a tool that may write: it
-/// holds no client that takes such a call.
-#[derive(Clone, Copy, Debug)]
-pub enum Wire<'a> {
-    ReadOnly(client::ReadClient<'a>),
-    Full(client::FullClient<'a>),
+    pub client: ToolClient<'a>,
 }
 
 /// What a call gave: for the model and, apart from it, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolResult {
     pub output: ToolOutput,
-    /// One line for logs; never a secret, a host or a body.
+    /// One line for the record and the trace; never a secret, a host or a body.
     pub display: String,
 }
 
@@ -78,4 +81,14 @@ pub enum ToolOutput {
     Mcp { is_error: bool, body: ToolBody },
     /// An MCP server's error instead of one.
     McpError { code: i64, body: ToolBody },
+}
+
+impl From<ToolOutput> for ToolOutcome {
+    fn from(output: ToolOutput) -> Self {
+        match output {
+            ToolOutput::Http { status, body } => ToolOutcome::Responded { status, body },
+            ToolOutput::Mcp { is_error, body } => ToolOutcome::Mcp { is_error, body },
+            ToolOutput::McpError { code, body } => ToolOutcome::McpError { code, body },
+        }
+    }
 }

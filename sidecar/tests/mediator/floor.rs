@@ -203,6 +203,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
                             tool: String::new(),
                         }
                         .into(),
+                        display: None,
                         latency: Duration::ZERO,
                         max_result_bytes: u64::MAX,
                     },

@@ -130,6 +130,7 @@ async fn a_turn_is_a_span_with_its_model_and_tool_calls_under_it() {
             (2, "gen_ai.operation.name", "execute_tool"),
             (2, "gen_ai.tool.name", "desk.quote"),
             (2, "error.type", "503"),
+            (2, "toolcrib.display", "desk.quote: status 503, 15 bytes"),
             (3, "gen_ai.usage.output_tokens", "5"),
         ] {
             assert_eq!(of(at)[key], value, "{key}");

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 use toolcrib_manifest::Tier;
 use toolcrib_mediation::{Certainty, ClawId, LoneCall, Presented, ResultCode, ToolFailure};
-use toolcrib_sidecar::tools::client::{Client, GrantedTool, wire};
-use toolcrib_sidecar::tools::{Tool, ToolContext, ToolResult, Wire};
+use toolcrib_sidecar::tools::client::ToolClient;
+use toolcrib_sidecar::tools::granted::GrantedTool;
+use toolcrib_sidecar::tools::{Tool, ToolContext, ToolResult};
 
-use crate::support::{Answer, World, within};
+use crate::support::{Answer, Files, World, calls, says, within};
 
 /// The tool, granted and live, in a context for tools of this tier.
 async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, ToolFailure> {
@@ -23,24 +24,14 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
     let mut call = LoneCall::new(&presented, &claw_id, tool, arguments);
     let call = call.start(Duration::ZERO).unwrap();
     let live = now.authority.permits(&call).unwrap();
-    let client = Client {
-        outbound: &app.outbound,
-        tokens: &app.tokens,
-        servers: &app.servers,
-        current: &app.current,
-    };
     let context = ToolContext {
         arguments: call.arguments(),
         claw_id: call.claw_id(),
         timeout: Duration::from_secs(15),
         max_result: 400,
-        wire: wire(client, tier),
+        client: ToolClient::new(app, tier),
     };
-    assert_eq!(
-        matches!(context.wire, Wire::ReadOnly(_)),
-        tier == Tier::ReadOnly
-    );
-    let tool = Box::new(GrantedTool::new(live, now.version().unwrap().clone()));
+    let tool = Box::new(GrantedTool::new(live, now.version().unwrap().clone()).unwrap());
     within("the call", tool.execute(context)).await
 }
 
@@ -64,4 +55,56 @@ async fn a_context_of_a_tool_that_reads_sends_nothing_for_one_that_may_write() {
         assert!(ran.is_ok(), "{tool} {tier:?}: {ran:?}");
     }
     assert_eq!(world.desk.requests().len(), runs.len());
+}
+
+/// Files of an earlier release, or written by hand, may say ReadOnly of any tool.
+#[tokio::test]
+async fn a_tool_that_writes_is_no_read_only_tool_whatever_its_file_says() {
+    for (method, max_tier, is_offered) in [
+        ("DELETE", "System", true),
+        ("PUT", "ReadOnly", false),
+        ("PATCH", "ReadOnly", false),
+        ("POST", "ReadOnly", true),
+        ("HEAD", "ReadOnly", true),
+    ] {
+        let edit = |files: &mut Files| {
+            files.tools["tools"][0]["execution"]["method"] = json!(method);
+            files.tools["tools"][0]["annotations"] = json!({"readOnly": true});
+            files.agent["max_tier"] = json!(max_tier);
+        };
+        let world = World::start_with(edit, |_| {}, &[]).await;
+        let now = world.server.app.current.now();
+        let catalog = &now.version().unwrap().catalog;
+        let Some(tool) = catalog.get("desk.quote") else {
+            assert!(!is_offered, "{method}");
+            let withheld = catalog.withheld();
+            assert_eq!(withheld[0].reason, "permission_denied", "{method}");
+            continue;
+        };
+        assert!(is_offered, "{method}");
+        let reads = method != "DELETE";
+        assert_eq!(tool.is_read_only(), reads, "{method}");
+        assert_eq!(tool.tier == Tier::ReadOnly, reads, "{method}");
+        if !reads {
+            let refused = execute(&world, "desk.quote", Tier::ReadOnly).await;
+            assert_eq!(refused.unwrap_err().code, ResultCode::PermissionDenied);
+            assert_eq!(world.desk.connections(), 0);
+        }
+        world.desk.will(Answer::json(json!({"at": 7})));
+        let ran = execute(&world, "desk.quote", tool.tier).await;
+        assert!(ran.is_ok(), "{method}: {ran:?}");
+        assert_eq!(world.desk.requests()[0].method, *method);
+    }
+}
+
+#[tokio::test]
+async fn the_line_for_people_is_on_record() {
+    let world = World::start().await;
+    let call = calls(&[("c1", "desk__quote", r#"{"symbol":"OTR"}"#)]);
+    world.model.will(Answer::json(call));
+    world.desk.will(Answer::json(json!({"at": 7})));
+    world.model.will(Answer::json(says("seven")));
+    world.chat().await;
+    let call = &world.last_line()["tool_trace"][0]["tool_calls"][0];
+    assert_eq!(call["display"], "desk.quote: status 200, 8 bytes");
 }

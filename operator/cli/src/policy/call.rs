@@ -11,7 +11,7 @@ use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
     Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, Presented, ToolFailure, Turn,
-    TurnConfig, alias, http_call, target,
+    TurnConfig, alias, http_call, http_method, target,
 };
 
 use super::file::Verdict;
@@ -247,7 +247,7 @@ fn request(live: &LiveTool, call: &ManagedCall) -> Result<SentRequest, ToolFailu
         )
     })?;
     Ok(SentRequest {
-        method: method_name(http.method).to_owned(),
+        method: method_name(http_method(live.tool())?).to_owned(),
         url: url.into(),
         body: http
             .body

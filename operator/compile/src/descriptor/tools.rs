@@ -32,6 +32,7 @@ pub(crate) struct DescribedTool {
     /// checks those of an HTTP service.
     pub output_schema: Option<RawJson>,
     pub annotations: Option<RawJson>,
+    /// What the annotations say.
     pub tier: Tier,
     /// `None`: the tool goes over MCP.
     pub http: Option<HttpCall>,
@@ -135,6 +136,13 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         tier,
         http,
     })
+}
+
+impl DescribedTool {
+    /// `None`: the tool goes over MCP.
+    pub(crate) fn method(&self) -> Option<HttpMethod> {
+        self.http.as_ref().map(|http| http.method)
+    }
 }
 
 /// What the mediator does with an argument that a tool's schema does not declare.

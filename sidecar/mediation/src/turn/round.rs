@@ -10,6 +10,7 @@ use super::past::{Key, Past};
 use crate::call::{CallId, ManagedCall, RunnerCall};
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
+use crate::display::Display;
 use crate::outcome::{Certainty, ToolOutcome};
 use crate::partition::{Owned, Partition};
 use crate::presented::{Presented, Resolved};
@@ -192,6 +193,7 @@ impl Round {
         &mut self,
         id: CallId,
         outcome: &ToolOutcome,
+        display: Option<Display>,
         latency: Duration,
         max_bytes: usize,
         past: &mut Past,
@@ -207,7 +209,7 @@ impl Round {
             SlotState::Running(call, _) => Key::of(call),
             SlotState::Waiting(_) | SlotState::Answered(_) => return false,
         };
-        let certainty = slot.finish(outcome, latency, max_bytes);
+        let certainty = slot.finish(outcome, display, latency, max_bytes);
         if certainty != Certainty::NeverRan {
             past.executed(key, self.number, certainty);
         }

@@ -192,6 +192,7 @@ pub fn run(
                     events.extend(calls.iter().map(|call| Event::ToolFinished {
                         call: call.id(),
                         outcome: outcome(call),
+                        display: None,
                         latency: Duration::from_millis(7),
                         max_result_bytes: u64::MAX,
                     }));

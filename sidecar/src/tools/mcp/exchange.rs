@@ -20,7 +20,7 @@ use url::Url;
 
 use super::message::{Answer, Asked, Incoming};
 use crate::metrics::Metrics;
-use crate::tools::client::CLAW_ID;
+use crate::tools::CLAW_ID;
 use crate::unconnected;
 
 pub const SESSION: HeaderName = HeaderName::from_static(SESSION_HEADER);

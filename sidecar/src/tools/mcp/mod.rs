@@ -24,8 +24,9 @@ use toolcrib_mcp::header;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
 
 use super::answer;
-use super::client::{Client, GrantedTool};
+use super::client::Services;
 use super::credential::Credential;
+use super::granted::GrantedTool;
 use super::{Tool, ToolContext, ToolOutput, ToolResult};
 use exchange::{Endpoint, Lost, Reply, Said};
 use message::RpcError;
@@ -53,11 +54,11 @@ struct Call {
 }
 
 pub(super) fn prepare(
-    client: &Client<'_>,
+    connections: reqwest::Client,
     tool: &GrantedTool,
     context: ToolContext<'_>,
 ) -> Result<Prepared, ToolFailure> {
-    let entry = tool.live.tool();
+    let entry = tool.entry();
     let execution = &entry.execution;
     let (Some(path), Some(name)) = (&execution.path, &execution.tool_name) else {
         return Err(tool.unusable("it has no path or no tool_name"));
@@ -68,7 +69,7 @@ pub(super) fn prepare(
         .map_err(|_| tool.unusable("the agent's identity cannot stand in a header"))?;
     let arguments = context.arguments.get();
     Ok(Prepared {
-        client: client.dial(tool)?,
+        client: connections,
         url,
         claw_id,
         call: Call {
@@ -81,7 +82,7 @@ pub(super) fn prepare(
 }
 
 pub(super) async fn call(
-    client: &Client<'_>,
+    services: Services<'_>,
     tool: &GrantedTool,
     prepared: Prepared,
     credential: Option<Credential>,
@@ -109,12 +110,12 @@ pub(super) async fn call(
     // A 401 is the credential's, whichever message it answers.
     let refused = |status: u16| {
         let token = token.as_ref().filter(|_| status == 401)?;
-        client.refused(name, token)
+        services.refused(name, token)
     };
     let mut renewed = false;
     loop {
         // Until it is open nothing was sent that could have run.
-        let opened = timeout_at(deadline, client.servers.open(key, &endpoint)).await;
+        let opened = timeout_at(deadline, services.servers().open(key, &endpoint)).await;
         let opened = opened.unwrap_or(Err(NotOpened::Lost(Lost::Silent)));
         let Opened { spoken, reused } = opened.map_err(|error| match error {
             NotOpened::Http(status) => {
@@ -124,7 +125,7 @@ pub(super) async fn call(
                 error.failure(name, &endpoint)
             }
         })?;
-        let sent = timeout_at(deadline, client.servers.call(&endpoint, &spoken, &call)).await;
+        let sent = timeout_at(deadline, services.servers().call(&endpoint, &spoken, &call)).await;
         let sent = sent.unwrap_or(Err(Lost::Silent));
         let Reply { status, said, .. } = sent.map_err(|lost| {
             let failure = lost.failure(name);
@@ -136,14 +137,14 @@ pub(super) async fn call(
         let in_session = spoken.has_session();
         let has_run = matches!(said, Said::Answer(Ok(_)));
         if in_session && status == 404 && !has_run && !renewed {
-            client.servers.forget(&key, &spoken);
+            services.servers().forget(&key, &spoken);
             renewed = true;
             continue;
         }
         if in_session && status == 400 && reused {
             // Some servers say so that they do not know the session. It can mean more, so
             // the call is not sent again.
-            client.servers.forget(&key, &spoken);
+            services.servers().forget(&key, &spoken);
             return Err(ToolFailure::new(
                 ResultCode::Http(status),
                 Certainty::Transient,
@@ -151,12 +152,12 @@ pub(super) async fn call(
             ));
         }
         return match said {
-            Said::Answer(Ok(result)) => output(client, tool, &result, max_result),
+            Said::Answer(Ok(result)) => output(services, tool, &result, max_result),
             Said::Answer(Err(RpcError { code, message })) => {
                 if code == UNSUPPORTED_VERSION {
-                    client.servers.forget(&key, &spoken);
+                    services.servers().forget(&key, &spoken);
                 }
-                let body = body(message, max_result, &client.current.scrubber());
+                let body = body(message, max_result, &services.scrubber());
                 Ok(ToolResult {
                     display: format!("{name}: error {code}"),
                     output: ToolOutput::McpError { code, body },
@@ -168,9 +169,9 @@ pub(super) async fn call(
                 }
                 if matches!(status, 400 | 404..=406) {
                     // It speaks otherwise than it did: the next call asks again.
-                    client.servers.forget(&key, &spoken);
+                    services.servers().forget(&key, &spoken);
                 }
-                let body = body(text, max_result, &client.current.scrubber());
+                let body = body(text, max_result, &services.scrubber());
                 Ok(ToolResult {
                     display: format!("{name}: status {status}, {} bytes", body.bytes.len()),
                     output: ToolOutput::Http { status, body },
@@ -181,13 +182,13 @@ pub(super) async fn call(
 }
 
 fn output(
-    client: &Client<'_>,
+    services: Services<'_>,
     tool: &GrantedTool,
     result: &RawValue,
     max_result: usize,
 ) -> Result<ToolResult, ToolFailure> {
     let name = tool.name();
-    let scrubber = client.current.scrubber();
+    let scrubber = services.scrubber();
     let unusable = |what: String| {
         ToolFailure::new(
             ResultCode::McpError,
@@ -200,14 +201,13 @@ fn output(
             NoResult::Malformed => "answered with what is no tool's result".into(),
             NoResult::OtherKind => "answered with a kind of result that is not read".into(),
             NoResult::InputRequired => {
-                client.servers.refused_input();
+                services.servers().refused_input();
                 "asks for input, which no tool's server is given".into()
             }
         })
     })?;
     if !result.is_error {
         let checked = tool
-            .live
             .catalog_tool()
             .check_output(result.structured.as_deref());
         checked.map_err(|mismatch| {

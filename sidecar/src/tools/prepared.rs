@@ -1,0 +1,74 @@
+//! A call that a client has made and that can be sent.
+//!
+//! Invariants: destination, method and credential come from the manifest alone; one deadline
+//! covers the credential, connect, headers and body; no error names a host, an address or a
+//! path.
+
+use tokio::time::{Instant, timeout_at};
+use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
+
+use super::client::Services;
+use super::granted::GrantedTool;
+use super::{Tool, ToolContext, ToolResult, http, mcp};
+
+/// A call that was found sendable, before anything is asked for it.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    services: Services<'a>,
+    request: Request,
+}
+
+#[derive(Debug)]
+enum Request {
+    Http(Box<reqwest::RequestBuilder>),
+    Mcp(Box<mcp::Prepared>),
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn http(services: Services<'a>, request: reqwest::RequestBuilder) -> Self {
+        Self {
+            services,
+            request: Request::Http(Box::new(request)),
+        }
+    }
+
+    pub(super) fn mcp(services: Services<'a>, call: mcp::Prepared) -> Self {
+        Self {
+            services,
+            request: Request::Mcp(Box::new(call)),
+        }
+    }
+
+    /// Fetches the credential, sends the call once and reads its answer.
+    pub(super) async fn send(
+        self,
+        tool: &GrantedTool,
+        context: ToolContext<'_>,
+    ) -> Result<ToolResult, ToolFailure> {
+        let name = tool.name();
+        let deadline = Instant::now() + context.timeout;
+        let Ok(credential) = timeout_at(deadline, self.services.credential(tool)).await else {
+            // Nothing was sent to the service yet.
+            return Err(ToolFailure::new(
+                ResultCode::Timeout,
+                Certainty::Unreached,
+                format!("{name} was not called: its credential did not come in time"),
+            ));
+        };
+        let credential = credential?;
+        match self.request {
+            Request::Http(request) => {
+                let exchange = http::exchange(
+                    self.services,
+                    name,
+                    *request,
+                    credential,
+                    context.max_result,
+                );
+                let result = timeout_at(deadline, exchange).await;
+                result.unwrap_or_else(|_| Err(ToolFailure::timeout(name)))
+            }
+            Request::Mcp(call) => mcp::call(self.services, tool, *call, credential, deadline).await,
+        }
+    }
+}
