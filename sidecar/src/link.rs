@@ -17,6 +17,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use toolcrib_manifest::{LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, Loaded, MOST_WITHHELD, names};
 
+use crate::body::{self, Unread};
 use crate::config::version::UNDERSTANDS;
 use crate::config::{Current, Effective, Older};
 use crate::metrics::{LinkState, Metrics};
@@ -183,7 +184,7 @@ impl Link {
         };
         let body = serde_json::to_vec(&self.up(now)).map_err(LinkError::Answer)?;
         let url = format!("{}{}", config.url.trim_end_matches('/'), names::LINK_PATH);
-        let mut response = client
+        let response = client
             .post(url)
             .header(AUTHORIZATION, token)
             .header(CONTENT_TYPE, "application/json")
@@ -195,17 +196,11 @@ impl Link {
         if !response.status().is_success() {
             return Err(LinkError::Status(response.status().as_u16()));
         }
-        let mut answer = Vec::new();
-        while let Some(chunk) = response
-            .chunk()
-            .await
-            .map_err(|error| LinkError::Unreachable(error.without_url()))?
-        {
-            if answer.len() + chunk.len() > MAX_ANSWER {
-                return Err(LinkError::TooLarge);
-            }
-            answer.extend_from_slice(&chunk);
-        }
+        let read = body::whole(response, MAX_ANSWER).await;
+        let answer = read.map_err(|unread| match unread {
+            Unread::TooLarge => LinkError::TooLarge,
+            Unread::Broken(error) => LinkError::Unreachable(error.without_url()),
+        })?;
         serde_json::from_slice(&answer).map_err(LinkError::Answer)
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use toolcrib_dialect::{Reassembly, Reply, Request, SseEvent, SseParser, Usage};
 use toolcrib_mediation::{
     ConnectionFailure, ModelFailure, RecordStatus, RunnerCode, RunnerError, TraceUsage, TurnRecord,
@@ -22,6 +22,7 @@ use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{ModelError, ModelRequest, ModelStream, ModelTimeouts, headers};
 use crate::outgoing::{Head, Outgoing};
 use crate::record::{self, Ended, HUNG_UP};
+use crate::stop::{AccessWatch, Stopped, stopped};
 use crate::turn::{DELIVERY, failure};
 
 /// One event of a stream; a larger one ends the reading along, not the stream.
@@ -55,10 +56,10 @@ struct Bounds {
     total_ms: u64,
 }
 
-/// Why there is nothing (more) to pass.
-enum Stopped {
-    RunnerGone,
-    Ended(RunnerError),
+impl Bounds {
+    fn late(self) -> RunnerError {
+        RunnerError::total_timeout(self.total_ms)
+    }
 }
 
 pub async fn pass(
@@ -68,8 +69,7 @@ pub async fn pass(
     to_runner: mpsc::Sender<Outgoing>,
 ) {
     let prepared = &passage.prepared;
-    let mut changes = app.current.subscribe();
-    changes.mark_changed();
+    let mut access = AccessWatch::new(&app.current);
     let total_ms = prepared.version.catalog.policy().total_timeout_ms;
     let bounds = Bounds {
         deadline: asked.caller.started + Duration::from_millis(total_ms),
@@ -96,7 +96,13 @@ pub async fn pass(
         Err(error) => Err(Stopped::Ended(error)),
         Ok(()) => tokio::select! {
             biased;
-            stopped = stopped(&app, &asked, bounds, &mut changes, &to_runner) => Err(stopped),
+            stopped = stopped(
+                &mut access,
+                &app.current,
+                &asked.caller,
+                bounds.deadline,
+                to_runner.closed(),
+            ) => Err(stopped),
             answered = app.models.stream(&app.outbound, model_request) => Ok(answered),
         },
     };
@@ -114,10 +120,11 @@ pub async fn pass(
                 to_runner: &to_runner,
                 waited,
             };
-            passing.run(stream, &mut changes).await
+            passing.run(stream, &mut access).await
         }
         Ok(Err(error)) => unanswered(&app, &asked, error, waited),
         Err(Stopped::Ended(error)) => own_error(&asked, &error, None, waited),
+        Err(Stopped::Late) => own_error(&asked, &bounds.late(), None, waited),
         Err(Stopped::RunnerGone) => {
             let passed = Passed {
                 http_status: HUNG_UP,
@@ -172,29 +179,6 @@ pub async fn pass(
     }
 }
 
-/// Resolves when the request must not go on.
-async fn stopped(
-    app: &App,
-    asked: &Asked,
-    bounds: Bounds,
-    changes: &mut watch::Receiver<u64>,
-    to_runner: &mpsc::Sender<Outgoing>,
-) -> Stopped {
-    loop {
-        tokio::select! {
-            () = to_runner.closed() => return Stopped::RunnerGone,
-            Ok(()) = changes.changed() => {
-                if let Some(error) = asked.caller.ended(&app.current.now()) {
-                    return Stopped::Ended(error);
-                }
-            }
-            () = tokio::time::sleep_until(bounds.deadline.into()) => {
-                return Stopped::Ended(RunnerError::total_timeout(bounds.total_ms));
-            }
-        }
-    }
-}
-
 struct Passing<'a> {
     app: &'a App,
     asked: &'a Asked,
@@ -208,7 +192,7 @@ impl Passing<'_> {
     async fn run(
         &mut self,
         mut stream: ModelStream,
-        changes: &mut watch::Receiver<u64>,
+        access: &mut AccessWatch,
     ) -> (Passed, Option<Outgoing>) {
         let streamed = is_event_stream(&stream.headers);
         let mut along = Along::new(self.asked, streamed);
@@ -232,18 +216,21 @@ impl Passing<'_> {
                     break;
                 }
             }
-            match self.chunk(&mut stream, changes).await {
+            let mut refused = None;
+            match self.chunk(&mut stream, access).await {
                 Ok(Some(chunk)) => next = Some(chunk),
                 Ok(None) => break,
                 Err(Stopped::RunnerGone) => error = Some("canceled"),
-                Err(Stopped::Ended(refusal)) => {
-                    error = Some(refusal.code.name());
-                    last = Some(if streamed {
-                        Outgoing::Chunk(refusal.events(self.asked.dialect).into())
-                    } else {
-                        Outgoing::Abort
-                    });
-                }
+                Err(Stopped::Ended(refusal)) => refused = Some(refusal),
+                Err(Stopped::Late) => refused = Some(self.bounds.late()),
+            }
+            if let Some(refusal) = refused {
+                error = Some(refusal.code.name());
+                last = Some(if streamed {
+                    Outgoing::Chunk(refusal.events(self.asked.dialect).into())
+                } else {
+                    Outgoing::Abort
+                });
             }
         }
         let passed = Passed {
@@ -260,7 +247,7 @@ impl Passing<'_> {
     async fn chunk(
         &mut self,
         stream: &mut ModelStream,
-        changes: &mut watch::Receiver<u64>,
+        access: &mut AccessWatch,
     ) -> Result<Option<Bytes>, Stopped> {
         let broken = |message: &str| {
             Stopped::Ended(RunnerError::new(RunnerCode::UpstreamUnreachable, message))
@@ -269,9 +256,13 @@ impl Passing<'_> {
         let silence = self.app.settings.limits.silence;
         let chunk = tokio::select! {
             biased;
-            stopped = stopped(self.app, self.asked, self.bounds, changes, self.to_runner) => {
-                Err(stopped)
-            }
+            stopped = stopped(
+                access,
+                &self.app.current,
+                &self.asked.caller,
+                self.bounds.deadline,
+                self.to_runner.closed(),
+            ) => Err(stopped),
             chunk = tokio::time::timeout(silence, stream.rest.chunk()) => match chunk {
                 Ok(Ok(chunk)) => Ok(chunk),
                 Ok(Err(_)) => Err(broken("the model's answer broke off")),

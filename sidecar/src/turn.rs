@@ -32,6 +32,7 @@ use crate::model::{
 };
 use crate::outgoing::{Head, Outgoing, SHOULD_RETRY};
 use crate::record::{self, Ended, HUNG_UP};
+use crate::stop::{AccessWatch, Stopped, stopped};
 
 /// How long an answer waits for a runner that reads nothing.
 pub const DELIVERY: Duration = Duration::from_secs(60);
@@ -113,10 +114,8 @@ impl Drive {
     pub async fn run(mut self, effects: Vec<Effect>) {
         let mut effects = VecDeque::from(effects);
         let mut running: FuturesUnordered<BoxFuture<'static, Happened>> = FuturesUnordered::new();
-        let mut changes = self.app.current.subscribe();
-        // What changed before the subscription is seen here, what changes after it below.
-        changes.mark_changed();
-        let deadline = TokioInstant::from_std(self.asked.caller.started + self.turn.deadline());
+        let mut access = AccessWatch::new(&self.app.current);
+        let deadline = self.asked.caller.started + self.turn.deadline();
         let mut silent_since = TokioInstant::now();
         loop {
             while let Some(effect) = effects.pop_front() {
@@ -145,13 +144,17 @@ impl Drive {
             let keepalive = silent_since + self.app.settings.keepalive;
             let woke = tokio::select! {
                 biased;
-                () = self.to_runner.closed() => Woke::By(Event::RunnerGone),
-                // Err: nobody can change anything any more; the turn goes on as it is.
-                Ok(()) = changes.changed() => {
-                    let ended = self.asked.caller.ended(&self.app.current.now());
-                    ended.map_or(Woke::ByNothing, |error| Woke::By(Event::Ended(error)))
-                }
-                () = tokio::time::sleep_until(deadline) => Woke::By(Event::Deadline),
+                why = stopped(
+                    &mut access,
+                    &self.app.current,
+                    &self.asked.caller,
+                    deadline,
+                    self.to_runner.closed(),
+                ) => Woke::By(match why {
+                    Stopped::RunnerGone => Event::RunnerGone,
+                    Stopped::Ended(error) => Event::Ended(error),
+                    Stopped::Late => Event::Deadline,
+                }),
                 Ok(room) = self.to_runner.reserve(), if !self.outbox.is_empty() => {
                     if let Some(next) = self.outbox.pop_front() {
                         room.send(next);

@@ -21,6 +21,7 @@ use toolcrib_mediation::ConnectionFailure;
 use super::headers;
 use super::policy::Candidate;
 use super::pool::{Exhausted, KeyPool, Lease, Outcome};
+use crate::body::{self, Unread};
 use crate::metrics::{KeyCounts, Metrics};
 use crate::outbound::Outbound;
 use crate::unconnected;
@@ -189,15 +190,15 @@ impl ModelClient {
     ) -> Result<ModelReply, ModelError> {
         self.first(outbound, request, async |candidate, lease, begun| {
             let headers = begun.rest.headers().clone();
-            match read_capped(begun, MAX_REPLY).await {
-                Ok(Some(body)) => Attempt::Served(ModelReply {
+            match body::whole_after(begun.first, begun.rest, MAX_REPLY).await {
+                Ok(body) => Attempt::Served(ModelReply {
                     candidate: candidate.clone(),
                     key: lease.id().to_string(),
                     headers,
                     body,
                 }),
-                Ok(None) => Attempt::Final(ModelError::TooLarge),
-                Err(error) => Attempt::Failed(ModelError::unconnected(&error)),
+                Err(Unread::TooLarge) => Attempt::Final(ModelError::TooLarge),
+                Err(Unread::Broken(error)) => Attempt::Failed(ModelError::unconnected(&error)),
             }
         })
         .await
@@ -447,41 +448,13 @@ async fn http_failure(response: Response) -> Result<HttpFailure, reqwest::Error>
     let status = response.status().as_u16();
     let content_type = response.headers().get(header::CONTENT_TYPE).cloned();
     let retry_after = response.headers().get(header::RETRY_AFTER).cloned();
-    let body = read_prefix(response, MAX_ERROR).await?;
+    let body = body::prefix(response, MAX_ERROR).await?;
     Ok(HttpFailure {
         status,
         content_type,
         retry_after,
         body: body.into(),
     })
-}
-
-/// `None`: longer than `limit`.
-async fn read_capped(mut begun: Begun, limit: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
-    let mut body = Vec::new();
-    let mut next = Some(begun.first);
-    while let Some(chunk) = next {
-        if body.len() + chunk.len() > limit {
-            return Ok(None);
-        }
-        body.extend_from_slice(&chunk);
-        next = begun.rest.chunk().await?;
-    }
-    Ok(Some(body))
-}
-
-/// At most `limit` bytes; the connection is dropped where there are more.
-async fn read_prefix(mut response: Response, limit: usize) -> Result<Vec<u8>, reqwest::Error> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        let room = limit - body.len();
-        if chunk.len() >= room {
-            body.extend_from_slice(&chunk[..room]);
-            break;
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
 }
 
 /// Seconds, or a date.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use serde_json::json;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use toolcrib_mcp::revision::Form;
 use toolcrib_mcp::{Fault, Raw, Said, raw, reply};
 use toolcrib_mediation::{LoneCall, Presented, RunnerError};
@@ -19,6 +19,7 @@ use crate::asked::Caller;
 use crate::dispatch::{cut_off, dispatch};
 use crate::history::{Bodies, Body};
 use crate::record::{self, Ended, HUNG_UP, Recorded};
+use crate::stop::AccessWatch;
 
 /// A call that was let in.
 #[derive(Debug)]
@@ -58,9 +59,7 @@ pub async fn call(app: Arc<App>, call: Call) -> Option<Told> {
 }
 
 async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
-    let mut changes = app.current.subscribe();
-    // What changed before the subscription is seen here, what changes after it below.
-    changes.mark_changed();
+    let mut access = AccessWatch::new(&app.current);
     let now = app.current.now();
     let presented = Presented::alone(&now.authority);
     let identity = asked.caller.identity();
@@ -77,7 +76,7 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
         let waiting = Instant::now();
         tokio::select! {
             biased;
-            why = stop(&app, &asked.caller, &mut asked.running, &mut changes, &mut told) => {
+            why = stop(&app, &asked.caller, &mut asked.running, &mut access, &mut told) => {
                 stopped = Some(why);
             }
             it = dispatch(&app, &asked.caller, &managed, timeout) => {
@@ -146,7 +145,7 @@ async fn stop(
     app: &App,
     caller: &Caller,
     running: &mut Option<Running>,
-    changes: &mut watch::Receiver<u64>,
+    access: &mut AccessWatch,
     told: &mut oneshot::Sender<Told>,
 ) -> Stopped {
     let cancelled = async {
@@ -155,17 +154,10 @@ async fn stop(
             None => std::future::pending().await,
         }
     };
-    tokio::pin!(cancelled);
-    loop {
-        tokio::select! {
-            () = told.closed() => return Stopped::HungUp,
-            () = &mut cancelled => return Stopped::Cancelled,
-            Ok(()) = changes.changed() => {
-                if let Some(error) = caller.ended(&app.current.now()) {
-                    return Stopped::Ended(error);
-                }
-            }
-        }
+    tokio::select! {
+        () = told.closed() => Stopped::HungUp,
+        () = cancelled => Stopped::Cancelled,
+        error = access.ended(&app.current, caller) => Stopped::Ended(error),
     }
 }
 

@@ -23,14 +23,15 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::time::Instant;
 use toolcrib_manifest::{SecretText, ServiceSettings};
 use url::form_urlencoded::Serializer;
 
 use super::auth::{self, AuthError};
+use crate::body::{self, Unread};
 use crate::config::Current;
+use crate::digest::Parts;
 use crate::flight::Flights;
 use crate::outbound::Outbound;
 
@@ -309,20 +310,16 @@ impl Granted {
 }
 
 async fn ask(request: reqwest::RequestBuilder) -> Result<Granted, TokenError> {
-    let mut response = request.send().await.map_err(|_| TokenError::Unreachable)?;
+    let response = request.send().await.map_err(|_| TokenError::Unreachable)?;
     let status = response.status();
     if status != StatusCode::OK {
         return Err(TokenError::Refused(status.as_u16()));
     }
-    let mut body = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() <= MAX_ANSWER => body.extend(chunk),
-            Ok(Some(_)) => return Err(TokenError::Malformed),
-            Ok(None) => break,
-            Err(_) => return Err(TokenError::Unreachable),
-        }
-    }
+    let read = body::whole(response, MAX_ANSWER).await;
+    let body = read.map_err(|unread| match unread {
+        Unread::TooLarge => TokenError::Malformed,
+        Unread::Broken(_) => TokenError::Unreachable,
+    })?;
     // Serde's message could quote the token.
     let granted: Granted = serde_json::from_slice(&body).map_err(|_| TokenError::Malformed)?;
     let bearer = granted.token_type.eq_ignore_ascii_case("bearer");
@@ -335,11 +332,8 @@ async fn ask(request: reqwest::RequestBuilder) -> Result<Granted, TokenError> {
 }
 
 fn key(credentials: ClientCredentials<'_>, settings: Option<&ServiceSettings>) -> Key {
-    let mut hash = Sha256::new();
-    let mut part = |text: &str| {
-        hash.update((text.len() as u64).to_be_bytes());
-        hash.update(text);
-    };
+    let mut parts = Parts::default();
+    let mut part = |text: &str| parts.push(text);
     part(credentials.token_url);
     part(credentials.client_id.expose());
     part(credentials.client_secret.expose());
@@ -353,7 +347,7 @@ fn key(credentials: ClientCredentials<'_>, settings: Option<&ServiceSettings>) -
             .and_then(|settings| settings.proxy.as_deref())
             .unwrap_or_default(),
     );
-    hash.finalize().into()
+    parts.digest()
 }
 
 #[cfg(test)]

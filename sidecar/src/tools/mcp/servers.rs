@@ -18,7 +18,6 @@ use futures::future::join_all;
 use http::HeaderMap;
 use http::header::HeaderValue;
 use reqwest::{Method, RequestBuilder};
-use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -28,6 +27,7 @@ use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 
 use super::exchange::{Bounds, Endpoint, Lost, Reply, SESSION, Said, Spoken, exchange};
 use super::{Call, message};
+use crate::digest::Parts;
 use crate::flight::Flights;
 use crate::metrics::Metrics;
 
@@ -51,11 +51,8 @@ pub(super) struct Key([u8; 32]);
 
 impl Key {
     pub(super) fn of(endpoint: &Endpoint, settings: Option<&ServiceSettings>) -> Self {
-        let mut hash = Sha256::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_be_bytes());
-            hash.update(bytes);
-        };
+        let mut parts = Parts::default();
+        let mut part = |bytes: &[u8]| parts.push(bytes);
         part(endpoint.url.as_str().as_bytes());
         part(endpoint.claw_id.as_bytes());
         if let Some((name, value)) = &endpoint.credential {
@@ -67,7 +64,7 @@ impl Key {
         part(ca.unwrap_or_default().as_bytes());
         let proxy = settings.and_then(|settings| settings.proxy.as_deref());
         part(proxy.unwrap_or_default().as_bytes());
-        Self(hash.finalize().into())
+        Self(parts.digest())
     }
 }
 

@@ -1,0 +1,84 @@
+//! Bodies of answers, each read within a bound of its own.
+//!
+//! Not here: requests of runners, which share a bound ([`crate::admission`]), the answers of
+//! tools, which are decoded and counted ([`crate::tools::answer`]), and those of MCP servers,
+//! which are read as events.
+
+use bytes::Bytes;
+use reqwest::Response;
+
+/// An answer that was not read to its end.
+#[derive(Debug)]
+pub enum Unread {
+    /// It is longer than the bound. Its connection is closed: the rest is never read.
+    TooLarge,
+    Broken(reqwest::Error),
+}
+
+/// The whole body, of at most `limit` bytes.
+pub async fn whole(response: Response, limit: usize) -> Result<Vec<u8>, Unread> {
+    whole_after(Bytes::new(), response, limit).await
+}
+
+/// The whole body of at most `limit` bytes, of which `first` was read before.
+pub async fn whole_after(
+    first: Bytes,
+    mut rest: Response,
+    limit: usize,
+) -> Result<Vec<u8>, Unread> {
+    let mut body = Vec::new();
+    let mut next = Some(first);
+    while let Some(chunk) = next {
+        if chunk.len() > limit - body.len() {
+            return Err(Unread::TooLarge);
+        }
+        body.extend_from_slice(&chunk);
+        next = rest.chunk().await.map_err(Unread::Broken)?;
+    }
+    Ok(body)
+}
+
+/// The first `limit` bytes. The connection is closed where there are more.
+pub async fn prefix(mut response: Response, limit: usize) -> Result<Vec<u8>, reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        let room = limit - body.len();
+        if chunk.len() >= room {
+            body.extend_from_slice(&chunk[..room]);
+            break;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body that comes in these chunks.
+    fn response(chunks: &[&'static str]) -> Response {
+        let chunks: Vec<_> = chunks
+            .iter()
+            .map(|it| Ok::<_, std::io::Error>(*it))
+            .collect();
+        let body = reqwest::Body::wrap_stream(futures::stream::iter(chunks));
+        http::Response::new(body).into()
+    }
+
+    #[tokio::test]
+    async fn a_body_of_exactly_the_bound_is_read_and_a_longer_one_is_not() {
+        for chunks in [&["otter"][..], &["ot", "", "ter"]] {
+            let read = whole(response(chunks), 5).await;
+            assert_eq!(read.unwrap(), b"otter");
+            let read = whole(response(chunks), 4).await;
+            assert!(matches!(read, Err(Unread::TooLarge)), "{chunks:?}");
+            assert_eq!(prefix(response(chunks), 4).await.unwrap(), b"otte");
+            assert_eq!(prefix(response(chunks), 9).await.unwrap(), b"otter");
+        }
+        let read = whole_after("o".into(), response(&["tt", "er"]), 5).await;
+        assert_eq!(read.unwrap(), b"otter");
+        let read = whole_after("otters".into(), response(&[]), 5).await;
+        assert!(matches!(read, Err(Unread::TooLarge)));
+    }
+}
