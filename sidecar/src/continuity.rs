@@ -10,8 +10,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use toolcrib_dialect::{DialectError, Insertion, Request};
 use toolcrib_mediation::{Continuity, Hidden, Presented};
 
@@ -107,7 +108,7 @@ impl ContinuityStore {
 
     fn names(&self) -> MutexGuard<'_, Arc<HashSet<String>>> {
         // A panic under it leaves at worst a name unwritten.
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock()
     }
 
     pub fn insertions(
@@ -150,7 +151,7 @@ impl ContinuityStore {
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // A panic under it leaves at worst a line unwritten.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

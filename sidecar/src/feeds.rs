@@ -14,11 +14,12 @@
 //! destination and credential come from the manifest alone; no redirect is followed.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::{Response, Url};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -275,7 +276,7 @@ fn state(held: Option<&Held>, ttl: Duration, now: Instant) -> FeedState {
 impl Shared {
     fn held(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
         // A panic under it leaves at worst a feed that is fetched again.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// What is no longer wanted is forgotten on the way: it must not come back as stale.

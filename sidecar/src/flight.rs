@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -48,7 +48,7 @@ impl<K: Eq + Hash, T: Clone + Send + Sync + 'static> Flights<K, T> {
         F: Future<Output = T> + Send + 'static,
     {
         // A panic under the lock leaves at worst a task that nobody joins.
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         while let Some(ended) = running.tasks.try_join_next() {
             if ended.is_err_and(|error| error.is_panic()) {
                 tracing::error!("a fetch panicked");

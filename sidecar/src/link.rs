@@ -9,10 +9,11 @@
 //! rotates it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
 use toolcrib_manifest::{LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, Loaded, MOST_WITHHELD, names};
@@ -81,11 +82,11 @@ pub struct LinkStatus(Arc<Mutex<LinkState>>);
 
 impl LinkStatus {
     pub fn now(&self) -> LinkState {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     fn is(&self, state: LinkState) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.0.lock() = state;
     }
 }
 

@@ -7,10 +7,11 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tracing_subscriber::EnvFilter;
 
 use crate::history::line::escaped;
@@ -103,7 +104,7 @@ struct Lines(Arc<Mutex<Option<Open>>>);
 impl Lines {
     fn open(&self) -> MutexGuard<'_, Option<Open>> {
         // A panic under it leaves at worst a line uncounted.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -136,7 +137,7 @@ mod tests {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // Err: the gate is open.
             self.0.recv().ok();
-            self.1.lock().unwrap().extend_from_slice(bytes);
+            self.1.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -153,7 +154,7 @@ mod tests {
     }
 
     fn text(written: &Mutex<Vec<u8>>) -> String {
-        String::from_utf8(written.lock().unwrap().clone()).unwrap()
+        String::from_utf8(written.lock().clone()).unwrap()
     }
 
     #[test]

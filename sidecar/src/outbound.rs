@@ -10,9 +10,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Proxy, redirect};
 use rustix::io::Errno;
@@ -92,7 +93,7 @@ impl Outbound {
 
     /// A URL of the manifest, parsed when it is first asked for.
     pub fn url(&self, text: &str) -> Result<Url, ParseError> {
-        let mut urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut urls = self.urls.lock();
         if let Some(url) = urls.get(text) {
             return Ok(url.clone());
         }
@@ -110,7 +111,7 @@ impl Outbound {
             ca: ca.map(str::to_string),
             proxy: proxy.map(str::to_string),
         };
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if let Some(client) = clients.get(&route) {
             return Ok(client.clone());
         }

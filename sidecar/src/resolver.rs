@@ -12,8 +12,8 @@ use std::error::Error;
 use std::io;
 use std::iter;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
@@ -25,6 +25,7 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::Name;
+use parking_lot::Mutex;
 use thiserror::Error;
 use toolcrib_manifest::dns::absolute_name;
 use toolcrib_manifest::{Dns, NameServer};
@@ -196,7 +197,7 @@ impl Resolver {
             } => (current, *local, last, warned),
         };
         let effective = current.now();
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = last.lock();
         let Some(names) = effective.standing.names() else {
             let servers = last.clone().ok_or(ResolveError::NoFiles)?;
             return Ok(Now::Servers(servers));

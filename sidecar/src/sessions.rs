@@ -5,8 +5,9 @@
 //! client hears 404 and begins anew, as the protocol says.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
 
 const ID_BYTES: usize = 16;
 
@@ -76,7 +77,7 @@ impl<T: Clone> Sessions<T> {
 
     fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Held<T>>> {
         // Each change is one step, so a panic leaves nothing half done.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

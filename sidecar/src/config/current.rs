@@ -5,11 +5,12 @@
 //! it whole and wakes those who wait for a change.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -318,7 +319,7 @@ impl Current {
 
     fn write(&self) -> MutexGuard<'_, Writers> {
         // A panic under it leaves at worst a secret too many.
-        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writers.lock()
     }
 
     fn swap(&self, mut effective: Effective) {

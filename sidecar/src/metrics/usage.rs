@@ -1,8 +1,8 @@
 //! What the mediator has done since it started, as plain sums for the operator's link.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use toolcrib_manifest::Usage;
 
 /// How one call counts that reached its dispatch or was denied before.
@@ -38,7 +38,7 @@ impl UsageCounters {
             denied: read(&self.denied),
             prompt_tokens: read(&self.prompt_tokens),
             completion_tokens: read(&self.completion_tokens),
-            last_call: last_call.unwrap_or_else(PoisonError::into_inner).clone(),
+            last_call: last_call.clone(),
         }
     }
 
@@ -52,10 +52,7 @@ impl UsageCounters {
             }
         }
         add(&self.calls, 1);
-        let mut last = self
-            .last_call
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_call.lock();
         *last = Some(at);
     }
 

@@ -5,11 +5,12 @@
 //! about the request itself (other 4xx) is an answer, not a failure.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::Response;
 use serde::Deserialize;
 use thiserror::Error;
@@ -395,7 +396,7 @@ impl ModelClient {
 
     fn pool(&self) -> MutexGuard<'_, KeyPool> {
         // A panic under the lock leaves at worst one outcome unsettled.
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.lock()
     }
 }
 

@@ -4,8 +4,9 @@
 //! hold nothing of it but the other end of a channel.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use toolcrib_manifest::AgentFile;
@@ -40,7 +41,7 @@ impl Session {
     pub fn begin(self: &Arc<Self>, id: &RawValue) -> Option<Running> {
         let (end, ended) = oneshot::channel();
         let id = id.get().to_owned();
-        let mut calls = locked(&self.calls);
+        let mut calls = self.calls.lock();
         if calls.contains_key(&id) {
             return None;
         }
@@ -54,7 +55,7 @@ impl Session {
 
     /// The client does not want this call any more.
     pub fn cancel(&self, id: &RawValue) {
-        let end = locked(&self.calls).get_mut(id.get()).and_then(Option::take);
+        let end = self.calls.lock().get_mut(id.get()).and_then(Option::take);
         // It may have ended meanwhile.
         end.map(|end| end.send(()));
     }
@@ -62,7 +63,7 @@ impl Session {
     /// Resolves when the session ends, or another stream takes this one's place.
     pub fn stream(&self) -> oneshot::Receiver<()> {
         let (end, ended) = oneshot::channel();
-        *locked(&self.stream) = Some(end);
+        *self.stream.lock() = Some(end);
         ended
     }
 }
@@ -85,7 +86,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(session) = self.session.upgrade() {
-            locked(&session.calls).remove(&self.id);
+            session.calls.lock().remove(&self.id);
         }
     }
 }
@@ -97,14 +98,9 @@ pub struct Told(Mutex<Option<[u8; 32]>>);
 impl Told {
     /// From now on it knows this one. Whether that is news: it knew another.
     pub fn renew(&self, digest: [u8; 32]) -> bool {
-        let before = locked(&self.0).replace(digest);
+        let before = self.0.lock().replace(digest);
         before.is_some_and(|before| before != digest)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is one step, so a panic leaves nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

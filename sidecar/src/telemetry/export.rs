@@ -3,7 +3,7 @@
 //! A receiver that is slow or gone costs nobody a request: what does not fit is dropped and
 //! counted. At the end what is queued is sent, within a bound.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
@@ -11,6 +11,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -64,7 +65,7 @@ impl Exporter {
     /// Never waits.
     pub fn offer(&self, spans: Vec<Span>) {
         let count = spans.len();
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.queue.lock();
         let taken = queue
             .as_ref()
             .is_some_and(|queue| queue.try_send(spans).is_ok());
@@ -75,17 +76,8 @@ impl Exporter {
 
     /// Sends what is queued. The caller bounds it.
     pub async fn close(&self) {
-        drop(
-            self.queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        let task = self
-            .task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        drop(self.queue.lock().take());
+        let task = self.task.lock().take();
         if let Some(task) = task
             && task.await.is_err()
         {

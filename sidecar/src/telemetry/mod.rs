@@ -14,10 +14,11 @@ pub mod context;
 pub mod export;
 pub mod spans;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 use toolcrib_dialect::Usage;
 use toolcrib_manifest::Transport;
 use toolcrib_mediation::{Display, ManagedCall, ToolOutcome};
@@ -77,7 +78,7 @@ struct Recorder {
 impl Recorder {
     fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
         // A panic under it leaves at worst a step unwritten.
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+        self.steps.lock()
     }
 }
 

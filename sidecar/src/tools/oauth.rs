@@ -17,11 +17,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -184,7 +185,7 @@ impl Tokens {
 impl Shared {
     fn held(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
         // A panic under it leaves at worst a token that is asked for again.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     fn lookup(&self, key: &Key, now: Instant) -> Option<Result<SecretText, TokenError>> {

@@ -10,13 +10,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
 use http::HeaderMap;
 use http::header::HeaderValue;
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::{Method, RequestBuilder};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -281,13 +282,11 @@ impl Drop for Waiting<'_> {
 impl Shared {
     fn held(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
         // A panic under it leaves at worst a session that is opened again.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     fn farewells(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.farewells
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.farewells.lock()
     }
 
     fn next_id(&self) -> u64 {
