@@ -293,7 +293,11 @@ impl Writer {
     }
 
     fn offer(&mut self, line: &[u8]) -> bool {
-        if self.missing_on_stdout > 0 && self.stdout.offer(&gap(self.missing_on_stdout)) {
+        if self.missing_on_stdout > 0 {
+            // Room may appear between the two: no line overtakes the gap before it.
+            if !self.stdout.offer(&gap(self.missing_on_stdout)) {
+                return false;
+            }
             self.missing_on_stdout = 0;
         }
         self.stdout.offer(line)
