@@ -8,6 +8,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use crate::lingering::Lingering;
 use crate::serve::{Answer, Routes};
 use crate::transport::Transport;
 
@@ -50,7 +51,10 @@ pub(crate) async fn connection<T: Transport, S: Routes<B>, B: Answer>(
     if let Some(buffer) = http.buffer {
         server.max_buf_size(buffer);
     }
-    let served = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    let served = server.serve_connection(
+        TokioIo::new(Lingering::new(stream)),
+        TowerToHyperService::new(routes),
+    );
     tokio::pin!(served);
     let old = async {
         match http.lifetime {
