@@ -1,5 +1,5 @@
-//! No circles between modules: in each folder of a crate, the files and folders beside each other
-//! import one another in one direction only.
+//! Where modules stand, and that they import each other in one direction: in each folder of a
+//! crate, there are no circles between the files and folders beside each other.
 //!
 //! A folder's own `mod.rs`, and a crate's `lib.rs` and `main.rs`, compose what stands below them and
 //! belong to no side. Tests are not read. A name that is re-exported counts as its module's.
@@ -54,6 +54,34 @@ fn the_mediators_modules_import_in_no_new_circle() {
             "outbound resolver",
             "tools/client tools/http tools/mcp",
         ],
+    );
+}
+
+#[test]
+fn a_module_with_files_below_it_is_in_their_folder() {
+    let mut open: Vec<PathBuf> = ["crds", "docs", "e2e", "operator", "sidecar"]
+        .map(sources)
+        .into();
+    let mut beside = Vec::new();
+    while let Some(folder) = open.pop() {
+        let entries = fs::read_dir(&folder).expect("a folder");
+        let paths: Vec<PathBuf> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        let is_source = |path: &PathBuf| path.extension().is_some_and(|it| it == "rs");
+        if paths.iter().any(is_source) && folder.with_extension("rs").is_file() {
+            beside.push(folder);
+        }
+        // A crate of its own workspace may be built in its folder.
+        open.extend(
+            paths
+                .into_iter()
+                .filter(|path| path.is_dir() && !path.ends_with("target")),
+        );
+    }
+    assert!(
+        beside.is_empty(),
+        "move FOLDER.rs to FOLDER/mod.rs: {beside:?}"
     );
 }
 

@@ -10,35 +10,20 @@
 //! In reading order: [`plane`], [`program`], [`wait`] (Kubernetes), [`install`], [`balancer`],
 //! [`load`] (Toolcrib and its users), [`world`] (what every row starts from), the rows.
 
-#[path = "lifecycle/balancer.rs"]
 mod balancer;
-#[path = "lifecycle/heavy.rs"]
 mod heavy;
-#[path = "lifecycle/install.rs"]
 mod install;
-#[path = "lifecycle/leaders.rs"]
 mod leaders;
-#[path = "lifecycle/load.rs"]
 mod load;
-#[path = "lifecycle/outside.rs"]
 mod outside;
-#[path = "lifecycle/plane.rs"]
 mod plane;
-#[path = "lifecycle/program.rs"]
 mod program;
-#[path = "lifecycle/proxy.rs"]
 mod proxy;
-#[path = "lifecycle/removing.rs"]
 mod removing;
-#[path = "lifecycle/replacing.rs"]
 mod replacing;
-#[path = "lifecycle/rights.rs"]
 mod rights;
-#[path = "lifecycle/strangers.rs"]
 mod strangers;
-#[path = "lifecycle/wait.rs"]
 mod wait;
-#[path = "lifecycle/world.rs"]
 mod world;
 
 use std::process::ExitCode;

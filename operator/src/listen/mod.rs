@@ -339,5 +339,4 @@ impl Drop for Place {
 }
 
 #[cfg(test)]
-#[path = "listen/tests.rs"]
 mod tests;

@@ -4,33 +4,19 @@
 //! apiserver`; `e2e/run test` does it with a cluster of its own. No Toolcrib may be
 //! installed there: two operators would report on the same Agents.
 
-#[path = "apiserver/alerts.rs"]
 mod alerts;
-#[path = "apiserver/chart.rs"]
 mod chart;
-#[path = "apiserver/claw.rs"]
 mod claw;
-#[path = "apiserver/definitions.rs"]
 mod definitions;
-#[path = "apiserver/faults.rs"]
 mod faults;
-#[path = "apiserver/harness.rs"]
 mod harness;
-#[path = "apiserver/hostile.rs"]
 mod hostile;
-#[path = "apiserver/link.rs"]
 mod link;
-#[path = "apiserver/neighbours.rs"]
 mod neighbours;
-#[path = "apiserver/outcome.rs"]
 mod outcome;
-#[path = "apiserver/rules.rs"]
 mod rules;
-#[path = "apiserver/sieve.rs"]
 mod sieve;
-#[path = "apiserver/status.rs"]
 mod status;
-#[path = "apiserver/validation.rs"]
 mod validation;
 
 use std::collections::BTreeMap;
