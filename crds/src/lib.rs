@@ -9,7 +9,7 @@
 //! every list, map and text has a bound, which is also what keeps the rules within the API
 //! server's cost budget; an inline descriptor stays the bytes it came in.
 
-#![allow(
+#![expect(
     clippy::duplicated_attributes,
     reason = "several `printcolumn(type_ = …)` within one `kube` attribute are no duplicates"
 )]

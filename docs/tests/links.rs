@@ -1,7 +1,7 @@
 //! Links between the documents lead to a file and a heading that exist, and every decision is
 //! dated, complete, and listed once in ARCHITECTURE.md.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::collections::BTreeSet;
 use std::fs;

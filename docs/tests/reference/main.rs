@@ -1,6 +1,6 @@
 //! The committed reference says what the code says.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod chart;
 mod codes;

@@ -1,5 +1,4 @@
 //! Every entry point allocates bytes linear in its input, and `docs/bounds.md` has a row for it.
-#![allow(clippy::disallowed_methods, reason = "the table is a file")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;

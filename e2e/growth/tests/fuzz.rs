@@ -5,8 +5,7 @@
 //! each: `TOOLCRIB_FUZZ_SECONDS=600 TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p
 //! toolcrib-growth --test fuzz`. A failure prints its input: add it to the target's seeds. The wire
 //! formats of models have targets of their own, in `sidecar/dialect/tests/fuzz.rs`.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-#![allow(clippy::disallowed_methods, reason = "seeds are files")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

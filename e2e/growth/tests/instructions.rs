@@ -1,11 +1,6 @@
 //! Every entry point executes instructions linear in its input: its own and its dependencies'.
 //!
 //! Callgrind counts them. `UPDATE_EXPECT=1 ./e2e/run growth` writes the table in `docs/bounds.md`.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "callgrind's output and the table are files"
-)]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;

@@ -4,8 +4,6 @@
 //! lists; `cases/NAME/unknown` lists what cannot be read (a ConfigMap that is in the files was
 //! read before); `cases/NAME/expected.txt` is the output. A new case is a new directory.
 
-#![allow(clippy::disallowed_methods, reason = "the cases are files")]
-
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The enum of findings: each has its texts, and some case produces it.
 
-#![allow(clippy::disallowed_methods, reason = "the cases are files")]
+#![expect(clippy::disallowed_methods, reason = "the cases are files")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! `charts/toolcrib/guard.json`, which is what injection is held to. Write it anew with
 //! `UPDATE_EXPECT=1 cargo test -p toolcrib-compile --test guard`.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "a test reads its cases from files"
 )]

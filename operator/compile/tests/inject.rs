@@ -1,7 +1,7 @@
 //! `inject/<case>/pod.yaml` → `expected.yaml` (the pod as injected) or `refused.txt` (what
 //! its author is told). `UPDATE_EXPECT=1` writes them; read the difference.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "a test reads its cases from files"
 )]

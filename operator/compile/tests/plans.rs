@@ -3,7 +3,7 @@
 //! `plans/NAME/before.yaml` and `after.yaml` stand beside `plans/pond.yaml`, which holds
 //! what all cases have; `plans/NAME/expected.txt` is the output.
 
-#![allow(clippy::disallowed_methods, reason = "the cases are files")]
+#![expect(clippy::disallowed_methods, reason = "the cases are files")]
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The objects of the README are whole: with the Service and the Secrets that it speaks of, they
 //! give what it says, and nothing is found wrong.
 
-#![allow(clippy::disallowed_methods, reason = "the README is a file")]
+#![expect(clippy::disallowed_methods, reason = "the README is a file")]
 
 use std::path::Path;
 

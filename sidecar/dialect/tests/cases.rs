@@ -1,8 +1,8 @@
 //! Each directory `cases/<dialect>/<case>/` holds a request and a reply as they came;
 //! beside them stand the bodies that come of them, committed. After a wanted change:
 //! `UPDATE_EXPECT=1 cargo test -p toolcrib-dialect --test cases`, then read the diff.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-#![allow(clippy::disallowed_methods, reason = "case files are read here")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::disallowed_methods, reason = "case files are read here")]
 
 use std::fs;
 use std::path::Path;

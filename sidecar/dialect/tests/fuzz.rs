@@ -6,8 +6,8 @@
 //! `TOOLCRIB_FUZZ_RUNS=5000000 TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p
 //! toolcrib-dialect --test fuzz`. A failure prints its input; as a file under
 //! `tests/corpus/<target>/` it is a seed and is tried on every run.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-#![allow(clippy::disallowed_methods, reason = "seeds are files")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::disallowed_methods, reason = "seeds are files")]
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,5 +1,5 @@
 //! What must hold for any input.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
 //! Hidden rounds come back where they belong, and nowhere else.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! Arguments as requests: what a path may carry, byte by byte.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 #[path = "support/corpus.rs"]
 mod corpus;

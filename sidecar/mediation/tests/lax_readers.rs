@@ -2,7 +2,7 @@
 //!
 //! Two readers stand for many: `encoding/json` of Go (names without case, the last one wins) and
 //! PHP's query (separators become `_`, `[` begins an element, NUL ends a name).
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A runner that speaks `functions`: its one call comes back as `function_call`, whole and
 //! streamed, and its history reaches the provider as `tools` want it, with the hidden
 //! rounds where they belong.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
 

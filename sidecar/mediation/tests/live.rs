@@ -1,6 +1,6 @@
 //! Every order of owners in every dialect, whole and as a stream: who executes what does
 //! not depend on how it is said.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
 

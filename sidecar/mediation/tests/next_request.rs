@@ -1,6 +1,6 @@
 //! The request after a hidden round, in every dialect: a result is one string in it, and
 //! each call has an id of its own.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Who executes what: every order of owners, and what holds for any script. In every dialect,
 //! whole and streamed: `live.rs`.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
 

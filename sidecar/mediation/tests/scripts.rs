@@ -5,8 +5,8 @@
 //!
 //! A case is a file. After a wanted change: `UPDATE_EXPECT=1 cargo test -p
 //! toolcrib-mediation --test scripts`, then read the diff.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-#![allow(clippy::disallowed_methods, reason = "case files are read here")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::disallowed_methods, reason = "case files are read here")]
 
 mod support;
 

@@ -1,5 +1,4 @@
 //! Known secrets come out of bytes in every form in which a service could echo them.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};

@@ -1,5 +1,5 @@
 //! What a turn does with what models and services really send.
-#![allow(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
 
