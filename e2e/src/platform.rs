@@ -20,8 +20,9 @@ pub const RELEASE: &str = "toolcrib";
 /// Images are imported already, so this is the time of scheduling and starting.
 const HELM_TIMEOUT: &str = "--timeout=180s";
 
-/// What the demonstration runs; the wrapper of MCP servers would be built for nothing.
-const IMAGES: [&str; 4] = ["operator", "sidecar", "demo", "runner-python"];
+/// The product's images, and those of the demonstration's pods. `mcp-stdio` is not part of the
+/// demonstration, but the Deployment that `surface from-stdio` writes needs it.
+const IMAGES: [&str; 5] = ["operator", "sidecar", "mcp-stdio", "demo", "runner-python"];
 
 /// A cluster that Toolcrib is, or will be, installed on.
 #[derive(Clone, Debug)]
