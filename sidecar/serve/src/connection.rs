@@ -8,7 +8,6 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::lingering::Lingering;
 use crate::serve::{Answer, Routes};
 use crate::transport::Transport;
 
@@ -51,10 +50,7 @@ pub(crate) async fn connection<T: Transport, S: Routes<B>, B: Answer>(
     if let Some(buffer) = http.buffer {
         server.max_buf_size(buffer);
     }
-    let served = server.serve_connection(
-        TokioIo::new(Lingering::new(stream)),
-        TowerToHyperService::new(routes),
-    );
+    let served = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     tokio::pin!(served);
     let old = async {
         match http.lifetime {

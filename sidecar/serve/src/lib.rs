@@ -1,7 +1,7 @@
 //! HTTP/1 listeners of every program: bind, accept, serve each connection, end in order.
 //!
 //! Reading order: [`bind`]; [`door`] (who may come in); [`transport`] (TLS or none); [`serve`] (the
-//! accept loop); [`connection`] (one connection) and [`lingering`] (its last bytes). Not here: how many connections there may be, of
+//! accept loop); [`connection`] (one connection). Not here: how many connections there may be, of
 //! whom (each listener's [`Door`]), and what is answered.
 //!
 //! Invariants: everything that a connection can cost before its sender is known has a bound; a
@@ -10,7 +10,6 @@
 mod bind;
 mod connection;
 mod door;
-mod lingering;
 mod serve;
 mod transport;
 
