@@ -37,7 +37,7 @@ fn the_compilers_modules_import_in_no_new_circle() {
         "operator/compile/src",
         &[
             "address authority bounds compilation compile consent context credential descriptor \
-             digest effective egress inputs lower materialize models offer reach services settings \
+             digest effective egress holdings inputs lower materialize models offer reach services settings \
              surface",
             "code diagnostic",
         ],
@@ -49,10 +49,10 @@ fn the_mediators_modules_import_in_no_new_circle() {
     check(
         "sidecar/src",
         &[
-            "admission app asked dispatch history native record",
+            "admission app asked dispatch feeds history native record stop tools",
             "native/call native/message",
             "outbound resolver",
-            "tools/client tools/http tools/mcp",
+            "tools/client tools/granted tools/http tools/mcp tools/prepared",
         ],
     );
 }
