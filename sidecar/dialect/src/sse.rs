@@ -101,19 +101,37 @@ pub fn keepalive() -> &'static [u8] {
 }
 
 /// One frame. `data` is JSON text, in which a line break can only be white space: it
-/// becomes a blank, since not every client joins several `data:` lines.
+/// becomes a blank, since not every client joins several `data:` lines. The event's name may be a
+/// text of the provider's JSON: a line break in it would begin another frame.
 pub fn frame(event: Option<&str>, data: &str) -> String {
+    fn in_one_line(text: &str) -> impl Iterator<Item = char> {
+        text.chars().map(|c| match c {
+            '\n' | '\r' => ' ',
+            other => other,
+        })
+    }
     let mut out = String::with_capacity(data.len() + 32);
     if let Some(event) = event {
         out.push_str("event: ");
-        out.push_str(event);
+        out.extend(in_one_line(event));
         out.push('\n');
     }
     out.push_str("data: ");
-    out.extend(data.trim_ascii().chars().map(|c| match c {
-        '\n' | '\r' => ' ',
-        other => other,
-    }));
+    out.extend(in_one_line(data.trim_ascii()));
     out.push_str("\n\n");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_break_in_an_event_s_name_begins_no_frame() {
+        let said = frame(Some("a\n\ndata: forged\r\rb"), "{\n}");
+        assert_eq!(said, "event: a  data: forged  b\ndata: { }\n\n");
+        let events = SseParser::new(1024).push(said.as_bytes()).expect("frames");
+        let data: Vec<&str> = events.iter().map(|event| &*event.data).collect();
+        assert_eq!(data, ["{ }"]);
+    }
 }

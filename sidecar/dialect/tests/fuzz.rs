@@ -1,17 +1,18 @@
 //! Fuzz targets: bytes of a runner, a model or a network, mutated from the case files.
 //! Whatever they are, nothing panics, and what must hold for any input holds.
 //!
-//! Here each target runs a fixed number of inputs from a fixed seed, so that a failure
-//! comes again. For long:
-//! `TOOLCRIB_FUZZ_RUNS=5000000 TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p
-//! toolcrib-dialect --test fuzz`. A failure prints its input; as a file under
-//! `tests/corpus/<target>/` it is a seed and is tried on every run.
+//! Each target runs a fixed number of inputs from a fixed seed, so that a failure comes again, or
+//! for `TOOLCRIB_FUZZ_SECONDS`. For ten minutes each: `TOOLCRIB_FUZZ_SECONDS=600
+//! TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p toolcrib-dialect --test fuzz`. A failure
+//! prints its input; as a file under `tests/corpus/<target>/` it is a seed and is tried on every
+//! run.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![expect(clippy::disallowed_methods, reason = "seeds are files")]
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use toolcrib_dialect::*;
 
@@ -132,17 +133,24 @@ fn seeds(target: &str, names: &[&str]) -> Vec<Vec<u8>> {
     seeds
 }
 
-fn env(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+fn env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// Every seed as it is, then mutations of them.
+/// Inputs of one target when no time is given, beside its seeds.
+const RUNS: usize = 4000;
+
+/// Runs every seed as it is, then mutations of the seeds.
 fn fuzz(target: &str, names: &[&str], run: impl Fn(&[u8], &mut Rng)) {
     let seeds = seeds(target, names);
-    let runs = usize::try_from(env("TOOLCRIB_FUZZ_RUNS", 4000)).unwrap();
-    let mut rng = Rng(env("TOOLCRIB_FUZZ_SEED", 1));
-    for at in 0..seeds.len() + runs {
-        let input = match seeds.get(at) {
+    let end = env("TOOLCRIB_FUZZ_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));
+    let mut rng = Rng(env("TOOLCRIB_FUZZ_SEED").unwrap_or(1));
+    let mut runs = 0_usize;
+    while match end {
+        Some(end) => runs < seeds.len() || Instant::now() < end,
+        None => runs < seeds.len() + RUNS,
+    } {
+        let input = match seeds.get(runs) {
             Some(seed) => seed.clone(),
             None => mutated(&seeds, &mut rng),
         };
@@ -150,7 +158,9 @@ fn fuzz(target: &str, names: &[&str], run: impl Fn(&[u8], &mut Rng)) {
             eprintln!("{target} fails for:\n{}", input.escape_ascii());
             resume_unwind(panic);
         }
+        runs += 1;
     }
+    println!("{target}: {runs} inputs");
 }
 
 fn declared() -> ToolDeclaration {
