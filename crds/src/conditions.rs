@@ -160,6 +160,23 @@ pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
     }
 }
 
+/// An object of ours, with the conditions of its status.
+pub trait Conditioned: kube::Resource<DynamicType = ()> {
+    fn conditions(&self) -> &[Condition];
+}
+
+macro_rules! conditioned {
+    ($($kind:ident),+) => {$(
+        impl Conditioned for crate::$kind {
+            fn conditions(&self) -> &[Condition] {
+                self.status.as_ref().map_or(&[], |status| &status.conditions)
+            }
+        }
+    )+};
+}
+
+conditioned!(Agent, ModelProvider, Surface, ToolDefaults, ToolGrant);
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;

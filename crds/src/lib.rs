@@ -38,7 +38,9 @@ pub use agent::{
     NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
 };
 pub use authority::{FeedRule, SurfaceName, ToolRule};
-pub use conditions::{ConditionStatus, ConditionType, ReasonName, StateReason, condition, set};
+pub use conditions::{
+    ConditionStatus, ConditionType, Conditioned, ReasonName, StateReason, condition, set,
+};
 pub use decode::{DecodeError, decode};
 pub use definitions::{GROUP, VERSION, definitions};
 pub use duration::{DurationError, DurationText};

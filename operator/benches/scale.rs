@@ -133,6 +133,7 @@ async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
         name_servers: Vec::new(),
         cluster_domain: Default::default(),
         cluster_ranges: NetworkSettings::default().cluster_ranges,
+        objects_budget: usize::MAX,
         workers: 8,
         usage_interval: Duration::from_secs(300),
         stale_after: Duration::from_secs(120),

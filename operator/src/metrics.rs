@@ -145,8 +145,27 @@ const EVENTS_DROPPED: Row = Row {
     help: "Events about gained or lost tools that were not written, because there were too many",
 };
 
+const OBJECTS_BYTES: Row = Row {
+    name: "objects_bytes",
+    kind: "gauge",
+    labels: &[],
+    help: "Memory of the objects that are kept, by an upper estimate, ConfigMaps and Secrets in use included",
+};
+const OBJECTS_BUDGET_BYTES: Row = Row {
+    name: "objects_budget_bytes",
+    kind: "gauge",
+    labels: &[],
+    help: "What objects_bytes may reach, a third of the memory limit; then the youngest objects of namespaces over an equal share are left out",
+};
+const OBJECTS_LEFT_OUT: Row = Row {
+    name: "objects_left_out",
+    kind: "gauge",
+    labels: &[],
+    help: "Objects that give nothing because a namespace's budget, or that of all, has no room (TooExpensive)",
+};
+
 /// Every metric of the controller.
-pub const ROWS: [Row; 15] = [
+pub const ROWS: [Row; 18] = [
     RECONCILES,
     RECONCILE_SECONDS,
     WRITES,
@@ -162,6 +181,9 @@ pub const ROWS: [Row; 15] = [
     WATCH_ERRORS,
     UNDECODABLE,
     EVENTS_DROPPED,
+    OBJECTS_BYTES,
+    OBJECTS_BUDGET_BYTES,
+    OBJECTS_LEFT_OUT,
 ];
 
 /// Stands before the names of [`PROMISES`].
@@ -208,6 +230,9 @@ pub struct Metrics {
     pub watch_errors: Counter,
     pub undecodable: Counter,
     pub events_dropped: Counter,
+    pub objects_bytes: Gauge,
+    pub objects_budget_bytes: Gauge,
+    pub objects_left_out: Gauge,
     registry: std::sync::Arc<Registry>,
 }
 
@@ -250,6 +275,12 @@ impl Default for Metrics {
         register(registry, UNDECODABLE, undecodable.clone());
         let events_dropped = Counter::default();
         register(registry, EVENTS_DROPPED, events_dropped.clone());
+        let objects_bytes = Gauge::default();
+        register(registry, OBJECTS_BYTES, objects_bytes.clone());
+        let objects_budget_bytes = Gauge::default();
+        register(registry, OBJECTS_BUDGET_BYTES, objects_budget_bytes.clone());
+        let objects_left_out = Gauge::default();
+        register(registry, OBJECTS_LEFT_OUT, objects_left_out.clone());
         Self {
             reconciles,
             reconcile_seconds,
@@ -267,6 +298,9 @@ impl Default for Metrics {
             watch_errors,
             undecodable,
             events_dropped,
+            objects_bytes,
+            objects_budget_bytes,
+            objects_left_out,
             registry: std::sync::Arc::new(whole),
         }
     }

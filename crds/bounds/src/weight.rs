@@ -6,8 +6,8 @@ const VALUE: usize = 64;
 /// The most that one object may weigh. Any object of 1 MiB whose text is mostly words weighs
 /// less; a megabyte of empty lists weighs forty times as much as it has bytes, and takes that.
 pub const OBJECT_WEIGHT: usize = 8 * 1024 * 1024;
-/// The most that the objects of one namespace may weigh together. Eight namespaces that use all
-/// of it fit into the memory that the chart gives the controller.
+/// The most that the objects of one namespace may weigh together. What all namespaces may weigh
+/// follows from the operator's memory limit.
 pub const NAMESPACE_WEIGHT: usize = 48 * 1024 * 1024;
 
 /// An upper estimate of the memory that a JSON text takes once it is decoded, in bytes. One pass,

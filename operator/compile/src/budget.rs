@@ -1,10 +1,15 @@
 //! What one object may weigh in memory.
 //!
-//! Here: the verdict on one object, the same for files and for a cluster. Not here: what is left
-//! of a namespace's budget, which only the operator keeps.
+//! Here: the verdict on one object, the same for files and for a cluster, and reading the operator's
+//! verdict from a status. Not here: what is left of the budgets of a namespace and of all, which
+//! only the operator keeps.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use toolcrib_bounds::{OBJECT_WEIGHT, weight};
+use toolcrib_crds::{ConditionStatus, ConditionType};
+
+use crate::Code;
 
 /// Why an object with this spec gives nothing, if it weighs too much.
 pub fn too_heavy(spec: &impl Serialize) -> Option<String> {
@@ -23,4 +28,46 @@ pub fn too_heavy_text(spec: &str) -> Option<String> {
             OBJECT_WEIGHT >> 20,
         )
     })
+}
+
+/// Why the operator leaves this generation of an object out for want of memory, as its status says.
+/// It depends on all other objects, so nobody else can tell.
+pub fn left_out(conditions: &[Condition], generation: Option<i64>) -> Option<&str> {
+    let accepted = conditions
+        .iter()
+        .find(|condition| condition.type_ == ConditionType::Accepted.as_str())?;
+    let says_so = accepted.status == ConditionStatus::False.as_str()
+        && accepted.reason == Code::TooExpensive.name()
+        && accepted.observed_generation == generation;
+    says_so.then_some(&*accepted.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(condition: serde_json::Value, generation: i64, expected: Option<&str>) {
+        let conditions: Vec<Condition> = serde_json::from_value(json!([
+            {"type": "Resolved", "status": "False", "reason": "TooExpensive", "message": "",
+                "observedGeneration": 3, "lastTransitionTime": "2026-01-02T03:04:05Z"},
+            condition,
+        ]))
+        .expect("conditions");
+        assert_eq!(left_out(&conditions, Some(generation)), expected);
+    }
+
+    #[test]
+    fn an_object_is_left_out_while_its_status_says_so_of_its_generation() {
+        let accepted = |status: &str, reason: &str| {
+            json!({"type": "Accepted", "status": status, "reason": reason, "message": "no room",
+                "observedGeneration": 3, "lastTransitionTime": "2026-01-02T03:04:05Z"})
+        };
+        check(accepted("False", "TooExpensive"), 3, Some("no room"));
+        check(accepted("False", "TooExpensive"), 4, None);
+        check(accepted("False", "Undecodable"), 3, None);
+        check(accepted("True", "TooExpensive"), 3, None);
+    }
 }

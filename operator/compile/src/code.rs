@@ -76,10 +76,10 @@ codes! {
     cause "A field holds another type than its kind has, or the object is nested too deep. It gives nothing; all other objects go on."
     cure "Write at the field what the message says. A text that may be a credential is not repeated there."
 
-    /// The object takes more memory than the operator keeps of one object, or of one namespace.
+    /// The object takes more memory than the operator keeps of one object, of one namespace, or of all together.
     TooExpensive: Error, Spec,
-    cause "The object is too large, or the older objects of its namespace take the whole budget already. It gives nothing, as if it were not there; an Agent keeps no tool, and a NetworkPolicy that stands, stays. All other objects go on."
-    cure "Make the object smaller, for instance by splitting a Surface's descriptor; or delete or shrink older objects of the namespace. It is looked at again by itself."
+    cause "The object is too large, or the older objects of its namespace take the whole budget already, or all namespaces together need more than the operator has and this one is over its equal share. It gives nothing, as if it were not there; an Agent keeps no tool, and a NetworkPolicy that stands, stays. All other objects go on."
+    cure "Make the object smaller, for instance by splitting a Surface's descriptor; or delete or shrink older objects of the namespace; or raise the chart's `controller.resources.limits.memory`, a third of which is for all objects. It is looked at again by itself."
 
     /// A name is not what its place allows.
     InvalidName: Error, Spec,

@@ -59,7 +59,7 @@ mod why;
 pub mod yaml;
 
 pub use allowlist::{Allowlist, host_entry};
-pub use budget::{too_heavy, too_heavy_text};
+pub use budget::{left_out, too_heavy, too_heavy_text};
 pub use check::{check_defaults, check_grant, check_provider, check_surface};
 pub use code::Code;
 pub use compilation::{

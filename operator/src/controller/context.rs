@@ -51,7 +51,7 @@ const COMPILATIONS: usize = 2;
 
 impl Context {
     pub fn new(client: Client, settings: Settings) -> Self {
-        let tables = Tables::new(&settings.secrets);
+        let tables = Tables::new(&settings.secrets, settings.objects_budget);
         let metrics = Metrics::default();
         Self {
             readers: Readers::new(client.clone(), Arc::clone(&tables.budget)),

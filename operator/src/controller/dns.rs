@@ -39,7 +39,7 @@ mod tests {
     use crate::objects::tables::Filler;
 
     fn check(services: &[Value], given: &[&str], expected: &[&str]) {
-        let tables = Tables::new(&SecretScope::Cluster);
+        let tables = Tables::new(&SecretScope::Cluster, usize::MAX);
         let mut filler = Filler::new(tables.services.clone());
         for service in services {
             filler.apply(Event::Apply(

@@ -36,6 +36,10 @@ async fn metrics(State(context): State<Arc<Context>>) -> impl IntoResponse {
     let metrics = &context.metrics;
     metrics.queue_depth.set(count(context.queue.depth()));
     metrics.unsettled.set(count(context.queue.unsettled()));
+    let usage = context.tables.budget.usage();
+    metrics.objects_bytes.set(count(usage.bytes));
+    metrics.objects_budget_bytes.set(count(usage.budget_bytes));
+    metrics.objects_left_out.set(count(usage.left_out));
     (
         [(
             header::CONTENT_TYPE,

@@ -20,7 +20,7 @@ use toolcrib_compile::{
 };
 use toolcrib_manifest::SecretText;
 
-use crate::objects::budget::{Budget, over_namespace};
+use crate::objects::budget::{Budget, Shortage};
 use crate::objects::decode::BASE_WEIGHT;
 use crate::objects::stores::{Scoped, Version};
 use kube::Resource;
@@ -54,8 +54,8 @@ pub struct Values(Box<[(String, SecretText)]>);
 pub enum Read {
     Before(Arc<Held<Values>>),
     Now(Arc<Held<Values>>),
-    /// Its namespace has no room for it.
-    OverBudget,
+    /// There is no room for it.
+    OverBudget(Shortage),
 }
 
 impl Values {
@@ -173,8 +173,8 @@ impl Readers {
         let Some(version) = present(table, key) else {
             return Ok(None);
         };
-        if self.is_out(Kind::Secret, key, &version) {
-            return Ok(Some(Read::OverBudget));
+        if let Some(why) = self.shortage(Kind::Secret, key, &version) {
+            return Ok(Some(Read::OverBudget(why)));
         }
         if let Some(held) = self.secrets.get(key, &version) {
             return Ok(Some(Read::Before(held)));
@@ -201,9 +201,9 @@ impl Readers {
         let created = secret.metadata.creation_timestamp.as_ref();
         let created = created.map(|time| time.0);
         let counts = !ours || bytes > OWN_SECRET;
-        if counts && !self.enter(Kind::Secret, key, &version, created, bytes) {
+        if counts && let Err(why) = self.enter(Kind::Secret, key, &version, created, bytes) {
             self.secrets.forget(key);
-            return Ok(Some(Read::OverBudget));
+            return Ok(Some(Read::OverBudget(why)));
         }
         let values = data
             .into_iter()
@@ -233,8 +233,8 @@ impl Readers {
         let Some(version) = version else {
             return self.unread(key, None, "its metadata has no version".to_owned());
         };
-        if self.is_out(Kind::ConfigMap, key, &version) {
-            return ConfigMapFacts::TooExpensive(over_namespace());
+        if let Some(why) = self.shortage(Kind::ConfigMap, key, &version) {
+            return ConfigMapFacts::TooExpensive(why.to_string());
         }
         if let Some(held) = self.config_maps.get(key, &version) {
             return ConfigMapFacts::Present(Arc::clone(&held.data));
@@ -250,9 +250,10 @@ impl Readers {
                     // As a descriptor's text weighs once it is read.
                     let texts = data.iter().map(|(key, text)| key.len() + weight(text));
                     let weight = texts.sum();
-                    if !self.enter(Kind::ConfigMap, key, &version, created, weight) {
+                    let entered = self.enter(Kind::ConfigMap, key, &version, created, weight);
+                    if let Err(why) = entered {
                         self.config_maps.forget(key);
-                        return ConfigMapFacts::TooExpensive(over_namespace());
+                        return ConfigMapFacts::TooExpensive(why.to_string());
                     }
                     self.config_maps
                         .put(key.clone(), version, Arc::clone(&data));
@@ -275,10 +276,13 @@ impl Readers {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this version was read before and its namespace has still no room for it.
-    fn is_out(&self, kind: Kind, key: &ObjectRef, version: &Version) -> bool {
+    /// Why a version that was read before is not kept, if there is still no room for it.
+    fn shortage(&self, kind: Kind, key: &ObjectRef, version: &Version) -> Option<Shortage> {
         let out = self.out().get(&(kind, key.clone())) == Some(version);
-        out && !self.budget.fits(kind, key)
+        if !out {
+            return None;
+        }
+        self.budget.check(kind, key).err()
     }
 
     /// Whether an object that was read may be kept.
@@ -289,15 +293,14 @@ impl Readers {
         version: &Version,
         created: Option<Timestamp>,
         weight: usize,
-    ) -> bool {
-        let fits = self.budget.enter(kind, key, created, BASE_WEIGHT + weight);
+    ) -> Result<(), Shortage> {
+        let verdict = self.budget.enter(kind, key, created, BASE_WEIGHT + weight);
         let mut out = self.out();
-        if fits {
-            out.remove(&(kind, key.clone()));
-        } else {
-            out.insert((kind, key.clone()), version.clone());
-        }
-        fits
+        match verdict {
+            Ok(()) => out.remove(&(kind, key.clone())),
+            Err(_) => out.insert((kind, key.clone()), version.clone()),
+        };
+        verdict
     }
 
     /// Forgets the content of an object that is gone, or that nobody refers to.
@@ -333,7 +336,7 @@ impl Readers {
         };
         let mut moved = Vec::new();
         for (key, version) in kept {
-            if self.budget.fits(kind, &key) {
+            if self.budget.check(kind, &key).is_ok() {
                 continue;
             }
             match kind {
@@ -347,7 +350,7 @@ impl Readers {
             .out()
             .keys()
             .filter(|(other, key)| {
-                *other == kind && key.namespace == namespace && self.budget.fits(kind, key)
+                *other == kind && key.namespace == namespace && self.budget.check(kind, key).is_ok()
             })
             .map(|(_, key)| key.clone())
             .collect();
@@ -470,7 +473,10 @@ mod tests {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let readers = Readers::new(Client::new(service, "pond"), Arc::default());
+            let readers = Readers::new(
+                Client::new(service, "pond"),
+                Arc::new(Budget::new(usize::MAX, usize::MAX)),
+            );
             let table = Scoped::new(&SecretScope::Cluster);
             let (_, watched_table) = table.each().remove(0);
             let mut filler = Filler::new(watched_table);

@@ -11,6 +11,11 @@ use toolcrib_manifest::{ClusterDomain, NameServer};
 use crate::claw::ClawScope;
 use crate::objects::stores::SecretScope;
 
+/// As the chart sets it, in bytes.
+const DEFAULT_MEMORY_LIMIT: u64 = 512 * 1024 * 1024;
+/// A controller without any object takes half of it.
+const MIN_MEMORY_LIMIT: u64 = 64 * 1024 * 1024;
+
 /// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -120,6 +125,9 @@ pub struct Args {
     /// `egress: Declared`, separated by commas. Left out: all private and link-local ones.
     #[arg(long, env = "TOOLCRIB_CLUSTER_RANGES", value_delimiter = ',')]
     pub cluster_ranges: Vec<String>,
+    /// The process' memory limit in bytes; a third of it is for the objects that are kept.
+    #[arg(long, env = "TOOLCRIB_MEMORY_LIMIT", default_value_t = DEFAULT_MEMORY_LIMIT, value_parser = clap::value_parser!(u64).range(MIN_MEMORY_LIMIT..))]
+    pub memory_limit: u64,
     /// How many objects are reconciled at a time.
     #[arg(long, env = "TOOLCRIB_WORKERS", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
@@ -178,6 +186,8 @@ pub struct Settings {
     pub name_servers: Vec<NameServer>,
     pub cluster_domain: ClusterDomain,
     pub cluster_ranges: Vec<String>,
+    /// What all objects that are kept may take, in bytes.
+    pub objects_budget: usize,
     pub workers: u16,
     pub usage_interval: Duration,
     pub stale_after: Duration,
@@ -226,12 +236,19 @@ impl From<Args> for Settings {
             } else {
                 args.cluster_ranges
             },
+            objects_budget: objects_budget(args.memory_limit),
             workers: args.workers,
             usage_interval: Duration::from_secs(args.usage_interval_seconds),
             stale_after: Duration::from_secs(args.stale_seconds),
             resync: Duration::from_secs(args.resync_seconds),
         }
     }
+}
+
+/// A third of the memory limit: a list is read, decoded and compiled beside what is kept, and the
+/// allocator keeps pages for the next one (docs/bounds.md has the figures).
+pub fn objects_budget(memory_limit: u64) -> usize {
+    usize::try_from(memory_limit / 3).unwrap_or(usize::MAX)
 }
 
 impl Settings {

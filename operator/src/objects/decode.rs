@@ -19,19 +19,19 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Service, ServiceStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use toolcrib_compile::{Code, Inputs, Kind, ObjectRef, names, too_heavy_text};
+use toolcrib_compile::{Code, Inputs, Kind, ObjectRef, left_out, names, too_heavy_text};
 use toolcrib_crds::{
     Agent, AgentSpec, AgentStatus, ModelProvider, ModelProviderStatus, Surface, SurfaceStatus,
     ToolDefaults, ToolDefaultsStatus, ToolGrant, ToolGrantStatus,
 };
 
-use super::budget::over_namespace;
+use super::budget::Shortage;
 use super::tables::Budgeted;
 use crate::compressed::CompressedText;
 
@@ -42,8 +42,8 @@ pub struct Undecodable {
     pub code: Code,
     /// Which field, and what to write there; or what it is over.
     pub reason: String,
-    /// Its namespace has no room for it now.
-    over_namespace: bool,
+    /// It has no room now. `None`: it is unreadable, or too heavy by itself.
+    shortage: Option<Shortage>,
     meta: Box<ObjectMeta>,
 }
 
@@ -105,10 +105,13 @@ pub struct Decoded<K> {
 const ANNOTATION: usize = 256;
 /// What an object takes beside its spec: metadata, its packed status, its place in the tables.
 pub const BASE_WEIGHT: usize = 1024;
+/// The longest packed status that is kept of an object without a body, in bytes: room for its
+/// conditions. The lists of a status that was written while the object had its body may be longer.
+const BARE_STATUS: usize = 1024;
 
 impl<K: Resource<DynamicType = ()> + Clone> Decoded<K> {
-    /// The same object without its body, which the namespace has no room for.
-    fn bare(&self, reason: String) -> Self {
+    /// The same object without its body, which there is no room for.
+    fn bare(&self, why: Shortage) -> Self {
         let meta = match &self.object {
             Ok(object) => object.meta().clone(),
             Err(why) => (*why.meta).clone(),
@@ -116,11 +119,11 @@ impl<K: Resource<DynamicType = ()> + Clone> Decoded<K> {
         Self {
             object: Err(Undecodable {
                 code: Code::TooExpensive,
-                reason,
-                over_namespace: true,
+                reason: why.to_string(),
+                shortage: Some(why),
                 meta: Box::new(meta),
             }),
-            status: None,
+            status: kept_status(self.status.clone()),
             weight: self.weight,
         }
     }
@@ -151,6 +154,12 @@ impl<K: Whole> Decoded<K> {
         Some(serde_json::from_str(&text).expect("it was written from this type"))
     }
 
+    /// Why the controller leaves the object out for want of memory, as its status says.
+    pub fn left_out(&self) -> Option<String> {
+        let status: WithConditions = serde_json::from_str(&self.status_text()).ok()?;
+        left_out(&status.conditions, self.meta().generation).map(str::to_owned)
+    }
+
     /// As JSON; what [`text`] says of an equal status.
     pub fn status_text(&self) -> String {
         self.status
@@ -168,19 +177,27 @@ impl<K: Resource<DynamicType = ()> + Clone> Budgeted for Decoded<K> {
         match &self.object {
             Ok(_) => self.weight,
             // As it was when it had a body: else it would make room for itself.
-            Err(why) if why.over_namespace => self.weight,
+            Err(why) if why.shortage.is_some() => self.weight,
             Err(_) => BASE_WEIGHT,
         }
     }
 
-    fn without_body(&self) -> Option<Self> {
-        self.object.as_ref().ok()?;
-        Some(self.bare(over_namespace()))
+    fn without_body(&self, why: Shortage) -> Option<Self> {
+        let kept_so = match &self.object {
+            Ok(_) => false,
+            Err(known) => known.shortage.is_none() || known.shortage == Some(why),
+        };
+        (!kept_so).then(|| self.bare(why))
     }
 
-    fn lacks_room(&self) -> bool {
-        self.object.as_ref().is_err_and(|why| why.over_namespace)
+    fn shortage(&self) -> Option<Shortage> {
+        self.object.as_ref().err()?.shortage
     }
+}
+
+/// What is kept of the status of an object without a body: enough to see that it says so already.
+fn kept_status(status: Option<CompressedText>) -> Option<CompressedText> {
+    status.filter(|status| status.len() <= BARE_STATUS)
 }
 
 /// Names and versions, what decides about life and death, and the one annotation that is
@@ -229,10 +246,10 @@ fn decode<K: Whole>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
             object: Err(Undecodable {
                 code,
                 reason,
-                over_namespace: false,
+                shortage: None,
                 meta: Box::new(slim(meta)),
             }),
-            status: None,
+            status: kept_status(status_alone::<K>(text)),
             weight: BASE_WEIGHT,
         })
     };
@@ -254,10 +271,30 @@ fn decode<K: Whole>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
     }
 }
 
+/// The status of an object whose spec is not read; `None`: it has none that can be decoded.
+fn status_alone<K: Whole>(text: &str) -> Option<CompressedText> {
+    let raw = serde_json::from_str::<OnlyStatus<'_>>(text).ok()?.status?;
+    let status: K::Status = serde_json::from_str(raw.get()).ok()?;
+    Some(CompressedText::of(&self::text(&status)))
+}
+
+#[derive(Deserialize)]
+struct OnlyStatus<'a> {
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
+}
+
 #[derive(Deserialize)]
 struct OnlySpec<'a> {
     #[serde(borrow)]
     spec: Option<&'a RawValue>,
+}
+
+/// What every kind of ours has in its status.
+#[derive(Deserialize)]
+struct WithConditions {
+    #[serde(default)]
+    conditions: Vec<Condition>,
 }
 
 /// Notes in the inputs that an object gives nothing.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Resource;
+use toolcrib_bounds::NAMESPACE_WEIGHT;
 use toolcrib_compile::{Kind, ObjectRef, Presence, Synced};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
@@ -32,7 +33,7 @@ impl SecretScope {
 
 #[derive(Clone, Debug)]
 pub struct Tables {
-    /// What the bodies of a namespace's objects may take.
+    /// What the bodies of objects may take, by namespace and together.
     pub budget: Arc<Budget>,
     pub surfaces: Table<Decoded<Surface>>,
     pub agents: Table<Decoded<Agent>>,
@@ -48,9 +49,10 @@ pub struct Tables {
 }
 
 impl Tables {
-    pub fn new(scope: &SecretScope) -> Self {
+    /// Empty tables; all objects together may take `budget` bytes.
+    pub fn new(scope: &SecretScope, budget: usize) -> Self {
         Self {
-            budget: Arc::default(),
+            budget: Arc::new(Budget::new(NAMESPACE_WEIGHT, budget)),
             surfaces: Table::default(),
             agents: Table::default(),
             grants: Table::default(),

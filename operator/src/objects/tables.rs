@@ -17,7 +17,7 @@ use kube::Resource;
 use kube_runtime::watcher::Event;
 use toolcrib_compile::{Kind, ObjectRef};
 
-use super::budget::Budget;
+use super::budget::{Budget, Shortage};
 
 /// An object of a table.
 pub trait Stored {
@@ -33,11 +33,11 @@ pub trait Budgeted: Stored + Sized {
     /// What its body takes, whether it is here or not.
     fn weight(&self) -> usize;
 
-    /// The object without its body; `None`: it has none.
-    fn without_body(&self) -> Option<Self>;
+    /// The object as it is kept while it lacks room; `None`: it is kept so, or has no body.
+    fn without_body(&self, why: Shortage) -> Option<Self>;
 
-    /// Whether its body is left out for want of room.
-    fn lacks_room(&self) -> bool;
+    /// Why its body is left out, if for want of room.
+    fn shortage(&self) -> Option<Shortage>;
 }
 
 /// Which object, and which version of it.
@@ -239,7 +239,7 @@ impl<K: Budgeted> BudgetedFiller<K> {
             Event::InitApply(object) => {
                 let object = match self.filler.table.same(&object) {
                     // Not held twice while it is listed again.
-                    Some(known) if !known.lacks_room() => known,
+                    Some(known) if known.shortage().is_none() => known,
                     Some(_) | None => Arc::new(object),
                 };
                 let object = self.within(object);
@@ -251,7 +251,7 @@ impl<K: Budgeted> BudgetedFiller<K> {
                 let mut changes = self.filler.put(object);
                 changes.retain(|change| match (&change.old, &change.new) {
                     (Some(old), Some(new)) => {
-                        !same_version(&**old, &**new) || old.lacks_room() != new.lacks_room()
+                        !same_version(&**old, &**new) || old.shortage() != new.shortage()
                     }
                     (Some(_) | None, _) => true,
                 });
@@ -263,7 +263,8 @@ impl<K: Budgeted> BudgetedFiller<K> {
                 let is_there = |key: &ObjectRef| table.get(&key.namespace, &key.name).is_some();
                 self.budget.retain(self.kind, is_there);
                 // What got room while the list was read was put out of it before.
-                let lacking = table.all().into_iter().filter(|object| object.lacks_room());
+                let all = table.all().into_iter();
+                let lacking = all.filter(|object| object.shortage().is_some());
                 let namespaces = lacking.map(|object| object.id().namespace.to_owned());
                 self.budget.again(self.kind, namespaces.collect());
                 changes
@@ -296,7 +297,7 @@ impl<K: Budgeted> BudgetedFiller<K> {
             }
             for object in self.filler.table.namespace(&namespace) {
                 let key = ObjectRef::new(&*namespace, object.id().name);
-                if object.lacks_room() && self.budget.fits(self.kind, &key) {
+                if object.shortage().is_some() && self.budget.check(self.kind, &key).is_ok() {
                     self.to_read.insert(key);
                 } else if let Some(bare) = self.bare(&object) {
                     changes.extend(self.filler.put(Arc::new(bare)));
@@ -310,8 +311,8 @@ impl<K: Budgeted> BudgetedFiller<K> {
     pub fn next_to_read(&mut self) -> Option<ObjectRef> {
         while let Some(key) = self.to_read.pop_first() {
             let stored = self.filler.table.get(&key.namespace, &key.name);
-            if stored.is_some_and(|object| object.lacks_room()) && self.budget.fits(self.kind, &key)
-            {
+            let lacks_room = stored.is_some_and(|object| object.shortage().is_some());
+            if lacks_room && self.budget.check(self.kind, &key).is_ok() {
                 return Some(key);
             }
         }
@@ -332,18 +333,18 @@ impl<K: Budgeted> BudgetedFiller<K> {
         let (namespace, name) = key(&*object);
         let key = ObjectRef::new(namespace, name);
         let (created, weight) = (object.created(), object.weight());
-        if self.budget.enter(self.kind, &key, created, weight) {
-            return object;
+        match self.budget.enter(self.kind, &key, created, weight) {
+            Ok(()) => object,
+            Err(why) => object.without_body(why).map_or(object, Arc::new),
         }
-        object.without_body().map_or(object, Arc::new)
     }
 
     fn bare(&self, object: &K) -> Option<K> {
         let (namespace, name) = key(object);
-        let fits = self
+        let verdict = self
             .budget
-            .fits(self.kind, &ObjectRef::new(namespace, name));
-        if fits { None } else { object.without_body() }
+            .check(self.kind, &ObjectRef::new(namespace, name));
+        object.without_body(verdict.err()?)
     }
 }
 
@@ -587,7 +588,7 @@ mod tests {
     struct Weighed {
         object: Service,
         weight: usize,
-        body: bool,
+        shortage: Option<Shortage>,
     }
 
     impl Stored for Weighed {
@@ -613,15 +614,15 @@ mod tests {
             self.weight
         }
 
-        fn without_body(&self) -> Option<Self> {
-            self.body.then(|| Self {
-                body: false,
+        fn without_body(&self, why: Shortage) -> Option<Self> {
+            (self.shortage != Some(why)).then(|| Self {
+                shortage: Some(why),
                 ..self.clone()
             })
         }
 
-        fn lacks_room(&self) -> bool {
-            !self.body
+        fn shortage(&self) -> Option<Shortage> {
+            self.shortage
         }
     }
 
@@ -633,14 +634,14 @@ mod tests {
         Weighed {
             object,
             weight,
-            body: true,
+            shortage: None,
         }
     }
 
     /// Names of the objects that have their bodies.
     fn bodies(table: &Table<Weighed>) -> Vec<String> {
         let mut all = table.all();
-        all.retain(|object| object.body);
+        all.retain(|object| object.shortage.is_none());
         all.iter()
             .map(|object| object.id().name.to_owned())
             .collect()
@@ -648,7 +649,7 @@ mod tests {
 
     fn budgeted() -> (Table<Weighed>, BudgetedFiller<Weighed>) {
         let table = Table::default();
-        let budget = Arc::new(Budget::of(100));
+        let budget = Arc::new(Budget::new(100, 150));
         let filler = BudgetedFiller::new(table.clone(), Kind::Service, budget);
         (table, filler)
     }
@@ -736,5 +737,37 @@ mod tests {
         list(&mut filler, vec![weighed("toad", "1", 2, 50)]);
         assert_eq!(bodies(&table), Vec::<String>::new());
         assert_eq!(filler.next_to_read(), Some(ObjectRef::new("pond", "toad")));
+    }
+
+    fn elsewhere(namespace: &str, object: Weighed) -> Weighed {
+        let mut object = object;
+        object.object.metadata.namespace = Some(namespace.to_owned());
+        object
+    }
+
+    #[test]
+    fn a_namespace_over_its_equal_share_loses_its_youngest_and_the_others_lose_nothing() {
+        let (table, mut filler) = budgeted();
+        list(
+            &mut filler,
+            vec![
+                weighed("newt", "1", 1, 50),
+                weighed("toad", "1", 2, 50),
+                elsewhere("lake", weighed("carp", "1", 9, 50)),
+            ],
+        );
+        assert_eq!(bodies(&table), ["carp", "newt", "toad"]);
+        let pike = elsewhere("lake", weighed("pike", "1", 10, 10));
+        let changes = filler.apply(Event::Apply(pike));
+        let changed: Vec<&str> = changes.iter().map(|change| &*change.name).collect();
+        assert_eq!(changed, ["pike", "toad"]);
+        assert_eq!(bodies(&table), ["carp", "pike", "newt"]);
+        let toad = table.get("pond", "toad").expect("it is kept");
+        assert_eq!(toad.shortage, Some(Shortage::Process));
+
+        // Over its own bound as well: the object says that instead.
+        filler.apply(Event::Apply(weighed("newt", "2", 1, 60)));
+        let toad = table.get("pond", "toad").expect("it is kept");
+        assert_eq!(toad.shortage, Some(Shortage::Namespace));
     }
 }

@@ -34,7 +34,8 @@ pub struct Filler {
     kept: Arc<RwLock<BTreeMap<ObjectRef, Kept>>>,
     /// Of a list that is not whole yet.
     listed: BTreeMap<ObjectRef, Kept>,
-    /// Who is within the budget of a namespace: as in the controller, the oldest first.
+    /// Which Agents' texts are kept: as in the controller, the oldest of a namespace first, and an
+    /// equal share for each namespace.
     budget: Budget,
     /// Agents that have no room.
     lacking: BTreeSet<ObjectRef>,
@@ -80,18 +81,19 @@ pub enum Found {
 
 impl Agents {
     /// A store and the task that fills it from the API server.
-    pub fn watch(client: Client) -> (Self, Filler) {
-        Self::pair(Some(Api::all(pages::bounded(&client))))
+    /// All texts together may take `budget` bytes.
+    pub fn watch(client: Client, budget: usize) -> (Self, Filler) {
+        Self::pair(Some(Api::all(pages::bounded(&client))), budget)
     }
 
-    fn pair(api: Option<Api<Decoded<Agent>>>) -> (Self, Filler) {
+    fn pair(api: Option<Api<Decoded<Agent>>>, budget: usize) -> (Self, Filler) {
         let kept = Arc::default();
         let (sender, changed) = watch::channel(false);
         let filler = Filler {
             api,
             kept: Arc::clone(&kept),
             listed: BTreeMap::new(),
-            budget: Budget::of(NAMESPACE_BYTES),
+            budget: Budget::new(NAMESPACE_BYTES, budget),
             lacking: BTreeSet::new(),
             changed: sender,
         };
@@ -187,7 +189,7 @@ impl Filler {
     /// Whether an Agent whose text was left out has room by now: only a list brings it.
     fn has_room_again(&self) -> bool {
         let mut lacking = self.lacking.iter();
-        lacking.any(|agent| self.budget.fits(Kind::Agent, agent))
+        lacking.any(|agent| self.budget.check(Kind::Agent, agent).is_ok())
     }
 
     /// What is kept of an Agent: nothing where its namespace has no room.
@@ -195,7 +197,8 @@ impl Filler {
         let (key, kept) = (key(agent), Kept::of(agent));
         let created = agent.meta().creation_timestamp.as_ref();
         let created = created.map(|time| time.0);
-        if self.budget.enter(Kind::Agent, &key, created, kept.len()) {
+        let entered = self.budget.enter(Kind::Agent, &key, created, kept.len());
+        if entered.is_ok() {
             self.lacking.remove(&key);
             return kept;
         }
@@ -210,7 +213,7 @@ impl Filler {
             for (key, agent) in kept.iter_mut().chain(&mut self.listed) {
                 if key.namespace == namespace
                     && agent.0.is_some()
-                    && !self.budget.fits(Kind::Agent, key)
+                    && self.budget.check(Kind::Agent, key).is_err()
                 {
                     agent.0 = None;
                     self.lacking.insert(key.clone());
@@ -270,7 +273,7 @@ pub(super) mod tests {
 
     impl Fake {
         pub fn new() -> (Agents, Self) {
-            let (agents, filler) = Agents::pair(None);
+            let (agents, filler) = Agents::pair(None, usize::MAX);
             (agents, Self(filler))
         }
 

@@ -8,6 +8,11 @@ use clap::ValueEnum;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy};
 
+/// As the chart sets it, in bytes.
+const DEFAULT_MEMORY_LIMIT: u64 = 256 * 1024 * 1024;
+/// A webhook without any Agent takes a quarter of it.
+const MIN_MEMORY_LIMIT: u64 = 64 * 1024 * 1024;
+
 /// Flags of `toolcrib-operator webhook`. Each can be given by an environment variable.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -32,6 +37,9 @@ pub struct Args {
     /// How long a pod waits for an Agent that was created just before it.
     #[arg(long, env = "TOOLCRIB_AGENT_WAIT_MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub agent_wait_ms: u64,
+    /// The process' memory limit in bytes; an eighth of it is for the Agents that are kept.
+    #[arg(long, env = "TOOLCRIB_MEMORY_LIMIT", default_value_t = DEFAULT_MEMORY_LIMIT, value_parser = clap::value_parser!(u64).range(MIN_MEMORY_LIMIT..))]
+    pub memory_limit: u64,
     /// How long admissions are still answered after SIGTERM.
     #[arg(long, env = "TOOLCRIB_DRAIN_SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=60))]
     pub drain_seconds: u64,
@@ -90,6 +98,11 @@ pub enum PullPolicyArg {
 }
 
 impl Args {
+    /// What the texts of all Agents may take, in bytes: reviews and their neighbours take the rest.
+    pub fn agents_budget(&self) -> usize {
+        usize::try_from(self.memory_limit / 8).unwrap_or(usize::MAX)
+    }
+
     pub(super) fn agent_wait(&self) -> Duration {
         Duration::from_millis(self.agent_wait_ms)
     }

@@ -77,7 +77,7 @@ pub async fn run_until(
         .with_context(|| format!("--status-listen {}", args.status_listen))?;
 
     let meter = Meter::default();
-    let (agents, filler) = Agents::watch(client.clone());
+    let (agents, filler) = Agents::watch(client.clone(), args.agents_budget());
     let certificate = Arc::new(Certificate::new(args.certificate_dir.clone()));
     let paths = match &*args.webhook_config_name {
         "" => Paths::plain(),

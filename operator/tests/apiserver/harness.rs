@@ -50,6 +50,8 @@ pub struct Harness {
     pub claw_scope: Option<ClawScope>,
     pub resync: Duration,
     pub workers: u16,
+    /// What the objects that a controller keeps may take, in bytes.
+    pub objects_budget: usize,
     /// Namespaces besides the pond whose Secrets the operator may read.
     pub others: BTreeSet<String>,
     running: Option<Controller>,
@@ -108,6 +110,7 @@ impl Harness {
             claw_scope: None,
             resync: Duration::from_secs(3600),
             workers: 4,
+            objects_budget: usize::MAX,
             others: BTreeSet::new(),
             running: None,
             _turn: turn,
@@ -242,6 +245,7 @@ impl Harness {
             cluster_domain: Default::default(),
             cluster_ranges: NetworkSettings::default().cluster_ranges,
             workers: self.workers,
+            objects_budget: self.objects_budget,
             usage_interval: Duration::from_secs(300),
             stale_after: Duration::from_secs(120),
             resync: self.resync,

@@ -51,6 +51,7 @@ impl Validating {
         std::fs::write(path.join("tls.crt"), made.cert.pem()).expect("written");
         std::fs::write(path.join("tls.key"), made.signing_key.serialize_pem()).expect("written");
         let args = webhook::Args {
+            memory_limit: 256 << 20,
             listen: address,
             status_listen: free_port(),
             certificate_dir: path,

@@ -23,7 +23,6 @@ use crate::controller::carrier::Carrier;
 use crate::controller::context::Context;
 use crate::controller::readers::{Held, Read, Values};
 use crate::controller::related::users_of_secret;
-use crate::objects::budget::over_namespace;
 use crate::objects::kept::Kept;
 
 /// Secrets as one piece of work knows them: each of one version, whatever the watch brings
@@ -100,8 +99,8 @@ pub(super) async fn read(context: &Context, compiled: &Compilation) -> Known {
             .await
         {
             Ok(None) => {}
-            Ok(Some(Read::OverBudget)) => {
-                known.unread.insert(key, over_namespace());
+            Ok(Some(Read::OverBudget(why))) => {
+                known.unread.insert(key, why.to_string());
             }
             Ok(Some(Read::Before(content))) => {
                 known.held.insert(key, content);

@@ -106,7 +106,7 @@ mod tests {
 
     /// Two agents, two surfaces with a credential each; `otter` uses reed, `newt` uses mud.
     fn pond() -> Tables {
-        let tables = Tables::new(&SecretScope::Cluster);
+        let tables = Tables::new(&SecretScope::Cluster, usize::MAX);
         for (surface, agent) in [("reed", "otter"), ("mud", "newt")] {
             feed(
                 &tables.surfaces,
