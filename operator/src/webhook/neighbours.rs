@@ -87,6 +87,13 @@ impl Neighbours {
         }
         inputs
     }
+
+    /// The inputs while the object that changes is left out for want of memory.
+    pub fn without(&self, kind: Kind, key: &ObjectRef, reason: &str) -> Inputs {
+        let mut inputs = self.inputs.clone();
+        inputs.set_too_expensive(kind, key.clone(), reason.to_owned());
+        inputs
+    }
 }
 
 /// Reads what matters to a change of `key` from `old` to `new`.
@@ -171,10 +178,13 @@ pub async fn neighbours(
         inputs.set_agent(agent);
     }
     for (surface, found) in surfaces {
-        match &found.object {
-            Ok(object) => inputs.set_surface(Arc::clone(object)),
-            Err(why) => note_undecodable(&mut inputs, Kind::Surface, surface, why),
-        }
+        put(
+            &mut inputs,
+            Kind::Surface,
+            surface,
+            &found,
+            Inputs::set_surface,
+        );
     }
     read.put(&mut inputs, kind, key);
     Ok(Neighbours { affected, inputs })
@@ -305,27 +315,40 @@ impl Read {
 
     /// All but the object that changes.
     fn put(self, inputs: &mut Inputs, kind: Kind, key: &ObjectRef) {
+        let is_other = |of: Kind, found: &ObjectRef| (kind, key) != (of, found);
         for (found, grant) in self.grants {
-            match &grant.object {
-                _ if (kind, key) == (Kind::ToolGrant, &found) => {}
-                Ok(object) => inputs.set_grant(Arc::clone(object)),
-                Err(why) => note_undecodable(inputs, Kind::ToolGrant, found, why),
+            if is_other(Kind::ToolGrant, &found) {
+                put(inputs, Kind::ToolGrant, found, &grant, Inputs::set_grant);
             }
         }
         for (found, defaults) in self.defaults {
-            match &defaults.object {
-                _ if (kind, key) == (Kind::ToolDefaults, &found) => {}
-                Ok(object) => inputs.set_defaults(Arc::clone(object)),
-                Err(why) => note_undecodable(inputs, Kind::ToolDefaults, found, why),
+            if is_other(Kind::ToolDefaults, &found) {
+                let set = Inputs::set_defaults;
+                put(inputs, Kind::ToolDefaults, found, &defaults, set);
             }
         }
         for (found, provider) in self.providers {
-            match &provider.object {
-                _ if (kind, key) == (Kind::ModelProvider, &found) => {}
-                Ok(object) => inputs.set_provider(Arc::clone(object)),
-                Err(why) => note_undecodable(inputs, Kind::ModelProvider, found, why),
+            if is_other(Kind::ModelProvider, &found) {
+                let set = Inputs::set_provider;
+                put(inputs, Kind::ModelProvider, found, &provider, set);
             }
         }
+    }
+}
+
+/// Puts an object into the inputs as the controller has it: without its body where it cannot be
+/// read, or is left out for want of memory.
+fn put<K: Whole>(
+    inputs: &mut Inputs,
+    kind: Kind,
+    key: ObjectRef,
+    found: &Decoded<K>,
+    set: fn(&mut Inputs, Arc<K>),
+) {
+    match (&found.object, found.left_out()) {
+        (Ok(_), Some(reason)) => inputs.set_too_expensive(kind, key, reason),
+        (Ok(object), None) => set(inputs, Arc::clone(object)),
+        (Err(why), _) => note_undecodable(inputs, kind, key, why),
     }
 }
 

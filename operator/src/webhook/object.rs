@@ -1,16 +1,18 @@
 //! One version of an object of ours, as admission brings it.
 //!
-//! Invariant: it is read only if it is not nested deeper than compile reads, so nothing
-//! that follows recurses without bound.
+//! Invariant: it is read only if it is not nested deeper than compile reads and weighs no more than
+//! one object may, so nothing that follows recurses or allocates without bound.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use toolcrib_compile::normalize::MAX_DEPTH;
-use toolcrib_compile::{Inputs, Kind, Leads, ObjectRef};
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_compile::{Code, Inputs, Kind, Leads, ObjectRef, left_out, too_heavy_text};
+use toolcrib_crds::{Agent, Conditioned, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::objects::names_in;
 
@@ -32,6 +34,8 @@ pub enum Unreadable {
     TooDeep,
     #[error("it cannot be read as a {kind} of this release: see `kubectl explain {kind}`")]
     Undecodable { kind: &'static str },
+    #[error("{}: {reason}", Code::TooExpensive)]
+    TooExpensive { reason: String },
 }
 
 /// The kinds that are asked about.
@@ -51,6 +55,12 @@ impl Object {
     pub fn read(kind: Kind, text: &str) -> Result<Self, Unreadable> {
         if depth(text) > MAX_DEPTH {
             return Err(Unreadable::TooDeep);
+        }
+        // Weighed as text: the operator never decodes an object that is too heavy.
+        let spec = serde_json::from_str::<OnlySpec<'_>>(text).ok();
+        let spec = spec.and_then(|object| object.spec);
+        if let Some(reason) = spec.and_then(|spec| too_heavy_text(spec.get())) {
+            return Err(Unreadable::TooExpensive { reason });
         }
         fn parse<K: DeserializeOwned>(kind: Kind, text: &str) -> Result<Arc<K>, Unreadable> {
             // The text of the error quotes values; a credential may stand in a wrong field.
@@ -99,6 +109,17 @@ impl Object {
         }
     }
 
+    /// Why the controller leaves this version out for want of memory, as its status says.
+    pub fn left_out(&self) -> Option<&str> {
+        match self {
+            Self::Surface(it) => left_out(it.conditions(), it.metadata.generation),
+            Self::Agent(it) => left_out(it.conditions(), it.metadata.generation),
+            Self::ToolGrant(it) => left_out(it.conditions(), it.metadata.generation),
+            Self::ToolDefaults(it) => left_out(it.conditions(), it.metadata.generation),
+            Self::ModelProvider(it) => left_out(it.conditions(), it.metadata.generation),
+        }
+    }
+
     /// Agents that a grant names.
     pub fn agents(&self) -> &[String] {
         match self {
@@ -134,6 +155,12 @@ impl Object {
             Self::Agent(_) | Self::ToolGrant(_) | Self::ToolDefaults(_) => BTreeSet::new(),
         }
     }
+}
+
+#[derive(Deserialize)]
+struct OnlySpec<'a> {
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
 }
 
 /// The deepest nesting of a JSON text; counted, not recursed into.

@@ -1,8 +1,8 @@
 //! One admission of an object of ours: what a schema's rules cannot see.
 //!
-//! Denied is what nobody should have stored: nesting that no reader here descends into, an
-//! address that would reach what no agent may, a schema that reaches out or that takes its
-//! reader's time. Everything else that is wrong is a warning, since what it refers to may
+//! Denied is what nobody should have stored: nesting that no reader here descends into, an object
+//! that weighs more than the operator reads, an address that would reach what no agent may, a schema
+//! that reaches out or that takes its reader's time. Everything else that is wrong is a warning, since what it refers to may
 //! come a moment later, and compile withholds it meanwhile. Warnings also say who gains or
 //! loses what by the change.
 //!
@@ -57,8 +57,12 @@ struct Asked {
 
 pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (Answer, Outcome) {
     let asked = match Asked::read(request) {
-        Ok(Some(asked)) => asked,
-        Ok(None) => return (Answer::Allowed, Outcome::Passed),
+        Ok(Reading::Compare(asked)) => asked,
+        Ok(Reading::Nothing) => return (Answer::Allowed, Outcome::Passed),
+        Ok(Reading::StillTooExpensive(why)) => {
+            let lines = capped(vec![why.to_string()]);
+            return (Answer::Warned(lines), Outcome::Warned);
+        }
         Err(why) => return denied(Outcome::Malformed, &why.to_string()),
     };
     let Asked {
@@ -86,11 +90,18 @@ pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (A
     }
 }
 
+/// What a review asks for.
+enum Reading {
+    Compare(Asked),
+    Nothing,
+    /// It was over the bound on one object before the change, and still is.
+    StillTooExpensive(Unreadable),
+}
+
 impl Asked {
-    /// `None`: there is nothing to say to it.
-    fn read(request: &Request) -> Result<Option<Self>, Unreadable> {
+    fn read(request: &Request) -> Result<Reading, Unreadable> {
         let Some(kind) = object::kind(&request.kind.kind) else {
-            return Ok(None);
+            return Ok(Reading::Nothing);
         };
         let read = |object: &Option<Box<serde_json::value::RawValue>>| {
             let text = object.as_ref().map(|object| object.get());
@@ -103,15 +114,18 @@ impl Asked {
         let old = old.and_then(Result::ok);
         let new = match read(&request.object) {
             // Its finalizers, its labels: it was there before.
-            Some(Err(_)) if stored => return Ok(None),
+            Some(Err(why @ Unreadable::TooExpensive { .. })) if stored => {
+                return Ok(Reading::StillTooExpensive(why));
+            }
+            Some(Err(_)) if stored => return Ok(Reading::Nothing),
             new => new.transpose()?,
         };
         let same = matches!((&old, &new), (Some(old), Some(new)) if new.same_spec(old));
         if same || (old.is_none() && new.is_none()) {
-            return Ok(None);
+            return Ok(Reading::Nothing);
         }
         let key = ObjectRef::new(request.namespace.clone(), request.name.clone());
-        Ok(Some(Self {
+        Ok(Reading::Compare(Self {
             kind,
             key,
             old,
@@ -125,7 +139,11 @@ fn verdict(asked: &Asked, found: Result<&Neighbours, &Unavailable>) -> (Answer, 
     let alone = Neighbours::none();
     let neighbours = found.unwrap_or(&alone);
     let after = neighbours.with(asked.new.as_ref());
-    let before = neighbours.with(asked.old.as_ref());
+    let left_out = asked.old.as_ref().and_then(Object::left_out);
+    let before = match left_out {
+        Some(reason) => neighbours.without(asked.kind, &asked.key, reason),
+        None => neighbours.with(asked.old.as_ref()),
+    };
     let findings = findings(&after, asked, &subject);
     let known: Vec<Diagnostic> = self::findings(&before, asked, &subject);
     let fatal = |finding: &&Diagnostic| {
@@ -149,11 +167,16 @@ fn verdict(asked: &Asked, found: Result<&Neighbours, &Unavailable>) -> (Answer, 
             return (Answer::Allowed, Outcome::Passed);
         }
     }
-    let mut lines: Vec<String> = findings
-        .iter()
-        .filter(|finding| !NOT_KNOWN_HERE.contains(&finding.code))
-        .map(|finding| format!("{}: {}", finding.code, finding.located()))
-        .collect();
+    // Whether there is room for the new version is known once the controller has it.
+    let out = left_out.filter(|_| asked.new.is_some());
+    let out = out.map(|reason| format!("{}: until now {reason}", Code::TooExpensive));
+    let mut lines: Vec<String> = out.into_iter().collect();
+    lines.extend(
+        findings
+            .iter()
+            .filter(|finding| !NOT_KNOWN_HERE.contains(&finding.code))
+            .map(|finding| format!("{}: {}", finding.code, finding.located())),
+    );
     lines.extend(differences(&before, &after, neighbours));
     if lines.is_empty() {
         return (Answer::Allowed, Outcome::Passed);
@@ -243,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(kind: &str, old: Value, new: Value) -> Result<Option<Asked>, Unreadable> {
+    fn asked(kind: &str, old: Value, new: Value) -> Result<Reading, Unreadable> {
         let request = json!({
             "uid": "u-7", "operation": "UPDATE", "namespace": "pond", "name": "reed",
             "kind": {"kind": kind}, "oldObject": old, "object": new,
@@ -271,12 +294,20 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Over the bound on one object, in few bytes.
+    fn heavy() -> Value {
+        let lists = vec![json!([]); 300_000];
+        surface(
+            json!({"url": "http://reed.example", "descriptor": {"version": 2, "filler": lists}}),
+        )
+    }
+
     /// The code that it is denied with; empty: it is not.
     fn check(old: Value, new: Value) -> String {
         match asked("Surface", old, new) {
             Err(why) => why.to_string(),
-            Ok(None) => String::new(),
-            Ok(Some(asked)) => match verdict(&asked, Err(&Unavailable::NotSynced)).0 {
+            Ok(Reading::Nothing | Reading::StillTooExpensive(_)) => String::new(),
+            Ok(Reading::Compare(asked)) => match verdict(&asked, Err(&Unavailable::NotSynced)).0 {
                 Answer::Denied(why) | Answer::Later(why) => why,
                 Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => String::new(),
             },
@@ -300,6 +331,7 @@ mod tests {
             (tool(json!({"properties": deep(60)})), "SchemaTooLarge"),
             (tool(deep(100)), "nested deeper"),
             (surface(json!({"url": 5})), "cannot be read"),
+            (heavy(), "TooExpensive: it takes"),
         ] {
             let why = check(plain.clone(), new.clone());
             assert!(why.contains(word), "{word}: {why}");
@@ -323,10 +355,9 @@ mod tests {
             })
             .collect();
         let bomb = tool(json!({"properties": properties}));
-        let asked = asked("Surface", Value::Null, bomb)
-            .ok()
-            .flatten()
-            .expect("is read");
+        let Ok(Reading::Compare(asked)) = asked("Surface", Value::Null, bomb) else {
+            panic!("is read");
+        };
         let alone = Neighbours::none();
         let mut answer = None;
         let used = allocation_counter::measure(|| answer = Some(verdict(&asked, Ok(&alone)).0));
@@ -335,6 +366,41 @@ mod tests {
         };
         assert!(lines[0].contains("UnsupportedPattern"), "{lines:?}");
         assert!(used.bytes_max < 4 * 1024 * 1024, "{used:?}");
+    }
+
+    #[test]
+    fn an_object_that_stays_over_its_budget_is_admitted_with_a_warning() {
+        let mut labelled = heavy();
+        labelled["metadata"]["labels"] = json!({"a": "b"});
+        let Ok(Reading::StillTooExpensive(why)) = asked("Surface", heavy(), labelled) else {
+            panic!("it is said");
+        };
+        let why = why.to_string();
+        assert!(why.starts_with("TooExpensive: it takes"), "{why}");
+        assert!(why.ends_with("make it smaller, or split it"), "{why}");
+    }
+
+    #[test]
+    fn an_object_that_the_controller_has_no_room_for_is_admitted_with_a_warning() {
+        let mut old = tool(json!({"type": "object"}));
+        old["metadata"]["generation"] = json!(4);
+        old["status"] = json!({"conditions": [{
+            "type": "Accepted", "status": "False", "reason": "TooExpensive", "message": "no room",
+            "observedGeneration": 4, "lastTransitionTime": "2026-01-02T03:04:05Z",
+        }]});
+        let mut new = tool(json!({"type": "object", "properties": {}}));
+        new["metadata"]["generation"] = json!(5);
+        let alone = Neighbours::none();
+        let warned = |new: Value| match asked("Surface", old.clone(), new) {
+            Ok(Reading::Compare(asked)) => match verdict(&asked, Ok(&alone)).0 {
+                Answer::Warned(lines) => lines,
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        };
+        let lines = warned(new);
+        assert_eq!(lines[0], "toolcrib: TooExpensive: until now no room");
+        assert_eq!(warned(Value::Null), Vec::<String>::new());
     }
 
     #[test]

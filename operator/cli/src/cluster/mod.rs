@@ -22,10 +22,10 @@ use kube::{Api, Client};
 use serde::Serialize;
 use toolcrib_compile::{
     Inputs, Kind, Leads as _, Loaded, ObjectRef, PodPort, Presence, References, ServiceFacts,
-    Synced, all_references, too_heavy,
+    Subject, Synced, all_references, left_out, too_heavy,
 };
 use toolcrib_crds::{
-    Agent, AgentSpec, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant,
+    Agent, AgentSpec, Conditioned, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant,
 };
 
 use crate::args::OperatorArgs;
@@ -87,6 +87,7 @@ async fn read_all(
     let synced = Synced::check(&Synced::KINDS.into_iter().collect())
         .expect("all kinds were named as filled");
     let mut inputs = Inputs::online(synced, settings);
+    note_all_left_out(&ours, &mut notes);
     set_ours(&mut inputs, ours);
     let foreign = foreign_surfaces(&naming(&inputs, files), scope);
     for (key, found) in each(foreign, |key| read::get_one::<Surface>(client, key)).await? {
@@ -170,7 +171,7 @@ fn set_ours(inputs: &mut Inputs, ours: Ours) {
     }
     for found in ours.grants {
         set(inputs, Kind::ToolGrant, found, |inputs, key, grant| {
-            if within_budget(inputs, Kind::ToolGrant, key, &grant.spec) {
+            if within_budget(inputs, Kind::ToolGrant, key, &grant, &grant.spec) {
                 inputs.set_grant(Arc::new(grant));
             }
         });
@@ -181,7 +182,7 @@ fn set_ours(inputs: &mut Inputs, ours: Ours) {
             Kind::ToolDefaults,
             found,
             |inputs, key, defaults| {
-                if within_budget(inputs, Kind::ToolDefaults, key, &defaults.spec) {
+                if within_budget(inputs, Kind::ToolDefaults, key, &defaults, &defaults.spec) {
                     inputs.set_defaults(Arc::new(defaults));
                 }
             },
@@ -193,7 +194,7 @@ fn set_ours(inputs: &mut Inputs, ours: Ours) {
             Kind::ModelProvider,
             found,
             |inputs, key, provider| {
-                if within_budget(inputs, Kind::ModelProvider, key, &provider.spec) {
+                if within_budget(inputs, Kind::ModelProvider, key, &provider, &provider.spec) {
                     inputs.set_provider(Arc::new(provider));
                 }
             },
@@ -213,23 +214,53 @@ fn set<K>(
     }
 }
 
+fn note_all_left_out(ours: &Ours, notes: &mut BTreeSet<String>) {
+    note_left_out(Kind::Surface, &ours.surfaces, notes);
+    note_left_out(Kind::Agent, &ours.agents, notes);
+    note_left_out(Kind::ToolGrant, &ours.grants, notes);
+    note_left_out(Kind::ToolDefaults, &ours.defaults, notes);
+    note_left_out(Kind::ModelProvider, &ours.providers, notes);
+}
+
+/// Objects that the operator has no room for, as their status says. Whether a change of them, or of
+/// others, makes room is known to the operator alone.
+fn note_left_out<K: Conditioned>(kind: Kind, objects: &[Found<K>], notes: &mut BTreeSet<String>) {
+    for Found { key, object } in objects {
+        let Ok(object) = object else { continue };
+        if let Some(why) = left_out(object.conditions(), object.meta().generation) {
+            let subject = Subject::new(kind, key);
+            notes.insert(format!(
+                "{subject} gives nothing until the operator has room for it, also as it is in your files: {why}"
+            ));
+        }
+    }
+}
+
 fn take_surface(inputs: &mut Inputs, key: &ObjectRef, surface: Surface) {
-    if within_budget(inputs, Kind::Surface, key, &surface.spec) {
+    if within_budget(inputs, Kind::Surface, key, &surface, &surface.spec) {
         inputs.set_surface(Arc::new(surface));
     }
 }
 
 /// An Agent over its budget is still there: what it has must be taken away.
 fn take_agent(inputs: &mut Inputs, key: &ObjectRef, mut agent: Agent) {
-    if !within_budget(inputs, Kind::Agent, key, &agent.spec) {
+    if !within_budget(inputs, Kind::Agent, key, &agent, &agent.spec) {
         agent.spec = AgentSpec::default();
     }
     inputs.set_agent(Arc::new(agent));
 }
 
-/// Notes an object that weighs too much, as the operator and files do.
-fn within_budget(inputs: &mut Inputs, kind: Kind, key: &ObjectRef, spec: &impl Serialize) -> bool {
-    let Some(reason) = too_heavy(spec) else {
+/// Notes an object that weighs too much, as the operator and files do, or that the operator has no
+/// room for, as its status says.
+fn within_budget(
+    inputs: &mut Inputs,
+    kind: Kind,
+    key: &ObjectRef,
+    object: &impl Conditioned,
+    spec: &impl Serialize,
+) -> bool {
+    let no_room = || left_out(object.conditions(), object.meta().generation).map(str::to_owned);
+    let Some(reason) = too_heavy(spec).or_else(no_room) else {
         return true;
     };
     inputs.set_too_expensive(kind, key.clone(), reason);
