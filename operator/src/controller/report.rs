@@ -2,7 +2,7 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
 use serde::Serialize;
@@ -138,7 +138,7 @@ where
     Ok(())
 }
 
-/// An object that cannot be read says so itself.
+/// Reports in the status of an object that cannot be read why it gives nothing.
 pub async fn unreadable<K>(
     context: &Context,
     work: &Work,
@@ -153,14 +153,45 @@ where
         note: why.reason.clone(),
     };
     let news = say(context, work, stored, vec![(Some(why.code), warning)]).await;
-    if !news {
-        // What its status says cannot be read either: written once per finding.
+    let before = stored.status_text();
+    // A status that is not known (none, too long to be kept, undecodable) is written once per
+    // finding.
+    if !news && before == "null" {
         return Ok(());
     }
     let generation = stored.meta().generation;
-    let conditions = status::undecodable(why, generation, jiff::Timestamp::now());
-    let change = json!({ "observedGeneration": generation, "conditions": conditions });
-    patch_status::<K>(context, work, stored.meta(), change).await
+    let now = jiff::Timestamp::now();
+    let Some(change) = unreadable_change(&before, why, generation, now) else {
+        return Ok(());
+    };
+    let written = patch_status::<K>(context, work, stored.meta(), change).await;
+    if written.is_err() {
+        // The next attempt has it to say again.
+        context.memory().findings.remove(work);
+    }
+    written
+}
+
+/// What changes in a status, given as JSON, of an object that cannot be read; `None`: it says so
+/// already, as after a restart.
+fn unreadable_change(
+    before: &str,
+    why: &Undecodable,
+    generation: Option<i64>,
+    now: jiff::Timestamp,
+) -> Option<Value> {
+    let before: Value = serde_json::from_str(before).unwrap_or_default();
+    let conditions = before.get("conditions").cloned().unwrap_or_default();
+    let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
+    let after = json!({
+        "observedGeneration": generation,
+        "conditions": status::undecodable(&conditions, why, generation, now),
+    });
+    let told = json!({
+        "observedGeneration": before.get("observedGeneration"),
+        "conditions": before.get("conditions"),
+    });
+    merge_patch(&told, &after)
 }
 
 /// The operator panicked over an object: its status and an event say so.
@@ -328,4 +359,49 @@ async fn say(
         }
     }
     any
+}
+
+#[cfg(test)]
+mod tests {
+    use toolcrib_crds::Surface;
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_says_already_why_it_gives_nothing_is_not_written_again() {
+        let object = json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+            "metadata": {"name": "reed", "namespace": "pond", "generation": 3},
+            "spec": {"url": 7},
+        });
+        let decoded = |status: &Value| {
+            let mut object = object.clone();
+            object["status"] = status.clone();
+            let text = object.to_string();
+            serde_json::from_str::<Decoded<Surface>>(&text).expect("metadata is there")
+        };
+        let at = |second| jiff::Timestamp::from_second(second).expect("a time");
+        let change = |status: &Value, second| {
+            let stored = decoded(status);
+            let why = stored.object.as_ref().expect_err("it is no Surface");
+            unreadable_change(&stored.status_text(), why, Some(3), at(second))
+        };
+        let mut status = json!({
+            "observedGeneration": 2, "toolCount": 4,
+            "conditions": [
+                {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+                    "lastTransitionTime": "2026-01-02T03:04:05Z"},
+                {"type": "Resolved", "status": "True", "reason": "Resolved", "message": "",
+                    "lastTransitionTime": "2026-01-02T03:04:05Z"},
+            ],
+        });
+        let first = change(&status, 10).expect("it says that it is accepted");
+        json_patch::merge(&mut status, &first);
+        assert_eq!(status["observedGeneration"], 3);
+        assert_eq!(status["conditions"].as_array().map(Vec::len), Some(1));
+        assert_eq!(status["conditions"][0]["reason"], "Undecodable");
+        // Of the next leader.
+        assert_eq!(change(&status, 20), None);
+        assert!(change(&Value::Null, 20).is_some());
+    }
 }

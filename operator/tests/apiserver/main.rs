@@ -5,6 +5,7 @@
 //! installed there: two operators would report on the same Agents.
 
 mod alerts;
+mod budgets;
 mod chart;
 mod claw;
 mod definitions;

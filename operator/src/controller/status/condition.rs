@@ -104,9 +104,16 @@ pub(super) fn own_conditions(
     conditions
 }
 
-/// The one condition that can be given for an object that cannot be read.
-pub fn undecodable(why: &Undecodable, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
-    let mut conditions = Vec::new();
+/// The one condition that can be given for an object that cannot be read. `before`: the conditions
+/// that its status has.
+pub fn undecodable(
+    before: &[Condition],
+    why: &Undecodable,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut conditions = before.to_vec();
+    conditions.retain(|condition| condition.type_ == ConditionType::Accepted.as_str());
     let what = if why.is_too_expensive() {
         "it is over a memory budget"
     } else {

@@ -1,0 +1,79 @@
+//! The memory that a controller gives to objects, on a real API server: who has room, what an object
+//! without room says, and that saying it takes no write after a restart.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolcrib_crds::{Agent, Surface};
+
+use crate::harness::Harness;
+
+fn surface(namespace: &str, name: &str, filler: Value) -> Value {
+    let descriptor = json!({"version": 2, "tools": [], "filler": filler});
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"url": "https://reed.example", "descriptor": descriptor},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn namespaces_share_the_memory_and_a_restart_writes_nothing() {
+    let mut harness = Harness::new().await;
+    let lake = harness.lake().await;
+    harness.objects_budget = 3_000_000;
+    harness.resync = Duration::from_secs(1);
+    let pond = harness.pond.clone();
+    let large = json!("x".repeat(600_000));
+    for number in 0..6 {
+        let name = format!("large-{number}");
+        harness.apply(surface(&pond, &name, large.clone())).await;
+    }
+    // Over the bound on one object, and younger than what takes the pond's share.
+    let lists = json!(vec![json!([]); 300_000]);
+    harness.apply(surface(&pond, "lists", lists)).await;
+    harness
+        .apply(json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+            "metadata": {"name": "zander", "namespace": pond}, "spec": {"surfaces": []},
+        }))
+        .await;
+    harness.apply(surface(&lake, "small", large)).await;
+    harness.start("heron");
+
+    let accepted = "True/Accepted";
+    harness
+        .condition::<Surface>("large-0", "Accepted", accepted)
+        .await;
+    let out = "False/TooExpensive";
+    let message = harness
+        .condition::<Surface>("large-5", "Accepted", out)
+        .await;
+    assert!(message.contains("over its equal share"), "{message}");
+    let message = harness.condition::<Surface>("lists", "Accepted", out).await;
+    assert!(message.contains("one object may take 8"), "{message}");
+    let message = harness.condition::<Agent>("zander", "Accepted", out).await;
+    assert!(message.contains("limits.memory"), "{message}");
+    let of_lake = harness.api::<Surface>(&lake);
+    harness
+        .eventually("the other namespace loses nothing", || async {
+            let small = of_lake.get("small").await.expect("it is there");
+            let status = serde_json::to_value(small.status?).expect("JSON");
+            (status["conditions"][0]["reason"] == "Accepted").then_some(())
+        })
+        .await;
+    assert!(harness.metric("objects_left_out").await >= 3.0);
+    assert!(harness.metric("objects_bytes").await <= 3_000_000.0);
+    let before = harness.settled().await;
+    harness.stop().await;
+
+    harness.start("newt");
+    harness
+        .eventually("the next leader has looked at everything", || async {
+            (harness.metric("reconciles").await > 0.0).then_some(())
+        })
+        .await;
+    assert_eq!(harness.settled().await, before);
+    assert_eq!(harness.metric("writes").await, 0.0);
+    harness.end().await;
+}
