@@ -2,8 +2,8 @@
 //! into a namespace's budget, while an agent of another namespace is compiled and loses a tool.
 //!
 //! Memory is the kernel's highest mark of each process (`VmHWM`), held against the limits that
-//! the chart sets. `TOOLCRIB_HEAVY=long` for a hundred of each kind and thousands of Surfaces; what is
-//! short runs with every change.
+//! the chart sets. `TOOLCRIB_HEAVY=long` makes a hundred of each kind, thousands of Surfaces in the
+//! same namespace, and more namespaces, each within its budget, than the controller has memory for.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::Client;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use crate::install::{POND, Replica};
+use crate::install::{LAKE, Replica};
 use crate::wait::{DEADLINE, eventually};
 use crate::world::{DIVE, LOOK, Row, World, shown};
 
@@ -33,17 +33,26 @@ struct Size {
     /// Surfaces that together are over the budget of a namespace.
     surfaces: usize,
     surface: usize,
+    /// Namespaces with objects just within the budget of each.
+    crowds: usize,
 }
+
+/// Large Surfaces in each namespace of the crowd: 47 MiB.
+const OF_CROWD: usize = 33;
+/// What the controller keeps of all objects: a third of its limit.
+const KEPT: usize = CONTROLLER / 3;
 
 const SHORT: Size = Size {
     of_each_kind: 20,
     surfaces: 0,
     surface: 0,
+    crowds: 0,
 };
 const LONG: Size = Size {
     of_each_kind: 100,
     surfaces: 5_000,
     surface: 40_000,
+    crowds: 8,
 };
 
 pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
@@ -63,6 +72,7 @@ pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
         },
     )
     .await?;
+    shared_fairly(world, &client, &size, place).await?;
     let of_leader = high_water(&world.controllers[place])?;
 
     world.no_controllers().await?;
@@ -73,6 +83,7 @@ pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
     let started = begun.elapsed();
     world.revoke().await?;
     world.compiled(&[LOOK]).await?;
+    shared_fairly(world, &client, &size, 0).await?;
     let of_next = high_water(&world.controllers[0])?;
     let mut of_webhooks = 0;
     for webhook in &world.webhooks {
@@ -103,6 +114,12 @@ pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
     for number in 0..size.surfaces {
         remove::<Surface>(&client, &format!("many-{number}")).await?;
     }
+    for number in 0..size.crowds {
+        let crowd: Api<Surface> = Api::namespaced(client.clone(), &crowd(number));
+        crowd
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await?;
+    }
     eventually("it is accepted once there is room", DEADLINE, async || {
         let found = surfaces.get(&last).await?;
         let accepted = condition(&serde_json::to_value(found)?) == Some("Accepted".to_owned());
@@ -114,8 +131,8 @@ pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
         remove::<Agent>(&client, &format!("agent-{number}")).await?;
         remove::<ModelProvider>(&client, &format!("modelprovider-{number}")).await?;
         remove::<Service>(&client, &format!("service-{number}")).await?;
-        remove_from::<Surface>(&client, POND, &format!("docs-{number}")).await?;
-        remove_from::<ConfigMap>(&client, POND, &format!("docs-{number}")).await?;
+        remove_from::<Surface>(&client, LAKE, &format!("docs-{number}")).await?;
+        remove_from::<ConfigMap>(&client, LAKE, &format!("docs-{number}")).await?;
     }
     world.add_controller().await?;
     world.all_ready().await?;
@@ -158,10 +175,70 @@ async fn revoked(world: &World) -> Result<Duration> {
     Ok(took)
 }
 
+fn crowd(number: usize) -> String {
+    format!("crowd-{number}")
+}
+
+/// Where all namespaces together want too much, the controller keeps no more than its budget, and
+/// as much of each crowd as of any other.
+async fn shared_fairly(world: &World, client: &Client, size: &Size, place: usize) -> Result<()> {
+    if size.crowds == 0 {
+        return Ok(());
+    }
+    let leader = &world.controllers[place];
+    eventually(
+        "every crowd keeps as much as any other",
+        DEADLINE,
+        async || {
+            let mut accepted = Vec::new();
+            for number in 0..size.crowds {
+                let api: Api<Surface> = Api::namespaced(client.clone(), &crowd(number));
+                let page = ListParams::default().limit(10);
+                let mut count = 0;
+                let mut token = String::new();
+                loop {
+                    let found = api.list(&page.clone().continue_token(&token)).await?;
+                    for surface in found.items {
+                        let reason = condition(&serde_json::to_value(surface)?);
+                        count += usize::from(reason.as_deref() == Some("Accepted"));
+                    }
+                    match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                        Some(next) => token = next,
+                        None => break,
+                    }
+                }
+                accepted.push(count);
+            }
+            eprintln!("lifecycle: heavy-objects: kept of each crowd: {accepted:?}");
+            let first = accepted[0];
+            let fair = first > 0 && first < OF_CROWD && accepted.iter().all(|it| *it == first);
+            Ok(fair.then_some(()))
+        },
+    )
+    .await?;
+    let kept = leader.metric("objects_bytes").await.context("a metric")?;
+    let left_out = leader
+        .metric("objects_left_out")
+        .await
+        .context("a metric")?;
+    eprintln!(
+        "lifecycle: heavy-objects: the leader keeps {} MiB of objects and leaves {left_out} out",
+        kept / MIB as f64
+    );
+    ensure!(
+        kept <= KEPT as f64 && left_out > 0.0,
+        "{kept} bytes, {left_out} left out"
+    );
+    Ok(())
+}
+
 async fn make(world: &World, client: &Client, size: &Size) -> Result<()> {
-    world.plane.apply(&[json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
-    })])?;
+    let crowds = (0..size.crowds).map(crowd);
+    for namespace in std::iter::once(NAMESPACE.to_owned()).chain(crowds) {
+        world.plane.apply(&[json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
+        })])?;
+    }
     let names: Vec<String> = (0..256).map(|number| format!("{number:0>100}")).collect();
     let rules: Vec<Value> = (0..52)
         .map(|number| json!({"surface": {"name": format!("s{number}")}, "allow": names}))
@@ -232,17 +309,18 @@ async fn make(world: &World, client: &Client, size: &Size) -> Result<()> {
             &format!("service-{number}"),
             service,
         ));
-        // Where the operator reads ConfigMaps: beside the agent, whose objects are older.
+        // Where the operator reads ConfigMaps, and not beside the agent: a namespace that is full
+        // has no room for its own new grants.
         let docs = format!("docs-{number}");
         all.push(core(
             "ConfigMap",
-            POND,
+            LAKE,
             &docs,
             json!({"data": {"text": text}}),
         ));
         let source = json!({"configMapKeyRef": {"name": docs, "key": "text"}});
         let spec = json!({"url": "https://heavy.example", "descriptorFrom": source});
-        all.push(ours("Surface", POND, &docs, &none, &spec));
+        all.push(ours("Surface", LAKE, &docs, &none, &spec));
         all
     });
     let one = ours("ToolDefaults", NAMESPACE, "default", &none, &defaults);
@@ -255,7 +333,17 @@ async fn make(world: &World, client: &Client, size: &Size) -> Result<()> {
             &many,
         )
     });
-    futures::stream::iter(std::iter::once(one).chain(of_each).chain(many))
+    let large = &kinds[0].2;
+    let crowds = (0..size.crowds).flat_map(|number| {
+        let namespace = crowd(number);
+        (0..OF_CROWD).map(move |member| (namespace.clone(), member))
+    });
+    let crowds = crowds.map(|(namespace, member)| {
+        let name = format!("member-{member}");
+        ours("Surface", &namespace, &name, &none, large)
+    });
+    let all = std::iter::once(one).chain(of_each).chain(many);
+    futures::stream::iter(all.chain(crowds))
         .map(|(path, object)| async move {
             let what = object["metadata"]["name"].clone();
             let request = http::Request::post(path)
