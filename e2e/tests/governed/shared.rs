@@ -4,6 +4,8 @@
 //! Not here: listening in on the shared network (`sniffing.rs`), what lies in the runner's own
 //! container (`starvation.rs`).
 
+mod attacks;
+
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -11,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::Seen;
 
-use crate::support::{Desk, MEDIATOR, SECRETS, START, process_of};
+use crate::support::{Desk, MEDIATOR, SECRETS, START, platform, process_of};
 
 const HERE: &str = "shared";
 const TRADE: &str = "Make a trade: buy 3 OTTR";
@@ -259,6 +261,7 @@ fn open() -> Result<&'static Desk> {
 }
 
 fn prepare() -> Result<Desk> {
+    platform()?.apply(include_str!("shared/providers.yaml"))?;
     let desk = Desk::open(HERE)?;
     // A namespace that lets runners be root does not enforce Pod Security.
     desk.platform.kubectl(&[

@@ -1,0 +1,287 @@
+//! While one agent's mediator is attacked, all other agents go on: they are compiled, injected, they
+//! call, and they lose tools within a second. The attacked container does not restart.
+//!
+//! The attacks are those that a runner and the services of its own grants have: a result of
+//! backslashes, values that are expensive to check, and bodies at their bound, four at once. Limits
+//! are the chart's. Not here: what a mediator answers to each (`sidecar/tests/mediator`).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::{Value, json};
+use toolcrib_e2e::platform::Seen;
+
+use super::{HERE, open, status};
+use crate::support::{Desk, START};
+
+const RUNNER: &str = include_str!("runner.py");
+const HOSTILE: &str = include_str!("hostile.py");
+/// What a revocation may take, from the answer to the deletion to the first call that is denied.
+const PROMISE: Duration = Duration::from_secs(1);
+const ATTACKS: [&str; 3] = ["backslashes", "evaluations", "bodies"];
+/// A second try for a node that was busy with something else.
+const TRIES: usize = 2;
+
+#[test]
+fn an_agent_under_attack_disturbs_no_other() -> Result<()> {
+    let desk = open()?;
+    desk.platform.apply(&objects())?;
+    desk.platform
+        .wait_ready(HERE, &["hostile", "attacked", "bystander"])?;
+    desk.wait_in_force("attacked")?;
+    desk.wait_in_force("bystander")?;
+    let held = desk.agent("attacked")?["status"]["tools"].to_string();
+    ensure!(
+        held.contains("judged.answer") && !held.contains("judged.backtracks"),
+        "{held}"
+    );
+    no_key_for_an_interceptor(desk)?;
+    let pod = desk
+        .platform
+        .get(&["pod", "attacked", "--namespace", HERE])?;
+    let limits = &pod["spec"]["initContainers"][0]["resources"]["limits"];
+    ensure!(*limits == json!({"memory": "256Mi"}), "{limits}");
+
+    let tools: Vec<String> = (0..ATTACKS.len() * TRIES).map(tool).collect();
+    let mut command = vec!["python3", "/programs/runner.py", "calls"];
+    command.extend(tools.iter().map(String::as_str));
+    std::thread::scope(|scope| {
+        let calls = scope.spawn(|| desk.platform.exec(HERE, "bystander", &command));
+        let attacked: Result<()> = ATTACKS
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, attack)| during(desk, number, attack));
+        stop(desk, "bystander")?;
+        let called = calls.join().map_err(|_| anyhow!("the calls panicked"))?;
+        attacked?;
+        called.map(drop)
+    })?;
+    let mediator = status(desk, "attacked")?;
+    ensure!(
+        mediator["restartCount"] == 0 && mediator["ready"] == true,
+        "{mediator}"
+    );
+    Ok(())
+}
+
+/// What all others do meanwhile.
+fn during(desk: &Desk, number: usize, attack: &str) -> Result<()> {
+    let clear = ["sh", "-c", "rm -f /tmp/stop /tmp/rounds"];
+    desk.platform.exec(HERE, "attacked", &clear)?;
+    let command = ["python3", "/programs/runner.py", "attack", attack];
+    let outcomes = std::thread::scope(|scope| {
+        let run = scope.spawn(|| desk.platform.exec(HERE, "attacked", &command));
+        let others = others(desk, number, attack);
+        stop(desk, "attacked")?;
+        let outcomes = run.join().map_err(|_| anyhow!("the attack panicked"))?;
+        others.with_context(|| format!("under {attack}"))?;
+        outcomes
+    })?;
+    eprintln!("{attack}: {}", outcomes.trim());
+    let outcomes: Value = serde_json::from_str(&outcomes).with_context(|| outcomes.clone())?;
+    // Each attack arrives, and the mediator goes on answering.
+    let answered = match attack {
+        "backslashes" => "ok",
+        "evaluations" => "mcp_error",
+        _ => "200",
+    };
+    ensure!(
+        outcomes[answered].as_u64() > Some(0),
+        "{attack}: {outcomes}"
+    );
+    Ok(())
+}
+
+fn others(desk: &Desk, number: usize, attack: &str) -> Result<()> {
+    let platform = &desk.platform;
+    platform.eventually("the attack to have begun", START, || {
+        let read = ["sh", "-c", "cat /tmp/rounds 2>/dev/null || true"];
+        let rounds = platform.exec(HERE, "attacked", &read)?;
+        Ok(Seen::when(!rounds.is_empty(), rounds))
+    })?;
+    let late = format!("late-{attack}");
+    platform.apply(&format!(
+        "{}---\n{}",
+        agent(&late, "hostile"),
+        grant(&late, &late, "say0")
+    ))?;
+    platform.apply(&pod(&late))?;
+
+    let mut taken = Vec::new();
+    for attempt in 0..TRIES {
+        taken.push(revoked(desk, number * TRIES + attempt)?);
+        if taken.last() <= Some(&PROMISE) {
+            break;
+        }
+    }
+    eprintln!("{attack}: a tool was lost after {taken:?}");
+    ensure!(
+        taken.last() <= Some(&PROMISE),
+        "a tool was lost after {taken:?}"
+    );
+
+    platform.wait_ready(HERE, &[&late])?;
+    let once = ["python3", "/programs/runner.py", "once", "hostile__say0"];
+    let said = platform.exec(HERE, &late, &once)?;
+    ensure!(said.trim() == "ok", "{late}: {said}");
+    Ok(())
+}
+
+/// Deletes a grant of the bystander, which calls all the time; how long its tool was still called.
+fn revoked(desk: &Desk, number: usize) -> Result<Duration> {
+    let (grant, tool) = (format!("bystander-{number}"), tool(number));
+    let lines = |outcome: &'static str| -> Result<Vec<f64>> {
+        let lines = desk
+            .platform
+            .exec(HERE, "bystander", &["cat", "/tmp/calls"])?;
+        let words = lines
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>());
+        let of_tool = words.filter(|words| words.len() >= 4 && words[2] == tool);
+        of_tool
+            .filter(|words| (words[3] == "ok") == (outcome == "ok"))
+            .map(|words| Ok(words[0].parse()?))
+            .collect()
+    };
+    desk.platform.eventually("a call of it", START, || {
+        Ok(Seen::when(!lines("ok")?.is_empty(), "none"))
+    })?;
+    ensure!(lines("denied")?.is_empty(), "{tool} is denied already");
+    let delete = ["delete", "toolgrant", &grant, "--namespace", HERE];
+    desk.platform.kubectl(&delete)?;
+    let answered = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+    let denied = desk
+        .platform
+        .eventually("the tool to be denied", START, || {
+            Ok(match lines("denied")?.first() {
+                Some(denied) => Seen::Yes(*denied),
+                None => Seen::NotYet("it is called".to_owned()),
+            })
+        })?;
+    let last = lines("ok")?.into_iter().fold(0.0, f64::max);
+    ensure!(last < denied, "{tool} was called at {last}, after {denied}");
+    Ok(Duration::from_secs_f64((denied - answered).max(0.0)))
+}
+
+/// The proxy and the CA of a provider are its author's: a key whose owner named neither is in no
+/// file, and nobody is asked to connect.
+fn no_key_for_an_interceptor(desk: &Desk) -> Result<()> {
+    let ask = |model: &str| {
+        let command = ["python3", "/programs/runner.py", "ask", model];
+        desk.platform.exec(HERE, "attacked", &command)
+    };
+    let intercepted = ask("intercepted/m")?;
+    ensure!(intercepted.trim() != "200", "{intercepted}");
+    let consented = ask("consented/m")?;
+    ensure!(consented.trim() != "200", "{consented}");
+    let read = ["sh", "-c", "cat /tmp/heard 2>/dev/null || true"];
+    let heard = desk.platform.exec(HERE, "hostile", &read)?;
+    ensure!(heard.contains("CONNECT consented.example:443"), "{heard}");
+    ensure!(
+        !heard.contains("intercepted") && !heard.contains("sk-"),
+        "{heard}"
+    );
+    Ok(())
+}
+
+fn stop(desk: &Desk, pod: &str) -> Result<()> {
+    desk.platform
+        .exec(HERE, pod, &["sh", "-c", ": >/tmp/stop"])
+        .map(drop)
+}
+
+/// As a client of the tools calls it.
+fn tool(number: usize) -> String {
+    format!("hostile__say{number}")
+}
+
+fn objects() -> String {
+    let programs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "programs", "namespace": HERE},
+        "data": {"runner.py": RUNNER, "hostile.py": HOSTILE},
+    });
+    let server = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "hostile", "namespace": HERE, "labels": {"app": "hostile"}},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "hostile",
+                "image": "docker.io/toolcrib/runner-python:dev",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["python3", "/programs/hostile.py", "8000"],
+                "readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1},
+                "volumeMounts": [{"name": "programs", "mountPath": "/programs"}],
+            }],
+            "volumes": [{"name": "programs", "configMap": {"name": "programs"}}],
+        },
+    });
+    let mut all = vec![
+        programs.to_string() + "\n",
+        server.to_string() + "\n",
+        agent("attacked", "hostile, judged"),
+        agent("bystander", "hostile"),
+        grant("attacked-shouts", "attacked", "shout"),
+        format!(
+            "apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {{name: attacked-judged, namespace: {HERE}}}
+spec: {{agents: [attacked], tools: [{{surface: {{name: judged}}, allow: [\"*\"]}}]}}
+"
+        ),
+    ];
+    for number in 0..ATTACKS.len() * TRIES {
+        let name = format!("bystander-{number}");
+        all.push(grant(&name, "bystander", &format!("say{number}")));
+    }
+    all.push(pod("attacked"));
+    all.push(pod("bystander"));
+    all.join("---\n")
+}
+
+fn agent(name: &str, surfaces: &str) -> String {
+    let surfaces: Vec<String> = surfaces
+        .split(", ")
+        .map(|surface| format!("{{name: {surface}}}"))
+        .collect();
+    format!(
+        "apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {{name: {name}, namespace: {HERE}}}
+spec: {{native: true, surfaces: [{}], policy: {{maxToolResultBytes: 4194304}}}}
+",
+        surfaces.join(", ")
+    )
+}
+
+fn grant(name: &str, agent: &str, tool: &str) -> String {
+    format!(
+        "apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {{name: {name}, namespace: {HERE}}}
+spec: {{agents: [{agent}], tools: [{{surface: {{name: hostile}}, allow: [{tool}]}}]}}
+"
+    )
+}
+
+fn pod(agent: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {agent}, namespace: {HERE}, labels: {{toolcrib.dev/agent: {agent}}}}}
+spec:
+  automountServiceAccountToken: false
+  containers:
+  - name: runner
+    image: docker.io/toolcrib/runner-python:dev
+    imagePullPolicy: IfNotPresent
+    command: [sleep, infinity]
+    securityContext: {{runAsUser: 1000}}
+    volumeMounts:
+    - {{name: programs, mountPath: /programs, readOnly: true}}
+  volumes:
+  - {{name: programs, configMap: {{name: programs}}}}
+"
+    )
+}
