@@ -3,7 +3,8 @@
 //!
 //! Memory is the kernel's highest mark of each process (`VmHWM`), held against the limits that
 //! the chart sets. `TOOLCRIB_HEAVY=long` makes a hundred of each kind, thousands of Surfaces in the
-//! same namespace, and more namespaces, each within its budget, than the controller has memory for.
+//! same namespace, and more namespaces, each within its budget, than the controller has memory for;
+//! `TOOLCRIB_HEAVY=crowds` makes these namespaces alone.
 
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ const SHORT: Size = Size {
     surface: 0,
     crowds: 0,
 };
+const CROWDS: Size = Size { crowds: 8, ..SHORT };
 const LONG: Size = Size {
     of_each_kind: 100,
     surfaces: 5_000,
@@ -56,8 +58,11 @@ const LONG: Size = Size {
 };
 
 pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
-    let long = std::env::var("TOOLCRIB_HEAVY").is_ok_and(|size| size == "long");
-    let size = if long { LONG } else { SHORT };
+    let size = match std::env::var("TOOLCRIB_HEAVY").as_deref() {
+        Ok("long") => LONG,
+        Ok("crowds") => CROWDS,
+        _ => SHORT,
+    };
     // First by the watch of those that run, then by the list of one that starts.
     let place = world.leader().await?;
     let client = world.plane.client.clone();
