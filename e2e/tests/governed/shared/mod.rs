@@ -261,7 +261,7 @@ fn open() -> Result<&'static Desk> {
 }
 
 fn prepare() -> Result<Desk> {
-    platform()?.apply(include_str!("shared/providers.yaml"))?;
+    platform()?.apply(include_str!("providers.yaml"))?;
     let desk = Desk::open(HERE)?;
     // A namespace that lets runners be root does not enforce Pod Security.
     desk.platform.kubectl(&[
