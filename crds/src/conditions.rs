@@ -79,6 +79,8 @@ pub enum StateReason {
     TokenReplaced,
     /// Some pod's program presents a token that its mediator refuses.
     TokenRefused,
+    /// Some pod has the agent's label and no mediator.
+    NoMediator,
     /// Something is granted, and all of it is withheld.
     AllWithheld,
     /// Something that Ready depends on is not as it should be.
@@ -105,6 +107,7 @@ impl StateReason {
             Self::NoPods => "NoPods",
             Self::TokenReplaced => "TokenReplaced",
             Self::TokenRefused => "TokenRefused",
+            Self::NoMediator => "NoMediator",
             Self::AllWithheld => "AllWithheld",
             Self::NotCompiled => "NotCompiled",
             Self::Ready => "Ready",

@@ -115,8 +115,9 @@ impl Asked {
 pub fn unauthorized() -> RunnerError {
     RunnerError::new(
         RunnerCode::Unauthorized,
-        "a valid token of the agent is required: use the address and key that the environment \
-         holds; a pod that is older than its Agent holds the key of an earlier Agent, so delete it",
+        // The code's own advice follows.
+        "a valid token of the agent is required; a pod that is older than its Agent holds the key \
+         of an earlier Agent, so delete it",
     )
 }
 

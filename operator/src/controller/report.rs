@@ -69,7 +69,7 @@ fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
         Written::Failed(why) => warnings.push(warning(StateReason::ApplyFailed, why)),
     }
     warnings.extend(
-        status::token_warning(&facts.pods).map(|(reason, note)| Warning {
+        status::pod_warning(&facts.pods).map(|(reason, note)| Warning {
             reason: reason.to_owned(),
             note,
         }),

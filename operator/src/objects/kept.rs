@@ -28,9 +28,10 @@ const LABELS: [&str; 4] = [
     names::CREDENTIAL_LABEL,
     names::MANAGED_BY_LABEL,
 ];
-const ANNOTATIONS: [&str; 4] = [
+const ANNOTATIONS: [&str; 5] = [
     names::CA_ANNOTATION,
     names::HOSTS_ANNOTATION,
+    names::INJECTED_ANNOTATION,
     names::ROTATED_FOR_ANNOTATION,
     names::REPLACED_ANNOTATION,
 ];

@@ -51,7 +51,11 @@ pub async fn pod(harness: &Harness, name: &str, agent: &str) -> Pod {
         })
         .await;
     let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {"toolcrib.dev/agent": agent}},
+        "metadata": {
+            "name": name,
+            "labels": {"toolcrib.dev/agent": agent},
+            "annotations": {"toolcrib.dev/injected": "v1"},
+        },
         "spec": {"schedulerName": "nobody", "containers": [{"name": "runner", "image": "none"}]},
     }))
     .unwrap();

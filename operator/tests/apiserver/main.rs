@@ -557,7 +557,11 @@ async fn mediators_say_what_is_in_force() {
         .await;
     let pods: Api<Pod> = harness.api(&harness.pond);
     let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": "analyst-1", "labels": {"toolcrib.dev/agent": "analyst"}},
+        "metadata": {
+            "name": "analyst-1",
+            "labels": {"toolcrib.dev/agent": "analyst"},
+            "annotations": {"toolcrib.dev/injected": "v1"},
+        },
         // Nobody schedules it: the object is all that is needed.
         "spec": {"schedulerName": "nobody", "containers": [{"name": "runner", "image": "none"}]},
     }))

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use toolcrib_compile::Settings;
 
 use crate::args::OperatorArgs;
@@ -19,10 +19,13 @@ pub async fn settings(
     notes: &mut BTreeSet<String>,
 ) -> Settings {
     let why = match controller(client, given).await {
-        Ok(Some(controller)) => match operator::settings_of(given, &controller) {
-            Ok(settings) => return settings,
-            Err(why) => format!("the operator's own flags do not read: {why}"),
-        },
+        Ok(Some(controller)) => {
+            notes.extend(unavailable(&controller));
+            match operator::settings_of(given, &controller) {
+                Ok(settings) => return settings,
+                Err(why) => format!("the operator's own flags do not read: {why}"),
+            }
+        }
         Ok(None) => format!(
             "there is no operator in namespace {}",
             given.operator_namespace
@@ -43,6 +46,18 @@ pub async fn settings(
         ));
     }
     operator::settings(given)
+}
+
+/// A note where none of the controller's pods is available: nobody keeps status up to date then.
+fn unavailable(controller: &Deployment) -> Option<String> {
+    let status = controller.status.as_ref();
+    let available = status.and_then(|status| status.available_replicas);
+    let namespace = controller.namespace().unwrap_or_default();
+    (available.unwrap_or_default() == 0).then(|| {
+        format!(
+            "no pod of the operator's controller is available: status is from before, and no change is compiled until one is (kubectl get pods -n {namespace})"
+        )
+    })
 }
 
 async fn controller(

@@ -37,6 +37,9 @@ pub(super) fn pods(
             let id = pod.id();
             let said = id.uid.and_then(|uid| reports.pod(uid));
             let news = match said {
+                None if !pod.annotations().contains_key(names::INJECTED_ANNOTATION) => {
+                    PodNews::NoMediator
+                }
                 None => PodNews::None,
                 Some(said) => match (&said.error, &said.loaded) {
                     (Some(error), _) => PodNews::Rejected(error.clone()),

@@ -18,7 +18,7 @@ use toolcrib_manifest::{Digests, Usage};
 
 use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
-use super::pods::{PodState, in_force, pods, stale, token_refused};
+use super::pods::{PodState, in_force, pods, stale, unusable};
 use super::usage::usage;
 use super::written::Written;
 
@@ -57,16 +57,18 @@ impl AgentFacts<'_> {
 
 pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestamp) -> AgentStatus {
     let before = before.cloned().unwrap_or_default();
+    // Until something is written once, the agent has none of what compiles for it.
+    let is_in_place = facts.written == Written::Done || before.manifest_digest.is_some();
+    let tools = if is_in_place { facts.tools } else { &[] };
+    let feeds = if is_in_place { facts.feeds } else { &[] };
     let mut status = AgentStatus {
         observed_generation: facts.generation,
         mode: Some(facts.mode),
-        tool_count: Some(count(facts.tools.len())),
-        read_only_count: Some(count(
-            facts.tools.iter().filter(|tool| tool.read_only).count(),
-        )),
-        tools: facts.tools.iter().take(LISTED).map(tool).collect(),
-        feed_count: Some(count(facts.feeds.len())),
-        feeds: facts.feeds.iter().take(LISTED).map(feed).collect(),
+        tool_count: Some(count(tools.len())),
+        read_only_count: Some(count(tools.iter().filter(|tool| tool.read_only).count())),
+        tools: tools.iter().take(LISTED).map(tool).collect(),
+        feed_count: Some(count(feeds.len())),
+        feeds: feeds.iter().take(LISTED).map(feed).collect(),
         withheld_count: Some(count(facts.withheld.len())),
         withheld: facts.withheld.iter().take(LISTED).map(withheld).collect(),
         manifest_digest: before.manifest_digest.clone(),
@@ -201,8 +203,8 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
             "no pod of the agent runs",
         );
     }
-    if let Some(refused) = token_refused(&facts.pods) {
-        return refused;
+    if let Some(unusable) = unusable(&facts.pods) {
+        return unusable;
     }
     let stale = stale(&facts.pods);
     if stale.is_empty() {
@@ -346,7 +348,7 @@ mod tests {
 
     #[test]
     fn in_force_is_what_pods_say_and_never_assumed() {
-        use PodNews::{Behind, Loaded, None, Rejected, TokenRefused};
+        use PodNews::{Behind, Loaded, NoMediator, None, Rejected, TokenRefused};
         let cases = [
             (vec![], said("Unknown/NoPods", "True/NoPods", "0 0 []")),
             (
@@ -368,6 +370,10 @@ mod tests {
             (
                 vec![pod("a", Loaded, true), pod("b", Behind, true)],
                 said("False/Stale", "False/Stale", r#"2 1 ["b"]"#),
+            ),
+            (
+                vec![pod("a", Loaded, true), pod("b", NoMediator, true)],
+                said("False/NoMediator", "False/NoMediator", "2 1 []"),
             ),
             (
                 vec![pod("a", Rejected("hash mismatch".into()), false)],

@@ -28,6 +28,8 @@ pub struct PodState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodNews {
     None,
+    /// The webhook did not edit it, so there is no mediator that could report.
+    NoMediator,
     Loaded,
     /// Something else than what is compiled now.
     Behind,
@@ -65,13 +67,17 @@ pub(super) fn in_force(written: &Written, pods: &[PodState]) -> Verdict {
     };
     let rejected = |pod: &PodState| match &pod.news {
         PodNews::Rejected(why) => Some(format!("{}: {why}", pod.name)),
-        PodNews::None | PodNews::Loaded | PodNews::Behind | PodNews::TokenRefused(_) => None,
+        PodNews::None
+        | PodNews::NoMediator
+        | PodNews::Loaded
+        | PodNews::Behind
+        | PodNews::TokenRefused(_) => None,
     };
     if let Some(pods) = named(&rejected) {
         return verdict(ConditionStatus::False, StateReason::ManifestRejected, pods);
     }
-    if let Some(refused) = token_refused(pods) {
-        return refused;
+    if let Some(unusable) = unusable(pods) {
+        return unusable;
     }
     let behind = |pod: &PodState| (pod.news == PodNews::Behind).then(|| pod.name.clone());
     if let Some(names) = named(&behind) {
@@ -105,8 +111,34 @@ pub(super) fn in_force(written: &Written, pods: &[PodState]) -> Verdict {
     )
 }
 
+/// Says which pods have no mediator that they can use, and what to do. Only new pods help.
+pub(super) fn unusable(pods: &[PodState]) -> Option<Verdict> {
+    no_mediator(pods).or_else(|| token_refused(pods))
+}
+
+fn no_mediator(pods: &[PodState]) -> Option<Verdict> {
+    let names: Vec<&str> = pods
+        .iter()
+        .filter(|pod| pod.news == PodNews::NoMediator)
+        .map(|pod| &*pod.name)
+        .take(STALE_LISTED)
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "no mediator in {}: the webhook did not edit the pods when they were created, so their programs have none of the agent's tools and no limits; delete the pods, so that new ones get a mediator",
+        names.join(", ")
+    );
+    Some(verdict(
+        ConditionStatus::False,
+        StateReason::NoMediator,
+        text,
+    ))
+}
+
 /// Says which pods cannot use their mediator for want of a valid token, and what to do.
-pub(super) fn token_refused(pods: &[PodState]) -> Option<Verdict> {
+fn token_refused(pods: &[PodState]) -> Option<Verdict> {
     let named = |fault: TokenFault| {
         let names: Vec<&str> = pods
             .iter()
@@ -139,9 +171,9 @@ pub(super) fn token_refused(pods: &[PodState]) -> Option<Verdict> {
     ))
 }
 
-/// The reason and the note of the Warning for [`token_refused`].
-pub fn token_warning(pods: &[PodState]) -> Option<(&'static str, String)> {
-    let Verdict(_, reason, note) = token_refused(pods)?;
+/// The reason and the note of the Warning for [`unusable`].
+pub fn pod_warning(pods: &[PodState]) -> Option<(&'static str, String)> {
+    let Verdict(_, reason, note) = unusable(pods)?;
     Some((reason.0, note))
 }
 
@@ -149,7 +181,12 @@ pub fn token_warning(pods: &[PodState]) -> Option<(&'static str, String)> {
 pub(super) fn stale(pods: &[PodState]) -> Vec<String> {
     pods.iter()
         .filter(|pod| pod.overdue)
-        .filter(|pod| !matches!(pod.news, PodNews::Loaded | PodNews::TokenRefused(_)))
+        .filter(|pod| {
+            matches!(
+                pod.news,
+                PodNews::None | PodNews::Behind | PodNews::Rejected(_)
+            )
+        })
         .map(|pod| pod.name.clone())
         .take(STALE_LISTED)
         .collect()
