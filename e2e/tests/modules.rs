@@ -37,8 +37,8 @@ fn the_compilers_modules_import_in_no_new_circle() {
         "operator/compile/src",
         &[
             "address authority bounds compilation compile consent context credential descriptor \
-             digest effective egress holdings inputs lower materialize models offer reach services settings \
-             surface",
+             digest effective egress holdings inputs lower materialize models objects offer reach \
+             services settings surface",
             "code diagnostic",
         ],
     );

@@ -9,7 +9,8 @@ use std::{
 
 use anyhow::Context as _;
 use toolcrib_compile::{
-    Kind, Loaded, ObjectRef, PodPort, Presence, ServiceFacts, Settings, load_into, near,
+    Fetch, Key, Kind, Loaded, ObjectRef, Objects as _, PodPort, Presence, ServiceFacts, Settings,
+    load_into, near,
 };
 
 use crate::{
@@ -135,15 +136,29 @@ pub fn loaded_into(
 /// Secrets are often kept apart from the files. One that is referred to and that none of
 /// these sides has is taken to be as its users need it.
 pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) {
-    let wanted: BTreeSet<ObjectRef> = sides
-        .iter()
-        .flat_map(|inputs| toolcrib_compile::all_references(inputs).secrets)
-        .filter(|secret| sides.iter().all(|inputs| !inputs.knows_secret(secret)))
-        .collect();
-    for inputs in sides {
-        for secret in &wanted {
-            let why = "is not among the files".to_owned();
-            inputs.set_secret(secret.clone(), Presence::Unknown(why));
+    let mut fetch = Fetch::default();
+    loop {
+        for (side, inputs) in sides.iter().enumerate() {
+            for subject in inputs.subjects() {
+                fetch.look(side, &**inputs, &subject);
+            }
+        }
+        let mut wanted = BTreeSet::new();
+        for key in fetch.missing() {
+            if let Key::Object(Kind::Secret, secret) = key
+                && sides.iter().all(|inputs| !inputs.knows_secret(&secret))
+            {
+                wanted.insert(secret);
+            }
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        for inputs in sides.iter_mut() {
+            for secret in &wanted {
+                let why = "is not among the files".to_owned();
+                inputs.set_secret(secret.clone(), Presence::Unknown(why));
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use url::{Host, Url};
 
 use crate::allowlist::Destination;
 use crate::finding::Finding;
-use crate::{Code, Inputs, ObjectRef};
+use crate::{Code, ObjectRef, Objects};
 
 /// A base address that was found to be one that may be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,11 +82,15 @@ pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Add
 
 /// A url of an object in `namespace`, held against the Services that it may lead to. The
 /// finding's field is empty: that of the url.
-pub(crate) fn of_url_in(inputs: &Inputs, namespace: &str, url: &str) -> Result<Address, Finding> {
+pub(crate) fn of_url_in(
+    objects: &dyn Objects,
+    namespace: &str,
+    url: &str,
+) -> Result<Address, Finding> {
     let refused = |message| Finding::new("", Code::AddressRefused, message);
-    let address = of_url(url, &inputs.settings.refused_hosts).map_err(refused)?;
+    let address = of_url(url, &objects.settings().refused_hosts).map_err(refused)?;
     if let Some(literal) = address_of_url(url)
-        && let Some(service) = inputs.service_at(literal)
+        && let Some(service) = objects.service_at(literal)
     {
         return Err(refused(format!(
             "{} is the address of Service {service}: name the Service",
@@ -94,7 +98,7 @@ pub(crate) fn of_url_in(inputs: &Inputs, namespace: &str, url: &str) -> Result<A
         )));
     }
     let external = services_of_url(namespace, url).into_iter().find(|service| {
-        inputs
+        objects
             .service(service)
             .is_some_and(|facts| facts.external_name)
     });

@@ -25,7 +25,7 @@ use url::{Host, Url};
 
 use crate::address::service_of_host;
 use crate::digest::sha256;
-use crate::{Code, Inputs, ObjectRef, SecretFacts, names};
+use crate::{Code, ObjectRef, Objects, SecretFacts, names};
 
 /// Entries of one annotation that are read. An annotation has room for far more than any
 /// Secret has destinations, and each compilation reads it.
@@ -80,9 +80,9 @@ impl Destination {
     }
 
     /// The shortest entry that allows it.
-    fn entry(&self, inputs: &Inputs) -> HostEntry {
+    fn entry(&self, objects: &dyn Objects) -> HostEntry {
         let bare = HostEntry::Bare(self.host.clone());
-        if bare.allows(self, inputs) {
+        if bare.allows(self, objects) {
             bare
         } else {
             HostEntry::Exact(self.clone())
@@ -156,12 +156,12 @@ impl HostEntry {
         Destination::of_url(&url).map(|destination| Self::Bare(destination.host))
     }
 
-    fn allows(&self, destination: &Destination, inputs: &Inputs) -> bool {
+    fn allows(&self, destination: &Destination, objects: &dyn Objects) -> bool {
         match self {
             Self::Exact(exact) => exact == destination,
             Self::Bare(host) if host != &destination.host => false,
             Self::Bare(_) => match destination.service() {
-                Some(service) => declares(inputs, &service, destination.port),
+                Some(service) => declares(objects, &service, destination.port),
                 None => destination.scheme == Scheme::Https && destination.port == 443,
             },
         }
@@ -183,8 +183,8 @@ fn has_port(text: &str) -> bool {
 }
 
 /// A Service that is not known answers on no port, or is one of other files.
-fn declares(inputs: &Inputs, service: &ObjectRef, port: u16) -> bool {
-    inputs
+fn declares(objects: &dyn Objects, service: &ObjectRef, port: u16) -> bool {
+    objects
         .service(service)
         .is_none_or(|facts| facts.ports.contains_key(&port))
 }
@@ -332,16 +332,16 @@ impl Allowlist {
         all
     }
 
-    fn allows(&self, destination: &Destination, inputs: &Inputs) -> bool {
+    fn allows(&self, destination: &Destination, objects: &dyn Objects) -> bool {
         self.hosts
             .iter()
-            .any(|entry| entry.allows(destination, inputs))
+            .any(|entry| entry.allows(destination, objects))
     }
 
     /// Whether a bare Service name covers it, which allows plain http as well.
-    fn trusts_service(&self, destination: &Destination, inputs: &Inputs) -> bool {
+    fn trusts_service(&self, destination: &Destination, objects: &dyn Objects) -> bool {
         destination.service().is_some()
-            && HostEntry::Bare(destination.host.clone()).allows(destination, inputs)
+            && HostEntry::Bare(destination.host.clone()).allows(destination, objects)
             && self
                 .hosts
                 .contains(&HostEntry::Bare(destination.host.clone()))
@@ -351,13 +351,13 @@ impl Allowlist {
         &self,
         route: &'r Route,
         secret_namespace: &str,
-        inputs: &Inputs,
+        objects: &dyn Objects,
     ) -> Option<&'r PrivateCa> {
         let ca = route.ca.as_ref()?;
         let mut over_tls = route
             .needed()
             .filter(|destination| destination.scheme == Scheme::Https);
-        let needed = over_tls.any(|destination| !self.trusts_service(destination, inputs));
+        let needed = over_tls.any(|destination| !self.trusts_service(destination, objects));
         let named = self
             .cas
             .iter()
@@ -440,7 +440,7 @@ pub(crate) struct Refusal {
 
 /// May values of this Secret go this way?
 pub(crate) fn check(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     secret: &ObjectRef,
     facts: &SecretFacts,
     route: &Route,
@@ -448,14 +448,14 @@ pub(crate) fn check(
     let allowlist = &facts.allowlist;
     let hosts: Vec<&Destination> = route
         .needed()
-        .filter(|destination| !allowlist.allows(destination, inputs))
+        .filter(|destination| !allowlist.allows(destination, objects))
         .collect();
     // The CA that is still missing once the hosts are named as the command below names them.
     let mut named = allowlist.clone();
     named
         .hosts
-        .extend(hosts.iter().map(|destination| destination.entry(inputs)));
-    let ca = named.missing_ca(route, &secret.namespace, inputs);
+        .extend(hosts.iter().map(|destination| destination.entry(objects)));
+    let ca = named.missing_ca(route, &secret.namespace, objects);
     let code = match (facts.labelled, hosts.is_empty(), ca) {
         (true, true, None) => return Ok(()),
         (false, _, _) => Code::SecretNotLabelled,
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_url_has_the_entry_that_allows_it() {
-        let inputs = Inputs::offline(crate::Settings::default());
+        let inputs = crate::Inputs::offline(crate::Settings::default());
         for (url, entry) in [
             ("https://API.Reed.test/v1", Some("api.reed.test")),
             ("http://reed.test", Some("http://reed.test")),

@@ -2,11 +2,13 @@
 //! that it includes. Nothing here subtracts, so removing an object never adds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use toolcrib_crds::{Agent, DefaultsUse, FeedRule, SurfaceName, ToolRule};
+use toolcrib_crds::{Agent, DefaultsUse, FeedRule, SurfaceName, ToolDefaults, ToolGrant, ToolRule};
 
 use crate::compilation::GrantSource;
-use crate::{Code, Inputs, Kind, ObjectRef, Subject};
+use crate::objects::List;
+use crate::{Code, Kind, ObjectRef, Objects, Subject, names};
 
 /// What a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,40 +70,45 @@ impl Rule<'_> {
 /// All of a surface's tools, said explicitly.
 pub(crate) const ALL: &str = "*";
 
-/// The rules that speak of `agent`, by surface, in the order of their objects.
-pub(crate) fn rules<'a>(
-    inputs: &'a Inputs,
-    key: &ObjectRef,
-    agent: &Agent,
-) -> BTreeMap<ObjectRef, Vec<Rule<'a>>> {
-    let grants = inputs.grants_of(key).flat_map(|(grant_key, grant)| {
-        of_object(
-            Kind::ToolGrant,
-            grant_key,
-            &grant.spec.tools,
-            &grant.spec.feeds,
-        )
-    });
-    let defaults = inputs
-        .defaults_of(&key.namespace)
-        .filter(|_| includes_defaults(agent))
-        .into_iter()
-        .flat_map(|(defaults_key, defaults)| {
-            of_object(
-                Kind::ToolDefaults,
-                defaults_key,
-                &defaults.spec.tools,
-                &defaults.spec.feeds,
-            )
+/// The objects that speak of one agent.
+pub(crate) struct Authority {
+    grants: List<ToolGrant>,
+    /// `None`: there are none, or the agent excludes them.
+    defaults: Option<(ObjectRef, Arc<ToolDefaults>)>,
+}
+
+impl Authority {
+    pub fn of(objects: &dyn Objects, key: &ObjectRef, agent: &Agent) -> Self {
+        let defaults = includes_defaults(agent).then(|| {
+            let key = ObjectRef::new(key.namespace.clone(), names::TOOL_DEFAULTS);
+            let defaults = objects.defaults(&key)?;
+            Some((key, defaults))
         });
-    let mut by_surface: BTreeMap<ObjectRef, Vec<Rule<'a>>> = BTreeMap::new();
-    for rule in grants.chain(defaults) {
-        by_surface
-            .entry(rule.surface.clone())
-            .or_default()
-            .push(rule);
+        Self {
+            grants: objects.grants_for(key),
+            defaults: defaults.flatten(),
+        }
     }
-    by_surface
+
+    /// Their rules, by surface, in the order of their objects.
+    pub fn rules(&self) -> BTreeMap<ObjectRef, Vec<Rule<'_>>> {
+        let grants = self.grants.iter().flat_map(|(key, grant)| {
+            let spec = &grant.spec;
+            of_object(Kind::ToolGrant, key, &spec.tools, &spec.feeds)
+        });
+        let defaults = self.defaults.iter().flat_map(|(key, defaults)| {
+            let spec = &defaults.spec;
+            of_object(Kind::ToolDefaults, key, &spec.tools, &spec.feeds)
+        });
+        let mut by_surface: BTreeMap<ObjectRef, Vec<Rule<'_>>> = BTreeMap::new();
+        for rule in grants.chain(defaults) {
+            by_surface
+                .entry(rule.surface.clone())
+                .or_default()
+                .push(rule);
+        }
+        by_surface
+    }
 }
 
 /// Include, unless the agent says otherwise.

@@ -10,30 +10,24 @@ use crate::credential::{self, Sources};
 use crate::finding::Finding;
 use crate::lower::needs_approval;
 use crate::models;
-use crate::near::{self, names_in};
+use crate::near;
 use crate::offer;
-use crate::reach::surface_key;
+use crate::reference::surface_key;
 use crate::report::{GrantReport, ProviderReport, SurfaceReport};
 use crate::surface::{self, ResolvedSurface};
-use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, SecretKeyRef, Subject, names};
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Presence, SecretKeyRef, Subject, names};
 
 /// A Surface by itself. `None`: there is none.
-pub fn check_surface(inputs: &Inputs, surface: &ObjectRef) -> Option<SurfaceReport> {
-    let resolved = surface::resolve(inputs, surface)?;
+pub fn check_surface(objects: &dyn Objects, surface: &ObjectRef) -> Option<SurfaceReport> {
+    let resolved = surface::resolve(objects, surface, objects.surface(surface)?);
     let mut found = Diagnostics::default();
     resolved.report(&mut found);
     let mut sources = Sources::default();
-    check_credentials(inputs, &resolved, &mut sources, &mut found);
-    let consumers = inputs
-        .agents()
-        .filter(|(key, agent)| {
-            agent
-                .spec
-                .surfaces
-                .iter()
-                .any(|entry| surface_key(key, entry) == *surface)
-                && consents(inputs, surface, resolved.surface, &key.namespace)
-        })
+    check_credentials(objects, &resolved, &mut sources, &mut found);
+    let consumers = objects
+        .agents_using(surface)
+        .iter()
+        .filter(|(key, _)| consents(objects, surface, &resolved.surface, &key.namespace))
         .count();
     let descriptor = resolved.descriptor();
     let usable = |descriptor: &crate::descriptor::Descriptor| {
@@ -48,15 +42,15 @@ pub fn check_surface(inputs: &Inputs, surface: &ObjectRef) -> Option<SurfaceRepo
         descriptor_digest: descriptor.map(|descriptor| descriptor.digest.clone()),
         consumers: count(consumers),
         diagnostics: found.into_sorted(),
-        unread: unread(inputs, &sources),
+        unread: unread(objects, &sources),
     })
 }
 
 /// The Secrets among the sources that could not be read, with the reason.
-fn unread(inputs: &Inputs, sources: &Sources) -> BTreeMap<ObjectRef, String> {
+fn unread(objects: &dyn Objects, sources: &Sources) -> BTreeMap<ObjectRef, String> {
     let secrets = sources.0.keys().map(|reference| &reference.secret);
     secrets
-        .filter_map(|secret| match inputs.secret(secret) {
+        .filter_map(|secret| match objects.secret(secret) {
             Presence::Unknown(why) => Some((secret.clone(), why)),
             Presence::Present(_) | Presence::Absent => None,
         })
@@ -69,8 +63,8 @@ fn count(number: usize) -> u32 {
 
 /// Every Secret that the surface names, whether an agent uses it or not.
 fn check_credentials(
-    inputs: &Inputs,
-    resolved: &ResolvedSurface<'_>,
+    objects: &dyn Objects,
+    resolved: &ResolvedSurface,
     sources: &mut Sources,
     found: &mut Diagnostics,
 ) {
@@ -99,7 +93,7 @@ fn check_credentials(
     if resolved.ca.is_err() {
         return;
     }
-    let route = match credential::route(inputs, resolved, address, kind) {
+    let route = match credential::route(objects, resolved, address, kind) {
         Ok(route) => route,
         Err(finding) => return finding.report(&resolved.subject, found),
     };
@@ -123,7 +117,7 @@ fn check_credentials(
                 .into_iter()
                 .map(|key| {
                     let reference = SecretKeyRef::new(name.clone(), key);
-                    credential::allow(inputs, &reference, &route, &field, sources)
+                    credential::allow(objects, &reference, &route, &field, sources)
                         .map(|()| reference.placeholder())
                 })
                 .collect::<Result<Vec<_>, Finding>>()?;
@@ -136,22 +130,23 @@ fn check_credentials(
 }
 
 /// A ToolGrant by itself. `None`: there is none.
-pub fn check_grant(inputs: &Inputs, grant: &ObjectRef) -> Option<GrantReport> {
-    let (key, grant) = inputs.grants.get_key_value(grant)?;
+pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantReport> {
+    let (key, grant) = (grant, objects.grant(grant)?);
     let subject = Subject::new(Kind::ToolGrant, key);
     let mut found = Diagnostics::default();
     let mut agents = 0;
     let rules = authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds);
     for (index, name) in grant.spec.agents.iter().enumerate() {
         let agent_key = ObjectRef::new(key.namespace.clone(), name.clone());
-        let Some(agent) = inputs.agents.get(&agent_key) else {
+        let Some(agent) = objects.agent(&agent_key) else {
+            let others = objects.names_in(Kind::Agent, &key.namespace);
             found.add(
                 &subject,
                 format!("spec.agents[{index}]"),
                 Code::AgentNotFound,
                 format!(
                     "agent {agent_key} is not there{}: create it, or correct the name",
-                    near::other(name, names_in(inputs.agents.keys(), &key.namespace))
+                    near::other(name, others.iter().map(String::as_str))
                 ),
             );
             continue;
@@ -171,7 +166,7 @@ pub fn check_grant(inputs: &Inputs, grant: &ObjectRef) -> Option<GrantReport> {
             found.add(&subject, format!("{}.surface", rule.field), code, message);
         }
     }
-    let tools = check_rules(inputs, &rules, &mut found);
+    let tools = check_rules(objects, &rules, &mut found);
     Some(GrantReport {
         agents,
         tools,
@@ -180,8 +175,8 @@ pub fn check_grant(inputs: &Inputs, grant: &ObjectRef) -> Option<GrantReport> {
 }
 
 /// A ToolDefaults by itself. `None`: there is none.
-pub fn check_defaults(inputs: &Inputs, defaults: &ObjectRef) -> Option<GrantReport> {
-    let (key, defaults) = inputs.defaults.get_key_value(defaults)?;
+pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<GrantReport> {
+    let (key, defaults) = (defaults, objects.defaults(defaults)?);
     let mut found = Diagnostics::default();
     if key.name != names::TOOL_DEFAULTS {
         found.add(
@@ -191,11 +186,10 @@ pub fn check_defaults(inputs: &Inputs, defaults: &ObjectRef) -> Option<GrantRepo
             "must be \"default\": a namespace has one ToolDefaults, and this one gives nothing",
         );
     }
-    let agents = inputs
-        .agents()
-        .filter(|(agent_key, agent)| {
-            agent_key.namespace == key.namespace && includes_defaults(agent)
-        })
+    let agents = objects
+        .agents_in(&key.namespace)
+        .iter()
+        .filter(|(_, agent)| includes_defaults(agent))
         .count();
     let rules = authority::of_object(
         Kind::ToolDefaults,
@@ -203,7 +197,7 @@ pub fn check_defaults(inputs: &Inputs, defaults: &ObjectRef) -> Option<GrantRepo
         &defaults.spec.tools,
         &defaults.spec.feeds,
     );
-    let tools = check_rules(inputs, &rules, &mut found);
+    let tools = check_rules(objects, &rules, &mut found);
     Some(GrantReport {
         agents: count(agents),
         tools,
@@ -212,12 +206,12 @@ pub fn check_defaults(inputs: &Inputs, defaults: &ObjectRef) -> Option<GrantRepo
 }
 
 /// How many existing tools the rules name; what they name and is not there is said.
-fn check_rules(inputs: &Inputs, rules: &[Rule<'_>], found: &mut Diagnostics) -> u32 {
+fn check_rules(objects: &dyn Objects, rules: &[Rule<'_>], found: &mut Diagnostics) -> u32 {
     let mut tools: BTreeSet<(ObjectRef, String)> = BTreeSet::new();
     for rule in rules {
         let subject = rule.subject();
         let surface_field = format!("{}.surface", rule.field);
-        let resolved = match open(inputs, &rule.surface, &rule.source.key.namespace) {
+        let resolved = match open(objects, &rule.surface, &rule.source.key.namespace) {
             Ok(resolved) => resolved,
             Err(closed) => {
                 found.add(&subject, surface_field, closed.code, closed.message);
@@ -244,7 +238,7 @@ fn check_rules(inputs: &Inputs, rules: &[Rule<'_>], found: &mut Diagnostics) -> 
     count(tools.len())
 }
 
-fn is_elevated(resolved: &ResolvedSurface<'_>, tool: &str) -> bool {
+fn is_elevated(resolved: &ResolvedSurface, tool: &str) -> bool {
     let described = resolved
         .descriptor()
         .and_then(|descriptor| descriptor.tools.get(tool)?.as_ref().ok());
@@ -252,18 +246,18 @@ fn is_elevated(resolved: &ResolvedSurface<'_>, tool: &str) -> bool {
 }
 
 /// A ModelProvider by itself. `None`: there is none.
-pub fn check_provider(inputs: &Inputs, provider: &ObjectRef) -> Option<ProviderReport> {
-    let (key, provider) = inputs.providers.get_key_value(provider)?;
+pub fn check_provider(objects: &dyn Objects, provider: &ObjectRef) -> Option<ProviderReport> {
+    let (key, provider) = (provider, objects.provider(provider)?);
     let subject = Subject::new(Kind::ModelProvider, key);
     let mut found = Diagnostics::default();
     let mut sources = Sources::default();
-    let compiled = models::provider_of(inputs, &subject, provider, &mut sources, &mut found);
-    let consumers = inputs
-        .agents()
-        .filter(|(agent_key, _)| agent_key.namespace == key.namespace)
+    let compiled = models::provider_of(objects, &subject, &provider, &mut sources, &mut found);
+    let consumers = objects
+        .agents_in(&key.namespace)
+        .iter()
         .filter(|(agent_key, agent)| {
             let mut unused = Diagnostics::default();
-            let effective = crate::effective::merge(inputs, agent_key, agent, &mut unused);
+            let effective = crate::effective::merge(objects, agent_key, agent, &mut unused);
             models::selected(effective.models.as_ref())
                 .is_none_or(|selected| selected.contains(key.name.as_str()))
         })
@@ -272,14 +266,14 @@ pub fn check_provider(inputs: &Inputs, provider: &ObjectRef) -> Option<ProviderR
         keys: count(compiled.map_or(0, |compiled| compiled.keys.len())),
         consumers: count(consumers),
         diagnostics: found.into_sorted(),
-        unread: unread(inputs, &sources),
+        unread: unread(objects, &sources),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Settings, load, plan_agent};
+    use crate::{Inputs, Settings, load, plan_agent};
 
     const WORLD: &str = r#"
 apiVersion: toolcrib.dev/v1alpha1

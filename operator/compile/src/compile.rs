@@ -9,7 +9,7 @@ use toolcrib_manifest::{
     ToolsExtension, ToolsFile, VERSION,
 };
 
-use crate::authority::{self, Rule, Verb};
+use crate::authority::{Authority, Rule, Verb};
 use crate::bounds;
 use crate::compilation::Files;
 use crate::context::{self, Shown};
@@ -19,19 +19,24 @@ use crate::effective::{self, Effective};
 use crate::egress::{self, Network};
 use crate::lower::{self, Lowered, LoweredFeed, feed_name};
 use crate::materialize::references_in;
+use crate::objects::{Recorder, Unusable};
 use crate::reach::{self, Reach};
+use crate::reference::surface_key;
 use crate::{
-    Code, Compilation, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Severity, Subject,
-    ToolSummary, Withheld, manifest_digest, mcp_config, models, names,
+    Code, Compilation, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Objects, Severity,
+    Subject, ToolSummary, Withheld, manifest_digest, mcp_config, models, names,
 };
 
 /// Compiles one agent. `None`: there is no such Agent, or it cannot be read.
-pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
-    let (key, agent) = inputs.agents.get_key_value(agent)?;
+pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> {
+    let recorder = Recorder::new(objects);
+    let objects = &recorder;
+    let (key, agent) = (agent, &*objects.agent(agent)?);
     let mut work = Work::default();
-    let effective = effective::merge(inputs, key, agent, &mut work.found);
-    let rules = authority::rules(inputs, key, agent);
-    let reach = reach::reach(inputs, key, agent, &rules, &mut work);
+    let effective = effective::merge(objects, key, agent, &mut work.found);
+    let authority = Authority::of(objects, key, agent);
+    let rules = authority.rules();
+    let reach = reach::reach(objects, key, agent, &rules, &mut work);
     report_unreached(key, agent, &rules, &mut work);
 
     let lowered: Vec<Lowered> = reach
@@ -40,7 +45,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
             let rules = rules
                 .get(&reach.resolved.subject.key)
                 .map_or(&[][..], Vec::as_slice);
-            lower::tools(inputs, key, reach, rules, effective.max_tier, &mut work)
+            lower::tools(objects, key, reach, rules, effective.max_tier, &mut work)
         })
         .collect();
     let mut feeds: Vec<LoweredFeed> = reach
@@ -49,7 +54,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
             let rules = rules
                 .get(&reach.resolved.subject.key)
                 .map_or(&[][..], Vec::as_slice);
-            lower::feeds(inputs, key, reach, rules, &mut work)
+            lower::feeds(objects, key, reach, rules, &mut work)
         })
         .collect();
     if feeds.len() > bounds::MAX_FEEDS {
@@ -76,7 +81,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         .unzip();
 
     let providers = models::providers(
-        inputs,
+        objects,
         &key.namespace,
         effective.models.as_ref(),
         &effective.models_subject,
@@ -84,7 +89,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         &mut work.found,
     );
     let mut files = Files {
-        agent: agent_file(inputs, key, &effective),
+        agent: agent_file(objects, key, &effective),
         tools: ToolsFile {
             version: VERSION,
             tools,
@@ -118,17 +123,19 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         let is_it = |feed: &Feed| summary.name == format!("{}/{}", feed.source, feed.name);
         files.feeds.0.iter().any(is_it)
     });
-    let too_expensive = too_expensive(inputs, key, &mut work.found);
-    let refusal = too_expensive.or_else(|| no_model_provider(key, &files, &mut work.found));
+    let too_expensive = too_expensive(objects, key, &mut work.found);
+    let refusal = too_expensive
+        .clone()
+        .or_else(|| no_model_provider(key, &files, &mut work.found));
 
     let egress = effective
         .egress
         // What the agent itself says about its network is not known.
-        .filter(|_| inputs.too_expensive(Kind::Agent, key).is_none());
+        .filter(|_| too_expensive.is_none());
     let network = match egress {
         Some(Egress::Unrestricted) => Network::Unrestricted,
         Some(Egress::Declared) => Network::Declared(egress::declared(
-            inputs,
+            objects,
             key,
             agent,
             &reach,
@@ -155,7 +162,7 @@ pub fn compile(inputs: &Inputs, agent: &ObjectRef) -> Option<Compilation> {
         context,
         network,
         manifest_digest,
-        unknown: inputs.unknown_among(&references_of(inputs, key, agent)),
+        unknown: recorder.unread(),
         sources: work.sources.0,
         tools,
         feeds: feed_summaries,
@@ -200,61 +207,6 @@ impl Work {
     }
 }
 
-/// Which Secrets and ConfigMaps an agent's compilation looks at: names to have facts about
-/// before [`compile`] runs. Reading a value takes [`Compilation::references`], which are
-/// fewer: what compile refuses is never read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct References {
-    pub secrets: BTreeSet<ObjectRef>,
-    pub config_maps: BTreeSet<ObjectRef>,
-}
-
-/// What must be known of Secrets and ConfigMaps to compile `agent`.
-pub fn references(inputs: &Inputs, agent: &ObjectRef) -> References {
-    inputs
-        .agents
-        .get_key_value(agent)
-        .map(|(key, agent)| references_of(inputs, key, agent))
-        .unwrap_or_default()
-}
-
-/// What must be known of Secrets and ConfigMaps to compile every agent, and to check every
-/// surface and provider.
-pub fn all_references(inputs: &Inputs) -> References {
-    let mut references = References::default();
-    for (key, agent) in &inputs.agents {
-        let of_agent = references_of(inputs, key, agent);
-        references.secrets.extend(of_agent.secrets);
-        references.config_maps.extend(of_agent.config_maps);
-    }
-    for (key, surface) in &inputs.surfaces {
-        references.of_surface(key, surface);
-    }
-    for (key, provider) in &inputs.providers {
-        references.of_provider(key, provider);
-    }
-    references
-}
-
-fn references_of(inputs: &Inputs, key: &ObjectRef, agent: &Agent) -> References {
-    let mut references = References::default();
-    for entry in &agent.spec.surfaces {
-        let surface_key = reach::surface_key(key, entry);
-        if let Some(secret) = &entry.secret_key_ref {
-            references
-                .secrets
-                .insert(ObjectRef::new(key.namespace.clone(), secret.name.clone()));
-        }
-        if let Some(surface) = inputs.surfaces.get(&surface_key) {
-            references.of_surface(&surface_key, surface);
-        }
-    }
-    for (provider_key, provider) in inputs.providers_in(&key.namespace) {
-        references.of_provider(provider_key, provider);
-    }
-    references
-}
-
 /// Rules about surfaces that the agent does not declare: both layers are needed.
 fn report_unreached(
     key: &ObjectRef,
@@ -266,7 +218,7 @@ fn report_unreached(
         .spec
         .surfaces
         .iter()
-        .map(|entry| reach::surface_key(key, entry))
+        .map(|entry| surface_key(key, entry))
         .collect();
     for (_, rules) in rules
         .iter()
@@ -307,7 +259,7 @@ fn report_unreached(
     }
 }
 
-fn agent_file(inputs: &Inputs, key: &ObjectRef, effective: &Effective) -> AgentFile {
+fn agent_file(objects: &dyn Objects, key: &ObjectRef, effective: &Effective) -> AgentFile {
     AgentFile {
         version: VERSION,
         agent: key.name.clone(),
@@ -320,9 +272,9 @@ fn agent_file(inputs: &Inputs, key: &ObjectRef, effective: &Effective) -> AgentF
         max_tier: effective.max_tier,
         context: effective.context,
         digest: None,
-        dns: inputs.settings.dns.clone(),
+        dns: objects.settings().dns.clone(),
         files: None,
-        link: inputs.settings.link.clone(),
+        link: objects.settings().link.clone(),
         mode: effective.mode,
         native: effective.native,
         prompt: None,
@@ -363,15 +315,18 @@ fn kept(mut summaries: Vec<ToolSummary>, files: &Files) -> Vec<ToolSummary> {
 
 /// An Agent over a memory budget is compiled without its spec, so to nothing: its older files
 /// must not stay in force, or growing an Agent would freeze a grant that is revoked.
-fn too_expensive(inputs: &Inputs, key: &ObjectRef, found: &mut Diagnostics) -> Option<Diagnostic> {
-    let reason = inputs.too_expensive(Kind::Agent, key)?;
-    let code = Code::TooExpensive;
+fn too_expensive(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    found: &mut Diagnostics,
+) -> Option<Diagnostic> {
+    let Unusable { code, reason } = objects.unusable(Kind::Agent, key)?;
     let refusal = Diagnostic {
         object: Subject::new(Kind::Agent, key),
         field: String::new(),
         code,
         severity: code.severity(),
-        message: reason.to_owned(),
+        message: reason,
     };
     found.extend([refusal.clone()]);
     Some(refusal)

@@ -9,23 +9,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use toolcrib_crds::{NamespacesFrom, Surface};
 
 use crate::finding::Finding;
-use crate::near::{self, names_in};
+use crate::near;
 use crate::surface::{self, ResolvedSurface};
-use crate::{Code, Inputs, Kind, ObjectRef};
+use crate::{Code, Kind, ObjectRef, Objects, names};
 
 /// The surface as agents of `consumer_namespace` may use it, or why they may not. The finding's
 /// field is `name` or `namespace`, of whatever names the surface.
-pub(crate) fn open<'a>(
-    inputs: &'a Inputs,
+pub(crate) fn open(
+    objects: &dyn Objects,
     surface: &ObjectRef,
     consumer_namespace: &str,
-) -> Result<ResolvedSurface<'a>, Finding> {
-    let open = inputs
-        .surfaces
-        .get(surface)
-        .is_some_and(|found| consents(inputs, surface, found, consumer_namespace));
-    if open && let Some(resolved) = surface::resolve(inputs, surface) {
-        return Ok(resolved);
+) -> Result<ResolvedSurface, Finding> {
+    let found = objects.surface(surface);
+    let open = found.filter(|found| consents(objects, surface, found, consumer_namespace));
+    if let Some(found) = open {
+        return Ok(surface::resolve(objects, surface, found));
     }
     if surface.namespace != consumer_namespace {
         return Err(Finding::new(
@@ -36,13 +34,16 @@ pub(crate) fn open<'a>(
             ),
         ));
     }
-    let message = match inputs.undecodable_reason(Kind::Surface, surface) {
-        Some(reason) => format!("surface {surface} cannot be used: {reason}"),
+    let message = match objects.unusable(Kind::Surface, surface) {
+        Some(why) => format!("surface {surface} cannot be used: {}", why.reason),
         None => format!(
             "surface {surface} is not there{}: create it, or correct the name",
             near::other(
                 &surface.name,
-                names_in(inputs.surfaces.keys(), &surface.namespace)
+                objects
+                    .names_in(Kind::Surface, &surface.namespace)
+                    .iter()
+                    .map(String::as_str)
             )
         ),
     };
@@ -51,7 +52,7 @@ pub(crate) fn open<'a>(
 
 /// Consent of the surface's owner. What cannot be known is no consent.
 pub(crate) fn consents(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     key: &ObjectRef,
     surface: &Surface,
     consumer_namespace: &str,
@@ -71,9 +72,16 @@ pub(crate) fn consents(
         NamespacesFrom::Same => false,
         NamespacesFrom::All => true,
         NamespacesFrom::Selector => consent.selector.as_ref().is_some_and(|selector| {
-            inputs
+            objects
                 .namespace_labels(consumer_namespace)
-                .is_some_and(|labels| matches(selector, &labels))
+                .is_some_and(|mut labels| {
+                    // The one that every namespace carries.
+                    labels.insert(
+                        names::NAMESPACE_NAME_LABEL.to_owned(),
+                        consumer_namespace.to_owned(),
+                    );
+                    matches(selector, &labels)
+                })
         }),
     }
 }

@@ -13,7 +13,7 @@ use crate::compilation::{CredentialKind, Source, SourceState};
 use crate::descriptor::DescribedAuth;
 use crate::finding::Finding;
 use crate::surface::ResolvedSurface;
-use crate::{Code, Inputs, ObjectRef, Presence, SecretKeyRef};
+use crate::{Code, ObjectRef, Objects, Presence, SecretKeyRef};
 
 /// The value of a Secret's key. `None`: it is no text, and so no credential. One trailing newline
 /// comes from `echo` or an editor and is never meant.
@@ -80,11 +80,11 @@ struct Chosen<'a> {
 /// The order of precedence: the surface's `perAgent`, the agent's own, the surface's. A
 /// foreign agent gets of the surface's what `consumers.credentials` says.
 pub(crate) fn resolve(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     agent: &ObjectRef,
     entry: &AgentSurface,
     entry_field: &str,
-    resolved: &ResolvedSurface<'_>,
+    resolved: &ResolvedSurface,
     address: &Address,
     sources: &mut Sources,
 ) -> Result<Credential, Refused> {
@@ -114,12 +114,12 @@ pub(crate) fn resolve(
         ))
     })?;
     let secret = ObjectRef::new(chosen.namespace, chosen.secret.name.clone());
-    let route = route(inputs, resolved, address, kind).map_err(Refused::OnSurface)?;
+    let route = route(objects, resolved, address, kind).map_err(Refused::OnSurface)?;
     let placeholders = keys
         .iter()
         .map(|key| {
             let reference = SecretKeyRef::new(secret.clone(), key.clone());
-            allow(inputs, &reference, &route, &chosen.field, sources)
+            allow(objects, &reference, &route, &chosen.field, sources)
                 .map(|()| reference.placeholder())
                 .map_err(place)
         })
@@ -136,7 +136,7 @@ fn choose<'a>(
     entry: &'a AgentSurface,
     entry_field: &str,
     surface: &'a ObjectRef,
-    resolved: &ResolvedSurface<'_>,
+    resolved: &ResolvedSurface,
     auth: Option<&'a SurfaceAuth>,
 ) -> Result<Option<Chosen<'a>>, Refused> {
     let consent = if agent.namespace == surface.namespace {
@@ -224,8 +224,8 @@ fn choose<'a>(
 /// it sees the secret: the service holds what the secret is exchanged for. Both are reached
 /// with the surface's CA.
 pub(crate) fn route(
-    inputs: &Inputs,
-    resolved: &ResolvedSurface<'_>,
+    objects: &dyn Objects,
+    resolved: &ResolvedSurface,
     address: &Address,
     kind: AuthType,
 ) -> Result<Route, Finding> {
@@ -234,7 +234,7 @@ pub(crate) fn route(
         AuthType::OAuth => {
             let namespace = &resolved.subject.key.namespace;
             let auth = resolved.surface.spec.auth.as_ref();
-            destinations.insert(token_endpoint(inputs, namespace, auth)?.destination());
+            destinations.insert(token_endpoint(objects, namespace, auth)?.destination());
         }
         AuthType::Bearer | AuthType::Header | AuthType::Basic => {}
     }
@@ -247,7 +247,7 @@ pub(crate) fn route(
 }
 
 fn token_endpoint(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     namespace: &str,
     auth: Option<&SurfaceAuth>,
 ) -> Result<Address, Finding> {
@@ -261,7 +261,7 @@ fn token_endpoint(
                 "is missing: type OAuth needs the token endpoint",
             )
         })?;
-    address::of_url_in(inputs, namespace, url).map_err(|finding| finding.within(FIELD))
+    address::of_url_in(objects, namespace, url).map_err(|finding| finding.within(FIELD))
 }
 
 pub(crate) fn auth_type(
@@ -364,7 +364,7 @@ pub(crate) fn auth(
 
 /// May this key's value go this way? If so it becomes one of the sources.
 pub(crate) fn allow(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     reference: &SecretKeyRef,
     route: &Route,
     field: &str,
@@ -374,7 +374,7 @@ pub(crate) fn allow(
     let refuse = |part: &str, code: Code, message: String| {
         Err(Finding::new(format!("{field}.{part}"), code, message))
     };
-    let facts = match inputs.secret(secret) {
+    let facts = match objects.secret(secret) {
         Presence::Present(facts) => facts,
         Presence::Absent => {
             return refuse(
@@ -388,7 +388,7 @@ pub(crate) fn allow(
             return Ok(());
         }
     };
-    if let Err(refusal) = allowlist::check(inputs, secret, facts, route) {
+    if let Err(refusal) = allowlist::check(objects, secret, &facts, route) {
         return refuse("name", refusal.code, refusal.message);
     }
     if facts

@@ -8,7 +8,8 @@ use toolcrib_manifest as manifest;
 
 use crate::authority::includes_defaults;
 use crate::finding::Finding;
-use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Subject, names};
+use crate::objects::Unusable;
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
 
 /// In force where neither the agent nor its ToolDefaults say: deleting ToolDefaults then gives
 /// nobody an Elevated tool.
@@ -43,21 +44,22 @@ impl Effective {
 }
 
 pub(crate) fn merge(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     key: &ObjectRef,
     agent: &Agent,
     found: &mut Diagnostics,
 ) -> Effective {
     let own = Subject::new(Kind::Agent, key);
-    let defaults = inputs
-        .defaults_of(&key.namespace)
-        .filter(|_| includes_defaults(agent));
     let theirs = Subject::new(
         Kind::ToolDefaults,
         &ObjectRef::new(key.namespace.clone(), names::TOOL_DEFAULTS),
     );
-    let absent = absent_defaults(inputs, agent, defaults.is_some(), &theirs);
-    let default_spec = defaults.map(|(_, defaults)| &defaults.spec);
+    let defaults = match includes_defaults(agent) {
+        true => objects.defaults(&theirs.key),
+        false => None,
+    };
+    let absent = absent_defaults(objects, agent, defaults.is_some(), &theirs);
+    let default_spec = defaults.as_ref().map(|defaults| &defaults.spec);
     let spec = &agent.spec;
     let empty = Policy::default();
     let policy = Layers {
@@ -144,7 +146,7 @@ pub(crate) fn merge(
 /// means those of the namespace, if any; written, `Include` names them, and what is named
 /// and missing must not widen the agent: deleting them would lift their `maxTier`.
 fn absent_defaults(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     agent: &Agent,
     found: bool,
     theirs: &Subject,
@@ -160,16 +162,15 @@ fn absent_defaults(
             format!("{why}: {MEANWHILE}"),
         ))
     };
-    if let Some(reason) = inputs.too_expensive(Kind::ToolDefaults, &theirs.key) {
-        return finding(
-            Code::TooExpensive,
-            format!("the namespace's ToolDefaults are left out ({reason})"),
-        );
-    }
-    match inputs.undecodable_reason(Kind::ToolDefaults, &theirs.key) {
-        Some(reason) => finding(
-            Code::Undecodable,
-            format!("the namespace's ToolDefaults cannot be decoded ({reason})"),
+    match objects.unusable(Kind::ToolDefaults, &theirs.key) {
+        Some(Unusable { code, reason }) => finding(
+            code,
+            match code {
+                Code::TooExpensive => {
+                    format!("the namespace's ToolDefaults are left out ({reason})")
+                }
+                _ => format!("the namespace's ToolDefaults cannot be decoded ({reason})"),
+            },
         ),
         None if agent.spec.tool_defaults == Some(DefaultsUse::Include) => finding(
             Code::DefaultsNotFound,

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use toolcrib_manifest::{RawJson, Tool};
 
 use crate::descriptor::OtherArguments;
-use crate::{Compilation, Inputs, ObjectRef, ToolSummary, WhyNot, executed, why_not};
+use crate::{Compilation, ObjectRef, Objects, ToolSummary, WhyNot, executed, why_not};
 
 /// A tool that the agent has.
 #[derive(Clone, Debug, Serialize)]
@@ -46,12 +46,12 @@ pub fn given_tools(compilation: &Compilation) -> impl Iterator<Item = GivenTool>
     })
 }
 
-/// `compilation` is made of these inputs.
-pub fn explain_tool(inputs: &Inputs, compilation: &Compilation, name: &str) -> ToolExplained {
+/// `compilation` is made of these objects.
+pub fn explain_tool(objects: &dyn Objects, compilation: &Compilation, name: &str) -> ToolExplained {
     let how = given_tools(compilation).find(|tool| tool.name == name);
     let because = match how {
         Some(_) => Vec::new(),
-        None => why_not(inputs, compilation, name),
+        None => why_not(objects, compilation, name),
     };
     ToolExplained {
         agent: compilation.agent.clone(),

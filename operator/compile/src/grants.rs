@@ -57,9 +57,8 @@ impl Grants {
         self.all.contains_key(key)
     }
 
-    pub fn get_key_value(&self, key: &ObjectRef) -> Option<(&ObjectRef, &ToolGrant)> {
-        let (key, grant) = self.all.get_key_value(key)?;
-        Some((key, grant))
+    pub fn get(&self, key: &ObjectRef) -> Option<&Arc<ToolGrant>> {
+        self.all.get(key)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
@@ -67,9 +66,10 @@ impl Grants {
     }
 
     /// Those that name `agent`, in order.
-    pub fn naming(&self, agent: &ObjectRef) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
+    pub fn naming(&self, agent: &ObjectRef) -> Vec<(ObjectRef, Arc<ToolGrant>)> {
         let keys = self.naming.get(agent).into_iter().flatten();
-        keys.filter_map(|key| self.get_key_value(key))
+        keys.filter_map(|key| Some((key.clone(), Arc::clone(self.get(key)?))))
+            .collect()
     }
 }
 
@@ -97,7 +97,8 @@ mod tests {
         let names = |grants: &Grants, agent: &ObjectRef| -> Vec<String> {
             grants
                 .naming(agent)
-                .map(|(key, _)| key.name.clone())
+                .into_iter()
+                .map(|(key, _)| key.name)
                 .collect()
         };
         let mut grants = Grants::default();

@@ -16,7 +16,9 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::grants::Grants;
 use crate::names;
-use crate::{Allowlist, Code, Kind, ObjectRef, References, Settings};
+use crate::objects::{List, Unusable};
+use crate::reference::surface_key;
+use crate::{Allowlist, Code, Kind, ObjectRef, Objects, Settings, Subject};
 
 /// What is known of something that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,11 +61,26 @@ impl From<Presence<BTreeMap<String, String>>> for ConfigMapFacts {
 }
 
 /// The content of a ConfigMap that may be used.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Material<'a> {
-    pub data: &'a Arc<BTreeMap<String, String>>,
+#[derive(Clone, Debug)]
+pub(crate) struct Material {
+    pub data: Arc<BTreeMap<String, String>>,
     /// Why it could not be read now, if `data` is what it held before.
-    pub stale: Option<&'a str>,
+    pub stale: Option<String>,
+}
+
+impl ConfigMapFacts {
+    /// The content that may be used. `None`: there is no ConfigMap. `Err`: why nothing may be
+    /// used; `otherwise` is the code of a ConfigMap that could not be read.
+    pub(crate) fn material(self, otherwise: Code) -> Result<Option<Material>, (Code, String)> {
+        let material = |data, stale| Ok(Some(Material { data, stale }));
+        match self {
+            Self::Present(data) => material(data, None),
+            Self::LastGood { data, why } => material(data, Some(why)),
+            Self::Absent => Ok(None),
+            Self::Unknown(why) => Err((otherwise, why)),
+            Self::TooExpensive(why) => Err((Code::TooExpensive, why)),
+        }
+    }
 }
 
 /// A Service, as far as an address and a NetworkPolicy need it.
@@ -173,8 +190,8 @@ pub struct Inputs {
     pub(crate) grants: Grants,
     pub(crate) defaults: BTreeMap<ObjectRef, Arc<ToolDefaults>>,
     pub(crate) providers: BTreeMap<ObjectRef, Arc<ModelProvider>>,
-    services: BTreeMap<ObjectRef, ServiceFacts>,
-    secrets: BTreeMap<ObjectRef, Presence<SecretFacts>>,
+    services: BTreeMap<ObjectRef, Arc<ServiceFacts>>,
+    secrets: BTreeMap<ObjectRef, Presence<Arc<SecretFacts>>>,
     config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     undecodable: BTreeMap<(Kind, ObjectRef), String>,
@@ -234,10 +251,15 @@ impl Inputs {
     }
 
     pub fn set_service(&mut self, service: ObjectRef, facts: ServiceFacts) {
-        self.services.insert(service, facts);
+        self.services.insert(service, Arc::new(facts));
     }
 
     pub fn set_secret(&mut self, secret: ObjectRef, facts: Presence<SecretFacts>) {
+        let facts = match facts {
+            Presence::Present(facts) => Presence::Present(Arc::new(facts)),
+            Presence::Absent => Presence::Absent,
+            Presence::Unknown(why) => Presence::Unknown(why),
+        };
         self.secrets.insert(secret, facts);
     }
 
@@ -259,13 +281,6 @@ impl Inputs {
     /// read; an Agent that is set besides is compiled to nothing.
     pub fn set_too_expensive(&mut self, kind: Kind, object: ObjectRef, reason: String) {
         self.too_expensive.insert((kind, object), reason);
-    }
-
-    /// Why an object gives nothing although it is there, if so.
-    pub fn too_expensive(&self, kind: Kind, object: &ObjectRef) -> Option<&str> {
-        self.too_expensive
-            .get(&(kind, object.clone()))
-            .map(String::as_str)
     }
 
     /// An object of our kinds that no cluster would hold: it gives nothing, and whoever names
@@ -349,6 +364,18 @@ impl Inputs {
             && self.too_expensive.is_empty()
     }
 
+    /// The objects of Toolcrib's kinds that can be compiled or checked.
+    pub fn subjects(&self) -> impl Iterator<Item = Subject> {
+        let agents = self.agents.keys().map(|key| (Kind::Agent, key));
+        let surfaces = self.surfaces.keys().map(|key| (Kind::Surface, key));
+        let grants = self.grants.iter().map(|(key, _)| (Kind::ToolGrant, key));
+        let defaults = self.defaults.keys().map(|key| (Kind::ToolDefaults, key));
+        let providers = self.providers.keys().map(|key| (Kind::ModelProvider, key));
+        let ours = agents.chain(surfaces).chain(grants);
+        let all = ours.chain(defaults).chain(providers);
+        all.map(|(kind, key)| Subject::new(kind, key))
+    }
+
     /// Whether anything is known of a Secret, be it that it is not there.
     pub fn knows_secret(&self, secret: &ObjectRef) -> bool {
         self.secrets.contains_key(secret)
@@ -404,109 +431,131 @@ impl Inputs {
             .map(|((kind, object), reason)| (*kind, object, reason.as_str()))
     }
 
-    /// Why an object that is there gives nothing, if so.
-    pub(crate) fn undecodable_reason(&self, kind: Kind, object: &ObjectRef) -> Option<&str> {
-        let undecodable = self.undecodable.get(&(kind, object.clone()));
-        undecodable
-            .map(String::as_str)
-            .or_else(|| self.too_expensive(kind, object))
-    }
-
     pub fn services(&self) -> impl Iterator<Item = (&ObjectRef, &ServiceFacts)> {
-        self.services.iter()
+        self.services.iter().map(|(key, facts)| (key, &**facts))
+    }
+}
+
+impl Objects for Inputs {
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    /// The Service that has this cluster address, among those that are known.
-    pub(crate) fn service_at(&self, address: IpAddr) -> Option<&ObjectRef> {
+    fn agent(&self, key: &ObjectRef) -> Option<Arc<Agent>> {
+        self.agents.get(key).cloned()
+    }
+
+    fn surface(&self, key: &ObjectRef) -> Option<Arc<Surface>> {
+        self.surfaces.get(key).cloned()
+    }
+
+    fn grant(&self, key: &ObjectRef) -> Option<Arc<ToolGrant>> {
+        self.grants.get(key).cloned()
+    }
+
+    fn defaults(&self, key: &ObjectRef) -> Option<Arc<ToolDefaults>> {
+        self.defaults.get(key).cloned()
+    }
+
+    fn provider(&self, key: &ObjectRef) -> Option<Arc<ModelProvider>> {
+        self.providers.get(key).cloned()
+    }
+
+    fn unusable(&self, kind: Kind, key: &ObjectRef) -> Option<Unusable> {
+        let key = (kind, key.clone());
+        let because = |code| {
+            move |reason: &String| Unusable {
+                code,
+                reason: reason.clone(),
+            }
+        };
+        let undecodable = self.undecodable.get(&key).map(because(Code::Undecodable));
+        undecodable.or_else(|| {
+            self.too_expensive
+                .get(&key)
+                .map(because(Code::TooExpensive))
+        })
+    }
+
+    fn service(&self, key: &ObjectRef) -> Option<Arc<ServiceFacts>> {
+        self.services.get(key).cloned()
+    }
+
+    fn service_at(&self, address: IpAddr) -> Option<ObjectRef> {
         let mut services = self.services.iter();
         let (service, _) = services.find(|(_, facts)| facts.addresses.contains(&address))?;
-        Some(service)
+        Some(service.clone())
     }
 
-    pub fn service(&self, service: &ObjectRef) -> Option<&ServiceFacts> {
-        self.services.get(service)
-    }
-
-    pub(crate) fn secret(&self, secret: &ObjectRef) -> Presence<&SecretFacts> {
-        match (self.secrets.get(secret), self.unlisted) {
-            (Some(Presence::Present(found)), _) => Presence::Present(found),
-            (Some(Presence::Absent), _) | (None, Unlisted::Absent) => Presence::Absent,
-            (Some(Presence::Unknown(why)), _) => Presence::Unknown(why.clone()),
+    fn secret(&self, key: &ObjectRef) -> Presence<Arc<SecretFacts>> {
+        match (self.secrets.get(key), self.unlisted) {
+            (Some(presence), _) => presence.clone(),
+            (None, Unlisted::Absent) => Presence::Absent,
             (None, Unlisted::Unknown) => Presence::Unknown("Secret was not read yet".to_owned()),
         }
     }
 
-    pub(crate) fn config_map(&self, config_map: &ObjectRef) -> Presence<Material<'_>> {
-        let material = |data, stale| Presence::Present(Material { data, stale });
-        match (self.config_maps.get(config_map), self.unlisted) {
-            (Some(ConfigMapFacts::Present(data)), _) => material(data, None),
-            (Some(ConfigMapFacts::LastGood { data, why }), _) => material(data, Some(why)),
-            (Some(ConfigMapFacts::Absent), _) | (None, Unlisted::Absent) => Presence::Absent,
-            (Some(ConfigMapFacts::Unknown(why) | ConfigMapFacts::TooExpensive(why)), _) => {
-                Presence::Unknown(why.clone())
+    fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts {
+        match (self.config_maps.get(key), self.unlisted) {
+            (Some(facts), _) => facts.clone(),
+            (None, Unlisted::Absent) => ConfigMapFacts::Absent,
+            (None, Unlisted::Unknown) => {
+                ConfigMapFacts::Unknown("ConfigMap was not read yet".to_owned())
             }
-            (None, Unlisted::Unknown) => Presence::Unknown("ConfigMap was not read yet".to_owned()),
         }
     }
 
-    /// The code for a ConfigMap that cannot be used now: `otherwise`, unless it is too expensive.
-    pub(crate) fn unusable_config_map(&self, config_map: &ObjectRef, otherwise: Code) -> Code {
-        match self.config_maps.get(config_map) {
-            Some(ConfigMapFacts::TooExpensive(_)) => Code::TooExpensive,
-            Some(_) | None => otherwise,
+    fn namespace_labels(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        match (self.namespaces.get(name), self.unlisted) {
+            (Some(labels), _) => Some(labels.clone()),
+            (None, Unlisted::Absent) => Some(BTreeMap::new()),
+            (None, Unlisted::Unknown) => None,
         }
     }
 
-    /// Which of these could not be read.
-    pub(crate) fn unknown_among(&self, references: &References) -> BTreeSet<(Kind, ObjectRef)> {
-        let secrets = references
-            .secrets
-            .iter()
-            .filter(|key| matches!(self.secret(key), Presence::Unknown(_)))
-            .map(|key| (Kind::Secret, key.clone()));
-        let config_maps = references
-            .config_maps
-            .iter()
-            .filter(|key| match self.config_map(key) {
-                Presence::Present(found) => found.stale.is_some(),
-                Presence::Absent => false,
-                Presence::Unknown(_) => true,
-            })
-            .map(|key| (Kind::ConfigMap, key.clone()));
-        secrets.chain(config_maps).collect()
-    }
-
-    /// Labels of a namespace, with the one that every namespace carries. `None`: nobody
-    /// knows them, so no selector matches.
-    pub(crate) fn namespace_labels(&self, name: &str) -> Option<BTreeMap<String, String>> {
-        let mut labels = match (self.namespaces.get(name), self.unlisted) {
-            (Some(labels), _) => labels.clone(),
-            (None, Unlisted::Absent) => BTreeMap::new(),
-            (None, Unlisted::Unknown) => return None,
-        };
-        labels.insert(names::NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
-        Some(labels)
-    }
-
-    /// The grants that name `agent`, in order.
-    pub(crate) fn grants_of(
-        &self,
-        agent: &ObjectRef,
-    ) -> impl Iterator<Item = (&ObjectRef, &ToolGrant)> {
+    fn grants_for(&self, agent: &ObjectRef) -> List<ToolGrant> {
         self.grants.naming(agent)
     }
 
-    pub(crate) fn providers_in(
-        &self,
-        namespace: &str,
-    ) -> impl Iterator<Item = (&ObjectRef, &ModelProvider)> {
-        in_namespace(&self.providers, namespace)
+    fn agents_using(&self, surface: &ObjectRef) -> List<Agent> {
+        let names = |key: &ObjectRef, agent: &Agent| {
+            let mut entries = agent.spec.surfaces.iter();
+            entries.any(|entry| surface_key(key, entry) == *surface)
+        };
+        let agents = self.agents.iter().filter(|(key, agent)| names(key, agent));
+        agents
+            .map(|(key, agent)| (key.clone(), Arc::clone(agent)))
+            .collect()
     }
 
-    pub(crate) fn defaults_of(&self, namespace: &str) -> Option<(&ObjectRef, &ToolDefaults)> {
-        self.defaults
-            .get_key_value(&ObjectRef::new(namespace, names::TOOL_DEFAULTS))
-            .map(|(key, defaults)| (key, &**defaults))
+    fn agents_in(&self, namespace: &str) -> List<Agent> {
+        in_namespace(&self.agents, namespace)
+            .map(|(key, agent)| (key.clone(), Arc::clone(agent)))
+            .collect()
+    }
+
+    fn providers_in(&self, namespace: &str) -> List<ModelProvider> {
+        in_namespace(&self.providers, namespace)
+            .map(|(key, provider)| (key.clone(), Arc::clone(provider)))
+            .collect()
+    }
+
+    fn names_in(&self, kind: Kind, namespace: &str) -> Vec<String> {
+        fn names<T>(map: &BTreeMap<ObjectRef, Arc<T>>, namespace: &str) -> Vec<String> {
+            let here = in_namespace(map, namespace);
+            here.map(|(key, _)| key.name.clone()).collect()
+        }
+        match kind {
+            Kind::Agent => names(&self.agents, namespace),
+            Kind::Surface => names(&self.surfaces, namespace),
+            Kind::ToolGrant
+            | Kind::ToolDefaults
+            | Kind::ModelProvider
+            | Kind::Service
+            | Kind::Secret
+            | Kind::ConfigMap
+            | Kind::Namespace => Vec::new(),
+        }
     }
 }
 
@@ -518,12 +567,11 @@ fn key(object: &impl ResourceExt) -> ObjectRef {
 fn in_namespace<'a, T>(
     map: &'a BTreeMap<ObjectRef, Arc<T>>,
     namespace: &str,
-) -> impl Iterator<Item = (&'a ObjectRef, &'a T)> {
+) -> impl Iterator<Item = (&'a ObjectRef, &'a Arc<T>)> {
     let namespace = namespace.to_owned();
     map.range((
         Bound::Included(ObjectRef::new(namespace.clone(), "")),
         Bound::Unbounded,
     ))
     .take_while(move |(key, _)| key.namespace == namespace)
-    .map(|(key, object)| (key, &**object))
 }

@@ -11,6 +11,7 @@ pub mod near;
 
 mod grants;
 mod inputs;
+mod objects;
 mod reference;
 
 mod compile;
@@ -41,6 +42,7 @@ mod compilation;
 mod diagnostic;
 pub mod digest;
 mod explain;
+mod fetch;
 mod finding;
 mod floor;
 mod holdings;
@@ -66,17 +68,19 @@ pub use compilation::{
     Compilation, CredentialKind, FeedSummary, Files, GrantSource, Object, ObjectKind, Role, Source,
     SourceState, ToolSummary, Withheld,
 };
-pub use compile::{References, all_references, compile, compile_all, references};
+pub use compile::{compile, compile_all};
 pub use credential::credential_value;
 pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use egress::{Declared, Network, NetworkSettings};
 pub use explain::{GivenTool, ToolExplained, explain_tool, given_tools};
+pub use fetch::Fetch;
 pub use floor::{floor, takes_away};
 pub use holdings::{Item, ItemKind, executed, method_name};
 pub use inputs::{ConfigMapFacts, Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Synced};
 pub use load::{Loaded, Origin, OtherDocument, load, load_into};
 pub use materialize::{LastGood, Materialized, materialize};
+pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
 pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use reference::{ObjectRef, SecretKeyRef};
 pub use report::{

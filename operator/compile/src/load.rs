@@ -449,6 +449,7 @@ fn is_empty(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Objects as _;
 
     #[test]
     fn of_a_secret_what_is_text_counts_without_its_last_newline() {

@@ -17,7 +17,7 @@ use crate::digest::entry_digest;
 use crate::finding::Finding;
 use crate::offer;
 use crate::reach::Reach;
-use crate::{Code, Inputs, Kind, Leads, ObjectRef, Subject};
+use crate::{Code, Kind, Leads, ObjectRef, Objects, Subject};
 
 /// One tool of the files, and what status says of it.
 pub(crate) struct Lowered {
@@ -28,7 +28,7 @@ pub(crate) struct Lowered {
 /// The tools of one surface that the rules give, in name order. What is not given is
 /// withheld, and said.
 pub(crate) fn tools(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     agent: &ObjectRef,
     reach: &Reach<'_>,
     rules: &[Rule<'_>],
@@ -39,7 +39,7 @@ pub(crate) fn tools(
     if asked.is_empty() {
         return Vec::new();
     }
-    let (base_url, credential) = match callable(inputs, agent, reach, work) {
+    let (base_url, credential) = match callable(objects, agent, reach, work) {
         Ok(callable) => callable,
         Err((code, message)) => {
             for name in asked.into_keys() {
@@ -119,7 +119,7 @@ pub(crate) fn feed_name(alias: &str, name: &str) -> String {
 
 /// The feeds of one surface that the rules give.
 pub(crate) fn feeds(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     agent: &ObjectRef,
     reach: &Reach<'_>,
     rules: &[Rule<'_>],
@@ -134,7 +134,7 @@ pub(crate) fn feeds(
             work.withhold(feed_name(&reach.alias, name), code, message.to_owned());
         }
     };
-    let (base_url, credential) = match callable(inputs, agent, reach, work) {
+    let (base_url, credential) = match callable(objects, agent, reach, work) {
         Ok(callable) => callable,
         Err((code, message)) => {
             withhold_all(work, code, &message);
@@ -210,7 +210,7 @@ fn asked<'r>(
 
 /// Base url and credential; or why nothing of the surface can be called by this agent.
 fn callable(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     agent: &ObjectRef,
     reach: &Reach<'_>,
     work: &mut Work,
@@ -242,7 +242,7 @@ fn callable(
         return Err(because(surface, &finding));
     }
     let credential = credential::resolve(
-        inputs,
+        objects,
         agent,
         reach.entry,
         &reach.field,

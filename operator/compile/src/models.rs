@@ -11,11 +11,11 @@ use crate::allowlist::Route;
 use crate::credential::{Sources, allow};
 use crate::finding::Finding;
 use crate::surface::read_ca;
-use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, SecretKeyRef, Subject};
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, SecretKeyRef, Subject};
 
 /// The providers of `namespace` that `models` can select, as far as they are usable.
 pub(crate) fn providers(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     namespace: &str,
     models: Option<&manifest::Models>,
     models_subject: &Subject,
@@ -23,17 +23,18 @@ pub(crate) fn providers(
     found: &mut Diagnostics,
 ) -> BTreeMap<String, manifest::Provider> {
     let selected = selected(models);
-    let providers: BTreeMap<String, manifest::Provider> = inputs
+    let providers: BTreeMap<String, manifest::Provider> = objects
         .providers_in(namespace)
+        .into_iter()
         .filter(|(key, _)| {
             selected
                 .as_ref()
                 .is_none_or(|names| names.contains(key.name.as_str()))
         })
         .filter_map(|(key, provider)| {
-            let subject = Subject::new(Kind::ModelProvider, key);
-            let compiled = provider_of(inputs, &subject, provider, sources, found)?;
-            Some((key.name.clone(), compiled))
+            let subject = Subject::new(Kind::ModelProvider, &key);
+            let compiled = provider_of(objects, &subject, &provider, sources, found)?;
+            Some((key.name, compiled))
         })
         .collect();
     if let Some(models) = models {
@@ -130,7 +131,7 @@ fn check_refs(
 
 /// One provider. `None`: nothing of it can be used; what is wrong is in `found`.
 pub(crate) fn provider_of(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     subject: &Subject,
     provider: &ModelProvider,
     sources: &mut Sources,
@@ -142,7 +143,7 @@ pub(crate) fn provider_of(
     let mut endpoints = Vec::new();
     for (index, endpoint) in spec.endpoints.iter().enumerate() {
         let at = format!("spec.endpoints[{index}]");
-        let address = address::of_url_in(inputs, namespace, &endpoint.url)
+        let address = address::of_url_in(objects, namespace, &endpoint.url)
             .map_err(|finding| finding.within(&format!("{at}.url")));
         match address {
             Err(finding) => finding.report(subject, found),
@@ -157,7 +158,7 @@ pub(crate) fn provider_of(
         }
     }
     let mut findings = Vec::new();
-    let ca = read_ca(inputs, namespace, spec.tls.as_ref(), &mut findings);
+    let ca = read_ca(objects, namespace, spec.tls.as_ref(), &mut findings);
     for finding in findings {
         finding.report(subject, found);
     }
@@ -165,7 +166,7 @@ pub(crate) fn provider_of(
         finding.report(subject, found);
     }
     let ca = ca.ok()?;
-    let proxy = match proxy(inputs, namespace, provider) {
+    let proxy = match proxy(objects, namespace, provider) {
         Ok(proxy) => proxy,
         Err(finding) => {
             finding.report(subject, found);
@@ -194,7 +195,7 @@ pub(crate) fn provider_of(
     let keys = match auth {
         ProviderAuth::None => Vec::new(),
         ProviderAuth::Bearer | ProviderAuth::XApiKey => {
-            let keys = keys(inputs, subject, provider, &route, sources, found);
+            let keys = keys(objects, subject, provider, &route, sources, found);
             if keys.is_empty() {
                 return None;
             }
@@ -238,20 +239,20 @@ fn pass_headers(
 /// The proxy's address. One that is refused withholds the provider: going around it would
 /// take another way than the owner chose.
 fn proxy(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     namespace: &str,
     provider: &ModelProvider,
 ) -> Result<Option<Address>, Finding> {
     let Some(url) = &provider.spec.proxy else {
         return Ok(None);
     };
-    address::of_url_in(inputs, namespace, url)
+    address::of_url_in(objects, namespace, url)
         .map(Some)
         .map_err(|finding| finding.within("spec.proxy"))
 }
 
 fn keys(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     subject: &Subject,
     provider: &ModelProvider,
     route: &Route,
@@ -293,7 +294,7 @@ fn keys(
             );
             continue;
         }
-        match allow(inputs, &reference, route, &field, sources) {
+        match allow(objects, &reference, route, &field, sources) {
             Ok(()) => keys.push(manifest::ProviderKey {
                 id,
                 secret: reference.placeholder(),

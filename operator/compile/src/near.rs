@@ -2,8 +2,6 @@
 //!
 //! One rule for every message about a name that is not known, here and on the command line.
 
-use crate::ObjectRef;
-
 /// Longer names are not compared: the work grows with the product of their lengths.
 const LONGEST: usize = 64;
 /// Names that a message lists; a name is compared with four times as many.
@@ -42,15 +40,6 @@ pub fn other<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String
         Some(known) => format!(" (did you mean {known}?)"),
         None => String::new(),
     }
-}
-
-/// The names of a namespace's objects among these.
-pub(crate) fn names_in<'a>(
-    keys: impl Iterator<Item = &'a ObjectRef>,
-    namespace: &str,
-) -> impl Iterator<Item = &'a str> {
-    keys.filter(move |key| key.namespace == namespace)
-        .map(|key| &*key.name)
 }
 
 /// `did you mean X?`, or what there is: `there is a, b`, or `there is none`.

@@ -22,7 +22,7 @@ pub(crate) struct Unmet {
 
 /// `"*"` is every name on offer. A descriptor that is missing, broken, or not the pinned
 /// one gives nothing.
-pub(crate) fn hold<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface<'_>) -> Matched<'a> {
+pub(crate) fn hold<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) -> Matched<'a> {
     let surface = &resolved.subject.key;
     let nothing = |part: &str, code: Code, message: String| Matched {
         names: Vec::new(),

@@ -18,8 +18,8 @@ use crate::holdings::{
 };
 use crate::why::{WhyNot, why_no_feed, why_not};
 use crate::{
-    Compilation, Inputs, Kind, ObjectRef, SecretKeyRef, SourceState, Subject, check_provider,
-    compile,
+    Compilation, Inputs, Kind, ObjectRef, Objects, SecretKeyRef, SourceState, Subject,
+    check_provider, compile,
 };
 
 /// The agents that differ, in order.
@@ -97,16 +97,18 @@ pub fn plan(before: &Inputs, after: &Inputs) -> Plan {
 }
 
 /// One agent of them. `None`: it is served as before.
-pub fn plan_agent(before: &Inputs, after: &Inputs, agent: &ObjectRef) -> Option<AgentPlan> {
+pub fn plan_agent(
+    before: &dyn Objects,
+    after: &dyn Objects,
+    agent: &ObjectRef,
+) -> Option<AgentPlan> {
     let old = compile(before, agent);
     let new = compile(after, agent);
     let fate = match (&old, &new) {
         (None, None) => return None,
         (Some(_), Some(_)) => Fate::Kept,
         (None, Some(_)) => Fate::Created,
-        (Some(_), None) if after.undecodable_reason(Kind::Agent, agent).is_some() => {
-            Fate::Unreadable
-        }
+        (Some(_), None) if after.unusable(Kind::Agent, agent).is_some() => Fate::Unreadable,
         (Some(_), None) => Fate::Deleted,
     };
     let held = old.as_ref().map(holdings).unwrap_or_default();
@@ -162,7 +164,7 @@ struct Comparison<'a> {
     held: BTreeMap<Item, Facts>,
     holds: BTreeMap<Item, Facts>,
     fate: Fate,
-    after: &'a Inputs,
+    after: &'a dyn Objects,
     new: Option<&'a Compilation>,
 }
 

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_bounds::NAMESPACE_WEIGHT;
-use toolcrib_crds::{Agent, AgentSurface, ModelProvider, Surface, TlsSpec};
+use toolcrib_crds::{Agent, AgentSurface};
 
 use crate::authority::Rule;
-use crate::compile::{References, Work};
+use crate::compile::Work;
 use crate::consent::open;
+use crate::reference::surface_key;
 use crate::surface::ResolvedSurface;
-use crate::{Code, Inputs, Kind, ObjectRef, Subject};
+use crate::{Code, Kind, ObjectRef, Objects, Subject};
 
 /// One surface within reach.
 pub(crate) struct Reach<'a> {
@@ -19,22 +20,15 @@ pub(crate) struct Reach<'a> {
     pub entry: &'a AgentSurface,
     /// `spec.surfaces[2]`.
     pub field: String,
-    pub resolved: ResolvedSurface<'a>,
+    pub resolved: ResolvedSurface,
     /// Another namespace's.
     pub foreign: bool,
-}
-
-pub(crate) fn surface_key(agent: &ObjectRef, entry: &AgentSurface) -> ObjectRef {
-    ObjectRef::new(
-        entry.namespace.as_deref().unwrap_or(&agent.namespace),
-        entry.name.clone(),
-    )
 }
 
 /// The surfaces within reach, by alias. What is declared and not within reach is said on
 /// the agent, and withheld if anything of it is granted.
 pub(crate) fn reach<'a>(
-    inputs: &'a Inputs,
+    objects: &dyn Objects,
     key: &ObjectRef,
     agent: &'a Agent,
     rules: &BTreeMap<ObjectRef, Vec<Rule<'_>>>,
@@ -83,7 +77,7 @@ pub(crate) fn reach<'a>(
             );
             continue;
         }
-        let resolved = match open(inputs, &surface, &key.namespace) {
+        let resolved = match open(objects, &surface, &key.namespace) {
             Ok(resolved) => resolved,
             Err(closed) => {
                 refuse(&closed.field, closed.code, closed.message);
@@ -124,41 +118,4 @@ pub(crate) fn is_dns_label(name: &str) -> bool {
         && name.chars().all(|c| plain(c) || c == '-')
         && name.starts_with(plain)
         && name.ends_with(plain)
-}
-
-impl References {
-    pub(crate) fn of_surface(&mut self, key: &ObjectRef, surface: &Surface) {
-        let here = |name: &str| ObjectRef::new(key.namespace.clone(), name);
-        if let Some(auth) = &surface.spec.auth {
-            let shared = auth.secret_key_ref.iter();
-            let single = auth.per_agent.iter().map(|entry| &entry.secret_key_ref);
-            self.secrets
-                .extend(shared.chain(single).map(|secret| here(&secret.name)));
-        }
-        if let Some(source) = &surface.spec.descriptor_from {
-            self.config_maps
-                .insert(here(&source.config_map_key_ref.name));
-        }
-        self.of_tls(key, surface.spec.tls.as_ref());
-    }
-
-    pub(crate) fn of_provider(&mut self, key: &ObjectRef, provider: &ModelProvider) {
-        let keys = provider.spec.api_keys.iter();
-        self.secrets.extend(
-            keys.map(|entry| {
-                ObjectRef::new(key.namespace.clone(), entry.secret_key_ref.name.clone())
-            }),
-        );
-        self.of_tls(key, provider.spec.tls.as_ref());
-    }
-
-    fn of_tls(&mut self, key: &ObjectRef, tls: Option<&TlsSpec>) {
-        let source = tls.and_then(|tls| tls.ca_from.as_ref());
-        self.config_maps.extend(source.map(|source| {
-            ObjectRef::new(
-                key.namespace.clone(),
-                source.config_map_key_ref.name.clone(),
-            )
-        }));
-    }
 }

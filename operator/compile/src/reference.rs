@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use toolcrib_crds::AgentSurface;
 use toolcrib_manifest::SecretText;
 
 /// A namespaced object of a kind that the context gives.
@@ -19,6 +20,14 @@ impl ObjectRef {
             name: name.into(),
         }
     }
+}
+
+/// The surface that an entry of an agent's spec names.
+pub(crate) fn surface_key(agent: &ObjectRef, entry: &AgentSurface) -> ObjectRef {
+    ObjectRef::new(
+        entry.namespace.as_deref().unwrap_or(&agent.namespace),
+        entry.name.clone(),
+    )
 }
 
 impl fmt::Display for ObjectRef {

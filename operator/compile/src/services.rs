@@ -1,8 +1,8 @@
 //! The Services that objects lead to, by their own name or by a url's host, be it short or a
 //! literal address.
 //!
-//! One place for whoever reads Services before a compilation: what wakes an agent, what the
-//! operator takes into a snapshot and what the CLI asks a cluster for cannot differ.
+//! The controller wakes agents and takes Services into a snapshot by these names. Compile itself
+//! asks for the Services that it needs.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -13,13 +13,13 @@ use crate::finding::{Finding, join};
 use crate::holdings::method_name;
 use crate::inputs::Material;
 use crate::template::is_sent_as_written;
-use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Presence, Subject, near};
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, near};
 
 /// A surface whose parts are known, or known to be unusable.
 #[derive(Clone, Debug)]
-pub(crate) struct ResolvedSurface<'a> {
+pub(crate) struct ResolvedSurface {
     pub subject: Subject,
-    pub surface: &'a Surface,
+    pub surface: Arc<Surface>,
     /// `Err`: no tool, feed or skill of it is known; why.
     pub descriptor: Result<Option<Arc<Descriptor>>, Finding>,
     /// Where the descriptor's fields stand: `spec.descriptor`, or the ConfigMap's key.
@@ -41,20 +41,23 @@ pub(crate) struct CaBundle {
     pub private: Option<PrivateCa>,
 }
 
-/// `None`: there is no such surface.
-pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<ResolvedSurface<'a>> {
-    let (key, surface) = inputs.surfaces.get_key_value(key)?;
+/// Resolves the surface `key`, which is `surface`.
+pub(crate) fn resolve(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    surface: Arc<Surface>,
+) -> ResolvedSurface {
     let spec = &surface.spec;
     let mut findings = Vec::new();
-    let (descriptor, descriptor_field) = read_descriptor(inputs, key, surface, &mut findings);
-    let address = find_address(inputs, key, surface);
-    let ca = read_ca(inputs, &key.namespace, spec.tls.as_ref(), &mut findings)
-        .map(|named| named.or_else(|| own_authority(inputs, address.as_ref().ok()?)));
+    let (descriptor, descriptor_field) = read_descriptor(objects, key, &surface, &mut findings);
+    let address = find_address(objects, key, &surface);
+    let ca = read_ca(objects, &key.namespace, spec.tls.as_ref(), &mut findings)
+        .map(|named| named.or_else(|| own_authority(objects, address.as_ref().ok()?)));
     let skill = descriptor
         .as_ref()
         .ok()
         .and_then(Option::as_ref)
-        .and_then(|descriptor| skill(inputs, key, surface, descriptor, &mut findings));
+        .and_then(|descriptor| skill(objects, key, &surface, descriptor, &mut findings));
     if let Ok(Some(descriptor)) = &descriptor {
         for tool in spec.tiers.keys() {
             if !descriptor.tools.contains_key(tool) {
@@ -69,7 +72,7 @@ pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<Resolve
             }
         }
     }
-    Some(ResolvedSurface {
+    ResolvedSurface {
         subject: Subject::new(Kind::Surface, key),
         surface,
         descriptor,
@@ -78,10 +81,10 @@ pub(crate) fn resolve<'a>(inputs: &'a Inputs, key: &ObjectRef) -> Option<Resolve
         ca,
         skill,
         findings,
-    })
+    }
 }
 
-impl ResolvedSurface<'_> {
+impl ResolvedSurface {
     pub fn descriptor(&self) -> Option<&Descriptor> {
         self.descriptor.as_ref().ok()?.as_deref()
     }
@@ -226,7 +229,7 @@ impl ResolvedSurface<'_> {
 const INLINE: &str = "";
 
 fn read_descriptor(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     key: &ObjectRef,
     surface: &Arc<Surface>,
     findings: &mut Vec<Finding>,
@@ -244,12 +247,15 @@ fn read_descriptor(
     let source = &source.config_map_key_ref;
     let field = "spec.descriptorFrom".to_owned();
     let config_map = ObjectRef::new(key.namespace.clone(), source.name.clone());
-    let descriptor = match inputs.config_map(&config_map) {
-        Presence::Present(found) => {
+    let material = objects
+        .config_map(&config_map)
+        .material(Code::DescriptorUnknown);
+    let descriptor = match material {
+        Ok(Some(found)) => {
             let name = join(&field, "configMapKeyRef.name");
-            findings.extend(stale(&name, &config_map, found));
+            findings.extend(stale(&name, &config_map, &found));
             match found.data.get(&source.key) {
-                Some(text) => descriptor::read_of(found.data, &source.key, text)
+                Some(text) => descriptor::read_of(&found.data, &source.key, text)
                     .map(Some)
                     .map_err(|finding| finding.within(&field)),
                 None => Err(Finding::new(
@@ -259,14 +265,14 @@ fn read_descriptor(
                 )),
             }
         }
-        Presence::Absent => Err(Finding::new(
+        Ok(None) => Err(Finding::new(
             join(&field, "configMapKeyRef.name"),
             Code::DescriptorNotFound,
             format!("ConfigMap {config_map} is not there: create it, or correct the name"),
         )),
-        Presence::Unknown(why) => Err(Finding::new(
+        Err((code, why)) => Err(Finding::new(
             join(&field, "configMapKeyRef.name"),
-            inputs.unusable_config_map(&config_map, Code::DescriptorUnknown),
+            code,
             format!("ConfigMap {config_map} could not be read: {why}"),
         )),
     };
@@ -276,7 +282,7 @@ fn read_descriptor(
 /// The skill's text: inline, or a file of the descriptor's ConfigMap under its path's last
 /// part (a ConfigMap's keys have no '/').
 fn skill(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     key: &ObjectRef,
     surface: &Surface,
     descriptor: &Descriptor,
@@ -301,9 +307,12 @@ fn skill(
         key.namespace.clone(),
         source.config_map_key_ref.name.clone(),
     );
-    let text = match inputs.config_map(&config_map) {
-        Presence::Present(found) => found.data.get(file).cloned(),
-        Presence::Absent | Presence::Unknown(_) => None,
+    let material = objects
+        .config_map(&config_map)
+        .material(Code::DescriptorUnknown);
+    let text = match material {
+        Ok(Some(found)) => found.data.get(file).cloned(),
+        Ok(None) | Err(_) => None,
     };
     if text.is_none() {
         findings.push(Finding::new(
@@ -325,12 +334,16 @@ fn skill(
     })
 }
 
-fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<Address, Finding> {
+fn find_address(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    surface: &Surface,
+) -> Result<Address, Finding> {
     let spec = &surface.spec;
     match (&spec.service, &spec.url) {
         (Some(target), None) => {
             let service = ObjectRef::new(key.namespace.clone(), target.name.clone());
-            let Some(facts) = inputs.service(&service) else {
+            let Some(facts) = objects.service(&service) else {
                 return Err(Finding::new(
                     "spec.service.name",
                     Code::ServiceNotFound,
@@ -364,11 +377,11 @@ fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<A
             }
             let address = address::of_target(target, &key.namespace);
             // The Service of the API server or the operator by its name.
-            address::of_url(&address.base_url, &inputs.settings.refused_hosts)
+            address::of_url(&address.base_url, &objects.settings().refused_hosts)
                 .map(|_| address)
                 .map_err(|message| Finding::new("spec.service.name", Code::AddressRefused, message))
         }
-        (None, Some(url)) => address::of_url_in(inputs, &key.namespace, url)
+        (None, Some(url)) => address::of_url_in(objects, &key.namespace, url)
             .map_err(|finding| finding.within("spec.url")),
         (None, None) | (Some(_), Some(_)) => Err(Finding::new(
             "spec",
@@ -380,8 +393,8 @@ fn find_address(inputs: &Inputs, key: &ObjectRef, surface: &Surface) -> Result<A
 
 /// The operator's own service is trusted by the operator's own authority, which changes with
 /// time and stands in no ConfigMap.
-fn own_authority(inputs: &Inputs, address: &Address) -> Option<CaBundle> {
-    let settings = &inputs.settings;
+fn own_authority(objects: &dyn Objects, address: &Address) -> Option<CaBundle> {
+    let settings = objects.settings();
     let own = settings.claw_api_host.as_deref() == Some(&*address.host);
     let link = settings.link.as_ref().filter(|_| own)?;
     Some(CaBundle {
@@ -393,7 +406,7 @@ fn own_authority(inputs: &Inputs, address: &Address) -> Option<CaBundle> {
 /// A CA bundle by reference. One that is missing withholds: falling back to public roots
 /// would trust others than the owner chose.
 pub(crate) fn read_ca(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     namespace: &str,
     tls: Option<&TlsSpec>,
     findings: &mut Vec<Finding>,
@@ -405,9 +418,10 @@ pub(crate) fn read_ca(
     let config_map = ObjectRef::new(namespace, source.name.clone());
     let field = "spec.tls.caFrom.configMapKeyRef";
     let not_found = |message: String| Err(Finding::new(field, Code::CaNotFound, message));
-    match inputs.config_map(&config_map) {
-        Presence::Present(found) => {
-            findings.extend(stale(field, &config_map, found));
+    let material = objects.config_map(&config_map).material(Code::CaNotFound);
+    match material {
+        Ok(Some(found)) => {
+            findings.extend(stale(field, &config_map, &found));
             match found.data.get(&source.key) {
                 Some(pem) if pem.contains("-----BEGIN CERTIFICATE-----") => Ok(Some(CaBundle {
                     pem: pem.clone(),
@@ -423,20 +437,20 @@ pub(crate) fn read_ca(
                 )),
             }
         }
-        Presence::Absent => not_found(format!(
+        Ok(None) => not_found(format!(
             "ConfigMap {config_map} is not there: create it, or correct the name"
         )),
-        Presence::Unknown(why) => Err(Finding::new(
+        Err((code, why)) => Err(Finding::new(
             field,
-            inputs.unusable_config_map(&config_map, Code::CaNotFound),
+            code,
             format!("ConfigMap {config_map} could not be read: {why}"),
         )),
     }
 }
 
 /// That the content in use is not what the ConfigMap may hold by now.
-fn stale(field: &str, config_map: &ObjectRef, found: Material<'_>) -> Option<Finding> {
-    let why = found.stale?;
+fn stale(field: &str, config_map: &ObjectRef, found: &Material) -> Option<Finding> {
+    let why = found.stale.as_ref()?;
     Some(Finding::new(
         field,
         Code::LastGoodInUse,

@@ -1,14 +1,15 @@
 //! Who has what, seen from the surfaces: surface → grant → agent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::Serialize;
 use toolcrib_crds::Agent;
 
 use crate::authority::{self, Rule, Verb, includes_defaults};
 use crate::offer;
-use crate::reach::surface_key;
-use crate::surface;
+use crate::reference::surface_key;
+use crate::surface::{self, ResolvedSurface};
 use crate::{Compilation, Inputs, Kind, ObjectRef, compile_all};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,7 +64,7 @@ pub fn topology(inputs: &Inputs) -> Vec<SurfaceNode> {
     by_surface
         .into_iter()
         .map(|(surface, grants)| {
-            let resolved = surface::resolve(inputs, &surface);
+            let resolved = resolved(inputs, &surface);
             let descriptor = resolved.as_ref().and_then(|found| found.descriptor());
             let grants = grants
                 .into_iter()
@@ -82,6 +83,11 @@ pub fn topology(inputs: &Inputs) -> Vec<SurfaceNode> {
             }
         })
         .collect()
+}
+
+fn resolved(inputs: &Inputs, surface: &ObjectRef) -> Option<ResolvedSurface> {
+    let found = inputs.surfaces.get(surface)?;
+    Some(surface::resolve(inputs, surface, Arc::clone(found)))
 }
 
 fn rules(inputs: &Inputs) -> impl Iterator<Item = Rule<'_>> {
@@ -107,8 +113,8 @@ fn agents(
     let named: BTreeSet<ObjectRef> = match kind {
         Kind::ToolGrant => inputs
             .grants
-            .get_key_value(grant)
-            .map(|(_, object)| object.spec.agents.iter())
+            .get(grant)
+            .map(|object| object.spec.agents.iter())
             .into_iter()
             .flatten()
             .map(|name| ObjectRef::new(grant.namespace.clone(), name.clone()))
@@ -159,7 +165,7 @@ fn agents(
 
 /// The tools that the rules name, `*` as what the surface offers.
 fn names(inputs: &Inputs, surface: &ObjectRef, rules: &[Rule<'_>]) -> BTreeSet<String> {
-    let resolved = surface::resolve(inputs, surface);
+    let resolved = resolved(inputs, surface);
     rules
         .iter()
         .flat_map(|rule| {

@@ -7,9 +7,9 @@ use crate::compilation::Compilation;
 use crate::consent::consents;
 use crate::finding::join;
 use crate::holdings::method_name;
-use crate::reach::surface_key;
+use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
-use crate::{Inputs, ObjectRef, check_surface, compile};
+use crate::{ObjectRef, Objects, check_surface, compile};
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -104,18 +104,18 @@ pub struct ConsumerView {
 }
 
 /// `None`: there is no such surface, or it does not read.
-pub fn inspect_surface(inputs: &Inputs, key: &ObjectRef) -> Option<SurfaceView> {
-    let resolved = surface::resolve(inputs, key)?;
-    let users = users(inputs, key);
+pub fn inspect_surface(objects: &dyn Objects, key: &ObjectRef) -> Option<SurfaceView> {
+    let resolved = surface::resolve(objects, key, objects.surface(key)?);
+    let users = users(objects, key);
     let consumers = users
         .iter()
         .map(|user| ConsumerView {
             agent: user.compilation.agent.clone(),
             alias: user.alias.clone(),
             consent: consents(
-                inputs,
+                objects,
                 key,
-                resolved.surface,
+                &resolved.surface,
                 &user.compilation.agent.namespace,
             ),
             tools: user.of_surface().count(),
@@ -145,7 +145,7 @@ pub fn inspect_surface(inputs: &Inputs, key: &ObjectRef) -> Option<SurfaceView> 
             .collect(),
         skill: resolved.skill.clone(),
         consumers,
-        findings: check_surface(inputs, key)?
+        findings: check_surface(objects, key)?
             .diagnostics
             .iter()
             .map(ToString::to_string)
@@ -169,26 +169,21 @@ impl User {
     }
 }
 
-fn users(inputs: &Inputs, surface: &ObjectRef) -> Vec<User> {
-    let declaring = inputs.agents().flat_map(|(key, agent)| {
-        agent
-            .spec
-            .surfaces
-            .iter()
-            .filter(|entry| surface_key(key, entry) == *surface)
-            .map(move |entry| (key, entry))
-    });
-    declaring
-        .filter_map(|(key, entry)| {
-            Some(User {
+fn users(objects: &dyn Objects, surface: &ObjectRef) -> Vec<User> {
+    let mut users = Vec::new();
+    for (key, agent) in objects.agents_using(surface) {
+        let entries = agent.spec.surfaces.iter();
+        for entry in entries.filter(|entry| surface_key(&key, entry) == *surface) {
+            users.extend(compile(objects, &key).map(|compilation| User {
                 alias: entry.alias.clone().unwrap_or_else(|| entry.name.clone()),
-                compilation: compile(inputs, key)?,
-            })
-        })
-        .collect()
+                compilation,
+            }));
+        }
+    }
+    users
 }
 
-fn tools(resolved: &ResolvedSurface<'_>, users: &[User]) -> Vec<ToolView> {
+fn tools(resolved: &ResolvedSurface, users: &[User]) -> Vec<ToolView> {
     let Some(descriptor) = resolved.descriptor() else {
         return Vec::new();
     };
@@ -242,7 +237,7 @@ fn executed(method: HttpMethod, path: &str) -> String {
     format!("{} {path}", method_name(method))
 }
 
-fn feeds(resolved: &ResolvedSurface<'_>) -> Vec<FeedView> {
+fn feeds(resolved: &ResolvedSurface) -> Vec<FeedView> {
     let Some(descriptor) = resolved.descriptor() else {
         return Vec::new();
     };

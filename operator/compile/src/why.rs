@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::compilation::Withheld;
 use crate::consent::open;
-use crate::reach::surface_key;
-use crate::{Compilation, Inputs, Kind, ObjectRef, near};
+use crate::reference::surface_key;
+use crate::{Compilation, Kind, ObjectRef, Objects, near};
 
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +36,13 @@ pub enum WhyNot {
     },
 }
 
-/// Why the agent of `compilation`, made of these inputs, has no tool `name`; at least one
+/// Why the agent of `compilation`, made of these objects, has no tool `name`; at least one
 /// reason if it has not.
-pub fn why_not(inputs: &Inputs, compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+pub fn why_not(objects: &dyn Objects, compilation: &Compilation, name: &str) -> Vec<WhyNot> {
     let whole = whole_surface(name, '.');
     let withheld = withheld(compilation, &[Some(name), whole.as_deref()]);
     if withheld.is_empty() {
-        vec![missing_layer(inputs, compilation, name)]
+        vec![missing_layer(objects, compilation, name)]
     } else {
         withheld
     }
@@ -74,7 +74,7 @@ fn withheld(compilation: &Compilation, names: &[Option<&str>]) -> Vec<WhyNot> {
         .collect()
 }
 
-fn missing_layer(inputs: &Inputs, compilation: &Compilation, name: &str) -> WhyNot {
+fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -> WhyNot {
     let key = &compilation.agent;
     let Some((alias, tool)) = name.split_once('.') else {
         let tools = || compilation.tools.iter().map(|tool| &*tool.name);
@@ -86,7 +86,7 @@ fn missing_layer(inputs: &Inputs, compilation: &Compilation, name: &str) -> WhyN
         let meant = tools().find(same).or_else(|| near::nearest(name, tools()));
         return WhyNot::NotAName(meant.map(str::to_owned));
     };
-    let Some(agent) = inputs.agents.get(key) else {
+    let Some(agent) = objects.agent(key) else {
         return WhyNot::NoAgent(key.clone());
     };
     let declared = agent
@@ -101,7 +101,7 @@ fn missing_layer(inputs: &Inputs, compilation: &Compilation, name: &str) -> WhyN
         };
     };
     let surface = surface_key(key, declared);
-    let resolved = match open(inputs, &surface, &key.namespace) {
+    let resolved = match open(objects, &surface, &key.namespace) {
         Ok(resolved) => resolved,
         Err(_) if surface.namespace == key.namespace => return WhyNot::NoSurface(surface),
         // Only agents that the owner lets in may learn whether a foreign surface exists.

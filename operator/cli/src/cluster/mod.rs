@@ -21,11 +21,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::{Api, Client};
 use serde::Serialize;
 use toolcrib_compile::{
-    Inputs, Kind, Leads as _, Loaded, ObjectRef, PodPort, Presence, References, ServiceFacts,
-    Subject, Synced, all_references, left_out, too_heavy,
+    Fetch, Inputs, Key, Kind, Leads as _, Loaded, ObjectRef, PodPort, Presence, ServiceFacts,
+    Subject, Synced, left_out, too_heavy,
 };
 use toolcrib_crds::{
-    Agent, AgentSpec, Conditioned, ModelProvider, NamespacesFrom, Surface, ToolDefaults, ToolGrant,
+    Agent, AgentSpec, Conditioned, ModelProvider, Surface, ToolDefaults, ToolGrant,
 };
 
 use crate::args::OperatorArgs;
@@ -83,30 +83,13 @@ async fn read_all(
         defaults: list(client, scope).await?,
         providers: list(client, scope).await?,
     };
-    // Services are read by name below, so none of them is missing by accident.
+    // Services are read below, by name, so none of them is missing by accident.
     let synced = Synced::check(&Synced::KINDS.into_iter().collect())
         .expect("all kinds were named as filled");
     let mut inputs = Inputs::online(synced, settings);
     note_all_left_out(&ours, &mut notes);
     set_ours(&mut inputs, ours);
-    let foreign = foreign_surfaces(&naming(&inputs, files), scope);
-    for (key, found) in each(foreign, |key| read::get_one::<Surface>(client, key)).await? {
-        match found {
-            Presence::Present(Ok(found)) => take_surface(&mut inputs, &key, found),
-            Presence::Present(Err(reason)) => {
-                inputs.set_undecodable(Kind::Surface, key, reason);
-            }
-            Presence::Absent => {}
-            Presence::Unknown(why) => {
-                notes.insert(format!("Surface {key} could not be read: {why}"));
-                inputs.set_undecodable(Kind::Surface, key, why);
-            }
-        }
-    }
-    let naming = naming(&inputs, files);
-    services(client, &mut inputs, &naming, &mut notes).await?;
-    namespaces(client, &mut inputs, &naming, &mut notes).await?;
-    references(client, &mut inputs, &naming, &mut notes).await?;
+    complete(client, scope, &mut inputs, files, &mut notes).await?;
     let pods = pods::list(client, scope, &mut notes).await?;
     Ok(Cluster {
         loaded: Loaded {
@@ -122,44 +105,93 @@ async fn read_all(
     })
 }
 
-/// Whose names matter: the cluster's objects, and what they become with the files.
-fn naming(inputs: &Inputs, files: Option<&Inputs>) -> Vec<Inputs> {
-    let after = files.map(|files| inputs.overlaid(files));
-    std::iter::once(inputs.clone()).chain(after).collect()
-}
-
-/// Surfaces of other namespaces that the objects name, where these were not listed.
-fn foreign_surfaces(naming: &[Inputs], scope: &Scope) -> BTreeSet<ObjectRef> {
-    let Scope::Namespaces(here) = scope else {
-        return BTreeSet::new();
-    };
-    let mut named = BTreeSet::new();
-    let mut add = |key: &ObjectRef, namespace: &Option<String>, name: &str| {
-        let namespace = namespace.as_ref().unwrap_or(&key.namespace);
-        if !here.contains(namespace) {
-            named.insert(ObjectRef::new(namespace.clone(), name));
-        }
-    };
-    for inputs in naming {
-        for (key, agent) in inputs.agents() {
-            for entry in &agent.spec.surfaces {
-                add(key, &entry.namespace, &entry.name);
+/// Reads what the objects refer to, those of the cluster and what they become with the files,
+/// until nothing that compile looks at is missing.
+async fn complete(
+    client: &Client,
+    scope: &Scope,
+    inputs: &mut Inputs,
+    files: Option<&Inputs>,
+    notes: &mut BTreeSet<String>,
+) -> Result<(), Broken> {
+    let mut fetch = Fetch::default();
+    loop {
+        let after = files.map(|files| inputs.overlaid(files));
+        let sides: Vec<Inputs> = std::iter::once(inputs.clone()).chain(after).collect();
+        for (side, objects) in sides.iter().enumerate() {
+            for subject in objects.subjects() {
+                fetch.look(side, objects, &subject);
             }
         }
-        let of_grants = inputs
-            .grants()
-            .map(|(key, grant)| (key, &grant.spec.tools, &grant.spec.feeds));
-        let of_defaults = inputs
-            .defaults()
-            .map(|(key, defaults)| (key, &defaults.spec.tools, &defaults.spec.feeds));
-        for (key, tools, feeds) in of_grants.chain(of_defaults) {
-            let of_tools = tools.iter().map(|rule| &rule.surface);
-            for surface in of_tools.chain(feeds.iter().map(|rule| &rule.surface)) {
-                add(key, &surface.namespace, &surface.name);
+        let missing = fetch.missing();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        read_missing(client, scope, missing, inputs, &sides, notes).await?;
+    }
+}
+
+/// Reads these keys, as far as the lists of `scope` have not answered them. `sides`: the objects
+/// that refer to them.
+async fn read_missing(
+    client: &Client,
+    scope: &Scope,
+    missing: BTreeSet<Key>,
+    inputs: &mut Inputs,
+    sides: &[Inputs],
+    notes: &mut BTreeSet<String>,
+) -> Result<(), Broken> {
+    let mut wanted: BTreeMap<Kind, BTreeSet<ObjectRef>> = BTreeMap::new();
+    let mut addresses = BTreeSet::new();
+    for key in missing {
+        match key {
+            Key::Object(kind, key) => {
+                wanted.entry(kind).or_default().insert(key);
+            }
+            Key::ServiceAt(address) => {
+                addresses.insert(address);
+            }
+            // Lists of Toolcrib's own kinds: those of the scope were read, and no more is shown.
+            Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::In(..) => {}
+        }
+    }
+    services_at(client, inputs, &addresses, notes).await?;
+    for (kind, keys) in wanted {
+        match kind {
+            Kind::Surface => surfaces(client, scope, inputs, keys, notes).await?,
+            Kind::Service => services(client, inputs, keys, sides, notes).await?,
+            Kind::Namespace => namespaces(client, inputs, keys, notes).await?,
+            Kind::Secret => secrets(client, inputs, keys, notes).await?,
+            Kind::ConfigMap => config_maps(client, inputs, keys, notes).await?,
+            Kind::Agent | Kind::ToolGrant | Kind::ToolDefaults | Kind::ModelProvider => {}
+        }
+    }
+    Ok(())
+}
+
+/// Surfaces of other namespaces than those that were listed.
+async fn surfaces(
+    client: &Client,
+    scope: &Scope,
+    inputs: &mut Inputs,
+    mut keys: BTreeSet<ObjectRef>,
+    notes: &mut BTreeSet<String>,
+) -> Result<(), Broken> {
+    keys.retain(|key| !scope.includes(&key.namespace));
+    for (key, found) in each(keys, |key| read::get_one::<Surface>(client, key)).await? {
+        match found {
+            Presence::Present(Ok(found)) => take_surface(inputs, &key, found),
+            Presence::Present(Err(reason)) => {
+                inputs.set_undecodable(Kind::Surface, key, reason);
+            }
+            Presence::Absent => {}
+            Presence::Unknown(why) => {
+                notes.insert(format!("Surface {key} could not be read: {why}"));
+                inputs.set_undecodable(Kind::Surface, key, why);
             }
         }
     }
-    named
+    Ok(())
 }
 
 fn set_ours(inputs: &mut Inputs, ours: Ours) {
@@ -267,35 +299,15 @@ fn within_budget(
     false
 }
 
-/// The Services that surfaces and providers lead to, if only by a url or by an address: egress
-/// is narrowed to their pods. One that may not be read is taken to be as the surface
-/// says: the operator reads it, whoever asks.
+/// Services by their names. One that may not be read is taken to be as the surface says: the
+/// operator reads it, whoever asks.
 async fn services(
     client: &Client,
     inputs: &mut Inputs,
-    naming: &[Inputs],
+    keys: BTreeSet<ObjectRef>,
+    sides: &[Inputs],
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
-    let mut wanted: BTreeMap<ObjectRef, BTreeSet<u16>> = BTreeMap::new();
-    let mut named: BTreeSet<ObjectRef> = BTreeSet::new();
-    for (key, surface) in naming.iter().flat_map(Inputs::surfaces) {
-        for service in surface.possible_services() {
-            wanted.entry(service).or_default();
-        }
-        named.extend(surface.services());
-        if let Some(service) = &surface.spec.service {
-            let key = ObjectRef::new(key.namespace.clone(), service.name.clone());
-            wanted.entry(key).or_default().insert(service.port);
-        }
-    }
-    for (_, provider) in naming.iter().flat_map(Inputs::providers) {
-        for service in provider.possible_services() {
-            wanted.entry(service).or_default();
-        }
-        named.extend(provider.services());
-    }
-    services_at(client, inputs, naming, notes).await?;
-    let keys: BTreeSet<ObjectRef> = wanted.keys().cloned().collect();
     let found = each(keys, |key| async move {
         let api: Api<Service> = Api::namespaced(client.clone(), &key.namespace);
         get("Service", &key, api.get_opt(&key.name).await)
@@ -308,14 +320,18 @@ async fn services(
             }
             Presence::Absent => {}
             // Only perhaps a Service: most names of two labels are somebody's domain.
-            Presence::Unknown(_) if !named.contains(&key) => {}
+            Presence::Unknown(_) if !is_named(sides, &key) => {}
             Presence::Unknown(why) => {
                 notes.insert(format!(
                     "Service {key} could not be read, and is taken to be as its Surface says: {why}"
                 ));
-                let ports = wanted.remove(&key).unwrap_or_default().into_iter();
+                let surfaces = sides.iter().flat_map(Inputs::surfaces);
+                let targets = surfaces.filter_map(|(_, surface)| {
+                    let target = surface.spec.service.as_ref()?;
+                    (surface.service().as_ref() == Some(&key)).then_some(target.port)
+                });
                 let facts = ServiceFacts {
-                    ports: ports.map(|port| (port, PodPort::Number(port))).collect(),
+                    ports: targets.map(|port| (port, PodPort::Number(port))).collect(),
                     ..ServiceFacts::default()
                 };
                 inputs.set_service(key, facts);
@@ -325,18 +341,23 @@ async fn services(
     Ok(())
 }
 
-/// The Services that have an address which is written in a url: nothing but a list tells.
+/// Whether an object names the Service in full.
+fn is_named(sides: &[Inputs], service: &ObjectRef) -> bool {
+    sides.iter().any(|inputs| {
+        let mut surfaces = inputs.surfaces();
+        let mut providers = inputs.providers();
+        surfaces.any(|(_, it)| it.services().contains(service))
+            || providers.any(|(_, it)| it.services().contains(service))
+    })
+}
+
+/// The Services that have one of these addresses: nothing but a list tells.
 async fn services_at(
     client: &Client,
     inputs: &mut Inputs,
-    naming: &[Inputs],
+    addresses: &BTreeSet<IpAddr>,
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
-    let surfaces = naming.iter().flat_map(Inputs::surfaces);
-    let of_surfaces = surfaces.flat_map(|(_, it)| it.addresses());
-    let providers = naming.iter().flat_map(Inputs::providers);
-    let of_providers = providers.flat_map(|(_, it)| it.addresses());
-    let addresses: BTreeSet<IpAddr> = of_surfaces.chain(of_providers).collect();
     if addresses.is_empty() {
         return Ok(());
     }
@@ -352,7 +373,7 @@ async fn services_at(
         Err(broken) => return Err(broken),
     };
     for (key, service) in all.iter().filter_map(Found::ok) {
-        if !ServiceFacts::addresses(service).is_disjoint(&addresses) {
+        if !ServiceFacts::addresses(service).is_disjoint(addresses) {
             inputs.set_service(key.clone(), ServiceFacts::from_object(service));
         }
     }
@@ -363,25 +384,11 @@ async fn services_at(
 async fn namespaces(
     client: &Client,
     inputs: &mut Inputs,
-    naming: &[Inputs],
+    keys: BTreeSet<ObjectRef>,
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
-    let selects = |surface: &Surface| {
-        let consumers = surface.spec.consumers.as_ref();
-        let consent = consumers.and_then(|consumers| consumers.namespaces.as_ref());
-        consent.is_some_and(|consent| consent.from == NamespacesFrom::Selector)
-    };
-    let mut surfaces = naming.iter().flat_map(Inputs::surfaces);
-    if !surfaces.any(|(_, surface)| selects(surface)) {
-        return Ok(());
-    }
-    let wanted: BTreeSet<ObjectRef> = naming
-        .iter()
-        .flat_map(Inputs::agents)
-        .map(|(key, _)| ObjectRef::new("", key.namespace.clone()))
-        .collect();
     let api: Api<Namespace> = Api::all(client.clone());
-    let found = each(wanted, |key| {
+    let found = each(keys, |key| {
         let api = api.clone();
         async move { get("Namespace", &key, api.get_metadata_opt(&key.name).await) }
     })
@@ -404,16 +411,14 @@ async fn namespaces(
     Ok(())
 }
 
-/// Secrets' metadata and ConfigMaps, as far as any object refers to them.
-async fn references(
+/// Secrets by their metadata.
+async fn secrets(
     client: &Client,
     inputs: &mut Inputs,
-    naming: &[Inputs],
+    keys: BTreeSet<ObjectRef>,
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
-    let references: Vec<References> = naming.iter().map(all_references).collect();
-    let named = references.iter().flat_map(|named| &named.secrets);
-    let secrets = each(named.cloned().collect(), |key| async move {
+    let secrets = each(keys, |key| async move {
         let api: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
         get("Secret", &key, api.get_metadata_opt(&key.name).await)
     })
@@ -434,8 +439,16 @@ async fn references(
         }
         inputs.set_secret(key, facts);
     }
-    let named = references.iter().flat_map(|named| &named.config_maps);
-    let config_maps = each(named.cloned().collect(), |key| async move {
+    Ok(())
+}
+
+async fn config_maps(
+    client: &Client,
+    inputs: &mut Inputs,
+    keys: BTreeSet<ObjectRef>,
+    notes: &mut BTreeSet<String>,
+) -> Result<(), Broken> {
+    let config_maps = each(keys, |key| async move {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key.namespace);
         get("ConfigMap", &key, api.get_opt(&key.name).await)
     })

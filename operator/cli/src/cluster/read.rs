@@ -33,6 +33,13 @@ impl Scope {
         namespace.map_or(Self::All, |one| Self::Namespaces(BTreeSet::from([one])))
     }
 
+    pub fn includes(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(namespaces) => namespaces.contains(namespace),
+        }
+    }
+
     /// What to list, one by one; `None`: everything at once.
     pub fn namespaces(&self) -> Vec<Option<&str>> {
         match self {

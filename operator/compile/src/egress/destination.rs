@@ -20,7 +20,7 @@ use url::{Host, Url};
 use super::NetworkSettings;
 use crate::address::service_of_host;
 use crate::inputs::PodPort;
-use crate::{Inputs, ObjectRef, ServiceFacts, names};
+use crate::{ObjectRef, Objects, ServiceFacts, names};
 
 /// Something that is to be reached.
 pub(super) struct Place {
@@ -44,8 +44,8 @@ pub(super) struct Opened {
     pub wide: Option<String>,
 }
 
-pub(super) fn open(inputs: &Inputs, agent: &ObjectRef, place: &Place) -> Opened {
-    let settings = &inputs.settings.network;
+pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> Opened {
+    let settings = &objects.settings().network;
     let parsed = Url::parse(&place.url).ok();
     let port = parsed.as_ref().and_then(Url::port_or_known_default);
     let (Some(url), Some(port)) = (parsed, port) else {
@@ -55,7 +55,7 @@ pub(super) fn open(inputs: &Inputs, agent: &ObjectRef, place: &Place) -> Opened 
         Some(Host::Ipv4(address)) => one(IpAddr::V4(address), port),
         Some(Host::Ipv6(address)) => one(IpAddr::V6(address), port),
         Some(Host::Domain(name)) => match service_of_host(name) {
-            Some(service) => of_service(inputs, agent, &service, port),
+            Some(service) => of_service(objects, agent, &service, port),
             None => outside(
                 settings,
                 port,
@@ -66,9 +66,9 @@ pub(super) fn open(inputs: &Inputs, agent: &ObjectRef, place: &Place) -> Opened 
     }
 }
 
-fn of_service(inputs: &Inputs, agent: &ObjectRef, service: &ObjectRef, port: u16) -> Opened {
-    let settings = &inputs.settings.network;
-    let Some(facts) = inputs.service(service) else {
+fn of_service(objects: &dyn Objects, agent: &ObjectRef, service: &ObjectRef, port: u16) -> Opened {
+    let settings = &objects.settings().network;
+    let Some(facts) = objects.service(service) else {
         return outside(
             settings,
             port,
@@ -93,7 +93,7 @@ fn of_service(inputs: &Inputs, agent: &ObjectRef, service: &ObjectRef, port: u16
         ip_block: None,
     };
     Opened {
-        rule: Some(ports(vec![peer], reached(facts, port, pod_port))),
+        rule: Some(ports(vec![peer], reached(&facts, port, pod_port))),
         wide: None,
     }
 }

@@ -20,7 +20,7 @@ use toolcrib_manifest::ProvidersFile;
 use self::destination::{Opened, Place};
 use crate::credential;
 use crate::reach::Reach;
-use crate::{Code, Diagnostics, Inputs, Kind, ObjectRef, Subject, names};
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
 
 /// What the network of an agent's pods may be.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,14 +81,14 @@ impl Default for NetworkSettings {
 
 /// The policy of one agent. `providers` are those of its files.
 pub(crate) fn declared(
-    inputs: &Inputs,
+    objects: &dyn Objects,
     key: &ObjectRef,
     agent: &Agent,
     reach: &[Reach<'_>],
     providers: &ProvidersFile,
     found: &mut Diagnostics,
 ) -> Declared {
-    let settings = &inputs.settings.network;
+    let settings = &objects.settings().network;
     let mut rules: Vec<NetworkPolicyEgressRule> = settings
         .dns
         .iter()
@@ -99,7 +99,7 @@ pub(crate) fn declared(
     let mut opened: BTreeMap<String, NetworkPolicyEgressRule> = BTreeMap::new();
     let mut not_narrowed = BTreeSet::new();
     for place in places(reach, providers) {
-        let Opened { rule, wide } = destination::open(inputs, key, &place);
+        let Opened { rule, wide } = destination::open(objects, key, &place);
         if let Some(why) = wide {
             found.add(
                 &Subject::new(Kind::Agent, key),
@@ -146,7 +146,7 @@ pub(crate) fn declared(
 fn places(reach: &[Reach<'_>], providers: &ProvidersFile) -> Vec<Place> {
     let mut places = Vec::new();
     for reach in reach {
-        let surface = reach.resolved.surface;
+        let surface = &reach.resolved.surface;
         let who = format!("surface {}", reach.resolved.subject.key);
         if let Ok(address) = &reach.resolved.address {
             places.push(Place::new(&who, &address.base_url));
