@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
+use toolcrib_compile::Code;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reconcile {
@@ -39,6 +40,85 @@ pub struct Asked {
     pub outcome: &'static str,
 }
 
+/// A label and all words that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub name: &'static str,
+    pub words: Words,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    These(&'static [&'static str]),
+    /// [`Code::ALL`].
+    Codes,
+}
+
+pub(crate) const fn label(name: &'static str, words: &'static [&'static str]) -> Label {
+    let words = Words::These(words);
+    Label { name, words }
+}
+
+pub const KINDS: &[&str] = &[
+    "Agent",
+    "Surface",
+    "ToolGrant",
+    "ToolDefaults",
+    "ModelProvider",
+];
+const RECONCILE_OUTCOMES: &[&str] = &["ok", "waiting", "failed", "panicked", "timeout"];
+/// The writes that the controller makes.
+const WRITES_MADE: [(&str, &str); 10] = [
+    ("Secret", "create"),
+    ("Secret", "patch"),
+    ("Secret", "certificates"),
+    ("ConfigMap", "create"),
+    ("ConfigMap", "patch"),
+    ("NetworkPolicy", "create"),
+    ("NetworkPolicy", "patch"),
+    ("NetworkPolicy", "delete"),
+    ("Event", "create"),
+    ("status", "patch"),
+];
+const WRITTEN_OBJECTS: &[&str] = &["Secret", "ConfigMap", "NetworkPolicy", "Event", "status"];
+const WRITE_VERBS: &[&str] = &["create", "patch", "delete", "certificates"];
+pub const LINK_OUTCOMES: &[&str] = &[
+    "taken",
+    "not_leading",
+    "not_synced",
+    "not_compiled",
+    "no_token",
+    "token_refused",
+    "unavailable",
+    "no_agent_pod",
+    "malformed",
+    "too_large",
+    "too_slow",
+    "busy",
+    "superseded",
+];
+pub const CLAW_VERBS: &[&str] = &[
+    "list_agents",
+    "get_agent",
+    "explain_tool",
+    "recent_calls",
+    "none",
+];
+pub const CLAW_OUTCOMES: &[&str] = &[
+    "ok",
+    "not_ready",
+    "unauthenticated",
+    "not_granted",
+    "no_such_verb",
+    "not_get",
+    "body_not_read",
+    "invalid_argument",
+    "no_such_agent",
+    "agent_unreadable",
+    "busy",
+    "too_slow",
+];
+
 /// One metric, as it is registered and described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -46,7 +126,7 @@ pub struct Row {
     pub name: &'static str,
     /// As the text format says it.
     pub kind: &'static str,
-    pub labels: &'static [&'static str],
+    pub labels: &'static [Label],
     pub help: &'static str,
 }
 
@@ -56,7 +136,7 @@ pub const PREFIX: &str = "toolcrib_operator";
 const RECONCILES: Row = Row {
     name: "reconciles",
     kind: "counter",
-    labels: &["kind", "outcome"],
+    labels: &[label("kind", KINDS), label("outcome", RECONCILE_OUTCOMES)],
     help: "Reconciled objects, by kind and outcome",
 };
 const RECONCILE_SECONDS: Row = Row {
@@ -68,19 +148,22 @@ const RECONCILE_SECONDS: Row = Row {
 const WRITES: Row = Row {
     name: "writes",
     kind: "counter",
-    labels: &["object", "verb"],
+    labels: &[label("object", WRITTEN_OBJECTS), label("verb", WRITE_VERBS)],
     help: "Writes to the API server that were accepted",
 };
 const DIAGNOSTICS: Row = Row {
     name: "diagnostics",
     kind: "counter",
-    labels: &["code"],
+    labels: &[Label {
+        name: "code",
+        words: Words::Codes,
+    }],
     help: "Findings that became known, by code",
 };
 const LINK_REPORTS: Row = Row {
     name: "link_reports",
     kind: "counter",
-    labels: &["outcome"],
+    labels: &[label("outcome", LINK_OUTCOMES)],
     help: "Reports of mediators, by outcome",
 };
 const LINK_PODS: Row = Row {
@@ -98,7 +181,7 @@ const LINK_HELD: Row = Row {
 const CLAW_REQUESTS: Row = Row {
     name: "claw_requests",
     kind: "counter",
-    labels: &["verb", "outcome"],
+    labels: &[label("verb", CLAW_VERBS), label("outcome", CLAW_OUTCOMES)],
     help: "Requests to claw-api, by verb and outcome; verb none: a path that is none",
 };
 const REVOCATIONS_OPEN: Row = Row {
@@ -281,7 +364,7 @@ impl Default for Metrics {
         register(registry, OBJECTS_BUDGET_BYTES, objects_budget_bytes.clone());
         let objects_left_out = Gauge::default();
         register(registry, OBJECTS_LEFT_OUT, objects_left_out.clone());
-        Self {
+        let metrics = Self {
             reconciles,
             reconcile_seconds,
             writes,
@@ -302,11 +385,37 @@ impl Default for Metrics {
             objects_budget_bytes,
             objects_left_out,
             registry: std::sync::Arc::new(whole),
-        }
+        };
+        metrics.begin();
+        metrics
     }
 }
 
 impl Metrics {
+    /// Creates each series, so that it begins at 0 and `rate()` sees the first event.
+    fn begin(&self) {
+        for kind in KINDS {
+            for outcome in RECONCILE_OUTCOMES {
+                drop(self.reconciles.get_or_create(&Reconcile { kind, outcome }));
+            }
+        }
+        for (object, verb) in WRITES_MADE {
+            drop(self.writes.get_or_create(&Write { object, verb }));
+        }
+        for code in Code::ALL {
+            let code = code.name();
+            drop(self.diagnostics.get_or_create(&Finding { code }));
+        }
+        for outcome in LINK_OUTCOMES {
+            drop(self.link_reports.get_or_create(&Outcome { outcome }));
+        }
+        for verb in CLAW_VERBS {
+            for outcome in CLAW_OUTCOMES {
+                drop(self.claw_requests.get_or_create(&Asked { verb, outcome }));
+            }
+        }
+    }
+
     pub fn wrote(&self, object: &'static str, verb: &'static str) {
         self.writes.get_or_create(&Write { object, verb }).inc();
     }

@@ -11,6 +11,7 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use toolcrib_manifest::{Digests, Withheld};
+use toolcrib_mediation::feed_name;
 
 use crate::app::App;
 use crate::metrics;
@@ -83,7 +84,13 @@ fn state(app: &App) -> metrics::State {
     metrics::State {
         in_force: version.is_some(),
         manifest_error: now.standing.error().is_some(),
-        tools_offered: version.map_or(0, |it| it.catalog.tools().len()),
+        tools: version.map_or_else(Vec::new, |it| {
+            let tools = it.catalog.tools().iter();
+            tools
+                .map(|tool| (tool.name().to_string(), tool.tool.execution.service.clone()))
+                .collect()
+        }),
+        feeds: version.map_or_else(Vec::new, |it| it.feeds.iter().map(feed_name).collect()),
         tools_withheld: version.map_or(0, |it| it.withheld().len()),
         requests_running: limit.saturating_sub(app.requests.available_permits()),
         record_waiting: app.history.waiting(),

@@ -1,6 +1,9 @@
 //! What controller and webhook count. The mediator's page is written by its own crate.
 
-use toolcrib_operator::metrics::{PREFIX, PROJECT, PROMISES, ROWS, Row};
+use std::collections::BTreeSet;
+
+use toolcrib_compile::Code;
+use toolcrib_operator::metrics::{Label, Metrics, PREFIX, PROJECT, PROMISES, ROWS, Row, Words};
 use toolcrib_operator::webhook::meter;
 
 const INTRODUCTION: &str = "\
@@ -8,7 +11,8 @@ const INTRODUCTION: &str = "\
 
 Prometheus' text format, at `/metrics` of each program's health listener. Labels are words of closed
 lists, such as [diagnostic codes](diagnostics.md); no name that a user chooses becomes a time
-series. The mediator's are on [a page of their own](../metrics.md).
+series. Each series is there from the first scrape and begins at 0. The mediator's are on [a page of their
+own](../metrics.md).
 ";
 
 pub fn page() -> String {
@@ -26,13 +30,71 @@ fn table(title: &str, prefix: &str, rows: &[Row]) -> String {
         let labels: Vec<String> = row
             .labels
             .iter()
-            .map(|label| format!("`{label}`"))
+            .map(|label| match label.words {
+                Words::These(words) => format!("`{}`: {}", label.name, words.join(", ")),
+                Words::Codes => format!("`{}`: a [diagnostic](diagnostics.md)", label.name),
+            })
             .collect();
-        let (kind, labels, help) = (row.kind, labels.join(", "), row.help);
+        let (kind, labels, help) = (row.kind, labels.join("; "), row.help);
         text += &format!(
             "| `{prefix}_{}{suffix}` | {kind} | {labels} | {help} |\n",
             row.name
         );
     }
     text
+}
+
+/// The families of a text in Prometheus' format, as `name type`.
+fn families(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+fn rows(prefix: &str, rows: &[Row]) -> Vec<String> {
+    let family = |row: &Row| format!("{prefix}_{} {}", row.name, row.kind);
+    rows.iter().map(family).collect()
+}
+
+fn words(label: &Label) -> Vec<&'static str> {
+    match label.words {
+        Words::These(words) => words.to_vec(),
+        Words::Codes => Code::ALL.iter().map(|code| code.name()).collect(),
+    }
+}
+
+/// Each word of each label stands in a series that is 0.
+fn check_series(text: &str, prefix: &str, rows: &[Row]) {
+    for row in rows {
+        let start = format!("{prefix}_{}", row.name);
+        for label in row.labels {
+            let written: BTreeSet<&str> = text
+                .lines()
+                .filter(|line| line.starts_with(&start) && line.ends_with(" 0"))
+                .filter_map(|line| {
+                    let (_, rest) = line.split_once(&format!("{}=\"", label.name))?;
+                    rest.split('"').next()
+                })
+                .collect();
+            let expected: BTreeSet<&str> = words(label).into_iter().collect();
+            assert_eq!(written, expected, "{start} {}", label.name);
+        }
+    }
+}
+
+#[test]
+fn a_fresh_controller_has_the_families_of_the_page_and_no_others() {
+    let text = Metrics::default().text();
+    let listed = [rows(PROJECT, &PROMISES), rows(PREFIX, &ROWS)].concat();
+    assert_eq!(families(&text), listed.into_iter().collect());
+    check_series(&text, PREFIX, &ROWS);
+}
+
+#[test]
+fn a_fresh_webhook_has_the_families_of_the_page_and_no_others() {
+    let text = meter::Meter::default().text().unwrap();
+    let listed = rows(meter::PREFIX, &meter::ROWS);
+    assert_eq!(families(&text), listed.into_iter().collect());
+    check_series(&text, meter::PREFIX, &meter::ROWS);
 }

@@ -66,3 +66,21 @@ impl Key for Work {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::KINDS;
+
+    #[test]
+    fn each_kind_of_work_has_its_series() {
+        let kinds = [
+            WorkKind::Agent,
+            WorkKind::Surface,
+            WorkKind::ToolGrant,
+            WorkKind::ToolDefaults,
+            WorkKind::ModelProvider,
+        ];
+        assert_eq!(kinds.map(|kind| kind.kind().name()), KINDS);
+    }
+}

@@ -305,3 +305,28 @@ async fn held(
         () = tokio::time::sleep_until(until) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::LINK_OUTCOMES;
+
+    #[test]
+    fn each_refusal_has_its_series() {
+        let refusals = [
+            Refusal::NotLeading,
+            Refusal::NotSynced,
+            Refusal::NotCompiled,
+            Refusal::NoToken,
+            Refusal::TokenRefused,
+            Refusal::Unavailable,
+            Refusal::NoAgentPod,
+            Refusal::Malformed,
+            Refusal::TooLarge,
+            Refusal::TooSlow,
+            Refusal::Busy,
+            Refusal::Superseded,
+        ];
+        assert_eq!(refusals.map(Refusal::name), LINK_OUTCOMES[1..]);
+    }
+}

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::metrics::{Row, register};
+use crate::metrics::{Row, label, register};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
@@ -31,6 +31,35 @@ pub enum Outcome {
     Stranger,
 }
 
+impl Outcome {
+    pub const ALL: [Outcome; 10] = [
+        Outcome::Injected,
+        Outcome::AlreadyInjected,
+        Outcome::Passed,
+        Outcome::Refused,
+        Outcome::Warned,
+        Outcome::NoAgent,
+        Outcome::NotSynced,
+        Outcome::Malformed,
+        Outcome::Busy,
+        Outcome::Stranger,
+    ];
+}
+
+/// [`Outcome::ALL`] as the encoder writes it.
+const OUTCOMES: &[&str] = &[
+    "Injected",
+    "AlreadyInjected",
+    "Passed",
+    "Refused",
+    "Warned",
+    "NoAgent",
+    "NotSynced",
+    "Malformed",
+    "Busy",
+    "Stranger",
+];
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Admission {
     outcome: Outcome,
@@ -42,7 +71,7 @@ pub const PREFIX: &str = "toolcrib_webhook";
 const ADMISSIONS: Row = Row {
     name: "admissions",
     kind: "counter",
-    labels: &["outcome"],
+    labels: &[label("outcome", OUTCOMES)],
     help: "Admissions, by outcome",
 };
 const SECONDS: Row = Row {
@@ -80,7 +109,10 @@ pub struct Meter {
 impl Default for Meter {
     fn default() -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
-        let admissions = Family::default();
+        let admissions: Family<Admission, Counter> = Family::default();
+        for outcome in Outcome::ALL {
+            drop(admissions.get_or_create(&Admission { outcome }));
+        }
         register(&mut registry, ADMISSIONS, admissions.clone());
         // 0.1 ms to about 6.5 s.
         let seconds = Histogram::new(exponential_buckets(0.0001, 4.0, 9));

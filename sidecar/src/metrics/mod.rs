@@ -173,6 +173,7 @@ impl Default for Metrics {
             mcp_refused: Family::default(),
             usage: UsageCounters::default(),
         };
+        metrics.begin();
         metrics.registered()
     }
 }
@@ -219,10 +220,81 @@ impl Metrics {
             // Only a formatter that refuses to write can fail, and a String does not.
             tracing::error!("metrics could not be written");
         }
-        text
+        with_empty_families(text)
+    }
+
+    /// Creates the series whose labels are closed lists, so that they begin at 0.
+    fn begin(&self) {
+        for dialect in table::DIALECTS {
+            for &status in table::STATUSES {
+                drop(
+                    self.requests
+                        .get_or_create(&RequestLabels { dialect, status }),
+                );
+            }
+            drop(
+                self.request_seconds
+                    .get_or_create(&DialectLabels { dialect }),
+            );
+        }
+        for kind in table::TOKEN_KINDS {
+            drop(self.tokens.get_or_create(&KindLabels { kind }));
+        }
+        for code in table::INTERVENTIONS_MADE {
+            let code = (*code).to_string();
+            drop(self.interventions.get_or_create(&CodeLabels { code }));
+        }
+        for outcome in table::REPORT_OUTCOMES {
+            drop(self.link_reports.get_or_create(&OutcomeLabels { outcome }));
+        }
+        for sink in table::SINKS {
+            drop(self.record_missed.get_or_create(&SinkLabels { sink }));
+        }
+        for outcome in table::SPAN_OUTCOMES {
+            drop(self.spans.get_or_create(&OutcomeLabels { outcome }));
+        }
+        for kind in table::MCP_KINDS {
+            drop(self.mcp_refused.get_or_create(&KindLabels { kind }));
+        }
+    }
+
+    /// Creates the series of the names that are compiled now.
+    fn begin_compiled(&self, state: &State) {
+        for (tool, service) in &state.tools {
+            for outcome in table::TOOL_OUTCOMES {
+                let (tool, outcome) = (tool.clone(), (*outcome).to_string());
+                drop(
+                    self.tools_called
+                        .get_or_create(&ToolLabels { tool, outcome }),
+                );
+            }
+            let service = service.clone();
+            drop(self.tool_seconds.get_or_create(&ServiceLabels { service }));
+        }
+        for (provider, _) in &state.keys {
+            for outcome in table::MODEL_OUTCOMES {
+                let provider = provider.clone();
+                drop(
+                    self.models
+                        .get_or_create(&ModelLabels { provider, outcome }),
+                );
+            }
+            let provider = provider.clone();
+            drop(
+                self.model_seconds
+                    .get_or_create(&ProviderLabels { provider }),
+            );
+        }
+        for feed in &state.feeds {
+            for outcome in table::FEED_OUTCOMES {
+                let feed = feed.clone();
+                drop(self.feeds.get_or_create(&FeedLabels { feed, outcome }));
+            }
+        }
     }
 
     fn show(&self, state: &State) {
+        self.begin_compiled(state);
         let set = |gauge: &Gauge, value: usize| {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         };
@@ -235,7 +307,7 @@ impl Metrics {
         let tools = |state, count| {
             set(&self.tools.get_or_create(&StateLabels { state }), count);
         };
-        tools("offered", state.tools_offered);
+        tools("offered", state.tools.len());
         tools("withheld", state.tools_withheld);
         for each in LinkState::ALL {
             let labels = StateLabels { state: each.name() };
@@ -380,7 +452,9 @@ impl Metrics {
 pub struct State {
     pub in_force: bool,
     pub manifest_error: bool,
-    pub tools_offered: usize,
+    /// The offered tools of the manifest, each with its service.
+    pub tools: Vec<(String, String)>,
+    pub feeds: Vec<String>,
     pub tools_withheld: usize,
     pub requests_running: usize,
     pub record_waiting: usize,
@@ -421,6 +495,23 @@ impl LinkState {
     }
 }
 
+/// Adds the head of each family that has no series yet: the library leaves those out, and an
+/// alert cannot tell them from a program that is gone.
+fn with_empty_families(text: String) -> String {
+    let Some((families, end)) = text.rfind("# EOF").map(|at| text.split_at(at)) else {
+        return text;
+    };
+    let mut whole = families.to_string();
+    for row in table::ROWS {
+        let name = format!("{}_{}", table::PREFIX, row.name);
+        let kind = format!("# TYPE {name} {}\n", row.kind.name());
+        if !families.contains(&kind) {
+            whole.push_str(&format!("# HELP {name} {}.\n{kind}", row.help));
+        }
+    }
+    whole + end
+}
+
 /// `ok` or the code. A service chooses its status, so statuses count by their class.
 fn outcome(code: Option<&str>) -> String {
     match code {
@@ -434,14 +525,16 @@ fn outcome(code: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::table::{Kind, ROWS};
+    use std::collections::BTreeSet;
+
+    use super::table::{Kind, ROWS, Values};
     use super::*;
 
     /// One of everything.
     fn filled() -> String {
         let metrics = Metrics::default();
         let second = Duration::from_secs(1);
-        metrics.request("openai-chat", 200, second);
+        metrics.request("openai_chat", 200, second);
         metrics.rounds(1);
         metrics.tool_call("desk.quote", Some("http_503"), "desk", Some(second));
         metrics.model_call("house", "ok", Some(second));
@@ -497,9 +590,87 @@ mod tests {
                         .collect()
                 })
                 .unwrap_or_default();
-            assert_eq!(labels, row.labels, "{line}");
+            let listed: Vec<&str> = row.labels.iter().map(|label| label.name).collect();
+            assert_eq!(labels, listed, "{line}");
         }
         assert_eq!(text.matches("# TYPE").count(), ROWS.len());
+    }
+
+    /// All series of a row whose labels have lists.
+    fn listed(row: &table::Row) -> Option<BTreeSet<String>> {
+        let mut all = vec![Vec::new()];
+        for label in row.labels {
+            let words = match label.values {
+                Values::Compiled => return None,
+                Values::Closed(words) | Values::Open(words) => words,
+            };
+            all = all
+                .into_iter()
+                .flat_map(|before: Vec<String>| {
+                    words.iter().map(move |word| {
+                        let label = format!("{}=\"{word}\"", label.name);
+                        before.iter().cloned().chain([label]).collect()
+                    })
+                })
+                .collect();
+        }
+        Some(all.into_iter().map(|labels| labels.join(",")).collect())
+    }
+
+    /// The labels of a row's series as they are written.
+    fn written(text: &str, row: &table::Row) -> BTreeSet<String> {
+        let suffix = match row.kind {
+            Kind::Counter | Kind::Gauge => "",
+            Kind::Histogram => "_count",
+        };
+        let name = row.queried() + suffix;
+        text.lines()
+            .filter_map(|line| line.strip_prefix(&name)?.strip_suffix(" 0"))
+            .filter(|labels| labels.is_empty() || labels.starts_with('{'))
+            .map(|labels| labels.trim_matches(['{', '}']).to_string())
+            .collect()
+    }
+
+    #[test]
+    fn series_of_listed_words_begin_at_zero_with_the_process() {
+        let metrics = Metrics::default();
+        let text = metrics.text(&State::default());
+        for row in ROWS {
+            let expected = match row.name {
+                // One state of the link is always 1.
+                "link" => continue,
+                _ => listed(row).unwrap_or_default(),
+            };
+            assert_eq!(written(&text, row), expected, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn series_of_compiled_names_begin_at_zero_with_the_manifest() {
+        let metrics = Metrics::default();
+        let text = metrics.text(&State {
+            tools: vec![("desk.quote".into(), "desk".into())],
+            feeds: vec!["desk/tide".into()],
+            keys: vec![("house".into(), KeyCounts::default())],
+            ..State::default()
+        });
+        for row in ROWS.iter().filter(|row| listed(row).is_none()) {
+            assert_ne!(written(&text, row), BTreeSet::new(), "{}", row.name);
+        }
+        let refused = r#"model_calls_total{provider="house",outcome="rate_limited"} 0"#;
+        assert!(text.contains(refused), "{text}");
+    }
+
+    #[test]
+    fn each_dialect_has_its_series() {
+        let names: Vec<&str> = toolcrib_dialect::Dialect::ALL
+            .iter()
+            .map(|dialect| dialect.name())
+            .chain([crate::record::MCP])
+            .collect();
+        assert_eq!(names, table::DIALECTS);
+        let own = toolcrib_mediation::RunnerCode::ALL.map(|code| code.status());
+        assert!(own.iter().all(|it| table::STATUSES.contains(it)), "{own:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The built program, as the kubelet starts it: killed, told to end, with a full disk and
 //! with a stdout that nobody reads.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -49,10 +50,27 @@ impl Mediator {
         publish: impl FnOnce(&Files),
         command: impl FnOnce(&mut Command),
     ) -> Mediator {
+        Self::start_edited(program, wire, prepare, |_| {}, publish, command).await
+    }
+
+    /// The same with other files.
+    pub async fn start_with_files(wire: Wire, edit: impl FnOnce(&mut Files)) -> Mediator {
+        Self::start_edited(Path::new(PROGRAM), wire, |_| {}, edit, |_| {}, |_| {}).await
+    }
+
+    async fn start_edited(
+        program: &Path,
+        wire: Wire,
+        prepare: impl FnOnce(&TempDir),
+        edit: impl FnOnce(&mut Files),
+        publish: impl FnOnce(&Files),
+        command: impl FnOnce(&mut Command),
+    ) -> Mediator {
         let model = Fake::start().await;
         let desk = Fake::start().await;
         let mut files = Files::new(&model.url(), &desk.url());
         files.speak(wire.0);
+        edit(&mut files);
         files.publish();
         publish(&files);
         let history = tempfile::tempdir().unwrap();
@@ -437,4 +455,41 @@ async fn a_proxy_of_the_environment_is_not_asked() {
     assert_eq!(status, 200, "{body}");
     assert_eq!(mediator.desk.requests().len(), 1);
     assert_eq!(proxy.connections(), 0);
+}
+
+/// The families of a text in Prometheus' format: name and type.
+fn families(text: &str) -> BTreeSet<(String, String)> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .map(|(name, kind)| {
+            let total = if kind == "counter" { "_total" } else { "" };
+            (format!("{name}{total}"), kind.to_string())
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_fresh_process_has_the_families_of_the_page_and_no_others() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let listed: BTreeSet<_> = page
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix("| `toolcrib_")?.split(" | ");
+            let name = cells.next()?.trim_end_matches('`');
+            Some((format!("toolcrib_{name}"), cells.next()?.to_string()))
+        })
+        .collect();
+    assert!(listed.len() > 20, "{listed:?}");
+    let mediator = Mediator::start(Wire::CHAT).await;
+    let text = mediator.metrics().await;
+    assert_eq!(families(&text), listed);
+    // An alert can ask for the rate of what has not happened yet.
+    for series in [
+        r#"toolcrib_mediator_tool_calls_total{tool="desk.order",outcome="ok"} 0"#,
+        r#"toolcrib_mediator_requests_total{dialect="openai_chat",status="502"} 0"#,
+        r#"toolcrib_mediator_record_missed_total{sink="disk"} 0"#,
+    ] {
+        assert!(text.contains(series), "{series}\n{text}");
+    }
 }
