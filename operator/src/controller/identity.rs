@@ -88,6 +88,29 @@ pub fn identity(
     with(data, rotated_for, replaced)
 }
 
+/// How a wanted identity's token came to differ from the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenChange {
+    /// It was asked for: the earlier token is kept for the pods that hold it.
+    Rotated,
+    /// The earlier token was lost or not to be trusted: it opens nothing any more.
+    Replaced,
+}
+
+/// Compares the tokens of two identities. `None`: the same token, or the Agent's first one.
+pub fn token_change(before: Option<&Identity>, wanted: &Identity) -> Option<TokenChange> {
+    let before = before?;
+    let earlier = before.data.get(TOKEN_KEY);
+    if earlier == wanted.data.get(TOKEN_KEY) {
+        return None;
+    }
+    let kept = earlier.is_some_and(|earlier| wanted.data.values().any(|it| it == earlier));
+    Some(match kept {
+        true => TokenChange::Rotated,
+        false => TokenChange::Replaced,
+    })
+}
+
 /// When an earlier token may be dropped without any further event.
 pub fn look_again(identity: &Identity, now: Timestamp) -> Option<std::time::Duration> {
     let replaced: BTreeMap<String, Timestamp> =
@@ -162,6 +185,20 @@ mod tests {
         let clean = identity("otter", Some(&rotated), Some("b"), &[at(15)], at(20), never);
         assert_eq!(keys(&clean), ["token"]);
         assert_eq!(clean.data["token"], rotated.data["token"]);
+    }
+
+    #[test]
+    fn a_new_token_is_a_change_and_the_first_one_is_none() {
+        let first = identity("otter", None, None, &[], at(0), || [1; 32]);
+        let check = |before: Option<&Identity>, rotate, expected| {
+            let wanted = identity("otter", before, rotate, &[at(0)], at(9), || [2; 32]);
+            assert_eq!(token_change(before, &wanted), expected);
+        };
+        check(None, None, None);
+        check(Some(&first), None, None);
+        check(Some(&first), Some("b"), Some(TokenChange::Rotated));
+        let emptied = Identity::default();
+        check(Some(&emptied), None, Some(TokenChange::Replaced));
     }
 
     #[test]

@@ -77,8 +77,8 @@ fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
     warnings
 }
 
-/// Writes Normal Events, as many as the rate for all agents allows. Status says the same.
-async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<Notice>) {
+/// Writes Normal Events, as many as the rate for all agents allows.
+pub async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<Notice>) {
     if notices.is_empty() || context.ending(&work.key.namespace) || !context.leading() {
         return;
     }

@@ -536,6 +536,20 @@ impl Harness {
         versions
     }
 
+    /// The note of an Event about an Agent, waited for.
+    pub async fn event(&self, agent: &str, reason: &str) -> String {
+        let events: Api<k8s_openapi::api::events::v1::Event> = self.api(&self.pond);
+        self.eventually(reason, || async {
+            let events = events.list(&ListParams::default()).await.expect("list");
+            events.into_iter().find_map(|event| {
+                let about = event.regarding.as_ref()?.name.as_deref();
+                let same = about == Some(agent) && event.reason.as_deref() == Some(reason);
+                same.then_some(event.note)?
+            })
+        })
+        .await
+    }
+
     /// The sum of all series of a metric.
     pub async fn metric(&self, name: &str) -> f64 {
         metric(self.health, name).await

@@ -539,6 +539,24 @@ async fn credentials_come_go_and_rotate() {
     let tokens = files["agent.json"]["tokens"].as_array().unwrap();
     let before = &first["agent.json"]["tokens"][0]["sha256"];
     assert!(tokens.iter().any(|token| token["sha256"] == *before));
+    let note = harness.event("analyst", "TokenRotated").await;
+    assert!(note.contains("toolcrib.dev/rotate"), "{note}");
+    assert!(note.contains("delete them to end it"), "{note}");
+
+    // A Secret that somebody deletes takes its token along.
+    let tokens_before = tokens.clone();
+    secrets
+        .delete("toolcrib-analyst-identity", &DeleteParams::default())
+        .await
+        .unwrap();
+    harness
+        .files("analyst", "one new token", |files| {
+            let tokens = files["agent.json"]["tokens"].as_array();
+            tokens.is_some_and(|now| now.len() == 1 && !tokens_before.contains(&now[0]))
+        })
+        .await;
+    let note = harness.event("analyst", "TokenRenewed").await;
+    assert!(note.contains("401"), "{note}");
     harness.end().await;
 }
 

@@ -18,20 +18,32 @@ use super::put::put;
 use super::{pods, secrets};
 use crate::controller::apply::{self, ApplyError, Desired, Standing};
 use crate::controller::context::Context;
-use crate::controller::identity::{Identity, identity, look_again};
+use crate::controller::identity::{Identity, TokenChange, identity, look_again, token_change};
+use crate::controller::status::Notice;
 
-/// The identity Secret as it should be; its valid tokens.
+/// The tokens of an agent after its identity Secret was written.
+#[derive(Default)]
+pub(super) struct Tokens {
+    pub valid: Vec<RunnerToken>,
+    /// When an earlier one may be dropped without an event.
+    pub look_again: Option<Duration>,
+    /// Set where the token is another than before.
+    pub notice: Option<Notice>,
+}
+
+/// Writes the identity Secret as it should be.
 pub(super) async fn write(
     context: &Context,
     agent: &Agent,
     compiled: &Compilation,
-) -> Result<(Vec<RunnerToken>, Option<Duration>), ReconcileError> {
+) -> Result<Tokens, ReconcileError> {
     let Some(object) = compiled.envelope(Role::Identity) else {
-        return Ok((Vec::new(), None));
+        return Ok(Tokens::default());
     };
     let key = object.key;
     let mut current = current(context, agent, &key).await?;
-    if current.is_some() && !is_made_by_us(context, &compiled.agent) {
+    let is_ours = is_made_by_us(context, &compiled.agent);
+    if current.is_some() && !is_ours {
         tracing::warn!(object = %key, "identity Secret was there before the Agent was first compiled: its tokens are replaced");
         current = Some(Identity::default());
     }
@@ -52,6 +64,10 @@ pub(super) async fn write(
         now,
         || random,
     );
+    // Deleted: as good as emptied, to the pods that hold its token.
+    let lost = Identity::default();
+    let before = current.as_ref().or(is_ours.then_some(&lost));
+    let notice = token_change(before, &wanted).map(|change| notice(change, &key));
     let mut annotations = object.annotations;
     annotations.extend(wanted.annotations.clone());
     let data = wanted
@@ -67,7 +83,34 @@ pub(super) async fn write(
         data,
     };
     put(context, &context.tables.secrets, agent, &desired).await?;
-    Ok((runner_tokens(&wanted.data), look_again(&wanted, now)))
+    Ok(Tokens {
+        valid: runner_tokens(&wanted.data),
+        look_again: look_again(&wanted, now),
+        notice,
+    })
+}
+
+/// Says what becomes of the pods that run.
+fn notice(change: TokenChange, secret: &ObjectRef) -> Notice {
+    match change {
+        TokenChange::Rotated => Notice {
+            reason: "TokenRotated",
+            note: format!(
+                "a new token is in Secret {secret}, as the annotation {} asks; pods that run keep \
+                 the earlier one, which is valid until the last of them has ended: delete them to \
+                 end it",
+                names::ROTATE_ANNOTATION
+            ),
+        },
+        TokenChange::Replaced => Notice {
+            reason: "TokenRenewed",
+            note: format!(
+                "a new token is in Secret {secret}, whose earlier one was deleted or not made by \
+                 the operator; pods created before now get 401 unauthorized: delete them, so that \
+                 they are created with the new one"
+            ),
+        },
+    }
 }
 
 /// Whether an operator may have made the Agent's identity Secret. Whoever may create Secrets can

@@ -21,6 +21,7 @@ use super::{identity_secret, secrets};
 use crate::controller::apply::{self, ApplyError, Desired};
 use crate::controller::carrier::{self, Carrier};
 use crate::controller::context::Context;
+use crate::controller::status::Notice;
 
 /// What writing an agent's objects gave.
 #[derive(Default)]
@@ -28,6 +29,8 @@ pub(super) struct Wrote {
     pub materialized: Option<Materialized>,
     /// When earlier tokens may go without an event.
     pub look_again: Option<Duration>,
+    /// Set where the runner's token is another than before.
+    pub notice: Option<Notice>,
     pub errors: Vec<ReconcileError>,
 }
 
@@ -40,9 +43,10 @@ pub(super) async fn write(
 ) -> Wrote {
     let mut wrote = Wrote::default();
     let tokens = match identity_secret::write(context, agent, compiled).await {
-        Ok((tokens, look_again)) => {
-            wrote.look_again = look_again;
-            tokens
+        Ok(tokens) => {
+            wrote.look_again = tokens.look_again;
+            wrote.notice = tokens.notice;
+            tokens.valid
         }
         Err(error @ ReconcileError::Apply(ApplyError::Conflict { .. })) => {
             // Somebody else's Secret of that name lets nobody in.

@@ -103,6 +103,8 @@ pub(super) async fn report(
         usage: write_usage.then(|| usage.clone()),
         created: created(agent),
     };
+    // First: the status that follows may fail, and the next attempt finds the token unchanged.
+    report::notify(context, work, agent, wrote.notice.into_iter().collect()).await;
     report::agent(context, work, agent, before, &facts).await?;
     if write_usage && let Some(memory) = context.memory().agents.get_mut(key) {
         memory.usage_written = Some(Instant::now());
