@@ -204,7 +204,7 @@ pub fn unrecordable() -> RunnerError {
     )
 }
 
-fn overloaded() -> RunnerError {
+pub fn overloaded() -> RunnerError {
     RunnerError::new(
         RunnerCode::Overloaded,
         "too many requests are running; try again later",

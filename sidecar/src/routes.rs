@@ -12,7 +12,9 @@ use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode, ProviderTools};
 use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig, claimed_calls};
 
-use crate::admission::{BodyRoom, admit, enter, let_in, not_let_in, read_body, recordable};
+use crate::admission::{
+    BodyRoom, admit, enter, let_in, not_let_in, overloaded, read_body, recordable,
+};
 use crate::app::App;
 use crate::asked::{Asked, Via, prepare};
 use crate::config::Effective;
@@ -44,14 +46,32 @@ pub fn router(app: Arc<App>) -> Router {
 
 async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
     let dialect = spoken(request.headers());
-    let now = app.current.now();
-    let listed = admit(&now, request.headers())
-        .and_then(|_| Ok(now.version()?))
-        .map(|version| models_body(dialect, &policy::allowed(&now, version)));
-    match listed {
-        Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+    match listed(&app, request.headers()).await {
+        Ok(models) => {
+            let body = models_body(dialect, &models);
+            ([(CONTENT_TYPE, "application/json")], body).into_response()
+        }
         Err(error) => outgoing::error(dialect, &error),
     }
+}
+
+/// The models that may be asked for by name: those of the policy, and without one those that the
+/// providers list.
+async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerError> {
+    let now = app.current.now();
+    admit(&now, headers)?;
+    let version = now.version()?;
+    if version.agent.models.is_some() {
+        return Ok(policy::allowed(&now, version));
+    }
+    // It counts as a request, so that not more of them run than the mediator takes.
+    let permit = app.requests.clone().try_acquire_owned();
+    let _permit = permit.map_err(|_| overloaded())?;
+    let providers = version.providers.iter();
+    let standing = providers
+        .map(|(name, provider)| (name.as_str(), provider))
+        .filter(|(name, _)| now.provider_stands(name));
+    Ok(app.models.listed(&app.outbound, standing).await)
 }
 
 async fn not_found(request: HttpRequest) -> Response {

@@ -394,7 +394,7 @@ impl ModelClient {
         }
     }
 
-    fn pool(&self) -> MutexGuard<'_, KeyPool> {
+    pub(super) fn pool(&self) -> MutexGuard<'_, KeyPool> {
         // A panic under the lock leaves at worst one outcome unsettled.
         self.pool.lock()
     }
@@ -425,7 +425,7 @@ fn prefer(before: Option<ModelError>, now: ModelError) -> ModelError {
     }
 }
 
-fn credential(
+pub(super) fn credential(
     auth: ProviderAuth,
     lease: &Lease,
 ) -> Result<Option<(HeaderName, HeaderValue)>, InvalidHeaderValue> {

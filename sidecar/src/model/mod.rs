@@ -1,10 +1,11 @@
 //! The way to a model: which ones may serve a request, with which key, over which socket.
 //!
-//! [`policy`] and [`pool`] are pure; [`client`] is the IO; [`headers`] says what passes.
+//! [`policy`] and [`pool`] are pure; [`client`] and [`listing`] are the IO; [`headers`] says what passes.
 
 pub mod client;
 pub mod events;
 pub mod headers;
+mod listing;
 pub mod policy;
 pub mod pool;
 

@@ -181,9 +181,14 @@ async fn the_list_of_models_is_what_policy_allows() {
             json!({"default": "house/otter-1", "allowed": []}),
             vec!["house/otter-1"],
         ),
-        (Value::Null, vec![]),
+        // Without a policy every model is allowed: the provider knows which there are.
+        (Value::Null, vec!["house/otter-1", "house/reef/owl-2"]),
     ] {
+        let is_open = models.is_null();
         let world = World::start_with(|files| files.agent["models"] = models, |_| {}, &[]).await;
+        let offered = json!({"object": "list", "data": [
+            {"id": "otter-1", "object": "model"}, {"id": "reef/owl-2"}, {"id": ""}]});
+        world.model.will(Answer::json(offered));
         let request = world
             .runner
             .get(world.url("/v1/models"))
@@ -194,7 +199,35 @@ async fn the_list_of_models_is_what_policy_allows() {
         let listed = listed["data"].as_array().unwrap().iter();
         let ids: Vec<&str> = listed.map(|it| it["id"].as_str().unwrap()).collect();
         assert_eq!(ids, expected);
+        let asked = world.model.requests();
+        assert_eq!(asked.len(), usize::from(is_open));
+        if let [asked] = &asked[..] {
+            assert_eq!(asked.header("authorization"), Some("Bearer sk-house-key-1"));
+            assert_eq!(asked.header("x-api-key"), None);
+        }
     }
+}
+
+#[tokio::test]
+async fn a_provider_that_lists_nothing_is_left_out_of_the_list_and_keeps_its_key() {
+    let open = |files: &mut Files| files.agent["models"] = Value::Null;
+    let world = World::start_with(open, |_| {}, &[]).await;
+    for answer in [
+        Answer::text(401, "no"),
+        Answer::text(200, "<h1>hello</h1>"),
+        Answer::text(500, "boom"),
+    ] {
+        world.model.will(answer);
+        let request = world.runner.get(world.url("/v1/models"));
+        let request = request.header("x-api-key", RUNNER);
+        let response = within("an answer", request.send()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let text = within("its body", response.text()).await.unwrap();
+        let listed: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(listed["data"], json!([]));
+    }
+    world.model.will(Answer::json(says("hello")));
+    assert_eq!(world.ask(chat()).await.0, 200);
 }
 
 #[tokio::test]

@@ -1,0 +1,101 @@
+//! The models that providers offer, for agents whose policy allows every model.
+//!
+//! Asked for each time: nothing is kept. A provider that does not answer is left out of the list,
+//! and none of its keys is judged by it, since a key may serve models and not list them.
+
+use std::time::{Duration, Instant};
+
+use http::header::{HeaderName, HeaderValue};
+use serde::Deserialize;
+use tokio::time::timeout;
+use toolcrib_manifest::{EndpointDialect, Provider};
+
+use super::client::{ModelClient, credential};
+use crate::body;
+use crate::outbound::Outbound;
+use crate::unconnected;
+
+/// The wait for one provider.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The bytes of one provider's list; a longer one is not read.
+const LONGEST: usize = 1024 * 1024;
+/// The models of one provider that are listed.
+const MOST: usize = 1000;
+/// The bytes of a model's name.
+const LONGEST_NAME: usize = 256;
+
+#[derive(Deserialize)]
+struct List {
+    data: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    id: String,
+}
+
+impl ModelClient {
+    /// `provider/model` for each model that these providers list.
+    pub async fn listed<'a>(
+        &self,
+        outbound: &Outbound,
+        providers: impl Iterator<Item = (&'a str, &'a Provider)>,
+    ) -> Vec<String> {
+        let mut all = Vec::new();
+        for (name, provider) in providers {
+            let listed = timeout(PATIENCE, self.of_provider(outbound, name, provider)).await;
+            let listed = listed.unwrap_or_else(|_| Err("it did not answer in time".to_string()));
+            match listed {
+                Ok(ids) => all.extend(ids.iter().map(|id| format!("{name}/{id}"))),
+                Err(why) => {
+                    tracing::warn!(provider = name, why, "a provider's models are not listed");
+                }
+            }
+        }
+        all
+    }
+
+    async fn of_provider(
+        &self,
+        outbound: &Outbound,
+        name: &str,
+        provider: &Provider,
+    ) -> Result<Vec<String>, String> {
+        let endpoint = provider.endpoints.first().ok_or("it has no endpoint")?;
+        let lease = self.pool().lease(name, provider, Instant::now());
+        let lease = lease.map_err(|_| "none of its keys can be used now")?;
+        let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
+        let client = outbound
+            .client(ca, provider.proxy.as_deref())
+            .map_err(|error| error.to_string())?;
+        let address = format!("{}/models", endpoint.base_url.trim_end_matches('/'));
+        let url = outbound
+            .url(&address)
+            .map_err(|_| "its address is no URL")?;
+        let mut request = client.get(url);
+        match endpoint.dialect {
+            EndpointDialect::Openai => {}
+            EndpointDialect::Anthropic => {
+                let version = HeaderName::from_static("anthropic-version");
+                request = request.header(version, HeaderValue::from_static("2023-06-01"));
+            }
+        }
+        match credential(provider.auth, &lease) {
+            Ok(Some((name, value))) => request = request.header(name, value),
+            Ok(None) => {}
+            Err(_) => return Err("its key cannot be sent".to_string()),
+        }
+        let unconnected = |error: reqwest::Error| unconnected::failure(&error).cause.to_string();
+        let response = request.send().await.map_err(unconnected)?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(format!("it answered with status {}", status.as_u16()));
+        }
+        let body = body::prefix(response, LONGEST).await.map_err(unconnected)?;
+        let list: List =
+            serde_json::from_slice(&body).map_err(|_| "its answer is no list of models")?;
+        let ids = list.data.into_iter().map(|listed| listed.id);
+        let named = ids.filter(|id| !id.is_empty() && id.len() <= LONGEST_NAME);
+        Ok(named.take(MOST).collect())
+    }
+}
