@@ -322,3 +322,33 @@ fn one_text(answer: &ToolExplained) -> String {
     let lines: Vec<_> = lines.iter().map(|line| print::plain(line)).collect();
     lines.join("\n") + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(status: Option<&str>, expected: &str) {
+        let condition = status.map(|status| ConditionLine {
+            kind: "Ready".to_owned(),
+            status: status.to_owned(),
+            reason: "ApplyFailed".to_owned(),
+            message: "no right to read in namespace pond".to_owned(),
+        });
+        let text = cluster_text(&InCluster {
+            compiled: Compiled::NotYet,
+            conditions: condition.into_iter().collect(),
+            pods: Vec::new(),
+        });
+        assert!(text.contains(expected), "{text}");
+        let asks = text.contains("is it running?");
+        assert_eq!(asks, status != Some("False"), "{text}");
+    }
+
+    #[test]
+    fn an_operator_that_said_why_it_failed_is_not_asked_whether_it_runs() {
+        check(Some("False"), "a condition below says why");
+        check(Some("Unknown"), "has not compiled this agent yet");
+        check(None, "has not compiled this agent yet");
+    }
+}

@@ -32,7 +32,8 @@ pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
         },
         Output::Table => text(&surfaces, &Pods::of(&objects)),
         Output::Json | Output::Yaml => {
-            let value = json!({"surfaces": surfaces, "pods": pods_of(&surfaces, &objects)});
+            let pods = pods_of(&surfaces, objects.namespace.as_deref(), objects.from.pods());
+            let value = json!({"surfaces": surfaces, "pods": pods});
             print::value(&value, args.output)?
         }
     };
@@ -40,19 +41,23 @@ pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Those of the agents that are shown, and of the namespace that was asked for.
-fn pods_of<'a>(surfaces: &[SurfaceNode], objects: &'a Objects) -> Vec<&'a PodFacts> {
+/// The pods of the agents that are shown, and those of the namespace that was asked for.
+fn pods_of<'a>(
+    surfaces: &[SurfaceNode],
+    namespace: Option<&str>,
+    pods: &'a [PodFacts],
+) -> Vec<&'a PodFacts> {
     let agents: BTreeSet<&ObjectRef> = surfaces
         .iter()
         .flat_map(|surface| &surface.grants)
         .flat_map(|grant| &grant.agents)
         .map(|agent| &agent.agent)
         .collect();
-    let is_asked = |pod: &&PodFacts| match &objects.namespace {
+    let is_asked = |pod: &&PodFacts| match namespace {
         None => true,
-        Some(namespace) => pod.pod.namespace == *namespace || agents.contains(&pod.agent),
+        Some(namespace) => pod.pod.namespace == namespace || agents.contains(&pod.agent),
     };
-    objects.from.pods().iter().filter(is_asked).collect()
+    pods.iter().filter(is_asked).collect()
 }
 
 fn concerns(surface: &SurfaceNode, namespace: &str) -> bool {
@@ -176,5 +181,57 @@ fn draw(branches: &[Branch], indent: &str, lines: &mut Vec<String>) {
         };
         lines.push(format!("{indent}{tick}{}", print::plain(&branch.line)));
         draw(&branch.below, &format!("{indent}{deeper}"), lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(namespace: &str, name: &str) -> PodFacts {
+        PodFacts {
+            pod: ObjectRef::new(namespace, format!("{name}-0")),
+            agent: ObjectRef::new(namespace, name),
+            phase: "Running".to_owned(),
+            mediated: true,
+        }
+    }
+
+    /// A surface of `pond` that an agent of `lake` uses too.
+    fn surface() -> SurfaceNode {
+        SurfaceNode {
+            surface: ObjectRef::new("pond", "kelp"),
+            exists: true,
+            tools: 1,
+            grants: vec![GrantNode {
+                kind: "ToolGrant",
+                grant: ObjectRef::new("lake", "reads"),
+                allow: BTreeSet::new(),
+                agents: vec![AgentNode {
+                    agent: ObjectRef::new("lake", "heron"),
+                    exists: true,
+                    tools: BTreeSet::new(),
+                    withheld: BTreeSet::new(),
+                }],
+            }],
+        }
+    }
+
+    #[track_caller]
+    fn check(namespace: Option<&str>, expected: &[&str]) {
+        let pods = [
+            pod("pond", "otter"),
+            pod("lake", "heron"),
+            pod("reef", "crab"),
+        ];
+        let shown = pods_of(&[surface()], namespace, &pods);
+        let names: Vec<&str> = shown.iter().map(|pod| &*pod.pod.name).collect();
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn pods_of_other_namespaces_are_listed_for_shown_agents_alone() {
+        check(Some("pond"), &["otter-0", "heron-0"]);
+        check(None, &["otter-0", "heron-0", "crab-0"]);
     }
 }
