@@ -15,6 +15,7 @@
 
 pub mod addresses;
 mod agent;
+mod annotations;
 pub mod dns;
 mod feeds;
 mod link;
@@ -28,6 +29,7 @@ pub use agent::{
     AgentFile, Context, Digests, Identity, LinkConfig, Mode, Models, ProviderTools, RunnerToken,
     Streaming, UnknownModel,
 };
+pub use annotations::Annotations;
 pub use dns::{ClusterDomain, Dns, NameServer};
 pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use link::{

@@ -64,7 +64,8 @@ pub struct Tool {
 /// What Toolcrib adds to an entry of ADR-020's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolExtension {
-    /// Covers both schemas, execution but `auth`, and tier, in a versioned form (`v1:<hex>`).
+    /// Covers both schemas, execution but `auth`, tier, and [`crate::Annotations`] where one is
+    /// set, in a versioned form (`v1:<hex>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_digest: Option<String>,
     /// The surface is another namespace's: `claw_id` towards it is `name.namespace`.

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use toolcrib_manifest::{Policy, Tier, Tool, ToolsFile, Withheld};
+use toolcrib_manifest::{Annotations, Policy, Tier, Tool, ToolsFile, Withheld};
 
 use crate::codes::ResultCode;
 use crate::schema::{Rejected, Schema, Validators, shown_schema};
@@ -42,17 +41,6 @@ pub enum OutputMismatch {
     Invalid { message: String, path: String },
     #[error("it cannot be checked")]
     Uncheckable,
-}
-
-/// The annotations that change how a call is run. Both spellings are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Annotations {
-    pub read_only: bool,
-    pub parallel_safe: bool,
-    pub polling: bool,
-    pub idempotent: bool,
-    /// A success ends the turn.
-    pub terminal_on_success: bool,
 }
 
 impl Catalog {
@@ -149,7 +137,7 @@ impl CatalogTool {
         Ok(Self {
             tool: tool.clone(),
             tier,
-            annotations: Annotations::read(tool),
+            annotations: Annotations::of(tool),
             digest: tool
                 .extension
                 .entry_digest
@@ -222,47 +210,4 @@ fn own_digest(tool: &Tool) -> String {
     );
     let bytes = serde_json::to_vec(&covered).expect("texts and enums always serialize");
     format!("own:{}", hex::encode(Sha256::digest(bytes)))
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AnnotationsOnWire {
-    #[serde(default, alias = "readOnlyHint", alias = "read_only")]
-    read_only: Option<bool>,
-    #[serde(default, rename = "parallel_safe", alias = "parallelSafe")]
-    parallel_safe: Option<bool>,
-    #[serde(default)]
-    polling: Option<bool>,
-    #[serde(default, alias = "idempotentHint")]
-    idempotent: Option<bool>,
-    #[serde(default, rename = "x-claw")]
-    x_claw: Option<XClaw>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct XClaw {
-    #[serde(default)]
-    terminal_on_success: Option<bool>,
-}
-
-impl Annotations {
-    /// An annotation that cannot be read gives no freedom, so the whole object counts
-    /// as absent then.
-    fn read(tool: &Tool) -> Self {
-        let Some(raw) = &tool.annotations else {
-            return Self::default();
-        };
-        let Ok(wire) = serde_json::from_str::<AnnotationsOnWire>(raw.get()) else {
-            return Self::default();
-        };
-        let terminal = wire.x_claw.and_then(|x_claw| x_claw.terminal_on_success);
-        Self {
-            read_only: wire.read_only.unwrap_or_default(),
-            parallel_safe: wire.parallel_safe.unwrap_or_default(),
-            polling: wire.polling.unwrap_or_default(),
-            idempotent: wire.idempotent.unwrap_or_default(),
-            terminal_on_success: terminal.unwrap_or_default(),
-        }
-    }
 }

@@ -106,7 +106,7 @@ mod turn;
 
 pub use authority::{Authority, Denied, LiveTool};
 pub use call::{CallId, ManagedCall, RunnerCall};
-pub use catalog::{Annotations, Catalog, CatalogTool, OutputMismatch};
+pub use catalog::{Catalog, CatalogTool, OutputMismatch};
 pub use claimed::claimed_calls;
 pub use claw_id::ClawId;
 pub use codes::{ResultCode, RunnerCode, RunnerError};

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use toolcrib_dialect::json;
+use toolcrib_manifest::Annotations;
 
 use crate::call::ManagedCall;
-use crate::catalog::Annotations;
 use crate::outcome::Certainty;
 use crate::trace::DuplicateOf;
 
