@@ -321,6 +321,12 @@ impl Drive {
             Err(error) => {
                 let provider = &by.candidate.provider;
                 self.app.metrics.model_call(provider, "malformed", None);
+                tracing::warn!(
+                    provider,
+                    key = by.key,
+                    error = error.to_string(),
+                    "a provider's answer cannot be decoded"
+                );
                 Event::ModelFailed(ModelFailure::Malformed(error))
             }
         }

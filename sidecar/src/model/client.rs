@@ -191,6 +191,7 @@ impl ModelClient {
     ) -> Result<ModelReply, ModelError> {
         self.first(outbound, request, async |candidate, lease, begun| {
             let headers = begun.rest.headers().clone();
+            let url = begun.rest.url().clone();
             match body::whole_after(begun.first, begun.rest, MAX_REPLY).await {
                 Ok(body) => Attempt::Served(ModelReply {
                     candidate: candidate.clone(),
@@ -199,7 +200,10 @@ impl ModelClient {
                     body,
                 }),
                 Err(Unread::TooLarge) => Attempt::Final(ModelError::TooLarge),
-                Err(Unread::Broken(error)) => Attempt::Failed(ModelError::unconnected(&error)),
+                // A body's error does not say where it came from.
+                Err(Unread::Broken(error)) => {
+                    Attempt::Failed(ModelError::unconnected(&error.with_url(url)))
+                }
             }
         })
         .await
@@ -282,7 +286,15 @@ impl ModelClient {
                 self.metrics.model_call(&candidate.provider, label, served);
                 match attempt {
                     Attempt::Served(served) => return Ok(served),
-                    Attempt::Final(error) => return Err(error),
+                    Attempt::Final(error) => {
+                        tracing::warn!(
+                            provider = candidate.provider,
+                            key = lease.id(),
+                            error = error.to_string(),
+                            "a provider refused a request"
+                        );
+                        return Err(error);
+                    }
                     Attempt::Failed(error) => {
                         tracing::warn!(
                             provider = candidate.provider,

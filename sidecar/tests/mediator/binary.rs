@@ -53,9 +53,16 @@ impl Mediator {
         Self::start_edited(program, wire, prepare, |_| {}, publish, command).await
     }
 
-    /// The same with other files.
-    pub async fn start_with_files(wire: Wire, edit: impl FnOnce(&mut Files)) -> Mediator {
-        Self::start_edited(Path::new(PROGRAM), wire, |_| {}, edit, |_| {}, |_| {}).await
+    /// The same with other files and flags.
+    pub async fn start_with_files(
+        wire: Wire,
+        edit: impl FnOnce(&mut Files),
+        flags: &[&str],
+    ) -> Mediator {
+        let command = |command: &mut Command| {
+            command.args(flags);
+        };
+        Self::start_edited(Path::new(PROGRAM), wire, |_| {}, edit, |_| {}, command).await
     }
 
     async fn start_edited(
@@ -148,6 +155,16 @@ impl Mediator {
         lines
     }
 
+    /// The record's lines of requests that have ended.
+    pub fn turns(&self) -> Vec<Value> {
+        let path = self.history.path().join("history.jsonl");
+        // Not there before the first request.
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let mut lines = lines(&text[..text.rfind('\n').unwrap_or(0)]);
+        lines.retain(|line| line["kind"] == "turn");
+        lines
+    }
+
     pub fn all_lines(&self) -> Vec<Value> {
         let path = self.history.path().join("history.jsonl");
         lines(&std::fs::read_to_string(path).unwrap())
@@ -155,7 +172,9 @@ impl Mediator {
 
     /// What it logged so far.
     pub fn log(&self) -> Vec<Value> {
-        lines(&std::fs::read_to_string(&self.stderr).unwrap())
+        let text = std::fs::read_to_string(&self.stderr).unwrap();
+        // The last line may not be whole yet.
+        lines(&text[..text.rfind('\n').unwrap_or(0)])
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {

@@ -340,13 +340,14 @@ async fn an_error_s_body_is_scrubbed_like_a_result() {
 }
 
 /// A CA, and certificates that it signs.
-struct Authority {
-    pem: String,
+/// A CA of the test's own.
+pub struct Authority {
+    pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -357,7 +358,7 @@ impl Authority {
         }
     }
 
-    fn server(&self, edit: impl FnOnce(&mut CertificateParams)) -> ServerConfig {
+    pub fn server(&self, edit: impl FnOnce(&mut CertificateParams)) -> ServerConfig {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap();
         edit(&mut params);

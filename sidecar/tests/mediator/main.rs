@@ -25,6 +25,7 @@ mod names;
 mod native;
 mod native_sessions;
 mod oauth;
+mod outages;
 mod passthrough;
 mod probe;
 mod provider_tools;
