@@ -9,11 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use jsonschema::Validator as Schema;
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{ValidationError, Validator as Schema};
 use kube::core::cel::{CompiledSchema, Validator as Rules, compile_schema};
 use serde_json::Value;
 
-use crate::definitions;
+use crate::{decode, definitions};
 
 /// A refused object: the field, as in `kubectl explain`, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +59,7 @@ pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
         };
         refusals.push(refusal.unwrap_or_else(|| Refusal {
             field: at,
-            message: toolcrib_bounds::cut(&error.to_string(), MESSAGE).into_owned(),
+            message: toolcrib_bounds::cut(&words(kind, &error), MESSAGE).into_owned(),
         }));
     }
     if !blocked && let Err(errors) = Rules::new().validate_compiled(&definition.rules, object, None)
@@ -71,6 +72,39 @@ pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
     }
     refusals.sort();
     refusals
+}
+
+/// The fault that a schema finds, and its cure.
+fn words(kind: &str, error: &ValidationError<'_>) -> String {
+    match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            let name = property.as_str().unwrap_or_default();
+            format!("{name} is missing: write it")
+        }
+        ValidationErrorKind::MaxLength { limit } => {
+            format!("is longer than {limit} characters: shorten it")
+        }
+        ValidationErrorKind::MinLength { .. } => {
+            "is empty: write it, or remove the field".to_owned()
+        }
+        ValidationErrorKind::MaxItems { limit } => {
+            format!("has more than {limit} entries: remove some, or use a second object")
+        }
+        ValidationErrorKind::MinItems { limit } => {
+            format!("has fewer entries than {limit}: add one, or remove the field")
+        }
+        ValidationErrorKind::MaxProperties { limit } => {
+            format!("has more than {limit} keys: remove some")
+        }
+        ValidationErrorKind::Type { .. }
+        | ValidationErrorKind::Enum { .. }
+        | ValidationErrorKind::Minimum { .. }
+        | ValidationErrorKind::Maximum { .. } => {
+            let place = error.instance_path().as_str();
+            decode::correction(kind, place, error.instance()).unwrap_or_else(|| error.to_string())
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// The first element of a list that stands there twice, in the API server's words.

@@ -155,7 +155,7 @@ pub struct EgressRule {
 /// One destination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.ipBlock) != (has(self.namespaceSelector) || has(self.podSelector))").message("either ipBlock or selectors must be set"))]
+#[x_kube(validation = Rule::new("has(self.ipBlock) != (has(self.namespaceSelector) || has(self.podSelector))").message("set ipBlock, or namespaceSelector and podSelector, but not both"))]
 pub struct EgressPeer {
     /// A range of addresses.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -26,7 +26,7 @@ pub struct ToolRule {
     pub surface: SurfaceName,
     /// Names of tools as the descriptor spells them, or `["*"]` for all of them.
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 128)))]
-    #[x_kube(validation = Rule::new("!('*' in self) || size(self) == 1").message("\"*\" means all tools and stands alone"))]
+    #[x_kube(validation = Rule::new("!('*' in self) || size(self) == 1").message("\"*\" means all tools: write it alone, or name the tools without it"))]
     pub allow: Vec<String>,
     /// Pins the descriptor: another descriptor withholds these tools until the pin is
     /// renewed. `kubectl get surface NAME -o jsonpath={.status.descriptorDigest}` shows it.
@@ -43,6 +43,6 @@ pub struct FeedRule {
     pub surface: SurfaceName,
     /// Names of feeds as the descriptor spells them, or `["*"]` for all of them.
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 128)))]
-    #[x_kube(validation = Rule::new("!('*' in self) || size(self) == 1").message("\"*\" means all feeds and stands alone"))]
+    #[x_kube(validation = Rule::new("!('*' in self) || size(self) == 1").message("\"*\" means all feeds: write it alone, or name the feeds without it"))]
     pub allow: Vec<String>,
 }

@@ -53,11 +53,22 @@ const LISTED: usize = 8;
 
 /// Decodes JSON text as `kind`, which is the name of the type in Kubernetes.
 pub fn decode<T: DeserializeOwned>(kind: &str, text: &str) -> Result<T, DecodeError> {
+    decode_part(kind, &[], text)
+}
+
+/// Decodes JSON text as the part of a `kind` that the names in `at` lead to, with `[]` for an
+/// entry of a list. The error's field is relative to that part.
+pub fn decode_part<T: DeserializeOwned>(
+    kind: &str,
+    at: &[&str],
+    text: &str,
+) -> Result<T, DecodeError> {
     // Twice, since keeping track of the path costs time, and nearly every object decodes.
     serde_json::from_str(text).or_else(|_| {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
             let mut place = Place::root(kind, text);
+            place.descend(at);
             for segment in error.path() {
                 if !place.enter(segment) {
                     break;
@@ -87,6 +98,22 @@ impl<'a> Place<'a> {
             explained: kind.to_lowercase(),
             value: serde_json::from_str(text).ok(),
             schema: schemas().get(kind),
+        }
+    }
+
+    /// Makes the part that `at` leads to the root; the value is that part already.
+    fn descend(&mut self, at: &[&str]) {
+        for name in at {
+            let schema = self.schema;
+            self.schema = match *name {
+                "[]" => schema.and_then(item),
+                name => {
+                    self.explained.push('.');
+                    self.explained.push_str(name);
+                    let properties = schema.and_then(|schema| schema.properties.as_ref());
+                    properties.and_then(|properties| properties.get(name))
+                }
+            };
         }
     }
 
@@ -145,7 +172,11 @@ impl<'a> Place<'a> {
                 None => format!("is missing: write it; {}", self.advice()),
             }
         } else {
-            match (value, self.schema) {
+            // A part that is open to every value, such as a descriptor's, says nothing about them.
+            let schema = self
+                .schema
+                .filter(|schema| schema.type_.is_some() || schema.enum_.is_some());
+            match (value, schema) {
                 (Some(Err(_)), _) => "is nested too deep: write it with fewer levels".to_owned(),
                 (Some(Ok(value)), Some(schema)) => {
                     let name = reference(schema, &value);
@@ -155,7 +186,9 @@ impl<'a> Place<'a> {
                         name.unwrap_or_else(|| wanted(schema, Some(&value)))
                     )
                 }
-                (Some(Ok(value)), None) if !self.path.is_empty() => {
+                (Some(Ok(value)), None)
+                    if !self.path.is_empty() || self.explained.contains('.') =>
+                {
                     format!("is {}: {}", noun(&value), self.advice())
                 }
                 (_, _) => format!("cannot be decoded as {}: {}", self.kind, self.advice()),
@@ -179,6 +212,22 @@ impl<'a> Place<'a> {
             self.explained
         )
     }
+}
+
+/// The fault of a value that the definition's schema refuses, and its cure. `pointer` is a JSON
+/// pointer into the object. `None`: the definition says nothing about that field.
+#[cfg(feature = "admission")]
+pub(crate) fn correction(kind: &str, pointer: &str, value: &Value) -> Option<String> {
+    let mut schema = schemas().get(kind)?;
+    for segment in pointer.split('/').skip(1) {
+        let name = segment.replace("~1", "/").replace("~0", "~");
+        let property = schema.properties.as_ref().and_then(|it| it.get(&name));
+        schema = property
+            .or_else(|| item(schema))
+            .or_else(|| values(schema))?;
+    }
+    let (described, wanted) = (described(schema, value), wanted(schema, Some(value)));
+    Some(format!("is {described}: write {wanted}"))
 }
 
 fn members(value: Option<&RawValue>) -> BTreeMap<String, &RawValue> {
@@ -291,13 +340,14 @@ fn wanted(schema: &JSONSchemaProps, value: Option<&Value>) -> String {
         Some("string") => {
             let rules = schema.x_kubernetes_validations.iter().flatten();
             let rule = rules.filter_map(|rule| rule.message.as_deref()).next();
-            let quotes = match value {
-                Some(Value::Number(_) | Value::Bool(_)) => ", in quotes",
-                _ => "",
-            };
-            match rule {
-                Some(rule) => format!("a text{quotes}: it {rule}"),
-                None => format!("a text{quotes}"),
+            let in_quotes = matches!(value, Some(Value::Number(_) | Value::Bool(_)));
+            // Every rule about a text begins with what to write.
+            let rule = rule.map(|rule| rule.strip_prefix("write ").unwrap_or(rule));
+            match (rule, in_quotes) {
+                (Some(rule), true) => format!("a text, in quotes: {rule}"),
+                (Some(rule), false) => rule.to_owned(),
+                (None, true) => "a text, in quotes".to_owned(),
+                (None, false) => "a text".to_owned(),
             }
         }
         Some("array") => "a list, each entry of it after a dash".to_owned(),
@@ -349,7 +399,7 @@ mod tests {
         check::<Surface>(
             "Surface",
             r#"{"service":{"port":80}}"#,
-            "spec.service.name: is missing: write a text",
+            "spec.service.name: is missing: write the name of an object: lower-case letters, digits and '-', such as trading-api",
         );
         check::<Surface>(
             "Surface",
@@ -379,7 +429,7 @@ mod tests {
         check::<Agent>(
             "Agent",
             r#"{"policy":{"toolTimeout":30}}"#,
-            "spec.policy.toolTimeout: is the number 30: write a text, in quotes: it must be whole numbers with ms, s, m or h, such as 30s or 1m30s, between 1ms and 24h",
+            "spec.policy.toolTimeout: is the number 30: write a text, in quotes: whole numbers with ms, s, m or h, such as 30s or 1m30s, between 1ms and 24h",
         );
         check::<Agent>(
             "Agent",
@@ -398,6 +448,28 @@ mod tests {
         );
         let missing = decode::<Agent>("Agent", r#"{"metadata":{"name":"otter"}}"#);
         assert_eq!(missing.expect_err("no spec").field, "spec");
+    }
+
+    #[test]
+    fn a_part_of_a_descriptor_is_named_below_its_own_place() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Part {
+            #[serde(rename = "description")]
+            _description: Option<String>,
+        }
+        let at = ["spec", "descriptor", "tools", "[]"];
+        let check = |text: &str, expected: &str| {
+            let error = decode_part::<Part>("Surface", &at, text).expect_err(text);
+            assert_eq!(error.to_string(), expected);
+        };
+        check(
+            r#"{"description": 7}"#,
+            "description: is a number: `kubectl explain surface.spec.descriptor.tools.description --recursive` shows what it takes",
+        );
+        check(
+            r#""fish""#,
+            "is a text: `kubectl explain surface.spec.descriptor.tools --recursive` shows what it takes",
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use crate::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, words};
 
 pub const GROUP: &str = "toolcrib.dev";
 pub const VERSION: &str = "v1alpha1";
@@ -41,7 +41,7 @@ pub(crate) fn field_speaks(schema: &mut schemars::Schema) {
 }
 
 /// What schemars says and Kubernetes has no use for: `nullable` on every optional field
-/// (a null that is refused at admission cannot slip past `has()` in a rule) and Rust's
+/// (a null that is refused at admission cannot slip past `has()` in a rule), bare patterns, and Rust's
 /// unsigned formats (which the API server warns about; the bounds say the same). A part that is
 /// open to every value stays nullable.
 fn tidy(schema: &mut JSONSchemaProps) {
@@ -57,6 +57,7 @@ fn tidy(schema: &mut JSONSchemaProps) {
         Some("uint" | "uint64") => Some("int64".to_string()),
         other => other.map(str::to_string),
     };
+    words::say(schema);
     for property in schema
         .properties
         .iter_mut()

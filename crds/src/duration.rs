@@ -86,7 +86,7 @@ impl JsonSchema for DurationText {
             "pattern": "^([0-9]{1,9}(ms|s|m|h)){1,4}$",
             "x-kubernetes-validations": [{
                 "rule": "self.matches('^([0-9]{1,9}(ms|s|m|h)){1,4}$') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')",
-                "message": "must be whole numbers with ms, s, m or h, such as 30s or 1m30s, between 1ms and 24h",
+                "message": "write whole numbers with ms, s, m or h, such as 30s or 1m30s, between 1ms and 24h",
             }],
         })
     }

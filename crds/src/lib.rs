@@ -29,6 +29,7 @@ mod reference;
 mod surface;
 mod tool_defaults;
 mod tool_grant;
+mod words;
 
 #[cfg(feature = "admission")]
 pub use admitted::{Refusal, refusals};
@@ -41,7 +42,7 @@ pub use authority::{FeedRule, SurfaceName, ToolRule};
 pub use conditions::{
     ConditionStatus, ConditionType, Conditioned, ReasonName, StateReason, condition, set,
 };
-pub use decode::{DecodeError, decode};
+pub use decode::{DecodeError, decode, decode_part};
 pub use definitions::{GROUP, VERSION, definitions};
 pub use duration::{DurationError, DurationText};
 pub use model_provider::{

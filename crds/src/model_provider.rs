@@ -37,11 +37,11 @@ use crate::{SecretKey, TlsSpec};
     validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63").message("the name must be a DNS label: lower-case letters, digits and '-', at most 63, no dots"),
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("(has(self.auth) && self.auth == 'None') != (has(self.apiKeys) && size(self.apiKeys) > 0)").message("apiKeys must be set, unless auth is None: then it must not"))]
+#[x_kube(validation = Rule::new("(has(self.auth) && self.auth == 'None') != (has(self.apiKeys) && size(self.apiKeys) > 0)").message("set apiKeys, or set auth: None and remove apiKeys"))]
 pub struct ModelProviderSpec {
     /// Where the provider is, one entry per dialect that it speaks.
     #[schemars(length(min = 1, max = 8))]
-    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.dialect == x.dialect))").message("one endpoint per dialect"))]
+    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.dialect == x.dialect))").message("two endpoints have the same dialect: keep one of them"))]
     pub endpoints: Vec<ProviderEndpoint>,
     /// How keys are sent. Left out: Bearer for OpenAI, XApiKey where only Anthropic is spoken.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ pub struct ModelProviderSpec {
 /// One dialect of a provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.responses) || !self.responses || self.dialect == 'OpenAI'").message("responses belongs to the dialect OpenAI"))]
+#[x_kube(validation = Rule::new("!has(self.responses) || !self.responses || self.dialect == 'OpenAI'").message("responses needs dialect: OpenAI: set it, or remove responses"))]
 pub struct ProviderEndpoint {
     /// The wire format that is spoken here.
     pub dialect: Dialect,

@@ -38,8 +38,8 @@ use crate::{ConfigMapKey, SecretKey, Tier, TlsSpec};
     validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63").message("the name must be a DNS label: lower-case letters, digits and '-', at most 63, no dots"),
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.service) != has(self.url)").message("exactly one of service and url must be set"))]
-#[x_kube(validation = Rule::new("!(has(self.descriptor) && has(self.descriptorFrom))").message("at most one of descriptor and descriptorFrom may be set"))]
+#[x_kube(validation = Rule::new("has(self.service) != has(self.url)").message("set exactly one of service (in this cluster) and url (anywhere)"))]
+#[x_kube(validation = Rule::new("!(has(self.descriptor) && has(self.descriptorFrom))").message("descriptor and descriptorFrom are both set: remove one of them"))]
 pub struct SurfaceSpec {
     /// The Service that serves the tools, in the surface's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,10 +108,10 @@ pub enum Scheme {
 /// How the mediator authenticates to the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'Header') == has(self.headerName)").message("headerName belongs to type Header, which needs it"))]
-#[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'OAuth') == has(self.tokenUrl)").message("tokenUrl belongs to type OAuth, which needs it"))]
-#[x_kube(validation = Rule::new("(has(self.type) && self.type == 'OAuth') || !(has(self.resource) || (has(self.scopes) && size(self.scopes) > 0))").message("resource and scopes belong to type OAuth"))]
-#[x_kube(validation = Rule::new("has(self.secretKeyRef) || (has(self.perAgent) && size(self.perAgent) > 0) || (has(self.fallback) && self.fallback == 'Deny')").message("secretKeyRef or perAgent must be set, unless fallback is Deny"))]
+#[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'Header') == has(self.headerName)").message("set headerName with type: Header, such as X-Api-Key, and with no other type"))]
+#[x_kube(validation = Rule::new("!has(self.type) || (self.type == 'OAuth') == has(self.tokenUrl)").message("set tokenUrl with type: OAuth, and with no other type"))]
+#[x_kube(validation = Rule::new("(has(self.type) && self.type == 'OAuth') || !(has(self.resource) || (has(self.scopes) && size(self.scopes) > 0))").message("resource and scopes need type: OAuth: set it, or remove them"))]
+#[x_kube(validation = Rule::new("has(self.secretKeyRef) || (has(self.perAgent) && size(self.perAgent) > 0) || (has(self.fallback) && self.fallback == 'Deny')").message("set secretKeyRef or perAgent, or fallback: Deny"))]
 pub struct SurfaceAuth {
     /// Left out: the descriptor's `auth.type`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -227,7 +227,7 @@ pub struct Consumers {
 /// A choice of namespaces.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("(self.from == 'Selector') == has(self.selector)").message("selector belongs to from: Selector, which needs it"))]
+#[x_kube(validation = Rule::new("(self.from == 'Selector') == has(self.selector)").message("set selector with from: Selector, and with no other value of from"))]
 pub struct NamespaceConsent {
     /// Same (this namespace only), All, or Selector.
     pub from: NamespacesFrom,

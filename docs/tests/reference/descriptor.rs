@@ -161,11 +161,12 @@ fn keys_that_are_read(source: &str) -> BTreeSet<String> {
 }
 
 /// Words of the readers that are no keys: values, rules of header names, parts of messages.
-const OTHER_WORDS: [&str; 22] = [
+const OTHER_WORDS: [&str; 24] = [
     "additionalProperties",
     "authorization",
     "connection",
     "cookie",
+    "descriptor",
     "expect",
     "forwarded",
     "header",
@@ -180,6 +181,7 @@ const OTHER_WORDS: [&str; 22] = [
     "rename",
     "referer",
     "refused",
+    "spec",
     "text",
     "trailer",
     "upgrade",

@@ -45,7 +45,9 @@ pub(crate) fn of_target(target: &ServiceTarget, namespace: &str) -> Address {
 
 /// A url that a user wrote. `Err`: why it is refused, and what to do.
 pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Address, String> {
-    let url = Url::parse(text).map_err(|error| format!("{text:?} is not a url: {error}"))?;
+    let url = Url::parse(text).map_err(|error| {
+        format!("{text:?} is not a url ({error}): write http:// or https:// and a host")
+    })?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("{text:?} must begin with http:// or https://"));
     }
@@ -53,7 +55,9 @@ pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Add
         return Err("must not hold a user name or password: use auth".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(format!("{text:?} must not have a query or fragment"));
+        return Err(format!(
+            "{text:?} must not have a query or fragment: remove it"
+        ));
     }
     let host = match url.host() {
         None => return Err(format!("{text:?} names no host")),

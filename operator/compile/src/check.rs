@@ -183,7 +183,7 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
             &Subject::new(Kind::ToolDefaults, key),
             "metadata.name",
             Code::InvalidName,
-            "must be \"default\": a namespace has one ToolDefaults, and this one gives nothing",
+            "must be \"default\": a namespace has one ToolDefaults, and this one gives nothing: rename it",
         );
     }
     let agents = objects

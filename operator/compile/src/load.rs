@@ -124,7 +124,8 @@ impl Loader {
         let (Some(api_version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
             self.loaded.errors.push(DocumentError {
                 origin: origin.clone(),
-                message: "has no apiVersion and kind: every document must be an object".to_owned(),
+                message: "has no apiVersion and kind: write both, or remove the document"
+                    .to_owned(),
             });
             return;
         };

@@ -386,7 +386,7 @@ fn find_address(
         (None, None) | (Some(_), Some(_)) => Err(Finding::new(
             "spec",
             Code::InvalidValue,
-            "exactly one of service and url must be set",
+            "set exactly one of service (in this cluster) and url (anywhere)",
         )),
     }
 }

@@ -10,7 +10,9 @@ const MAX_PATH: usize = 1024;
 /// the built path must have the template's segments, whatever the arguments.
 pub(crate) fn placeholders(path: &str) -> Result<BTreeSet<String>, String> {
     if !path.starts_with('/') {
-        return Err("must begin with '/'".to_owned());
+        return Err(
+            "must begin with '/': write the path on the service, such as /quotes/{id}".to_owned(),
+        );
     }
     if path.len() > MAX_PATH {
         return Err(format!("is longer than {MAX_PATH} bytes"));
@@ -22,7 +24,7 @@ pub(crate) fn placeholders(path: &str) -> Result<BTreeSet<String>, String> {
         ));
     }
     if path.starts_with("//") {
-        return Err("must not begin with '//', which names a host".to_owned());
+        return Err("must not begin with '//', which names a host: write one '/'".to_owned());
     }
     let mut names = BTreeSet::new();
     for segment in path.split('/') {

@@ -128,7 +128,7 @@ impl Schema {
         let value: Value = serde_json::from_str(text).map_err(|error| {
             Defect::of_schema(
                 DefectKind::Invalid,
-                format!("does not read as a schema: {error}"),
+                format!("is nested too deep, or has a number that no program reads ({error}): simplify the schema"),
             )
         })?;
         let outline = outline::check(&value, text)?;

@@ -23,7 +23,9 @@ pub async fn settings(
             notes.extend(unavailable(&controller));
             match operator::settings_of(given, &controller) {
                 Ok(settings) => return settings,
-                Err(why) => format!("the operator's own flags do not read: {why}"),
+                Err(why) => format!(
+                    "the operator's own flags cannot be decoded, so built-in settings are used: {why}"
+                ),
             }
         }
         Ok(None) => format!(

@@ -54,7 +54,9 @@ pub fn reviewed(of: &Name<'_>, paths: &[PathBuf]) -> Result<Option<Value>, Failu
 pub fn usable(surface: &Value) -> Result<(), &'static str> {
     let annotations = &surface["metadata"]["annotations"];
     if !surface["spec"].is_object() || !(annotations.is_null() || annotations.is_object()) {
-        return Err("the Surface does not read: its spec and its annotations are objects");
+        return Err(
+            "the Surface cannot be compared: write fields under spec and metadata.annotations, as `kubectl get surface -o yaml` shows them",
+        );
     }
     if !surface["spec"]["descriptorFrom"].is_null() {
         return Err(

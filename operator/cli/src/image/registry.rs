@@ -254,8 +254,8 @@ impl Registry {
         let mut left = u64::try_from(DOCUMENT)?;
         let fetched = self.blob(digest, &mut left, &mut bytes).await;
         fetched.context("the image's config")?;
-        let config: Config =
-            serde_json::from_slice(&bytes).context("the image's config does not read")?;
+        let config: Config = serde_json::from_slice(&bytes)
+            .context("the image's config is no JSON of an image: name another image")?;
         Ok(config
             .config
             .and_then(|inner| inner.labels)

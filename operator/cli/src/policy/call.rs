@@ -164,7 +164,7 @@ fn answered(
     const MODEL: &str = "model";
     let asked = json!({"model": MODEL, "messages": [{"role": "user", "content": "test"}]});
     let request = Request::decode(Dialect::OpenaiChat, asked.to_string().into_bytes())
-        .context("the request does not read")?;
+        .context("the test's own request cannot be decoded")?;
     let presented = Presented::new(authority, &request);
     if presented.is_empty() {
         return Ok(Answered::NotMediated);
@@ -190,7 +190,7 @@ fn answered(
         }],
     }}]});
     let reply = Reply::decode(Dialect::OpenaiChat, reply.to_string().into_bytes())
-        .context("the reply does not read")?;
+        .context("the test's own reply cannot be decoded")?;
     for effect in turn.step(Duration::ZERO, Event::Replied(reply)) {
         match effect {
             Effect::CallTools(calls) => {

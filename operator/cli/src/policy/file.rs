@@ -2,7 +2,7 @@
 //!
 //! Its group is not that of the objects, so that a test never passes for one.
 
-use anyhow::{Context as _, bail};
+use anyhow::{anyhow, bail};
 use serde::Deserialize;
 use serde_json::Value;
 use toolcrib_compile::{Loaded, Origin};
@@ -130,7 +130,9 @@ fn read(version: &str, origin: Origin, value: &Value) -> anyhow::Result<(Origin,
     if version != API_VERSION || kind != KIND {
         bail!("{place}: is {kind} of {version}; this release knows {KIND} of {API_VERSION}");
     }
-    let test: ToolTest = ToolTest::deserialize(value)
-        .with_context(|| format!("{place}: does not read as a {KIND}"))?;
+    let test: ToolTest = serde_path_to_error::deserialize(value).map_err(|error| {
+        let (at, why) = (error.path().to_string(), error.inner());
+        anyhow!("{place}: .{at}: {why}: `kubectl toolcrib test --help` shows one")
+    })?;
     Ok((origin, test))
 }

@@ -6,6 +6,7 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolcrib_crds::decode_part;
 
 use super::members::{ByName, Reader};
 use crate::Code;
@@ -26,12 +27,17 @@ pub(super) fn read(reader: &mut Reader, written: Option<&RawValue>) -> ByName<De
 fn feed(raw: &RawValue) -> Result<DescribedFeed, Finding> {
     #[derive(Deserialize)]
     struct FeedOnPaper {
-        path: String,
+        path: Option<String>,
         ttl: Option<u64>,
     }
-    let paper: FeedOnPaper = serde_json::from_str(raw.get())
-        .map_err(|error| Finding::new("", Code::InvalidFeed, format!("does not read: {error}")))?;
-    let placeholders = template::placeholders(&paper.path)
+    let at = ["spec", "descriptor", "feeds", "[]"];
+    let paper: FeedOnPaper = decode_part("Surface", &at, raw.get())
+        .map_err(|error| Finding::new(error.field, Code::InvalidFeed, error.message))?;
+    let path = paper.path.ok_or_else(|| {
+        let message = "is missing: write the path that is fetched, such as /news";
+        Finding::new("path", Code::InvalidFeed, message)
+    })?;
+    let placeholders = template::placeholders(&path)
         .map_err(|message| Finding::new("path", Code::InvalidFeed, message))?;
     if let Some(other) = placeholders.iter().find(|name| *name != names::CLAW_ID) {
         return Err(Finding::new(
@@ -45,11 +51,8 @@ fn feed(raw: &RawValue) -> Result<DescribedFeed, Finding> {
         return Err(Finding::new(
             "ttl",
             Code::InvalidFeed,
-            "must be between 1 and 86400 seconds",
+            "must be between 1 and 86400: write how many seconds a copy is good for",
         ));
     }
-    Ok(DescribedFeed {
-        path: paper.path,
-        ttl,
-    })
+    Ok(DescribedFeed { path, ttl })
 }

@@ -62,7 +62,7 @@ fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Findin
             key => warnings.push(Finding::new(
                 format!("http.{key}"),
                 Code::UnknownField,
-                "is not known here and means nothing",
+                "is not known here and means nothing: correct the name, or remove it",
             )),
         }
     }
@@ -73,7 +73,11 @@ fn text<'a>(http: &'a Http, key: &str) -> Result<Option<&'a str>, Finding> {
     match http.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Finding::new(key, Code::InvalidTool, "must be text")),
+        Some(_) => Err(Finding::new(
+            key,
+            Code::InvalidTool,
+            "must be text: write it in quotes",
+        )),
     }
 }
 

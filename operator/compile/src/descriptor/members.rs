@@ -2,13 +2,14 @@
 //!
 //! Here: fields, lists and named items of any type. Not here: what any of them means.
 //!
-//! Invariant: what does not read is left out and said, and takes nothing else along.
+//! Invariant: a member that cannot be decoded is reported and left out, and takes nothing else along.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use toolcrib_crds::decode_part;
 
 use crate::Code;
 use crate::finding::Finding;
@@ -33,21 +34,20 @@ impl Reader {
         self.findings.push(Finding::new(field, code, message));
     }
 
-    /// A field that is read as a whole; one that does not read is left out, and said.
+    /// Reads a field of the descriptor as a whole. One that cannot be decoded is reported and left
+    /// out.
     pub(super) fn field<T: DeserializeOwned>(
         &mut self,
         members: &Members,
         name: &str,
     ) -> Option<T> {
         let written = members.get(name)?;
-        match serde_json::from_str::<Option<T>>(written.get()) {
+        let at = ["spec", "descriptor", name];
+        match decode_part::<Option<T>>("Surface", &at, written.get()) {
             Ok(value) => value,
             Err(error) => {
-                self.find(
-                    name,
-                    Code::DescriptorInvalid,
-                    format!("does not read: {error}"),
-                );
+                let field = joined(name, &error.field);
+                self.find(&field, Code::DescriptorInvalid, error.message);
                 None
             }
         }
@@ -93,7 +93,11 @@ impl Reader {
         };
         serde_json::from_str::<Option<Vec<Box<RawValue>>>>(written.get())
             .unwrap_or_else(|_| {
-                self.find(name, Code::DescriptorInvalid, "must be a list");
+                self.find(
+                    name,
+                    Code::DescriptorInvalid,
+                    "must be a list: write each entry of it after a dash",
+                );
                 None
             })
             .unwrap_or_default()
@@ -122,5 +126,14 @@ impl Reader {
             return None;
         }
         Some(name)
+    }
+}
+
+/// A field below another one.
+pub(super) fn joined(field: &str, below: &str) -> String {
+    match below {
+        "" => field.to_owned(),
+        below if below.starts_with('[') => format!("{field}{below}"),
+        below => format!("{field}.{below}"),
     }
 }

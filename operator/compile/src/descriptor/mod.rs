@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolcrib_crds::decode_part;
 
 use crate::Code;
 use crate::digest::sha256;
@@ -171,7 +172,13 @@ fn descriptor(text: &str) -> Result<Descriptor, Finding> {
     }
     let visible = hidden::without(&normalized.text, &mut reader);
     let members: Members = serde_json::from_str(visible.as_deref().unwrap_or(&normalized.text))
-        .map_err(|_| Finding::new("", Code::DescriptorInvalid, "must be a JSON object"))?;
+        .map_err(|_| {
+            Finding::new(
+                "",
+                Code::DescriptorInvalid,
+                "must be a JSON object: write {\"version\": 2, \"tools\": [...]}",
+            )
+        })?;
     let version = Version::of(&members)?;
     version.refuse_later_fields(&members, &mut reader);
     let auth = reader
@@ -205,14 +212,12 @@ fn mcp_path(reader: &mut Reader, written: Option<&RawValue>) -> Option<String> {
     struct Mcp {
         path: Option<String>,
     }
-    let mcp: Mcp = match serde_json::from_str::<Option<Mcp>>(written?.get()) {
+    let at = ["spec", "descriptor", "mcp"];
+    let mcp: Mcp = match decode_part::<Option<Mcp>>("Surface", &at, written?.get()) {
         Ok(mcp) => mcp?,
         Err(error) => {
-            reader.find(
-                "mcp",
-                Code::DescriptorInvalid,
-                format!("does not read: {error}"),
-            );
+            let field = members::joined("mcp", &error.field);
+            reader.find(&field, Code::DescriptorInvalid, error.message);
             return None;
         }
     };

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolcrib_bounds::arguments::{self, Arguments};
+use toolcrib_crds::decode_part;
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{HttpMethod, RawJson, Tier, Tool, Transport};
 use toolcrib_mcp::header;
@@ -58,8 +59,9 @@ struct ToolOnPaper {
 const MAX_DESCRIPTION: usize = 8 * 1024;
 
 fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<DescribedTool, Finding> {
-    let paper: ToolOnPaper = serde_json::from_str(raw.get())
-        .map_err(|error| Finding::new("", Code::InvalidTool, format!("does not read: {error}")))?;
+    let place = ["spec", "descriptor", "tools", "[]"];
+    let paper: ToolOnPaper = decode_part("Surface", &place, raw.get())
+        .map_err(|error| Finding::new(error.field, Code::InvalidTool, error.message))?;
     let description = paper.description.unwrap_or_default();
     if description.len() > MAX_DESCRIPTION {
         return Err(Finding::new(
@@ -106,7 +108,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         return Err(Finding::new(
             "inputSchema",
             Code::InvalidSchema,
-            "marks an argument with an x-mcp-header that is no header's name, is there twice, or is not of type string, integer or boolean",
+            "marks an argument with an x-mcp-header that is no header's name, is there twice, or is not of type string, integer or boolean: correct the x-mcp-header, or remove it",
         ));
     }
     let output_schema = paper.output_schema.filter(|_| paper.http.is_none());
@@ -224,8 +226,13 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
     let Some(annotations) = annotations else {
         return Ok(Tier::System);
     };
-    let hints: BTreeMap<String, Value> = serde_json::from_str(annotations.get())
-        .map_err(|_| Finding::new("annotations", Code::InvalidTool, "must be an object"))?;
+    let hints: BTreeMap<String, Value> = serde_json::from_str(annotations.get()).map_err(|_| {
+        Finding::new(
+            "annotations",
+            Code::InvalidTool,
+            "must be an object: write {readOnly: true}, for example",
+        )
+    })?;
     let deciding = [READ_ONLY, DESTRUCTIVE, CONFIRMATION].concat();
     let known = || deciding.iter().chain(&OTHER_ANNOTATIONS).copied();
     for (name, value) in &hints {
@@ -234,7 +241,7 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
                 return Err(Finding::new(
                     format!("annotations.{name}"),
                     Code::InvalidTool,
-                    "must be true or false, since it decides the tool's tier",
+                    "must be true or false, without quotes, since it decides the tool's tier",
                 ));
             }
         } else if !known().any(|known| known == name)

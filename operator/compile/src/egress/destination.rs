@@ -49,7 +49,9 @@ pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> O
     let parsed = Url::parse(&place.url).ok();
     let port = parsed.as_ref().and_then(Url::port_or_known_default);
     let (Some(url), Some(port)) = (parsed, port) else {
-        return nothing("the address does not read, so nothing is opened for it");
+        return nothing(
+            "the address is no URL, so nothing is opened for it: write http:// or https://, a host and a port",
+        );
     };
     match url.host() {
         Some(Host::Ipv4(address)) => one(IpAddr::V4(address), port),

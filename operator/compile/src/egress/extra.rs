@@ -76,7 +76,10 @@ pub(super) fn rule(written: &EgressRule) -> Result<NetworkPolicyEgressRule, Find
 fn peer(written: &EgressPeer) -> Result<NetworkPolicyPeer, Finding> {
     let by_labels = written.namespace_selector.is_some() || written.pod_selector.is_some();
     if written.ip_block.is_some() == by_labels {
-        return Err(invalid("", "either ipBlock or selectors must be set"));
+        return Err(invalid(
+            "",
+            "set ipBlock, or namespaceSelector and podSelector, but not both",
+        ));
     }
     for (field, selector) in [
         ("namespaceSelector", &written.namespace_selector),
@@ -99,7 +102,10 @@ fn block(written: &IpBlock) -> Result<IPBlock, Finding> {
         let field = format!("ipBlock.except[{index}]");
         let inner = range(except).map_err(|message| invalid(&field, message))?;
         if !inner.is_strictly_in(&outer) {
-            let message = format!("{except} is not a part of {}", written.cidr);
+            let message = format!(
+                "{except} is not a part of {}: remove it, or correct one of the two",
+                written.cidr
+            );
             return Err(invalid(&field, message));
         }
     }
@@ -114,7 +120,10 @@ fn port(written: &EgressPort) -> Result<NetworkPolicyPort, Finding> {
         return Err(invalid("port", "must be between 1 and 65535"));
     }
     if written.end_port.is_some_and(|end| end < written.port) {
-        return Err(invalid("endPort", "must not be below port"));
+        return Err(invalid(
+            "endPort",
+            "must not be below port: write a larger number, or remove it",
+        ));
     }
     Ok(NetworkPolicyPort {
         port: Some(IntOrString::Int(written.port.into())),
