@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -50,6 +51,13 @@ enum Verb {
     /// Build the images and put them into the cluster if it is up.
     Images {
         /// Only these, by their names without registry and tag.
+        only: Vec<String>,
+    },
+    /// Write the SBOM of each image that consists of our programs; builds nothing.
+    Sbom {
+        /// The folder to write into.
+        folder: PathBuf,
+        /// Only these, by the images' names without registry and tag.
         only: Vec<String>,
     },
     /// Start the cluster, build the images, and install or upgrade Toolcrib on it.
@@ -103,6 +111,12 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
         Verb::Images { only } => {
             let cluster = Cluster::find(&name)?;
             images::build(&only, cluster.as_ref(), &Progress::stderr())
+        }
+        Verb::Sbom { folder, only } => {
+            for path in images::write_sboms(&folder, &only)? {
+                println!("{}", path.display());
+            }
+            Ok(())
         }
         Verb::Install { namespaces, images } => {
             let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();

@@ -2,8 +2,8 @@
 //!
 //! [`IMAGES`] is the one list of them; `e2e/images/Dockerfile` says the same to those who
 //! have Docker, and a test compares the two. In reading order: [`archive`] (an image from a
-//! list of files), [`programs`] (static programs by Cargo), [`machine`] (files of this machine),
-//! [`python`] (the runner's), [`node`] (an MCP server's).
+//! list of files), [`programs`] (static programs by Cargo), [`sbom`] (what is linked into them),
+//! [`machine`] (files of this machine), [`python`] (the runner's), [`node`] (an MCP server's).
 //!
 //! Not here: pushing to a registry.
 
@@ -12,13 +12,17 @@ mod machine;
 pub mod node;
 pub mod programs;
 mod python;
+mod sbom;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use self::archive::Archive;
-use self::programs::cargo_build_static;
+use self::programs::{BuiltProgram, cargo_build_static};
+use self::sbom::Sbom;
 use crate::cluster::layout::PAUSE_IMAGE;
 use crate::cluster::{Cluster, Home, Progress};
 
@@ -32,7 +36,7 @@ pub struct Image {
 /// Where an image's files come from.
 #[derive(Debug)]
 pub enum Contents {
-    /// Each program at the root, the first of them the entrypoint; nothing else.
+    /// Each program at the root, the first of them the entrypoint, and the SBOM beside them.
     Programs(&'static [Program]),
     /// Python with the OpenAI SDK, a shell and curl.
     PythonRunner,
@@ -97,6 +101,12 @@ impl Image {
     pub fn tag(&self) -> String {
         format!("docker.io/toolcrib/{}:dev", self.name)
     }
+
+    /// The name under which the SBOM stands at the image's root, and beside the image's archive.
+    /// Scanners look for this ending.
+    fn sbom(&self) -> String {
+        format!("{}.cdx.json", self.name)
+    }
 }
 
 /// Builds the named images (all, if none is named) and puts them into the cluster, if one
@@ -117,8 +127,9 @@ pub fn build(only: &[String], cluster: Option<&Cluster>, progress: &Progress) ->
     }
     let built = cargo_build_static(&home, &programs)?;
     for image in chosen {
-        let path = home.join("images").join(format!("{}.tar", image.name));
-        let size = files(image, &home, &programs, &built, progress)?.write(&path)?;
+        let folder = home.join("images");
+        let path = folder.join(format!("{}.tar", image.name));
+        let size = files(image, &home, &folder, &programs, &built, progress)?.write(&path)?;
         let megabytes = size as f64 / 1e6;
         progress.stage(format!(
             "{}: {megabytes:.1} MB in {}",
@@ -151,8 +162,9 @@ fn choose(only: &[String]) -> Result<Vec<&'static Image>> {
 fn files(
     image: &Image,
     home: &Home,
+    folder: &Path,
     programs: &[Program],
-    built: &[PathBuf],
+    built: &[BuiltProgram],
     progress: &Progress,
 ) -> Result<Archive> {
     let own = match image.contents {
@@ -162,12 +174,41 @@ fn files(
     };
     let first = own.first().context("an image has a program")?;
     let mut archive = Archive::new(&image.tag(), &[&format!("/{}", first.binary)]);
-    for (program, path) in programs.iter().zip(built) {
+    let mut crates = BTreeSet::new();
+    for (program, built) in programs.iter().zip(built) {
         if own.contains(program) {
-            archive.program(format!("/{}", program.binary), path);
+            archive.program(format!("/{}", program.binary), &built.path);
+            crates.extend(built.crates.iter().cloned());
         }
     }
+    let sbom = Sbom::describe(image.name, own)?;
+    sbom.check(&crates)?;
+    archive.file(
+        format!("/{}", image.sbom()),
+        write_sbom(folder, image, &sbom)?,
+    );
     Ok(archive)
+}
+
+/// Writes the SBOMs of the named images (all that consist of our programs, if none is named)
+/// into `folder`. Builds no image. Returns the files' paths.
+pub fn write_sboms(folder: &Path, only: &[String]) -> Result<Vec<PathBuf>> {
+    let mut written = Vec::new();
+    for image in choose(only)? {
+        if let Contents::Programs(programs) = image.contents {
+            let sbom = Sbom::describe(image.name, programs)?;
+            written.push(write_sbom(folder, image, &sbom)?);
+        }
+    }
+    Ok(written)
+}
+
+fn write_sbom(folder: &Path, image: &Image, sbom: &Sbom) -> Result<PathBuf> {
+    let path = folder.join(image.sbom());
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&path, sbom.text()))
+        .with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
 }
 
 /// The image that holds a pod's namespaces.
@@ -217,6 +258,9 @@ mod tests {
                         format!("COPY --from=build /out/{binary} /{binary}")
                     })
                     .collect();
+                lines.push(format!(
+                    "COPY --from=build /out/{name}.cdx.json /{name}.cdx.json"
+                ));
                 lines.push("USER 65532:65532".into());
                 lines.push(format!("ENTRYPOINT [\"/{}\"]", programs[0].binary));
                 (name, lines)

@@ -3,7 +3,7 @@
 //! Invariant: every returned program is linked statically; a dynamic program would start on the
 //! builder's machine and nowhere else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,35 +11,47 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::Program;
+use super::sbom::{Crate, compiled_crates};
 use crate::cluster::Home;
 
 /// glibc's target and not musl's: it is what every toolchain here has, and statically
 /// linked glibc resolves names in an empty root (it answers DNS itself).
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+pub const TARGET: &str = "x86_64-unknown-linux-gnu";
+pub const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// A program's path, and the crates that Cargo compiled for its package.
+#[derive(Debug)]
+pub struct BuiltProgram {
+    pub path: PathBuf,
+    pub crates: BTreeSet<Crate>,
+}
 
 /// Builds with Cargo, whose messages go to this process's standard error. Returns the
-/// programs' paths in the order of asking.
+/// programs in the order of asking.
 ///
 /// One package at a time: what Cargo builds together shares the features of its
 /// dependencies, and the mediator would carry the controller's (2.5 MB of them).
-pub fn cargo_build_static(home: &Home, programs: &[Program]) -> Result<Vec<PathBuf>> {
+pub fn cargo_build_static(home: &Home, programs: &[Program]) -> Result<Vec<BuiltProgram>> {
     // A folder of its own: other flags in the workspace's would rebuild all of it each time.
     let target = home.join("target-image");
     let packages: BTreeSet<&str> = programs.iter().map(|program| program.package).collect();
+    let mut compiled = BTreeMap::new();
     for package in packages {
         let binaries = programs
             .iter()
             .filter(|program| program.package == package)
             .map(|program| program.binary);
-        cargo_build(&target, package, binaries)?;
+        compiled.insert(package, cargo_build(&target, package, binaries)?);
     }
     programs
         .iter()
         .map(|program| {
             let path = target.join(TARGET).join("image").join(program.binary);
             check_static(&path)?;
-            Ok(path)
+            Ok(BuiltProgram {
+                path,
+                crates: compiled[program.package].clone(),
+            })
         })
         .collect()
 }
@@ -48,11 +60,12 @@ fn cargo_build<'a>(
     target: &Path,
     package: &str,
     binaries: impl Iterator<Item = &'a str>,
-) -> Result<()> {
+) -> Result<BTreeSet<Crate>> {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(WORKSPACE)
         .args(["build", "--profile", "image", "--target", TARGET])
+        .arg("--message-format=json-render-diagnostics")
         .args(["--package", package])
         .args(binaries.flat_map(|binary| ["--bin", binary]))
         .env("CARGO_TARGET_DIR", target)
@@ -60,12 +73,13 @@ fn cargo_build<'a>(
         // win over ours.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .stdin(Stdio::null());
-    let status = cargo.status().context("start cargo")?;
-    if !status.success() {
-        bail!("cargo build of {package} ended with {status}");
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let told = cargo.output().context("start cargo")?;
+    if !told.status.success() {
+        bail!("cargo build of {package} ended with {}", told.status);
     }
-    Ok(())
+    compiled_crates(&String::from_utf8(told.stdout)?, target)
 }
 
 /// Reads the ELF program headers: a `PT_INTERP` names the loader of a dynamic program.
