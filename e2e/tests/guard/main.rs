@@ -9,6 +9,7 @@
 //! cluster --test guard`. Not here: what only a running pod shows (`tests/governed`).
 
 mod cases;
+mod compiled;
 mod connections;
 mod forms;
 mod jobs;

@@ -75,6 +75,16 @@ impl Guard {
         format!("{}-{part}", self.release)
     }
 
+    /// Somebody whom the API server takes for this user, and a member of the group.
+    pub async fn member(&self, user: &str, group: &str) -> Result<Client> {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(vec![group.to_owned()]);
+        Ok(Client::try_from(config)?)
+    }
+
     /// Of this test's namespaces.
     pub fn selector(&self) -> Value {
         json!({"matchLabels": {TEST_LABEL: self.release}})
@@ -177,7 +187,15 @@ impl Guard {
     pub async fn type_warnings(&self) -> Result<Vec<String>> {
         let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let mut warnings = Vec::new();
-        for part in ["guard", "secrets", "labels", "connections", "tokens"] {
+        for part in [
+            "guard",
+            "secrets",
+            "labels",
+            "connections",
+            "tokens",
+            "compiled-secrets",
+            "compiled-configmaps",
+        ] {
             let name = format!("{}-toolcrib-{part}", self.release);
             let status = eventually("the policy is type-checked", || async {
                 let policy = api.get(&name).await?;
@@ -239,6 +257,7 @@ fn render(cluster: &Cluster, release: &str, settings: &[&str]) -> Result<String>
         .args(["--set-string", "mediator.image.tag=7"])
         .args(["--show-only", "templates/guard.yaml"])
         .args(["--show-only", "templates/tokens.yaml"])
+        .args(["--show-only", "templates/compiled.yaml"])
         .args(settings.iter().map(|setting| format!("--set={setting}")));
     let output = helm.output()?;
     ensure!(

@@ -4,24 +4,13 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use serde_json::json;
 use toolcrib_compile::names::LINK_AUDIENCE;
 
 use crate::pods::{Kind, Place};
 use crate::policies::{Guard, eventually};
-
-/// Somebody whom the API server takes for a member of that group.
-async fn member(guard: &Guard, user: &str, group: &str) -> Result<Client> {
-    let kubeconfig = Kubeconfig::read_from(guard.kubeconfig())?;
-    let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    config.auth_info.impersonate = Some(user.to_owned());
-    config.auth_info.impersonate_groups = Some(vec![group.to_owned()]);
-    Ok(Client::try_from(config)?)
-}
 
 /// A token bound to the injected pod. `None`: refused in our words.
 async fn ask(client: &Client, guard: &Guard, audiences: &[&str]) -> Result<Option<String>> {
@@ -76,7 +65,7 @@ async fn only_kubelets_get_a_token_for_the_link() -> Result<()> {
     roles.create(&PostParams::default(), &role).await?;
     bindings.create(&PostParams::default(), &binding).await?;
 
-    let editor = member(&guard, "heron", "editors").await?;
+    let editor = guard.member("heron", "editors").await?;
     eventually("the right and the policy are in force", || async {
         match ask(&editor, &guard, &[LINK_AUDIENCE]).await {
             Ok(None) => Ok(Some(())),
@@ -96,7 +85,7 @@ async fn only_kubelets_get_a_token_for_the_link() -> Result<()> {
     ensure!(said.is_none(), "an administrator");
     // By the group alone: a node's own name would have other checks of the API server look for
     // the node that the pod runs on.
-    let kubelet = member(&guard, "reed", "system:nodes").await?;
+    let kubelet = guard.member("reed", "system:nodes").await?;
     let token = ask(&kubelet, &guard, &[LINK_AUDIENCE]).await?;
     ensure!(token.is_some(), "a kubelet is refused");
     bindings.delete(name, &DeleteParams::default()).await?;

@@ -106,6 +106,7 @@ pub struct Invariants {
     /// What stands before and after the agent's name in the compiled Secret's name.
     secret: Around,
     context_config_map: Around,
+    compiled: Compiled,
     volumes: Volumes,
     /// Volumes that no other container mounts.
     reserved: Vec<&'static str>,
@@ -130,6 +131,17 @@ pub struct Invariants {
     mesh_setup_refused_variables: &'static [&'static str],
     mesh_setup_mounts: &'static [&'static str],
     loader_variable_prefix: &'static str,
+}
+
+/// How the objects that the controller writes for an Agent are known.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Compiled {
+    secrets: [Around; 2],
+    config_maps: [Around; 2],
+    label: &'static str,
+    managed_by_label: &'static str,
+    managed_by: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -171,6 +183,15 @@ pub fn invariants() -> Invariants {
         link_audience: names::LINK_AUDIENCE,
         secret: around(around_agent(names::mediator_secret)),
         context_config_map: around(around_agent(names::context_config_map)),
+        compiled: Compiled {
+            secrets: [names::mediator_secret, names::identity_secret]
+                .map(|name| around(around_agent(name))),
+            config_maps: [names::manifest_config_map, names::context_config_map]
+                .map(|name| around(around_agent(name))),
+            label: names::COMPILED_FOR_LABEL,
+            managed_by_label: names::MANAGED_BY_LABEL,
+            managed_by: names::FIELD_MANAGER,
+        },
         volumes: Volumes {
             config: names::CONFIG_VOLUME,
             context: names::CONTEXT_VOLUME,
