@@ -31,15 +31,12 @@ fn with_services(given: &OperatorArgs, services: [String; 2]) -> Settings {
         named => named.to_owned(),
     };
     let services = [services[0].as_str(), services[1].as_str()];
+    let cluster_domain = given.cluster_domain.clone().unwrap_or_default();
     Settings {
         link: None,
         dns: None,
-        refused_hosts: refused_hosts(
-            &namespace,
-            services,
-            &given.cluster_domain.clone().unwrap_or_default(),
-            &given.refused_hosts,
-        ),
+        refused_hosts: refused_hosts(&namespace, services, &cluster_domain, &given.refused_hosts),
+        cluster_domain,
         network: NetworkSettings {
             operator_namespace: namespace,
             link_port: chart.link_port,

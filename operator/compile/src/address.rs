@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use toolcrib_crds::{Scheme, ServiceTarget};
+use toolcrib_manifest::ClusterDomain;
 use toolcrib_manifest::addresses::{embedded_v4, is_refused};
+use toolcrib_manifest::dns::CLUSTER_DOMAIN;
 use url::{Host, Url};
 
 use crate::allowlist::Destination;
@@ -101,11 +103,14 @@ pub(crate) fn of_url_in(
             address.host
         )));
     }
-    let external = services_of_url(namespace, url).into_iter().find(|service| {
-        objects
-            .service(service)
-            .is_some_and(|facts| facts.external_name)
-    });
+    let domain = Domain::Is(&objects.settings().cluster_domain);
+    let external = services_of_url(namespace, url, domain)
+        .into_iter()
+        .find(|service| {
+            objects
+                .service(service)
+                .is_some_and(|facts| facts.external_name)
+        });
     if let Some(service) = external {
         return Err(Finding::new(
             "",
@@ -118,32 +123,75 @@ pub(crate) fn of_url_in(
     Ok(address)
 }
 
-/// The Service of a host that is the name of one: `name.namespace.svc`, with or without
-/// the usual cluster domain.
-pub(crate) fn service_of_host(host: &str) -> Option<ObjectRef> {
+/// What may follow `name.namespace.svc` in the full name of a Service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Domain<'a> {
+    /// The cluster's domain, or the usual one: a Service stays one when the setting is wrong.
+    Is(&'a ClusterDomain),
+    /// Any domain. For readers of Services that do not know the cluster's: reading one too many
+    /// changes nothing.
+    Any,
+}
+
+/// The Service of a host that is the full name of one: `name.namespace.svc`, alone or before
+/// the cluster's domain.
+pub(crate) fn service_of_host(host: &str, domain: Domain<'_>) -> Option<ObjectRef> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
-    let host = host.strip_suffix(".cluster.local").unwrap_or(&host);
-    let (name, namespace) = host.strip_suffix(".svc")?.split_once('.')?;
-    let plain = |part: &str| !part.is_empty() && !part.contains('.');
-    (plain(name) && plain(namespace)).then(|| ObjectRef::new(namespace, name))
+    let mut parts = host.splitn(4, '.');
+    let (name, namespace, svc) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_known = parts.next().is_none_or(|rest| match domain {
+        Domain::Is(domain) => rest == domain.as_str() || rest == CLUSTER_DOMAIN,
+        Domain::Any => true,
+    });
+    let is_service = svc == "svc" && !name.is_empty() && !namespace.is_empty();
+    (is_service && is_known).then(|| ObjectRef::new(namespace, name))
 }
 
 /// The Service that a url names in full.
-pub(crate) fn service_of_url(url: &str) -> Option<ObjectRef> {
-    service_of_host(&domain(url)?)
+pub(crate) fn service_of_url(url: &str, domain: Domain<'_>) -> Option<ObjectRef> {
+    service_of_host(&host_name(url)?, domain)
 }
 
 /// The Services that a url of an object in `namespace` may lead to: by its full name, or by
 /// the short ones that pods resolve (`name` of their own namespace, `name.namespace`).
 /// Whether a public name means one, only the cluster knows.
-pub(crate) fn services_of_url(namespace: &str, url: &str) -> Vec<ObjectRef> {
-    let Some(host) = domain(url) else {
+pub(crate) fn services_of_url(namespace: &str, url: &str, domain: Domain<'_>) -> Vec<ObjectRef> {
+    let Some(host) = host_name(url) else {
         return Vec::new();
     };
     let (name, short) = host.split_once('.').unwrap_or((&host, namespace));
     let plain = |part: &str| !part.is_empty() && !part.contains('.');
     let short = (plain(name) && plain(short)).then(|| ObjectRef::new(short, name));
-    service_of_host(&host).into_iter().chain(short).collect()
+    service_of_host(&host, domain)
+        .into_iter()
+        .chain(short)
+        .collect()
+}
+
+/// Warns of a host of two labels that a Service has as `name.namespace`: a mediator asks for it
+/// as a public name. The finding's field is empty: that of the url.
+pub(crate) fn public_name(objects: &dyn Objects, url: &str) -> Option<Finding> {
+    // A dot at its end says that it is public.
+    let host = host_name(url).filter(|_| !is_absolute(url))?;
+    let (name, namespace) = host.split_once('.')?;
+    let service = ObjectRef::new(namespace, name);
+    // An ExternalName is refused under every name.
+    objects
+        .service(&service)
+        .filter(|facts| !facts.external_name)?;
+    Some(Finding::new(
+        "",
+        Code::NameTakenAsPublic,
+        format!(
+            "{host:?} is taken as a public name, and not as Service {service}: for the Service write {host}.svc, or in a Surface of its namespace spec.service; for the public host write a dot at its end"
+        ),
+    ))
+}
+
+/// Whether the host of a url ends with a dot.
+fn is_absolute(url: &str) -> bool {
+    let url = Url::parse(url).ok();
+    url.is_some_and(|url| url.host_str().is_some_and(|host| host.ends_with('.')))
 }
 
 /// Whether a url's host may be something else in each namespace that resolves it: one label is a
@@ -164,7 +212,8 @@ pub(crate) fn is_relative(url: &str) -> bool {
     }
 }
 
-fn domain(url: &str) -> Option<String> {
+/// The host of a url that is a name: in lower case, without a dot at its end.
+fn host_name(url: &str) -> Option<String> {
     match Url::parse(url).ok()?.host()? {
         Host::Domain(name) => Some(name.trim_end_matches('.').to_ascii_lowercase()),
         Host::Ipv4(_) | Host::Ipv6(_) => None,
@@ -331,6 +380,7 @@ mod tests {
                 "https://MODEL.pond.svc.cluster.local./v1",
                 Some("pond/model"),
             ),
+            ("https://model.pond.svc.reef.example", Some("pond/model")),
             ("https://model.pond.svc.example.test", None),
             ("https://a.model.pond.svc", None),
             ("https://.pond.svc", None),
@@ -339,11 +389,53 @@ mod tests {
             ("http://10.1.2.3", None),
             ("http://[fd00::1]", None),
         ] {
-            let found: Vec<String> = services_of_url("reef", url)
+            let domain = "reef.example".parse().expect("a domain");
+            let found: Vec<String> = services_of_url("reef", url, Domain::Is(&domain))
                 .iter()
                 .map(ToString::to_string)
                 .collect();
             assert_eq!(found, Vec::from_iter(service), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_does_not_know_the_domain_takes_any() {
+        let url = "https://model.pond.svc.example.test";
+        let service = service_of_url(url, Domain::Any);
+        assert_eq!(service, Some(ObjectRef::new("pond", "model")));
+        assert_eq!(service_of_url("https://model.pond.test", Domain::Any), None);
+    }
+
+    #[test]
+    fn an_external_name_is_refused_by_its_full_name_in_every_domain() {
+        const POND: &str = "\
+apiVersion: v1
+kind: Service
+metadata: {name: alias, namespace: pond}
+spec: {type: ExternalName, externalName: evil.test, ports: [{port: 80}]}
+";
+        let refused = |domain: &str, url: &str| {
+            let settings = crate::Settings {
+                cluster_domain: domain.parse().expect("a domain"),
+                ..crate::Settings::default()
+            };
+            let inputs = crate::load([("pond.yaml".to_owned(), POND.to_owned())], settings).inputs;
+            let address = of_url_in(&inputs, "pond", url);
+            address.is_err_and(|finding| finding.code == Code::ExternalNameRefused)
+        };
+        for (domain, url, expected) in [
+            ("reef.example", "http://alias.pond.svc.reef.example", true),
+            (
+                "reef.example",
+                "http://ALIAS.pond.svc.Reef.Example.:80",
+                true,
+            ),
+            ("reef.example", "http://alias.pond.svc", true),
+            ("reef.example", "http://alias.pond.svc.cluster.local", true),
+            ("cluster.local", "http://alias.pond.svc.cluster.local", true),
+            ("cluster.local", "http://alias.pond.svc.reef.example", false),
+        ] {
+            assert_eq!(refused(domain, url), expected, "{domain}: {url}");
         }
     }
 

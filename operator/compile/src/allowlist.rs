@@ -21,9 +21,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use toolcrib_crds::Scheme;
+use toolcrib_manifest::ClusterDomain;
 use url::{Host, Url};
 
-use crate::address::service_of_host;
+use crate::address::{Domain, service_of_host};
 use crate::digest::sha256;
 use crate::{Code, ObjectRef, Objects, SecretFacts, names};
 
@@ -61,11 +62,7 @@ impl Destination {
             Host::Ipv6(address) => address.to_string(),
             Host::Domain(name) => {
                 let name = name.trim_end_matches('.').to_ascii_lowercase();
-                // `NAME.NAMESPACE.svc`, however much of the cluster's domain is written.
-                match service_of_host(&name) {
-                    Some(service) => service_host(&service),
-                    None => name,
-                }
+                short_name(name, &ClusterDomain::default())
             }
         };
         Some(Self {
@@ -76,16 +73,25 @@ impl Destination {
     }
 
     fn service(&self) -> Option<ObjectRef> {
-        service_of_host(&self.host)
+        service_of_host(&self.host, Domain::Is(&ClusterDomain::default()))
+    }
+
+    /// The same destination in a cluster of this domain.
+    fn within(&self, domain: &ClusterDomain) -> Self {
+        Self {
+            host: short_name(self.host.clone(), domain),
+            ..*self
+        }
     }
 
     /// The shortest entry that allows it.
     fn entry(&self, objects: &dyn Objects) -> HostEntry {
-        let bare = HostEntry::Bare(self.host.clone());
-        if bare.allows(self, objects) {
+        let destination = self.within(&objects.settings().cluster_domain);
+        let bare = HostEntry::Bare(destination.host.clone());
+        if bare.allows(&destination, objects) {
             bare
         } else {
-            HostEntry::Exact(self.clone())
+            HostEntry::Exact(destination)
         }
     }
 }
@@ -106,6 +112,15 @@ impl fmt::Display for Destination {
             true => Ok(()),
             false => write!(f, ":{}", self.port),
         }
+    }
+}
+
+/// `NAME.NAMESPACE.svc` for a Service, however much of the cluster's domain is written; another
+/// name as it is.
+fn short_name(host: String, domain: &ClusterDomain) -> String {
+    match service_of_host(&host, Domain::Is(domain)) {
+        Some(service) => service_host(&service),
+        None => host,
     }
 }
 
@@ -157,9 +172,11 @@ impl HostEntry {
     }
 
     fn allows(&self, destination: &Destination, objects: &dyn Objects) -> bool {
+        let domain = &objects.settings().cluster_domain;
+        let destination = &destination.within(domain);
         match self {
-            Self::Exact(exact) => exact == destination,
-            Self::Bare(host) if host != &destination.host => false,
+            Self::Exact(exact) => &exact.within(domain) == destination,
+            Self::Bare(host) if short_name(host.clone(), domain) != destination.host => false,
             Self::Bare(_) => match destination.service() {
                 Some(service) => declares(objects, &service, destination.port),
                 None => destination.scheme == Scheme::Https && destination.port == 443,
@@ -593,6 +610,29 @@ mod tests {
                 assert_eq!(Vec::from_iter(allowlist.hosts()), [entry]);
             }
         }
+    }
+
+    #[test]
+    fn a_service_is_allowed_under_each_of_its_full_names() {
+        let inputs = crate::Inputs::offline(crate::Settings {
+            cluster_domain: "reef.example".parse().expect("a domain"),
+            ..crate::Settings::default()
+        });
+        let allows = |entry: &str, url: &str| {
+            let destination = Destination::of_url(url).expect("a destination");
+            Allowlist::parse(entry, "").allows(&destination, &inputs)
+        };
+        let long = "http://fish.pond.svc.reef.example:4000";
+        let names = ["fish.pond.svc", "fish.pond.svc.reef.example"];
+        for name in names {
+            let exact = format!("http://{name}:4000");
+            assert!(allows(&exact, long), "{exact}");
+            for url in names.map(|name| format!("http://{name}:4000")) {
+                assert!(allows(name, &url), "{name}: {url}");
+            }
+        }
+        assert!(!allows("fish.pond.svc.example.test", long));
+        assert!(!allows("https://fish.pond.svc.reef.example:4000", long));
     }
 
     #[test]

@@ -301,6 +301,11 @@ codes! {
     cause "Whoever may change the Service could point credentials at any host."
     cure "Name the host in `spec.url`."
 
+    /// The url's host is taken as a public name, and a Service has the same one.
+    NameTakenAsPublic: Warning, Reference,
+    cause "A host of two labels, like `NAME.NAMESPACE`, stands for a public name. Mediators try no search domains, since other namespaces could answer there."
+    cure "For the Service write `NAME.NAMESPACE.svc`, or `spec.service` in a Surface of its namespace. For the public host write a dot at its end."
+
     /// The address is one that no surface or provider may have.
     AddressRefused: Error, Spec,
     cause "It is not http or https, holds a password or a query, or leads to the pod itself, to the node's metadata, to the API server or to the operator."

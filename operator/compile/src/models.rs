@@ -148,6 +148,9 @@ pub(crate) fn provider_of(
         match address {
             Err(finding) => finding.report(subject, found),
             Ok(address) => {
+                if let Some(public) = address::public_name(objects, &endpoint.url) {
+                    public.within(&format!("{at}.url")).report(subject, found);
+                }
                 destinations.insert(address.destination());
                 endpoints.push(manifest::Endpoint {
                     dialect: endpoint.dialect.into(),
@@ -173,6 +176,10 @@ pub(crate) fn provider_of(
             return None;
         }
     };
+    let public = spec.proxy.as_deref();
+    if let Some(public) = public.and_then(|url| address::public_name(objects, url)) {
+        public.within("spec.proxy").report(subject, found);
+    }
     if endpoints.is_empty() {
         return None;
     }

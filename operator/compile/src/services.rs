@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use kube::Resource;
 use toolcrib_crds::{ModelProvider, Surface, TlsSpec};
 
-use crate::address::{address_of_url, of_target, of_url, service_of_url, services_of_url};
+use crate::address::{Domain, address_of_url, of_target, of_url, service_of_url, services_of_url};
 use crate::allowlist::Route;
 use crate::surface::read_ca;
 use crate::{Allowlist, Inputs, ObjectRef};
@@ -23,9 +23,10 @@ pub trait Leads {
     /// Every url of it.
     fn urls(&self) -> Vec<&str>;
 
-    /// The Services that it names in full.
+    /// The Services that it names in full, whatever the cluster's domain is.
     fn services(&self) -> BTreeSet<ObjectRef> {
-        let named = self.urls().into_iter().filter_map(service_of_url);
+        let named = self.urls().into_iter();
+        let named = named.filter_map(|url| service_of_url(url, Domain::Any));
         self.service().into_iter().chain(named).collect()
     }
 
@@ -36,7 +37,7 @@ pub trait Leads {
     {
         let namespace = self.meta().namespace.as_deref().unwrap_or_default();
         let named = self.urls().into_iter();
-        let named = named.flat_map(|url| services_of_url(namespace, url));
+        let named = named.flat_map(|url| services_of_url(namespace, url, Domain::Any));
         self.service().into_iter().chain(named).collect()
     }
 

@@ -15,6 +15,8 @@ pub struct Settings {
     /// How mediators resolve names. `None`: compiled files do not say, and the mediator of `run`
     /// asks its machine.
     pub dns: Option<Dns>,
+    /// What follows `name.namespace.svc` in the full name of a Service.
+    pub cluster_domain: ClusterDomain,
     /// Hosts of the API server and of the operator itself, and those that its flag names,
     /// which no object may have. In lower case.
     pub refused_hosts: BTreeSet<String>,
@@ -33,6 +35,7 @@ impl Default for Settings {
         Self {
             link: None,
             dns: None,
+            cluster_domain: ClusterDomain::default(),
             refused_hosts: refused_hosts(
                 &network.operator_namespace,
                 services,

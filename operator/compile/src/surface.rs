@@ -51,6 +51,17 @@ pub(crate) fn resolve(
     let mut findings = Vec::new();
     let (descriptor, descriptor_field) = read_descriptor(objects, key, &surface, &mut findings);
     let address = find_address(objects, key, &surface);
+    let token_url = spec
+        .auth
+        .as_ref()
+        .and_then(|auth| auth.token_url.as_deref());
+    for (field, url) in [
+        ("spec.url", spec.url.as_deref()),
+        ("spec.auth.tokenUrl", token_url),
+    ] {
+        let public = url.and_then(|url| address::public_name(objects, url));
+        findings.extend(public.map(|finding| finding.within(field)));
+    }
     let ca = read_ca(objects, &key.namespace, spec.tls.as_ref(), &mut findings)
         .map(|named| named.or_else(|| own_authority(objects, address.as_ref().ok()?)));
     let skill = descriptor

@@ -142,6 +142,7 @@ impl Context {
         toolcrib_compile::Settings {
             link: self.link(),
             dns: Some(self.dns()),
+            cluster_domain: settings.cluster_domain.clone(),
             refused_hosts,
             network: toolcrib_compile::NetworkSettings {
                 operator_namespace: self.settings.namespace.clone(),

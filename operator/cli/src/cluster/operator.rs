@@ -23,9 +23,7 @@ pub async fn settings(
             notes.extend(unavailable(&controller));
             match operator::settings_of(given, &controller) {
                 Ok(settings) => return settings,
-                Err(why) => format!(
-                    "the operator's own flags cannot be decoded, so built-in settings are used: {why}"
-                ),
+                Err(why) => format!("the operator's own flags cannot be decoded: {why}"),
             }
         }
         Ok(None) => format!(

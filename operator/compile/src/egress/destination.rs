@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use url::{Host, Url};
 
 use super::NetworkSettings;
-use crate::address::service_of_host;
+use crate::address::{Domain, service_of_host};
 use crate::inputs::PodPort;
 use crate::{ObjectRef, Objects, ServiceFacts, names};
 
@@ -46,6 +46,7 @@ pub(super) struct Opened {
 
 pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> Opened {
     let settings = &objects.settings().network;
+    let domain = &objects.settings().cluster_domain;
     let parsed = Url::parse(&place.url).ok();
     let port = parsed.as_ref().and_then(Url::port_or_known_default);
     let (Some(url), Some(port)) = (parsed, port) else {
@@ -56,7 +57,7 @@ pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> O
     match url.host() {
         Some(Host::Ipv4(address)) => one(IpAddr::V4(address), port),
         Some(Host::Ipv6(address)) => one(IpAddr::V6(address), port),
-        Some(Host::Domain(name)) => match service_of_host(name) {
+        Some(Host::Domain(name)) => match service_of_host(name, Domain::Is(domain)) {
             Some(service) => of_service(objects, agent, &service, port),
             None => outside(
                 settings,
