@@ -96,7 +96,7 @@ pub fn objects(args: &SourceArgs, asked: Asked) -> Result<Objects, Failure> {
     let settings = operator::settings(&args.operator);
     let mut loaded = loaded_into(&args.paths, named.namespace.as_deref(), settings)?;
     if args.assume_secrets {
-        assume_secrets(&mut [&mut loaded.inputs]);
+        assume_secrets(&mut [&mut loaded.inputs])?;
     }
     if args.assume_services {
         assume_services(&mut loaded.inputs);
@@ -135,8 +135,9 @@ pub fn loaded_into(
 
 /// Secrets are often kept apart from the files. One that is referred to and that none of
 /// these sides has is taken to be as its users need it.
-pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) {
-    let mut fetch = Fetch::default();
+pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) -> Result<(), Failure> {
+    // Nothing is read for a key, and the files that name it are in memory already.
+    let mut fetch = Fetch::new(usize::MAX);
     loop {
         for (side, inputs) in sides.iter().enumerate() {
             for subject in inputs.subjects() {
@@ -144,7 +145,7 @@ pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) {
             }
         }
         let mut wanted = BTreeSet::new();
-        for key in fetch.missing() {
+        for key in fetch.missing().map_err(anyhow::Error::from)? {
             if let Key::Object(Kind::Secret, secret) = key
                 && sides.iter().all(|inputs| !inputs.knows_secret(&secret))
             {
@@ -152,7 +153,7 @@ pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) {
             }
         }
         if wanted.is_empty() {
-            return;
+            return Ok(());
         }
         for inputs in sides.iter_mut() {
             for secret in &wanted {

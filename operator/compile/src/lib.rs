@@ -74,7 +74,7 @@ pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
 pub use digest::{comparable, manifest_digest};
 pub use egress::{Declared, Network, NetworkSettings};
 pub use explain::{GivenTool, ToolExplained, explain_tool, given_tools};
-pub use fetch::Fetch;
+pub use fetch::{Fetch, MOST_ROUNDS, OverBound};
 pub use floor::{floor, takes_away};
 pub use holdings::{Item, ItemKind, executed, method_name};
 pub use inputs::{ConfigMapFacts, Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Synced};

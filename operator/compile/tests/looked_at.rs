@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde::de::DeserializeOwned;
 use toolcrib_compile::{
-    Fetch, Inputs, Key, Keys, Kind, ObjectRef, Objects, Presence, Recorder, Settings, Subject,
-    Synced, check_defaults, check_grant, check_provider, check_surface, compile, explain_tool,
-    inspect_surface, load,
+    Fetch, Inputs, Key, Keys, Kind, MOST_ROUNDS, ObjectRef, Objects, Presence, Recorder, Settings,
+    Subject, Synced, check_defaults, check_grant, check_provider, check_surface, compile,
+    explain_tool, inspect_surface, load,
 };
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use worlds::{OBJECTS, World, world};
@@ -168,8 +168,9 @@ fn copy(from: &Inputs, into: &mut Inputs, key: &Key) {
     }
 }
 
-/// An agent names surfaces, these name Services and ConfigMaps, and last come Secrets.
-const ROUNDS: usize = 6;
+/// An agent names surfaces, these name Services and ConfigMaps, and last come Secrets. Fewer than a
+/// fetch may take ([`MOST_ROUNDS`]), which is for many objects.
+const ROUNDS: usize = MOST_ROUNDS - 2;
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(192) })]
@@ -219,11 +220,11 @@ proptest! {
         for (kind, namespace, object, _) in OBJECTS {
             let (kind, key) = subject(&format!("{kind} {namespace}/{object}"));
             let mut read = Inputs::online(synced, Settings::default());
-            let mut fetch = Fetch::default();
+            let mut fetch = Fetch::new(usize::MAX);
             let mut rounds = 0;
             loop {
                 fetch.look(0, &read, &Subject::new(kind, &key));
-                let missing = fetch.missing();
+                let missing = fetch.missing().expect("no bound is met");
                 if missing.is_empty() {
                     break;
                 }

@@ -10,7 +10,6 @@
 //! ConfigMaps are not read at all, there is no right to; what they hold is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
@@ -19,13 +18,15 @@ use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::Semaphore;
-use toolcrib_compile::{Inputs, Kind, Leads, ObjectRef, ServiceFacts, Settings, Synced, names};
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_compile::{
+    Fetch, Inputs, Key, Keys as _, Kind, ObjectRef, OverBound, ServiceFacts, Settings, Subject,
+    Synced,
+};
+use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::agents::Agents;
 use super::object::Object;
 use crate::objects::decode::{Decoded, Whole, note_undecodable};
-use crate::objects::names_in;
 use crate::objects::pages;
 use crate::objects::tables::Budgeted as _;
 
@@ -36,6 +37,8 @@ pub const MOST_AGENTS: usize = 50;
 const MOST_NAMESPACES: usize = 8;
 /// Read one by one.
 const MOST_SURFACES: usize = 64;
+/// Objects and lists that the compilations may ask for. Each is read at most once.
+const MOST_KEYS: usize = 2_000;
 /// One page. Where there are more, the place is a big one, and is left to the CLI too.
 const MOST_LISTED: u32 = 500;
 const AT_A_TIME: usize = 8;
@@ -54,6 +57,14 @@ pub enum Unavailable {
     TooSlow,
     #[error("the API server did not answer")]
     Api(#[source] Box<kube::Error>),
+    #[error("the comparison panicked")]
+    Panicked(#[source] tokio::task::JoinError),
+}
+
+impl From<OverBound> for Unavailable {
+    fn from(OverBound { what, most }: OverBound) -> Self {
+        Unavailable::TooMany { what, most }
+    }
 }
 
 impl From<kube::Error> for Unavailable {
@@ -94,6 +105,15 @@ impl Neighbours {
         inputs.set_too_expensive(kind, key.clone(), reason.to_owned());
         inputs
     }
+
+    /// The inputs before the change of `changed`, as the controller has them: an object that is left
+    /// out gives nothing.
+    pub fn before(&self, changed: &Subject, old: Option<&Object>) -> Inputs {
+        match old.and_then(Object::left_out) {
+            Some(reason) => self.without(changed.kind, &changed.key, reason),
+            None => self.with(old),
+        }
+    }
 }
 
 /// Reads what matters to a change of `key` from `old` to `new`.
@@ -109,85 +129,82 @@ pub async fn neighbours(
         return Err(Unavailable::NotSynced);
     }
     // Never closed.
-    let _turn = TURNS.acquire().await;
-    let client = &pages::bounded(client);
-    let versions: Vec<&Object> = old.into_iter().chain(new).collect();
+    let mut turn = TURNS.acquire().await;
+    let versions = [old.cloned(), new.cloned()];
     let affected = affected(agents, kind, key, &versions);
     bound(affected.len(), MOST_AGENTS, "agents are concerned")?;
-    let mut namespaces: BTreeSet<String> = affected
-        .iter()
-        .map(|agent| agent.namespace.clone())
-        .collect();
-    namespaces.insert(key.namespace.clone());
+    let mut namespaces: BTreeSet<&str> = affected.iter().map(|it| &*it.namespace).collect();
+    namespaces.insert(&key.namespace);
     bound(
         namespaces.len(),
         MOST_NAMESPACES,
         "namespaces are concerned",
     )?;
-
-    let mut read = Read::default();
-    for namespace in &namespaces {
-        read.namespace(client, namespace, &affected).await?;
-    }
-    let mut others: BTreeMap<ObjectRef, Arc<Agent>> = BTreeMap::new();
-    for agent in affected.iter().chain(&read.named) {
-        if (kind, agent) != (Kind::Agent, key)
-            && let Some(found) = agents.get(agent)
-        {
-            others.insert(agent.clone(), Arc::new(found));
-        }
-    }
-    let mut surfaces: BTreeSet<ObjectRef> = read.surfaces();
-    surfaces.extend(
-        others
-            .values()
-            .flat_map(|agent| names_in::agent_surfaces(agent)),
-    );
-    surfaces.extend(versions.iter().flat_map(|object| object.surfaces()));
-    if kind == Kind::Surface {
-        surfaces.remove(key);
-    }
-    bound(surfaces.len(), MOST_SURFACES, "surfaces are concerned")?;
-    let surfaces = get_all::<Surface>(client, surfaces).await?;
-    let services = services(client, &versions, &surfaces, &read.providers).await?;
-    let foreign = surfaces
-        .iter()
-        .any(|(surface, _)| namespaces.iter().any(|own| *own != surface.namespace))
-        || namespaces.len() > 1;
-
-    // Each of these kinds was asked for everything that a compilation of the affected looks
-    // at, and whatever failed ended here.
+    // What each version is compared by is read, and whatever fails ends here: so no object of these
+    // kinds is missing by accident.
     let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
-    // What the controller alone is told of (the link, its --refused-hosts) differs on neither
-    // side of a comparison.
-    let mut inputs = Inputs::online(synced, Settings::default());
-    if foreign {
-        let api: Api<Namespace> = Api::all(client.clone());
-        for name in namespaces {
-            if let Some(found) = api.get_metadata_opt(&name).await? {
-                inputs.set_namespace(name, found.labels().clone());
+    let mut reader = Reader {
+        client: pages::bounded(client),
+        agents,
+        changed: Subject::new(kind, key),
+        // What the controller alone is told of (the link, its --refused-hosts) differs on neither
+        // side of a comparison.
+        inputs: Inputs::online(synced, Settings::default()),
+        listed: BTreeSet::new(),
+        surfaces: 0,
+        weight: 0,
+    };
+    for agent in &affected {
+        reader.agent(agent);
+    }
+    let mut fetch = Fetch::new(MOST_KEYS);
+    loop {
+        let (changed, versions) = (reader.changed.clone(), versions.clone());
+        let neighbours = Neighbours {
+            affected: affected.clone(),
+            inputs: reader.inputs.clone(),
+        };
+        // Up to a hundred compilations: not between other requests. They keep the turn, also
+        // when the time is up and nobody waits for them any more.
+        let looked = tokio::task::spawn_blocking(move || {
+            let missing = look(&mut fetch, &neighbours, &changed, &versions);
+            (fetch, missing, turn)
+        });
+        let missing;
+        (fetch, missing, turn) = looked.await.map_err(Unavailable::Panicked)?;
+        let missing = missing?;
+        if missing.is_empty() {
+            break;
+        }
+        reader.read(missing).await?;
+    }
+    let inputs = reader.inputs;
+    Ok(Neighbours { affected, inputs })
+}
+
+/// The keys that a comparison of both versions looks at, and that were not read yet.
+fn look(
+    fetch: &mut Fetch,
+    neighbours: &Neighbours,
+    changed: &Subject,
+    [old, new]: &[Option<Object>; 2],
+) -> Result<BTreeSet<Key>, OverBound> {
+    let sides = [
+        neighbours.before(changed, old.as_ref()),
+        neighbours.with(new.as_ref()),
+    ];
+    for (side, inputs) in sides.iter().enumerate() {
+        for subject in inputs.subjects() {
+            // A comparison says why a provider cannot be used.
+            let is_compared = subject == *changed
+                || subject.kind == Kind::ModelProvider
+                || (subject.kind == Kind::Agent && neighbours.affected.contains(&subject.key));
+            if is_compared {
+                fetch.look(side, inputs, &subject);
             }
         }
     }
-    for (service, found) in services {
-        if let Ok(found) = &found.object {
-            inputs.set_service(service, ServiceFacts::from_object(found));
-        }
-    }
-    for agent in others.into_values() {
-        inputs.set_agent(agent);
-    }
-    for (surface, found) in surfaces {
-        put(
-            &mut inputs,
-            Kind::Surface,
-            surface,
-            &found,
-            Inputs::set_surface,
-        );
-    }
-    read.put(&mut inputs, kind, key);
-    Ok(Neighbours { affected, inputs })
+    fetch.missing()
 }
 
 fn bound(count: usize, most: usize, what: &'static str) -> Result<(), Unavailable> {
@@ -197,142 +214,195 @@ fn bound(count: usize, most: usize, what: &'static str) -> Result<(), Unavailabl
     Ok(())
 }
 
-/// The Services that any of these may lead to, by a name or by an address.
-async fn services(
-    client: &Client,
-    versions: &[&Object],
-    surfaces: &[(ObjectRef, Decoded<Surface>)],
-    providers: &[(ObjectRef, Decoded<ModelProvider>)],
-) -> Result<Vec<(ObjectRef, Decoded<Service>)>, Unavailable> {
-    let mut named: BTreeSet<ObjectRef> = BTreeSet::new();
-    let mut addresses: BTreeSet<IpAddr> = BTreeSet::new();
-    for object in versions {
-        named.extend(object.services());
-        addresses.extend(object.addresses());
-    }
-    for surface in surfaces
-        .iter()
-        .filter_map(|(_, it)| it.object.as_ref().ok())
-    {
-        named.extend(surface.possible_services());
-        addresses.extend(surface.addresses());
-    }
-    for provider in providers
-        .iter()
-        .filter_map(|(_, it)| it.object.as_ref().ok())
-    {
-        named.extend(provider.possible_services());
-        addresses.extend(provider.addresses());
-    }
-    let mut found = get_all::<Service>(client, named).await?;
-    // Nothing but a list tells whose an address is, and addresses are rarely written.
-    if !addresses.is_empty() {
-        let mut all = list::<Service>(Api::all(client.clone()), "services").await?;
-        all.retain(|(_, service)| {
-            let has =
-                |service: &Arc<Service>| !ServiceFacts::addresses(service).is_disjoint(&addresses);
-            service.object.as_ref().is_ok_and(has)
-        });
-        found.extend(all);
-    }
-    Ok(found)
-}
-
 /// Agents that hold something by the object, in either version.
 fn affected(
     agents: &Agents,
     kind: Kind,
     key: &ObjectRef,
-    versions: &[&Object],
+    versions: &[Option<Object>],
 ) -> BTreeSet<ObjectRef> {
     match kind {
         Kind::Agent => BTreeSet::from([key.clone()]),
-        Kind::ToolGrant => versions
-            .iter()
-            .flat_map(|object| object.agents())
-            .map(|name| ObjectRef::new(key.namespace.clone(), name.clone()))
-            .collect(),
+        Kind::ToolGrant => {
+            let keys = versions.iter().flatten().flat_map(Object::keys);
+            let named = keys.filter_map(|key| match key {
+                Key::GrantsFor(agent) => Some(agent),
+                Key::Object(..) | Key::AgentsUsing(_) | Key::In(..) | Key::ServiceAt(_) => None,
+            });
+            named.collect()
+        }
         Kind::ToolDefaults | Kind::ModelProvider => agents.of_namespace(&key.namespace),
-        Kind::Surface => agents.select(|agent| names_in::agent_surfaces(agent).contains(key)),
+        Kind::Surface => {
+            let using = Key::AgentsUsing(key.clone());
+            agents.select(|agent| agent.keys().contains(&using))
+        }
         Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => BTreeSet::new(),
     }
 }
 
-/// What was listed.
-#[derive(Default)]
-struct Read {
-    grants: Vec<(ObjectRef, Decoded<ToolGrant>)>,
-    defaults: Vec<(ObjectRef, Decoded<ToolDefaults>)>,
-    providers: Vec<(ObjectRef, Decoded<ModelProvider>)>,
-    /// Agents that the grants name.
-    named: BTreeSet<ObjectRef>,
+/// Reads keys from the API server, within the bounds above.
+struct Reader<'a> {
+    client: Client,
+    agents: &'a Agents,
+    /// The object that changes: it is never read.
+    changed: Subject,
+    inputs: Inputs,
+    /// Lists that were read: kind and namespace; empty: all namespaces.
+    listed: BTreeSet<(Kind, String)>,
+    surfaces: usize,
+    weight: usize,
 }
 
-impl Read {
-    async fn namespace(
-        &mut self,
-        client: &Client,
-        namespace: &str,
-        affected: &BTreeSet<ObjectRef>,
-    ) -> Result<(), Unavailable> {
-        let here = || Api::namespaced(client.clone(), namespace);
-        let grants = list::<ToolGrant>(here(), "grants in a namespace").await?;
-        for (key, grant) in grants {
-            if let Ok(object) = &grant.object {
-                let agents = object.spec.agents.iter();
-                let agents: Vec<ObjectRef> = agents
-                    .map(|agent| ObjectRef::new(namespace, agent.clone()))
-                    .collect();
-                if !agents.iter().any(|agent| affected.contains(agent)) {
-                    continue;
+impl Reader<'_> {
+    /// The affected Agents are among the inputs, so that lists of Agents are answered by them.
+    async fn read(&mut self, missing: BTreeSet<Key>) -> Result<(), Unavailable> {
+        let mut wanted: BTreeMap<Kind, BTreeSet<ObjectRef>> = BTreeMap::new();
+        for key in missing {
+            match key {
+                Key::Object(kind, key) => {
+                    if !self.is_changed(kind, &key) {
+                        wanted.entry(kind).or_default().insert(key);
+                    }
                 }
-                self.named.extend(agents);
+                Key::GrantsFor(agent) => self.grants(&agent.namespace).await?,
+                Key::In(Kind::ModelProvider, namespace) => self.providers(&namespace).await?,
+                Key::ServiceAt(_) => self.all_services().await?,
+                Key::In(..) | Key::AgentsUsing(_) => {}
             }
-            self.grants.push((key, grant));
         }
-        let here = Api::namespaced(client.clone(), namespace);
-        self.providers
-            .extend(list::<ModelProvider>(here, "providers in a namespace").await?);
-        let defaults = ObjectRef::new(namespace, names::TOOL_DEFAULTS);
-        self.defaults
-            .extend(get_all::<ToolDefaults>(client, BTreeSet::from([defaults])).await?);
+        for (kind, keys) in wanted {
+            match kind {
+                Kind::Agent => keys.iter().for_each(|key| self.agent(key)),
+                Kind::Surface => {
+                    self.surfaces += keys.len();
+                    bound(self.surfaces, MOST_SURFACES, "surfaces are concerned")?;
+                    for (key, found) in self.get_all::<Surface>(keys).await? {
+                        put(&mut self.inputs, kind, key, &found, Inputs::set_surface);
+                    }
+                }
+                Kind::ToolDefaults => {
+                    for (key, found) in self.get_all::<ToolDefaults>(keys).await? {
+                        put(&mut self.inputs, kind, key, &found, Inputs::set_defaults);
+                    }
+                }
+                Kind::Service => {
+                    let found = self.get_all::<Service>(keys).await?;
+                    self.set_services(found);
+                }
+                Kind::Namespace => self.namespaces(keys).await?,
+                // Read in lists, or the object that changes.
+                Kind::ToolGrant | Kind::ModelProvider => {}
+                // There is no right to: what they hold is unknown.
+                Kind::Secret | Kind::ConfigMap => {}
+            }
+        }
         Ok(())
     }
 
-    fn surfaces(&self) -> BTreeSet<ObjectRef> {
-        let grants = self
-            .grants
-            .iter()
-            .filter_map(|(_, grant)| grant.object.as_ref().ok())
-            .flat_map(|grant| names_in::grant_surfaces(grant));
-        let defaults = self
-            .defaults
-            .iter()
-            .filter_map(|(_, defaults)| defaults.object.as_ref().ok())
-            .flat_map(|defaults| names_in::defaults_surfaces(defaults));
-        grants.chain(defaults).collect()
+    fn is_changed(&self, kind: Kind, key: &ObjectRef) -> bool {
+        (kind, key) == (self.changed.kind, &self.changed.key)
     }
 
-    /// All but the object that changes.
-    fn put(self, inputs: &mut Inputs, kind: Kind, key: &ObjectRef) {
-        let is_other = |of: Kind, found: &ObjectRef| (kind, key) != (of, found);
-        for (found, grant) in self.grants {
-            if is_other(Kind::ToolGrant, &found) {
-                put(inputs, Kind::ToolGrant, found, &grant, Inputs::set_grant);
+    fn agent(&mut self, key: &ObjectRef) {
+        if !self.is_changed(Kind::Agent, key)
+            && let Some(found) = self.agents.get(key)
+        {
+            self.inputs.set_agent(Arc::new(found));
+        }
+    }
+
+    async fn grants(&mut self, namespace: &str) -> Result<(), Unavailable> {
+        let kind = Kind::ToolGrant;
+        if !self.listed.insert((kind, namespace.to_owned())) {
+            return Ok(());
+        }
+        let here = Api::namespaced(self.client.clone(), namespace);
+        for (key, grant) in list::<ToolGrant>(here, "grants in a namespace").await? {
+            if !self.is_changed(kind, &key) {
+                put(&mut self.inputs, kind, key, &grant, Inputs::set_grant);
             }
         }
-        for (found, defaults) in self.defaults {
-            if is_other(Kind::ToolDefaults, &found) {
-                let set = Inputs::set_defaults;
-                put(inputs, Kind::ToolDefaults, found, &defaults, set);
+        Ok(())
+    }
+
+    async fn providers(&mut self, namespace: &str) -> Result<(), Unavailable> {
+        let kind = Kind::ModelProvider;
+        if !self.listed.insert((kind, namespace.to_owned())) {
+            return Ok(());
+        }
+        let here = Api::namespaced(self.client.clone(), namespace);
+        for (key, provider) in list::<ModelProvider>(here, "providers in a namespace").await? {
+            if !self.is_changed(kind, &key) {
+                put(&mut self.inputs, kind, key, &provider, Inputs::set_provider);
             }
         }
-        for (found, provider) in self.providers {
-            if is_other(Kind::ModelProvider, &found) {
-                let set = Inputs::set_provider;
-                put(inputs, Kind::ModelProvider, found, &provider, set);
+        Ok(())
+    }
+
+    /// Nothing but a list tells whose an address is, and addresses are rarely written.
+    async fn all_services(&mut self) -> Result<(), Unavailable> {
+        if self.listed.insert((Kind::Service, String::new())) {
+            let all = Api::all(self.client.clone());
+            let mut found = list::<Service>(all, "services").await?;
+            found.retain(|(_, service)| {
+                let has = |it: &Arc<Service>| !ServiceFacts::addresses(it).is_empty();
+                service.object.as_ref().is_ok_and(has)
+            });
+            self.set_services(found);
+        }
+        Ok(())
+    }
+
+    fn set_services(&mut self, found: Vec<(ObjectRef, Decoded<Service>)>) {
+        for (key, service) in found {
+            if let Ok(service) = &service.object {
+                self.inputs
+                    .set_service(key, ServiceFacts::from_object(service));
             }
         }
+    }
+
+    async fn namespaces(&mut self, keys: BTreeSet<ObjectRef>) -> Result<(), Unavailable> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        for key in keys {
+            if let Some(found) = api.get_metadata_opt(&key.name).await? {
+                let labels = found.labels().clone();
+                self.inputs.set_namespace(key.name, labels);
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of them that are there.
+    async fn get_all<K>(
+        &mut self,
+        keys: BTreeSet<ObjectRef>,
+    ) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
+    where
+        K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let client = &self.client;
+        let mut found = futures::stream::iter(keys)
+            .map(|key| async move {
+                let api: Api<Decoded<K>> = Api::namespaced(client.clone(), &key.namespace);
+                let found = api.get_opt(&key.name).await?;
+                Ok::<_, kube::Error>(found.map(|object| (key, object)))
+            })
+            .buffer_unordered(AT_A_TIME);
+        let mut all = Vec::new();
+        while let Some(object) = found.try_next().await? {
+            let Some((key, object)) = object else {
+                continue;
+            };
+            self.weight = self.weight.saturating_add(object.weight());
+            if self.weight > MOST_WEIGHT {
+                let most = MOST_WEIGHT >> 20;
+                let what = "MiB of objects are concerned";
+                return Err(Unavailable::TooMany { what, most });
+            }
+            all.push((key, object));
+        }
+        Ok(all)
     }
 }
 
@@ -378,33 +448,38 @@ where
         .collect())
 }
 
-/// Those of them that are there.
-async fn get_all<K>(
-    client: &Client,
-    keys: BTreeSet<ObjectRef>,
-) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
-where
-    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    let mut found = futures::stream::iter(keys)
-        .map(|key| async move {
-            let api: Api<Decoded<K>> = Api::namespaced(client.clone(), &key.namespace);
-            let found = api.get_opt(&key.name).await?;
-            Ok::<_, kube::Error>(found.map(|object| (key, object)))
-        })
-        .buffer_unordered(AT_A_TIME);
-    let (mut all, mut weight) = (Vec::new(), 0_usize);
-    while let Some(object) = found.try_next().await? {
-        let Some((key, object)) = object else {
-            continue;
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_comparison_that_looks_at_too_much_has_no_answer() {
+        let credential = |at: usize| json!({"agent": {"name": format!("heron-{at}")}, "secretKeyRef": {"name": format!("key-{at}"), "key": "token"}});
+        let surface = |credentials: usize| {
+            let own: Vec<_> = (0..credentials).map(credential).collect();
+            let object = json!({
+                "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+                "metadata": {"name": "reed", "namespace": "pond"},
+                "spec": {"url": "http://reed.example", "auth": {"type": "Bearer", "perAgent": own}},
+            });
+            Object::read(Kind::Surface, &object.to_string()).unwrap()
         };
-        weight = weight.saturating_add(object.weight());
-        if weight > MOST_WEIGHT {
-            let most = MOST_WEIGHT >> 20;
-            let what = "MiB of objects are concerned";
-            return Err(Unavailable::TooMany { what, most });
-        }
-        all.push((key, object));
+        let changed = Subject::new(Kind::Surface, &ObjectRef::new("pond", "reed"));
+        let missing = |credentials: usize| {
+            let versions = [None, Some(surface(credentials))];
+            look(
+                &mut Fetch::new(MOST_KEYS),
+                &Neighbours::none(),
+                &changed,
+                &versions,
+            )
+        };
+        let few = missing(10).unwrap().len();
+        assert!(few > 10, "{few}");
+        let over = missing(MOST_KEYS + 1).unwrap_err();
+        let why = Unavailable::from(over).to_string();
+        assert_eq!(why, "over 2000 objects and lists are concerned");
     }
-    Ok(all)
 }

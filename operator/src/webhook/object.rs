@@ -4,17 +4,14 @@
 //! one object may, so nothing that follows recurses or allocates without bound.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use toolcrib_compile::normalize::MAX_DEPTH;
-use toolcrib_compile::{Code, Inputs, Kind, Leads, ObjectRef, left_out, too_heavy_text};
+use toolcrib_compile::{Code, Inputs, Key, Keys as _, Kind, left_out, too_heavy_text};
 use toolcrib_crds::{Agent, Conditioned, ModelProvider, Surface, ToolDefaults, ToolGrant};
-
-use crate::objects::names_in;
 
 #[derive(Clone, Debug)]
 pub enum Object {
@@ -120,39 +117,14 @@ impl Object {
         }
     }
 
-    /// Agents that a grant names.
-    pub fn agents(&self) -> &[String] {
+    /// The keys whose answers the object is in.
+    pub fn keys(&self) -> BTreeSet<Key> {
         match self {
-            Self::ToolGrant(grant) => &grant.spec.agents,
-            Self::Surface(_) | Self::Agent(_) | Self::ToolDefaults(_) | Self::ModelProvider(_) => {
-                &[]
-            }
-        }
-    }
-
-    pub fn surfaces(&self) -> BTreeSet<ObjectRef> {
-        match self {
-            Self::Agent(agent) => names_in::agent_surfaces(agent),
-            Self::ToolGrant(grant) => names_in::grant_surfaces(grant),
-            Self::ToolDefaults(defaults) => names_in::defaults_surfaces(defaults),
-            Self::Surface(_) | Self::ModelProvider(_) => BTreeSet::new(),
-        }
-    }
-
-    pub fn services(&self) -> BTreeSet<ObjectRef> {
-        match self {
-            Self::Surface(surface) => surface.possible_services(),
-            Self::ModelProvider(provider) => provider.possible_services(),
-            Self::Agent(_) | Self::ToolGrant(_) | Self::ToolDefaults(_) => BTreeSet::new(),
-        }
-    }
-
-    /// Literal ones, which a Service could have.
-    pub fn addresses(&self) -> BTreeSet<IpAddr> {
-        match self {
-            Self::Surface(surface) => surface.addresses(),
-            Self::ModelProvider(provider) => provider.addresses(),
-            Self::Agent(_) | Self::ToolGrant(_) | Self::ToolDefaults(_) => BTreeSet::new(),
+            Self::Surface(object) => object.keys(),
+            Self::Agent(object) => object.keys(),
+            Self::ToolGrant(object) => object.keys(),
+            Self::ToolDefaults(object) => object.keys(),
+            Self::ModelProvider(object) => object.keys(),
         }
     }
 }

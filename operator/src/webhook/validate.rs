@@ -140,10 +140,7 @@ fn verdict(asked: &Asked, found: Result<&Neighbours, &Unavailable>) -> (Answer, 
     let neighbours = found.unwrap_or(&alone);
     let after = neighbours.with(asked.new.as_ref());
     let left_out = asked.old.as_ref().and_then(Object::left_out);
-    let before = match left_out {
-        Some(reason) => neighbours.without(asked.kind, &asked.key, reason),
-        None => neighbours.with(asked.old.as_ref()),
-    };
+    let before = neighbours.before(&subject, asked.old.as_ref());
     let findings = findings(&after, asked, &subject);
     let known: Vec<Diagnostic> = self::findings(&before, asked, &subject);
     let fatal = |finding: &&Diagnostic| {
@@ -163,7 +160,12 @@ fn verdict(asked: &Asked, found: Result<&Neighbours, &Unavailable>) -> (Answer, 
             return (Answer::Warned(capped(vec![line])), Outcome::Warned);
         }
         // Of no use to whoever applies something.
-        Err(Unavailable::NotSynced | Unavailable::TooSlow | Unavailable::Api(_)) => {
+        Err(
+            Unavailable::NotSynced
+            | Unavailable::TooSlow
+            | Unavailable::Api(_)
+            | Unavailable::Panicked(_),
+        ) => {
             return (Answer::Allowed, Outcome::Passed);
         }
     }
@@ -342,6 +344,24 @@ mod tests {
             assert_eq!(check(new.clone(), labelled), "");
             assert_eq!(check(new, Value::Null), "");
         }
+    }
+
+    #[test]
+    fn a_change_that_concerns_too_much_is_admitted_with_a_warning() {
+        let Ok(Reading::Compare(asked)) = asked("Surface", Value::Null, tool(json!({}))) else {
+            panic!("is read");
+        };
+        let what = "objects and lists are concerned";
+        let over = Unavailable::TooMany { what, most: 2000 };
+        let Answer::Warned(lines) = verdict(&asked, Err(&over)).0 else {
+            panic!("is warned of");
+        };
+        assert_eq!(
+            lines,
+            [
+                "toolcrib: who gains or loses is not compared here, over 2000 objects and lists are concerned: `kubectl toolcrib plan -f` does"
+            ]
+        );
     }
 
     #[test]

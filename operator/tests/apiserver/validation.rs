@@ -321,6 +321,17 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
         .create(&by_address("http://192.0.2.7".to_owned()), true)
         .await;
     assert_eq!(said.status, 201, "{said:?}");
+    // With the agent's own, more surfaces than are read for one answer.
+    let mut wide = grant("wide", json!(["*"]));
+    let surface = |at: usize| json!({"surface": {"name": format!("reed-{at}")}, "allow": ["*"]});
+    wide["spec"]["tools"] = (0..64).map(surface).collect();
+    let said = world.create(&wide, true).await;
+    assert_eq!(said.status, 201, "{said:?}");
+    assert!(
+        said.has(&["not compared", "over 64 surfaces", "plan -f"]),
+        "{:?}",
+        said.warnings
+    );
     // Never to be stored.
     for (name, object, word) in [
         ("deep", world.surface("deep", &too_deep()), "nested deeper"),

@@ -87,7 +87,10 @@ impl Session {
     ) -> Result<Cluster, Failure> {
         match self.ask(read_all(&self.client, &Scope::All, &self.operator, files))? {
             Ok(cluster) => Ok(cluster),
-            Err((doing, kube::Error::Api(status))) if status.code == 403 => {
+            Err(Broken::Api {
+                doing,
+                error: kube::Error::Api(status),
+            }) if status.code == 403 => {
                 let listed: Vec<String> = namespaces.iter().cloned().collect();
                 let mut cluster = self.read(Scope::Namespaces(namespaces), files)?;
                 cluster.notes.insert(format!(
@@ -172,8 +175,13 @@ impl Session {
         })
     }
 
-    pub(super) fn failure(&self, (doing, error): Broken) -> Failure {
-        advice::failure(&self.server, &doing, error)
+    pub(super) fn failure(&self, broken: Broken) -> Failure {
+        match broken {
+            Broken::Api { doing, error } => advice::failure(&self.server, &doing, error),
+            Broken::TooMany(over) => Failure::Failed(anyhow::anyhow!(
+                "{over}, which is more than one command reads: narrow them with --namespace"
+            )),
+        }
     }
 }
 

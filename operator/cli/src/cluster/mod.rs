@@ -21,8 +21,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::{Api, Client};
 use serde::Serialize;
 use toolcrib_compile::{
-    Fetch, Inputs, Key, Kind, Leads as _, Loaded, ObjectRef, PodPort, Presence, ServiceFacts,
-    Subject, Synced, left_out, too_heavy,
+    Fetch, Inputs, Key, Kind, Leads as _, Loaded, ObjectRef, OverBound, PodPort, Presence,
+    ServiceFacts, Subject, Synced, left_out, too_heavy,
 };
 use toolcrib_crds::{
     Agent, AgentSpec, Conditioned, ModelProvider, Surface, ToolDefaults, ToolGrant,
@@ -35,6 +35,10 @@ pub use pods::PodFacts;
 pub use read::Scope;
 use read::{Found, each, get, list};
 pub use surface::{Conflicts, Held};
+
+/// Objects and lists that compile may ask for. The objects of Toolcrib's kinds count as well, so
+/// this is far above a large cluster.
+const MOST_KEYS: usize = 1_000_000;
 
 /// What was read.
 pub struct Cluster {
@@ -54,8 +58,13 @@ impl Cluster {
     }
 }
 
-/// What was being done, and what came in between.
-type Broken = (String, kube::Error);
+/// Why the objects could not be read.
+enum Broken {
+    /// A request failed.
+    Api { doing: String, error: kube::Error },
+    /// The objects name more than is read.
+    TooMany(OverBound),
+}
 
 /// The objects of our kinds, as they came.
 struct Ours {
@@ -114,7 +123,7 @@ async fn complete(
     files: Option<&Inputs>,
     notes: &mut BTreeSet<String>,
 ) -> Result<(), Broken> {
-    let mut fetch = Fetch::default();
+    let mut fetch = Fetch::new(MOST_KEYS);
     loop {
         let after = files.map(|files| inputs.overlaid(files));
         let sides: Vec<Inputs> = std::iter::once(inputs.clone()).chain(after).collect();
@@ -123,7 +132,7 @@ async fn complete(
                 fetch.look(side, objects, &subject);
             }
         }
-        let missing = fetch.missing();
+        let missing = fetch.missing().map_err(Broken::TooMany)?;
         if missing.is_empty() {
             return Ok(());
         }
@@ -363,7 +372,10 @@ async fn services_at(
     }
     let all = match list::<Service>(client, &Scope::All).await {
         Ok(all) => all,
-        Err((_, kube::Error::Api(status))) if status.code == 403 => {
+        Err(Broken::Api {
+            error: kube::Error::Api(status),
+            ..
+        }) if status.code == 403 => {
             notes.insert(format!(
                 "Services could not be listed, and no address is taken to be one of theirs: {}",
                 status.message

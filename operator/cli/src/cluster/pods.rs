@@ -41,7 +41,10 @@ pub async fn list(
                 notes.insert(format!("pods could not be listed: {}", status.message));
                 return Ok(None);
             }
-            Err(error) => return Err(("list pods".to_owned(), error)),
+            Err(error) => {
+                let doing = "list pods".to_owned();
+                return Err(Broken::Api { doing, error });
+            }
         }
     }
     Ok(Some(all))

@@ -75,7 +75,8 @@ where
                 Some(namespace) => format!("namespace {namespace}"),
                 None => "all namespaces".to_owned(),
             };
-            (format!("list {} in {place}", K::plural(&())), error)
+            let doing = format!("list {} in {place}", K::plural(&()));
+            Broken::Api { doing, error }
         })?;
         all.extend(found);
     }
@@ -144,7 +145,10 @@ pub fn get<T>(
         Err(kube::Error::Api(status)) if status.code == 403 => {
             Ok(Presence::Unknown(status.message.clone()))
         }
-        Err(error) => Err((format!("read {kind} {key}"), error)),
+        Err(error) => {
+            let doing = format!("read {kind} {key}");
+            Err(Broken::Api { doing, error })
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_crds::Surface;
 
-use super::Session;
+use super::{Broken, Session};
 use crate::failure::Failure;
 use crate::mcp::http::Http;
 
@@ -41,7 +41,10 @@ impl Session {
         match self.ask(read)? {
             Ok(object) => Ok(Some(Held::of(object))),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(self.failure((format!("read Surface {key}"), error))),
+            Err(error) => {
+                let doing = format!("read Surface {key}");
+                Err(self.failure(Broken::Api { doing, error }))
+            }
         }
     }
 
@@ -91,7 +94,10 @@ impl Session {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 Err(Failure::Failed(anyhow::anyhow!(conflict(&key, &status))))
             }
-            Err(error) => Err(self.failure((format!("apply Surface {key}"), error))),
+            Err(error) => {
+                let doing = format!("apply Surface {key}");
+                Err(self.failure(Broken::Api { doing, error }))
+            }
         }
     }
 }

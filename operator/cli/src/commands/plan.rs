@@ -65,7 +65,7 @@ fn against_files(args: &PlanArgs) -> Result<Sides, Failure> {
     } else {
         before.overlaid(&files.inputs)
     };
-    sources::assume_secrets(&mut [&mut before, &mut after]);
+    sources::assume_secrets(&mut [&mut before, &mut after])?;
     Ok((files, before, after))
 }
 

@@ -46,7 +46,7 @@ struct Report {
 
 pub fn test(args: &TestArgs) -> Result<ExitCode, Failure> {
     let mut loaded = sources::loaded(&args.files)?;
-    sources::assume_secrets(&mut [&mut loaded.inputs]);
+    sources::assume_secrets(&mut [&mut loaded.inputs])?;
     let tests = file::tests(&loaded).map_err(Failure::Usage)?;
     if tests.is_empty() {
         return Err(Failure::usage(format_args!(
