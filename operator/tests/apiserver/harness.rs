@@ -28,6 +28,8 @@ use tokio::time::Instant;
 use toolcrib_compile::NetworkSettings;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
 use toolcrib_e2e::cluster::{Home, Progress, kube_binary};
+use toolcrib_e2e::platform::repository;
+use toolcrib_manifest::NameServer;
 use toolcrib_operator::controller::{self, ClawApi, ClawScope, SecretScope, Settings};
 use toolcrib_operator::lease::Timing;
 
@@ -54,6 +56,10 @@ pub struct Harness {
     pub objects_budget: usize,
     /// Namespaces besides the pond whose Secrets the operator may read.
     pub others: BTreeSet<String>,
+    /// How long a pod may be without the compiled files before it counts as stale.
+    pub stale_after: Duration,
+    /// Written into the compiled files; empty: the machine that runs the mediator resolves names.
+    pub name_servers: Vec<NameServer>,
     running: Option<Controller>,
     _turn: MutexGuard<'static, ()>,
 }
@@ -112,6 +118,8 @@ impl Harness {
             workers: 4,
             objects_budget: usize::MAX,
             others: BTreeSet::new(),
+            stale_after: Duration::from_secs(120),
+            name_servers: Vec::new(),
             running: None,
             _turn: turn,
         };
@@ -164,7 +172,7 @@ impl Harness {
         harness
     }
 
-    async fn make_namespace(&self, name: &str) {
+    pub async fn make_namespace(&self, name: &str) {
         let object = Namespace {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -241,13 +249,13 @@ impl Harness {
             }),
             refused_hosts: Default::default(),
             dns_egress: NetworkSettings::default().dns,
-            name_servers: Vec::new(),
+            name_servers: self.name_servers.clone(),
             cluster_domain: Default::default(),
             cluster_ranges: NetworkSettings::default().cluster_ranges,
             workers: self.workers,
             objects_budget: self.objects_budget,
             usage_interval: Duration::from_secs(300),
-            stale_after: Duration::from_secs(120),
+            stale_after: self.stale_after,
             resync: self.resync,
         };
         let run = async move {
@@ -356,10 +364,7 @@ impl Harness {
             "40-agents",
             "50-grants",
         ] {
-            let path = format!(
-                "{}/../crds/examples/trading-desk/{file}.yaml",
-                env!("CARGO_MANIFEST_DIR")
-            );
+            let path = repository().join(format!("crds/examples/trading-desk/{file}.yaml"));
             let text = std::fs::read_to_string(&path).expect("example file");
             // In names of objects and in hosts alike.
             let text = text
@@ -604,7 +609,7 @@ fn rendered_as(release: &str, settings: &[&str]) -> Vec<Value> {
     let kube = kube_binary(&home, &Progress::stderr()).expect("Kubernetes' programs");
     let output = Command::new(kube)
         .args(["helm", "template", release])
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/toolcrib"))
+        .arg(repository().join("charts/toolcrib"))
         .args(settings)
         .output()
         .expect("helm runs");
