@@ -9,6 +9,8 @@ pub mod certificates;
 pub mod claw;
 mod compressed;
 pub mod controller;
+#[doc(hidden)]
+pub mod foreign;
 mod leadership;
 pub mod lease;
 pub mod link;

@@ -1,8 +1,8 @@
 //! Measures how the work on foreign bytes grows with their number.
 //!
 //! Here: the entry points that read them, hostile inputs of any size, and the judgement of a
-//! series of counts. Not here: functions that are private to their crate (the webhook's body, the
-//! OpenAPI and Compose readers of the command line). Nothing measures time: instructions and
+//! series of counts. The webhook's functions come from the operator's module `foreign`. Not here:
+//! the OpenAPI and Compose readers of the command line, which are private. Nothing measures time: instructions and
 //! allocated bytes are the same on a busy machine.
 
 pub mod entries;

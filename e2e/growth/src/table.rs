@@ -34,6 +34,14 @@ fn row_head(entry: &Entry) -> String {
     )
 }
 
+/// The document's row of an entry point, without the line break.
+pub fn row_of(document: &str, entry: &Entry) -> Option<String> {
+    let (_, rows, _) = split(document)?;
+    let mut rows = rows.lines();
+    rows.find(|row| figures(row, entry).is_some())
+        .map(str::to_owned)
+}
+
 /// The document with new rows in its table. `None` if it has no table.
 pub fn replaced(document: &str, rows: &[String]) -> Option<String> {
     let (before, old, after) = split(document)?;

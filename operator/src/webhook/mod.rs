@@ -34,6 +34,8 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use toolcrib_compile::inject::InjectConfig;
+use toolcrib_crds::Agent;
 use toolcrib_serve::bind;
 
 use agents::Agents;
@@ -41,10 +43,28 @@ pub use args::Args;
 use certificate::{Certificate, LOOK_INTERVAL};
 use meter::Meter;
 use paths::Paths;
+use review::Review;
 use routes::App;
 
 /// How long connections may take to end once nothing new is accepted.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Answers the review of a pod with the text that the route sends, where the pod's Agent is known.
+/// `None`: the body is not the review of a pod.
+pub(crate) fn answer_pod(body: &[u8], agent: &Agent, config: &InjectConfig) -> Option<String> {
+    let review = Review::read(body).ok()?;
+    let pod = routes::pod(&review.request).ok()?;
+    let (answer, _) = routes::injected(&pod, agent, config);
+    Some(answer.into_review(&review.request.uid).to_string())
+}
+
+/// Answers the review of an object of ours with the text that the route sends, as if the cluster
+/// had no other object. `None`: the body is not a review.
+pub(crate) fn answer_object(body: &[u8]) -> Option<String> {
+    let review = Review::read(body).ok()?;
+    let (answer, _) = validate::validate_alone(&review.request);
+    Some(answer.into_review(&review.request.uid).to_string())
+}
 
 /// Serves until SIGTERM or SIGINT, then drains.
 pub async fn run(args: Args) -> anyhow::Result<()> {

@@ -15,6 +15,13 @@ pub struct Review {
     pub request: Request,
 }
 
+impl Review {
+    /// Reads the body of an admission.
+    pub fn read(body: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(body)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub struct Request {
     pub uid: String,

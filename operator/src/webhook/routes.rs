@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use toolcrib_compile::inject::{InjectConfig, Injection, agent_of, inject};
 use toolcrib_compile::names;
+use toolcrib_crds::Agent;
 
 use super::agents::{Agents, Found};
 use super::body::{Bodies, Read};
@@ -212,7 +213,7 @@ async fn answer(
         }
         Read::Failed(why) => return unread(why),
     };
-    let review: Review = match serde_json::from_slice(&body) {
+    let review = match Review::read(&body) {
         Ok(review) => review,
         // Of the position only: the text may quote what was sent.
         Err(error) => {
@@ -279,12 +280,25 @@ fn too_large(question: Question) -> (Answer, Outcome) {
     }
 }
 
+/// Reads the object of a request as a pod.
+pub fn pod(request: &Request) -> serde_json::Result<Pod> {
+    serde_json::from_str(request.object.as_ref().map_or("", |object| object.get()))
+}
+
+/// Answers with the patch that injects the mediator of this Agent.
+pub fn injected(pod: &Pod, agent: &Agent, config: &InjectConfig) -> (Answer, Outcome) {
+    match inject(pod, agent, config) {
+        Injection::Injected(patch) => (Answer::Patched(patch), Outcome::Injected),
+        Injection::AlreadyInjected => (Answer::Allowed, Outcome::AlreadyInjected),
+        Injection::Refused(refusal) => denied(Outcome::Refused, &refusal.to_string()),
+    }
+}
+
 async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
     if request.operation != "CREATE" {
         return (Answer::Allowed, Outcome::Passed);
     }
-    let text = request.object.as_ref().map_or("", |object| object.get());
-    let pod: Pod = match serde_json::from_str(text) {
+    let pod = match pod(request) {
         Ok(pod) => pod,
         Err(error) => {
             tracing::warn!(
@@ -304,11 +318,7 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
     };
     let namespace = request.namespace.as_str();
     let (answer, outcome) = match app.agents.find(namespace, name, app.agent_wait).await {
-        Found::Agent(agent) => match inject(&pod, &agent, &app.config) {
-            Injection::Injected(patch) => (Answer::Patched(patch), Outcome::Injected),
-            Injection::AlreadyInjected => (Answer::Allowed, Outcome::AlreadyInjected),
-            Injection::Refused(refusal) => denied(Outcome::Refused, &refusal.to_string()),
-        },
+        Found::Agent(agent) => injected(&pod, &agent, &app.config),
         Found::Undecodable => denied(
             Outcome::NoAgent,
             &format!(

@@ -56,14 +56,9 @@ struct Asked {
 }
 
 pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (Answer, Outcome) {
-    let asked = match Asked::read(request) {
-        Ok(Reading::Compare(asked)) => asked,
-        Ok(Reading::Nothing) => return (Answer::Allowed, Outcome::Passed),
-        Ok(Reading::StillTooExpensive(why)) => {
-            let lines = capped(vec![why.to_string()]);
-            return (Answer::Warned(lines), Outcome::Warned);
-        }
-        Err(why) => return denied(Outcome::Malformed, &why.to_string()),
+    let asked = match Asked::or_answer(request) {
+        Ok(asked) => asked,
+        Err(answered) => return answered,
     };
     let Asked {
         kind,
@@ -90,6 +85,15 @@ pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (A
     }
 }
 
+/// Answers by the objects of the request alone, without a read and without an agent that they
+/// concern.
+pub fn validate_alone(request: &Request) -> (Answer, Outcome) {
+    match Asked::or_answer(request) {
+        Ok(asked) => verdict(&asked, Ok(&Neighbours::none())),
+        Err(answered) => answered,
+    }
+}
+
 /// What a review asks for.
 enum Reading {
     Compare(Asked),
@@ -99,6 +103,19 @@ enum Reading {
 }
 
 impl Asked {
+    /// The change to look at, or the answer where there is none.
+    fn or_answer(request: &Request) -> Result<Self, (Answer, Outcome)> {
+        match Self::read(request) {
+            Ok(Reading::Compare(asked)) => Ok(asked),
+            Ok(Reading::Nothing) => Err((Answer::Allowed, Outcome::Passed)),
+            Ok(Reading::StillTooExpensive(why)) => {
+                let lines = capped(vec![why.to_string()]);
+                Err((Answer::Warned(lines), Outcome::Warned))
+            }
+            Err(why) => Err(denied(Outcome::Malformed, &why.to_string())),
+        }
+    }
+
     fn read(request: &Request) -> Result<Reading, Unreadable> {
         let Some(kind) = object::kind(&request.kind.kind) else {
             return Ok(Reading::Nothing);

@@ -1,5 +1,7 @@
 //! The entry points that read foreign bytes, each with its hostile inputs.
 
+mod webhook;
+
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -67,6 +69,7 @@ pub fn all() -> Vec<Entry> {
     entries.extend(mediator());
     entries.extend(dialects());
     entries.extend(messages());
+    entries.extend(webhook::entries());
     entries
 }
 
