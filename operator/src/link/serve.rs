@@ -13,6 +13,7 @@ use axum::extract::{self, Request};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
@@ -34,6 +35,8 @@ const BODY_KIB: u32 = 64;
 const _: () = assert!(BODY_KIB as usize * 1024 == LONGEST_REPORT);
 /// Reports that are being received, in KiB, of all mediators together.
 const BODIES_KIB: usize = 16 * 1024;
+/// What is read of a report that is too large, so that its sender can read the refusal.
+const LONGEST_DISCARDED: usize = 4 * LONGEST_REPORT;
 /// A report is sent in one piece, so its sender holds its share of the bodies for a moment.
 const READ: Duration = Duration::from_secs(5);
 const REVIEW: Duration = Duration::from_secs(10);
@@ -228,7 +231,10 @@ async fn read(bodies: &Semaphore, body: Body) -> Result<LinkUp, Refusal> {
     let length = body.size_hint().upper().unwrap_or(u64::MAX);
     let kib = match u32::try_from(length.div_ceil(1024)) {
         Ok(kib) if kib <= BODY_KIB => kib.max(1),
-        _ if body.size_hint().exact().is_some() => return Err(Refusal::TooLarge),
+        _ if body.size_hint().exact().is_some() => {
+            discard(body).await;
+            return Err(Refusal::TooLarge);
+        }
         _ => BODY_KIB,
     };
     let Ok(room) = tokio::time::timeout(READ, bodies.acquire_many(kib)).await else {
@@ -239,6 +245,24 @@ async fn read(bodies: &Semaphore, body: Body) -> Result<LinkUp, Refusal> {
         Ok(Ok(body)) => serde_json::from_slice(&body).map_err(|_| Refusal::Malformed),
         Ok(Err(_)) => Err(Refusal::TooLarge),
         Err(_) => Err(Refusal::TooSlow),
+    }
+}
+
+/// Reads a known sender's body and drops it, up to [`LONGEST_DISCARDED`]. A connection that closes
+/// with unread bytes is reset, and the sender fails in mid-write before it reads its refusal.
+async fn discard(mut body: Body) {
+    let discarding = async {
+        let mut left = LONGEST_DISCARDED;
+        while let Some(Ok(frame)) = body.frame().await {
+            let length = frame.data_ref().map_or(0, |data| data.len());
+            let Some(rest) = left.checked_sub(length) else {
+                return;
+            };
+            left = rest;
+        }
+    };
+    if tokio::time::timeout(READ, discarding).await.is_err() {
+        tracing::debug!("the rest of a report that is too large did not come in time");
     }
 }
 
