@@ -18,7 +18,12 @@ pub enum WhyNot {
     /// There is no such Agent, or it does not read.
     NoAgent(ObjectRef),
     /// The first layer: the agent may not reach the surface at all.
-    NotDeclared { agent: ObjectRef, alias: String },
+    NotDeclared {
+        agent: ObjectRef,
+        alias: String,
+        /// A declared one of a similar name.
+        meant: Option<String>,
+    },
     /// The agent declares a surface that is not there.
     NoSurface(ObjectRef),
     /// Its owner does not let that namespace in.
@@ -27,7 +32,12 @@ pub enum WhyNot {
         namespace: String,
     },
     /// The surface has no such tool.
-    NotOffered { surface: ObjectRef, tool: String },
+    NotOffered {
+        surface: ObjectRef,
+        tool: String,
+        /// One of its tools with a similar name.
+        meant: Option<String>,
+    },
     /// The second layer: nothing allows it.
     NotGranted {
         agent: ObjectRef,
@@ -89,15 +99,16 @@ fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -
     let Some(agent) = objects.agent(key) else {
         return WhyNot::NoAgent(key.clone());
     };
-    let declared = agent
-        .spec
-        .surfaces
-        .iter()
-        .find(|entry| entry.alias.as_deref().unwrap_or(&entry.name) == alias);
-    let Some(declared) = declared else {
+    let aliases = || {
+        let surfaces = agent.spec.surfaces.iter();
+        surfaces.map(|entry| (entry.alias.as_deref().unwrap_or(&entry.name), entry))
+    };
+    let Some((_, declared)) = aliases().find(|(known, _)| *known == alias) else {
+        let meant = near::nearest(alias, aliases().map(|(known, _)| known));
         return WhyNot::NotDeclared {
             agent: key.clone(),
             alias: alias.to_owned(),
+            meant: meant.map(str::to_owned),
         };
     };
     let surface = surface_key(key, declared);
@@ -112,20 +123,20 @@ fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -
             };
         }
     };
-    let offered = resolved
-        .descriptor()
-        .is_none_or(|descriptor| descriptor.tools.contains_key(tool));
-    if offered {
-        WhyNot::NotGranted {
+    match resolved.descriptor() {
+        Some(descriptor) if !descriptor.tools.contains_key(tool) => {
+            let meant = near::nearest(tool, descriptor.tools.keys().map(|name| &**name));
+            WhyNot::NotOffered {
+                surface,
+                tool: tool.to_owned(),
+                meant: meant.map(str::to_owned),
+            }
+        }
+        _ => WhyNot::NotGranted {
             agent: key.clone(),
             surface,
             tool: tool.to_owned(),
-        }
-    } else {
-        WhyNot::NotOffered {
-            surface,
-            tool: tool.to_owned(),
-        }
+        },
     }
 }
 
@@ -135,23 +146,32 @@ impl fmt::Display for WhyNot {
             WhyNot::Withheld(withheld) => write!(f, "{}: {}", withheld.code, withheld.message),
             WhyNot::NotAName(meant) => {
                 f.write_str("a tool is named SURFACE.TOOL")?;
-                match meant {
-                    Some(tool) => write!(f, ": did you mean {tool}?"),
-                    None => Ok(()),
-                }
+                write_meant(f, meant.as_deref())
             }
             WhyNot::NoAgent(agent) => write!(f, "there is no {} {agent}", Kind::Agent.name()),
-            WhyNot::NotDeclared { agent, alias } => write!(
-                f,
-                "the surface {alias} is not among spec.surfaces of agent {agent}"
-            ),
+            WhyNot::NotDeclared {
+                agent,
+                alias,
+                meant,
+            } => {
+                write!(
+                    f,
+                    "the surface {alias} is not among spec.surfaces of agent {agent}"
+                )?;
+                write_meant(f, meant.as_deref())
+            }
             WhyNot::NoSurface(surface) => write!(f, "there is no Surface {surface}"),
             WhyNot::NoConsent { surface, namespace } => write!(
                 f,
                 "the surface {surface} is not open to namespace {namespace}: its owner must allow it in spec.consumers.namespaces, if there is such a surface"
             ),
-            WhyNot::NotOffered { surface, tool } => {
-                write!(f, "the surface {surface} has no tool {tool:?}")
+            WhyNot::NotOffered {
+                surface,
+                tool,
+                meant,
+            } => {
+                write!(f, "the surface {surface} has no tool {tool:?}")?;
+                write_meant(f, meant.as_deref())
             }
             WhyNot::NotGranted {
                 agent,
@@ -163,6 +183,13 @@ impl fmt::Display for WhyNot {
                 agent.namespace, agent.name
             ),
         }
+    }
+}
+
+fn write_meant(f: &mut fmt::Formatter<'_>, meant: Option<&str>) -> fmt::Result {
+    match meant {
+        Some(name) => write!(f, ": did you mean {name}?"),
+        None => Ok(()),
     }
 }
 
@@ -199,5 +226,30 @@ spec: {surfaces: [{name: news, namespace: lake}]}
         }];
         assert_eq!(why_not(&inputs, &compiled, "news.read"), expected);
         assert_eq!(why_not(&inputs, &compiled, "news.write"), expected);
+    }
+
+    #[test]
+    fn a_tool_or_surface_that_is_not_known_is_answered_with_a_near_name() {
+        let objects = LAKE.replace("{name: news, namespace: lake}]", "{name: news}]");
+        let objects = objects.replace("namespace: lake", "namespace: pond");
+        let inputs = load([("pond.yaml".to_owned(), objects)], Settings::default()).inputs;
+        let compiled = compile(&inputs, &ObjectRef::new("pond", "otter")).expect("the agent");
+        for (name, answer) in [
+            (
+                "news.reed",
+                "the surface pond/news has no tool \"reed\": did you mean read?",
+            ),
+            ("news.write", "the surface pond/news has no tool \"write\""),
+            (
+                "newt.read",
+                "the surface newt is not among spec.surfaces of agent pond/otter: did you mean news?",
+            ),
+        ] {
+            let said: Vec<String> = why_not(&inputs, &compiled, name)
+                .iter()
+                .map(WhyNot::to_string)
+                .collect();
+            assert_eq!(said, [answer]);
+        }
     }
 }
