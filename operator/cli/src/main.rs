@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         answer(Args::parse().verb)
     };
     outcome.unwrap_or_else(|failure: Failure| {
-        eprintln!("error: {failure:#}");
+        eprintln!("error: {failure}");
         failure.exit_code()
     })
 }
