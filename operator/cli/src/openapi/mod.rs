@@ -16,6 +16,7 @@ mod operation;
 mod schema;
 mod surface;
 
+use std::collections::HashSet;
 use std::fmt;
 
 pub use document::parse;
@@ -23,7 +24,7 @@ pub(crate) use schema::{cleaned, named, takes_anything};
 pub use surface::{Address, Choice, Described, Wanted, describe};
 
 /// What a reviewer must know, and of which operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Remark {
     pub kind: RemarkKind,
     /// `GET /fish/{id}`, or empty for the whole document.
@@ -31,7 +32,7 @@ pub struct Remark {
     pub message: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemarkKind {
     /// It is not in the result.
     LeftOut,
@@ -55,20 +56,27 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Remarks on one place, collected.
+/// Remarks in their order, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Remarks(pub(crate) Vec<Remark>);
+pub(crate) struct Remarks(pub(crate) Vec<Remark>, HashSet<Remark>);
 
 impl Remarks {
     fn add(&mut self, kind: RemarkKind, place: &str, message: impl Into<String>) {
-        let remark = Remark {
+        self.insert(Remark {
             kind,
             place: place.to_owned(),
             message: message.into(),
-        };
-        if !self.0.contains(&remark) {
+        });
+    }
+
+    fn insert(&mut self, remark: Remark) {
+        if self.1.insert(remark.clone()) {
             self.0.push(remark);
         }
+    }
+
+    fn append(&mut self, others: Self) {
+        others.0.into_iter().for_each(|remark| self.insert(remark));
     }
 
     pub(crate) fn left_out(&mut self, place: &str, message: impl Into<String>) {

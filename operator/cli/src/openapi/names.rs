@@ -1,5 +1,26 @@
 //! Names that models and the compiler take.
 
+use std::collections::BTreeMap;
+
+/// Names that are used, each with the number to try next for another thing of this name.
+#[derive(Debug, Default)]
+pub struct Names(BTreeMap<String, usize>);
+
+impl Names {
+    /// Takes this name, or the first unused one of those that `numbered` makes of 2, 3 and so on.
+    pub fn unused(&mut self, plain: &str, numbered: impl Fn(usize) -> String) -> String {
+        let mut name = plain.to_owned();
+        let mut number = self.0.get(plain).copied().unwrap_or(2);
+        while self.0.contains_key(&name) {
+            name = numbered(number);
+            number += 1;
+        }
+        self.0.insert(plain.to_owned(), number);
+        self.0.entry(name.clone()).or_insert(2);
+        name
+    }
+}
+
 /// `listForOrg`, `repos/list-for-org` → `list_for_org`, `repos_list_for_org`.
 pub fn snake_case(written: &str) -> String {
     let mut name = String::new();
@@ -51,6 +72,14 @@ pub fn is_property(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_used_name_gets_the_first_unused_number() {
+        let mut names = Names::default();
+        let mut unused = |plain: &str| names.unused(plain, |number| format!("{plain}_{number}"));
+        let given = ["a", "a_3", "a", "a", "a_3", "a"].map(&mut unused);
+        assert_eq!(given, ["a", "a_3", "a_2", "a_4", "a_3_2", "a_5"]);
+    }
 
     #[test]
     fn operation_ids_become_names() {

@@ -134,7 +134,7 @@ impl Input<'_> {
         let shape = self
             .schemas
             .shape(&schema, remarks)
-            .ok_or("its body is no JSON object, and arguments always are one")?;
+            .ok_or_else(|| self.schemas.no_shape())?;
         let (key, shape) = self.unwrapped(&schema, shape, remarks);
         for (name, schema) in shape.properties {
             if names::is_property(&name) {

@@ -10,10 +10,14 @@ use serde_json::{Map, Value, json};
 use toolcrib_bounds::{cut, pattern};
 
 use super::document::{Document, Version};
+use super::names::Names;
 use super::{Remarks, marks};
 
 /// Deeper is no argument of a tool.
 const MAX_DEPTH: usize = 32;
+/// Parts of one body, through references, `allOf` and alternatives: a short document can name the
+/// same part again and again.
+const MAX_PARTS: usize = 256;
 
 /// What OpenAPI says beside JSON Schema, or says to people reading the document.
 const DROPPED: [&str; 9] = [
@@ -34,6 +38,9 @@ pub struct Schemas<'a> {
     place: String,
     /// Reference → name under `$defs`.
     names: BTreeMap<String, String>,
+    used: Names,
+    /// How many more parts of a body are read.
+    parts: usize,
     /// Of those that were converted; `None` while that is going on.
     defs: BTreeMap<String, Value>,
     waiting: Vec<String>,
@@ -54,6 +61,8 @@ impl<'a> Schemas<'a> {
             document,
             place: place.to_owned(),
             names: BTreeMap::new(),
+            used: Names::default(),
+            parts: 0,
             defs: BTreeMap::new(),
             waiting: Vec::new(),
         }
@@ -225,31 +234,37 @@ impl<'a> Schemas<'a> {
         converted
     }
 
-    fn new_name(&self, reference: &str) -> String {
+    fn new_name(&mut self, reference: &str) -> String {
         let last = reference.rsplit('/').next().unwrap_or_default();
         let plain: String = last
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
             .take(60)
             .collect();
-        let taken = |name: &str| self.names.values().any(|known| known == name);
-        let mut name = plain.clone();
-        let mut number = 2;
-        while taken(&name) {
-            name = format!("{plain}_{number}");
-            number += 1;
-        }
-        name
+        self.used
+            .unused(&plain, |number| format!("{plain}_{number}"))
     }
 
     /// The members of an object schema, through references, `allOf` and alternatives.
-    /// `None`: it is no object.
+    /// `None`: it is no object, or has too many parts.
     pub fn shape(&mut self, schema: &Value, remarks: &mut Remarks) -> Option<Shape> {
-        self.shape_of(schema, 0, remarks)
+        self.parts = MAX_PARTS;
+        let shape = self.shape_of(schema, 0, remarks);
+        shape.filter(|_| self.parts > 0)
+    }
+
+    /// Why the last [`Self::shape`] was `None`.
+    pub fn no_shape(&self) -> String {
+        if self.parts == 0 {
+            format!("its body's schema has {MAX_PARTS} parts or more: write it with fewer")
+        } else {
+            "its body is no JSON object, and arguments always are one".to_owned()
+        }
     }
 
     fn shape_of(&mut self, schema: &Value, depth: usize, remarks: &mut Remarks) -> Option<Shape> {
-        if depth > MAX_DEPTH {
+        self.parts = self.parts.saturating_sub(1);
+        if depth > MAX_DEPTH || self.parts == 0 {
             return None;
         }
         let document = self.document;

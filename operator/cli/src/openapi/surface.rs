@@ -1,13 +1,13 @@
 //! The whole document as a Surface: which operations, where they are, which credential.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use toolcrib_compile::{Inputs, Settings, Severity, check_surface, load};
 
 use super::credential::{Credential, credential};
 use super::document::{Document, Operation, Version};
-use super::names::{cut, snake_case};
+use super::names::{Names, cut, snake_case};
 use super::schema::cleaned;
 use super::{Remark, Remarks, operation};
 
@@ -58,14 +58,14 @@ pub fn describe(document: &Document, wanted: &Wanted) -> Result<Described, Strin
     }
     let mut tools: Vec<(String, Value)> = Vec::new();
     let mut made: Vec<&Operation<'_>> = Vec::new();
-    let mut taken = BTreeSet::new();
+    let mut taken = Names::default();
     for operation in &operations {
         let place = operation.place();
         let mut own = Remarks::default();
         match operation::tool(document, operation, &prefix, &mut own) {
             Ok(mut tool) => {
                 tool["name"] = tool_name(operation, wanted, &mut taken, &mut own).into();
-                remarks.0.append(&mut own.0);
+                remarks.append(own);
                 tools.push((place, tool));
                 made.push(operation);
             }
@@ -231,7 +231,7 @@ fn server(document: &Document, remarks: &mut Remarks) -> Option<String> {
 fn tool_name(
     operation: &Operation<'_>,
     wanted: &Wanted,
-    taken: &mut BTreeSet<String>,
+    taken: &mut Names,
     remarks: &mut Remarks,
 ) -> String {
     // `<surface>__<tool>` is what a model sees, and 64 what providers take.
@@ -249,13 +249,10 @@ fn tool_name(
             format!("the name {whole} is cut to {short}"),
         );
     }
-    let mut name = short.clone();
-    let mut number = 2;
-    while !taken.insert(name.clone()) {
+    let name = taken.unused(&short, |number| {
         let suffix = format!("_{number}");
-        name = format!("{}{suffix}", cut(&short, length - suffix.len()));
-        number += 1;
-    }
+        format!("{}{suffix}", cut(&short, length - suffix.len()))
+    });
     if name != short {
         remarks.changed(
             &operation.place(),
@@ -346,5 +343,39 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
         }
+    }
+
+    /// 30 schemas that each name the next one twice would be a thousand million parts.
+    #[test]
+    fn a_body_of_too_many_parts_is_left_out() {
+        let reference = |at: usize| json!({"$ref": format!("#/components/schemas/s{at}")});
+        let mut schemas: BTreeMap<String, Value> = (0..30)
+            .map(|at| {
+                let twice = json!({"allOf": [reference(at + 1), reference(at + 1)]});
+                (format!("s{at}"), twice)
+            })
+            .collect();
+        schemas.insert("s30".to_owned(), json!({"properties": {"a": {}}}));
+        let content = json!({"application/json": {"schema": reference(0)}});
+        let document = json!({
+            "openapi": "3.0.3", "info": {"title": "reef", "version": "1"},
+            "servers": [{"url": "https://reef.test"}],
+            "paths": {"/a": {"post": {"requestBody": {"content": content}}}, "/b": {"get": {}}},
+            "components": {"schemas": schemas},
+        });
+        let document = super::super::parse(&document.to_string()).unwrap();
+        let wanted = Wanted {
+            name: "reef".to_owned(),
+            namespace: "pond".to_owned(),
+            address: None,
+            choice: Choice::default(),
+        };
+        let described = describe(&document, &wanted).unwrap();
+        let remarks: Vec<String> = described.remarks.iter().map(Remark::to_string).collect();
+        assert!(
+            remarks.iter().any(|remark| remark.contains("256 parts")),
+            "{remarks:?}"
+        );
+        assert_eq!(described.descriptor["tools"].as_array().unwrap().len(), 1);
     }
 }
