@@ -129,7 +129,7 @@ mod tests {
             look_at(&mut fetch, agent);
             assert_eq!(fetch.missing().map(|keys| keys.len()), Ok(keys));
         }
-        // What is answered counts, and asking for it again does not.
+        // A key that was answered counts once, however often it is asked.
         look_at(&mut fetch, 1);
         assert_eq!(fetch.missing(), Ok(BTreeSet::new()));
         look_at(&mut fetch, 2);

@@ -35,7 +35,7 @@ const BODY_KIB: u32 = 64;
 const _: () = assert!(BODY_KIB as usize * 1024 == LONGEST_REPORT);
 /// Reports that are being received, in KiB, of all mediators together.
 const BODIES_KIB: usize = 16 * 1024;
-/// What is read of a report that is too large, so that its sender can read the refusal.
+/// Bytes of a report that is too large that are read, so that its sender can read the refusal.
 const LONGEST_DISCARDED: usize = 4 * LONGEST_REPORT;
 /// A report is sent in one piece, so its sender holds its share of the bodies for a moment.
 const READ: Duration = Duration::from_secs(5);

@@ -195,7 +195,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Budgeted for Decoded<K> {
     }
 }
 
-/// What is kept of the status of an object without a body: enough to see that it says so already.
+/// The part of a status that is kept of an object without a body: enough to see that it says so already.
 fn kept_status(status: Option<CompressedText>) -> Option<CompressedText> {
     status.filter(|status| status.len() <= BARE_STATUS)
 }
