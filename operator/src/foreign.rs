@@ -18,19 +18,24 @@ impl Default for Admission {
     fn default() -> Self {
         Self {
             agent: Agent::new("otter", AgentSpec::default()),
-            config: InjectConfig {
-                image: "example.test/sidecar:7".to_owned(),
-                image_pull_policy: None,
-                image_pull_secrets: Vec::new(),
-                resources: Default::default(),
-                history_bytes: DEFAULT_HISTORY_BYTES,
-                keepalive: None,
-                record_bodies: false,
-                otlp_endpoint: None,
-                metrics_port: None,
-                allowances: Allowances::default(),
-            },
+            config: config(),
         }
+    }
+}
+
+/// Injection with nothing optional switched on.
+pub(crate) fn config() -> InjectConfig {
+    InjectConfig {
+        image: "example.test/sidecar:7".to_owned(),
+        image_pull_policy: None,
+        image_pull_secrets: Vec::new(),
+        resources: Default::default(),
+        history_bytes: DEFAULT_HISTORY_BYTES,
+        keepalive: None,
+        record_bodies: false,
+        otlp_endpoint: None,
+        metrics_port: None,
+        allowances: Allowances::default(),
     }
 }
 

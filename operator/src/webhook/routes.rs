@@ -369,7 +369,6 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
     use http_body_util::BodyExt;
     use serde_json::{Value, json};
-    use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES};
     use tower::ServiceExt;
 
     use super::super::agents::tests::{Fake, agent};
@@ -380,18 +379,7 @@ mod tests {
     }
 
     fn app_at(agents: Agents, paths: Paths) -> App {
-        let config = InjectConfig {
-            image: "example.test/sidecar:7".to_owned(),
-            image_pull_policy: None,
-            image_pull_secrets: Vec::new(),
-            resources: Default::default(),
-            history_bytes: DEFAULT_HISTORY_BYTES,
-            keepalive: None,
-            record_bodies: false,
-            otlp_endpoint: None,
-            metrics_port: None,
-            allowances: Allowances::default(),
-        };
+        let config = crate::foreign::config();
         // An API server that nobody asks here.
         let client = Client::new(
             tower::service_fn(|_: HttpRequest<kube::client::Body>| async {
