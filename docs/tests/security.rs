@@ -157,7 +157,7 @@ struct Tree {
 
 struct Test {
     file: String,
-    /// Of the file and within it.
+    /// Modules of the file's path, and those within the file.
     modules: Vec<String>,
     name: String,
 }

@@ -121,7 +121,7 @@ impl ResolvedSurface {
         self.surface.spec.tiers.get(tool).map(|tier| (*tier).into())
     }
 
-    /// What contradicts, or only supports by a word, that a tool reads.
+    /// Warns where the method contradicts that a tool is ReadOnly, or where an annotation alone says so.
     fn read_only_findings(&self, name: &str, tool: &DescribedTool) -> Option<Finding> {
         let written = self.written_tier(name);
         let method = tool.method()?;

@@ -1,4 +1,4 @@
-//! What a result was made from: whoever watches the recorded keys misses no change.
+//! The recorded keys of a result: a change that alters the result changes one of them.
 
 mod worlds;
 
@@ -16,7 +16,7 @@ use toolcrib_compile::{
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use worlds::{OBJECTS, World, world};
 
-/// What happens to one object.
+/// One change of one object.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     /// It becomes what it is in another world, which may be nothing.

@@ -86,7 +86,7 @@ impl Sbom {
 #[derive(Debug, PartialEq, Eq)]
 struct LinkedCrate {
     licence: String,
-    /// Of this workspace: published nowhere, so it has neither checksum nor package URL. On
+    /// The crate is one of this workspace: published nowhere, so it has neither checksum nor package URL. On
     /// crates.io its name may belong to somebody else.
     own: bool,
     dependencies: BTreeSet<Crate>,
@@ -197,7 +197,7 @@ fn package_of(id: &str) -> Option<Crate> {
     })
 }
 
-/// What a static program has beside its crates.
+/// A library that a static program links beside its crates.
 #[derive(Debug)]
 struct StaticLibrary {
     name: String,
