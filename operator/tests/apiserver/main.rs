@@ -434,14 +434,15 @@ async fn a_bad_object_is_reported_and_others_go_on() {
         .condition::<ToolGrant>("otter-all", "Resolved", "False/ToolNotFound")
         .await;
     assert!(message.contains("missing"), "{message}");
-    let status = harness
-        .api::<Agent>(&pond)
-        .get("otter")
-        .await
-        .unwrap()
-        .status
-        .unwrap();
-    assert!(status.withheld_count > Some(0), "{status:?}");
+    let agents = harness.api::<Agent>(&pond);
+    harness
+        .eventually("the agent counts its withheld tools", || async {
+            let status = agents.get("otter").await.unwrap().status;
+            status
+                .is_some_and(|status| status.withheld_count > Some(0))
+                .then_some(())
+        })
+        .await;
     let events: Api<k8s_openapi::api::events::v1::Event> = harness.api(&pond);
     harness
         .eventually("an event names the tool", || async {
