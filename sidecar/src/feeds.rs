@@ -27,8 +27,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use toolcrib_manifest::{Auth, Feed, FeedAuth, ServiceSettings};
 use toolcrib_mediation::{
-    ClawId, FeedShown, FeedState, MAX_FEED, ToolBody, feed_name, feeds_message, fill_claw_id,
-    target,
+    ClawId, ConnectionFailure, FeedShown, FeedState, MAX_FEED, ToolBody, feed_name, feeds_message,
+    fill_claw_id, target,
 };
 
 use crate::config::{Current, Effective};
@@ -39,6 +39,7 @@ use crate::tools::CLAW_ID;
 use crate::tools::answer::{self, Unreadable};
 use crate::tools::credential::{CredentialError, credential};
 use crate::tools::oauth::Tokens;
+use crate::unconnected;
 
 /// Of connect, token, headers and body together: a feed delays a request by no more.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -97,37 +98,50 @@ struct Copy {
 }
 
 /// Why there is no newer copy. Names no host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 enum FetchError {
     #[error("its address or settings cannot be used")]
     Unusable,
     #[error("{0}")]
     Credential(#[from] CredentialError),
     #[error("its service could not be reached")]
-    Unreachable,
+    Unreachable(ConnectionFailure),
     #[error("its service answered with status {0}")]
     Status(u16),
     #[error("{0}")]
     Unreadable(#[from] Unreadable),
     #[error("its service did not answer in time")]
-    Timeout,
+    Timeout(ConnectionFailure),
 }
 
 impl FetchError {
     /// The service says that this is not (or no longer) for the agent: its copy must not
     /// outlive that.
-    fn withdraws(self) -> bool {
+    fn withdraws(&self) -> bool {
         matches!(self, FetchError::Status(401 | 403 | 404 | 410))
     }
 
-    fn name(self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
             FetchError::Unusable => "unusable",
             FetchError::Credential(_) => "credential",
-            FetchError::Unreachable => "unreachable",
+            FetchError::Unreachable(_) => "unreachable",
             FetchError::Status(_) => "status",
             FetchError::Unreadable(_) => "unreadable",
-            FetchError::Timeout => "timeout",
+            FetchError::Timeout(_) => "timeout",
+        }
+    }
+
+    /// What became of the connection, where that is the reason.
+    fn connection(&self) -> Option<&ConnectionFailure> {
+        match self {
+            FetchError::Unreachable(connection)
+            | FetchError::Timeout(connection)
+            | FetchError::Unreadable(Unreadable::BrokenOff(connection)) => Some(connection),
+            FetchError::Unusable
+            | FetchError::Credential(_)
+            | FetchError::Status(_)
+            | FetchError::Unreadable(Unreadable::Encoding(_)) => None,
         }
     }
 }
@@ -296,7 +310,10 @@ impl Shared {
     async fn renew(&self, feed: &Wanted) {
         let fetched = match tokio::time::timeout(DEADLINE, self.fetch(feed)).await {
             Ok(fetched) => fetched,
-            Err(_) => Err(FetchError::Timeout),
+            Err(_) => {
+                let url = feed.url.as_ref().map(Url::as_str).unwrap_or_default();
+                Err(FetchError::Timeout(unconnected::timed_out(url)))
+            }
         };
         let outcome = fetched.as_ref().map_or_else(|error| error.name(), |_| "ok");
         self.metrics.feed_fetch(&feed.name, outcome);
@@ -316,7 +333,13 @@ impl Shared {
                 };
             }
             Err(error) => {
-                tracing::warn!(feed = feed.name, error = error.to_string(), "not fetched");
+                tracing::warn!(
+                    feed = feed.name,
+                    error = error.to_string(),
+                    cause = error.connection().map(|it| it.cause.to_string()),
+                    address = error.connection().map(|it| it.address.as_str()),
+                    "not fetched"
+                );
                 held.failed_at = Some(now);
                 if error.withdraws() {
                     held.copy = None;
@@ -364,7 +387,8 @@ impl Shared {
             token = credential.token;
         }
         let sent = client.get(url).headers(headers).send().await;
-        let response = sent.map_err(|_| FetchError::Unreachable)?;
+        let response =
+            sent.map_err(|error| FetchError::Unreachable(unconnected::failure(&error)))?;
         let mut renewable = false;
         if let Some(token) = token.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
             renewable = token.reused;

@@ -19,7 +19,9 @@ use crate::admission::BodyRoom;
 use crate::app::App;
 use crate::asked::{Asked, Preparation};
 use crate::history::{Bodies, Body, KeptBody};
-use crate::model::{ModelError, ModelRequest, ModelStream, ModelTimeouts, headers};
+use crate::model::{
+    AwaitedProvider, ModelError, ModelRequest, ModelStream, ModelTimeouts, headers, next_chunk,
+};
 use crate::outgoing::{Head, Outgoing};
 use crate::record::{self, Ended, HUNG_UP};
 use crate::stop::{AccessWatch, Stopped, stopped};
@@ -81,12 +83,14 @@ pub async fn pass(
     } else {
         ModelTimeouts::of_whole(first_byte, bounds.deadline, prepared.candidates.len())
     };
+    let awaited = AwaitedProvider::default();
     let model_request = ModelRequest {
         dialect: asked.dialect,
         candidates: &prepared.candidates,
         providers: prepared.providers(),
         headers: &asked.headers,
         timeouts,
+        awaited: &awaited,
     };
     // A cost of ours, unlike the wait that follows.
     let recorded = record::model_call(&app, &asked, prepared);
@@ -119,12 +123,23 @@ pub async fn pass(
                 bounds,
                 to_runner: &to_runner,
                 waited,
+                connection: None,
             };
             passing.run(stream, &mut access).await
         }
         Ok(Err(error)) => unanswered(&app, &asked, error, waited),
         Err(Stopped::Ended(error)) => own_error(&asked, &error, None, waited),
-        Err(Stopped::Late) => own_error(&asked, &bounds.late(), None, waited),
+        Err(Stopped::Late) => {
+            let (passed, last) = own_error(&asked, &bounds.late(), None, waited);
+            let connection = awaited.timed_out();
+            (
+                Passed {
+                    connection,
+                    ..passed
+                },
+                last,
+            )
+        }
         Err(Stopped::RunnerGone) => {
             let passed = Passed {
                 http_status: HUNG_UP,
@@ -185,6 +200,8 @@ struct Passing<'a> {
     bounds: Bounds,
     to_runner: &'a mpsc::Sender<Outgoing>,
     waited: Duration,
+    /// Why the provider did not end its answer.
+    connection: Option<ConnectionFailure>,
 }
 
 impl Passing<'_> {
@@ -239,7 +256,7 @@ impl Passing<'_> {
             served_by: Some((stream.candidate.reference(), stream.key)),
             along,
             waited: self.waited,
-            connection: None,
+            connection: self.connection.take(),
         };
         (passed, last)
     }
@@ -249,9 +266,6 @@ impl Passing<'_> {
         stream: &mut ModelStream,
         access: &mut AccessWatch,
     ) -> Result<Option<Bytes>, Stopped> {
-        let broken = |message: &str| {
-            Stopped::Ended(RunnerError::new(RunnerCode::UpstreamUnreachable, message))
-        };
         let waiting = Instant::now();
         let silence = self.app.settings.limits.silence;
         let chunk = tokio::select! {
@@ -263,11 +277,11 @@ impl Passing<'_> {
                 self.bounds.deadline,
                 self.to_runner.closed(),
             ) => Err(stopped),
-            chunk = tokio::time::timeout(silence, stream.rest.chunk()) => match chunk {
-                Ok(Ok(chunk)) => Ok(chunk),
-                Ok(Err(_)) => Err(broken("the model's answer broke off")),
-                Err(_) => Err(broken("the model fell silent")),
-            },
+            chunk = next_chunk(&mut stream.rest, silence) => chunk.map_err(|broken| {
+                self.connection = broken.logged(&stream.candidate.provider);
+                let message = broken.to_string();
+                Stopped::Ended(RunnerError::new(RunnerCode::UpstreamUnreachable, message))
+            }),
         };
         self.waited += waiting.elapsed();
         chunk
@@ -285,7 +299,7 @@ fn unanswered(
         ModelError::NoUsableKey { retry_after } => *retry_after,
         ModelError::Http(_)
         | ModelError::Unreachable { .. }
-        | ModelError::Timeout
+        | ModelError::Timeout { .. }
         | ModelError::TooLarge => None,
     };
     let connection = error.connection().cloned();

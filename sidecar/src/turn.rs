@@ -27,8 +27,8 @@ use crate::asked::{Asked, prepare};
 use crate::dispatch::{Dispatched, cut_off, dispatch};
 use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{
-    Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest, ModelStream,
-    ModelTimeouts, Opened, headers,
+    AwaitedProvider, Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest,
+    ModelStream, ModelTimeouts, Opened, headers,
 };
 use crate::outgoing::{Head, Outgoing, SHOULD_RETRY};
 use crate::record::{self, Ended, HUNG_UP};
@@ -85,7 +85,8 @@ pub struct Drive {
     /// Calls that were dispatched and have no outcome.
     calling: usize,
     retry_after: Option<Duration>,
-    /// Why no provider could be reached.
+    awaited: Arc<AwaitedProvider>,
+    /// Why no provider could be reached, or did not end its answer.
     connection: Option<ConnectionFailure>,
     waited: Duration,
 }
@@ -105,6 +106,7 @@ impl Drive {
             served_by: None,
             calling: 0,
             retry_after: None,
+            awaited: Arc::default(),
             connection: None,
             waited: Duration::ZERO,
         }
@@ -153,7 +155,10 @@ impl Drive {
                 ) => Woke::By(match why {
                     Stopped::RunnerGone => Event::RunnerGone,
                     Stopped::Ended(error) => Event::Ended(error),
-                    Stopped::Late => Event::Deadline,
+                    Stopped::Late => {
+                        self.connection = self.awaited.timed_out();
+                        Event::Deadline
+                    }
                 }),
                 Ok(room) = self.to_runner.reserve(), if !self.outbox.is_empty() => {
                     if let Some(next) = self.outbox.pop_front() {
@@ -184,6 +189,7 @@ impl Drive {
     fn call_model(&mut self, call: ModelCall) -> BoxFuture<'static, Happened> {
         let now = self.app.current.now();
         let (app, asked) = (self.app.clone(), self.asked.clone());
+        let awaited = self.awaited.clone();
         let (turn, model) = (&self.turn, asked.model.as_deref());
         let prepared = prepare(&now, asked.dialect, model, &mut self.room, |model| {
             turn.request_body(model)
@@ -218,6 +224,7 @@ impl Drive {
                 providers: prepared.providers(),
                 headers: &headers,
                 timeouts,
+                awaited: &awaited,
             };
             let span = asked.caller.trace.chat(prepared.first());
             if call.streamed {
@@ -293,6 +300,10 @@ impl Drive {
                 Err(error) => self.failed(error),
             },
             Happened::Read(stream, read) => {
+                if let Err(broken) = &read {
+                    let model = self.served_by.as_ref().map(|(model, _)| model.as_str());
+                    self.connection = broken.logged(provider_of(model.unwrap_or_default()));
+                }
                 match &read {
                     Ok(Some(_)) => self.stream = Some(stream),
                     // Now alone: it is looked for in all that has come.
@@ -423,12 +434,19 @@ impl Drive {
     }
 }
 
+/// The provider's name in `provider/model`.
+fn provider_of(model: &str) -> &str {
+    model
+        .split_once('/')
+        .map_or(model, |(provider, _)| provider)
+}
+
 fn read_event(read: Result<Option<Vec<SseEvent>>, Broken>) -> Event {
     match read {
         Ok(Some(events)) => Event::Streamed(events),
         Ok(None) => Event::StreamEnded,
         Err(Broken::Unreadable(error)) => Event::ModelFailed(ModelFailure::Malformed(error)),
-        Err(broken @ (Broken::Off | Broken::Silent)) => {
+        Err(broken @ (Broken::Off(_) | Broken::Silent(_))) => {
             let message = broken.to_string();
             Event::ModelFailed(ModelFailure::Unreachable { message })
         }
@@ -467,7 +485,7 @@ pub fn failure(app: &App, error: ModelError) -> ModelFailure {
                 retry_after: failure.retry_after.and_then(text),
             }
         }
-        ModelError::Unreachable { .. } | ModelError::Timeout | ModelError::TooLarge => {
+        ModelError::Unreachable { .. } | ModelError::Timeout { .. } | ModelError::TooLarge => {
             ModelFailure::Unreachable { message }
         }
     }

@@ -4,16 +4,37 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 
 use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
+use url::Url;
 
 use crate::resolver::ResolveError;
 
-/// Why the connection failed, and to where. Names no path, user or query.
+/// Returns why the connection failed, and to where. Names no path, user or query.
 pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
-    let address = error.url().map(|url| url.origin().ascii_serialization());
+    let address = error.url().map(origin);
     ConnectionFailure {
         cause: cause(error),
         address: address.unwrap_or_default(),
     }
+}
+
+/// The same for an error of a body, which does not say which URL it was read from.
+pub fn body_failure(error: &reqwest::Error, url: &Url) -> ConnectionFailure {
+    ConnectionFailure {
+        cause: cause(error),
+        address: origin(url),
+    }
+}
+
+/// The failure of a server that did not answer in time, at a URL of the manifest.
+pub fn timed_out(url: &str) -> ConnectionFailure {
+    ConnectionFailure {
+        cause: ConnectionCause::TimedOut,
+        address: Url::parse(url).as_ref().map(origin).unwrap_or_default(),
+    }
+}
+
+fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
 }
 
 fn cause(error: &reqwest::Error) -> ConnectionCause {

@@ -18,6 +18,7 @@ use tokio::time::timeout_at;
 use toolcrib_dialect::{Dialect, MAX_REPLY};
 use toolcrib_manifest::{Provider, ProviderAuth};
 use toolcrib_mediation::ConnectionFailure;
+use url::Url;
 
 use super::headers;
 use super::policy::Candidate;
@@ -107,7 +108,7 @@ pub enum ModelError {
         connection: Option<ConnectionFailure>,
     },
     #[error("the provider did not answer in time")]
-    Timeout,
+    Timeout { connection: ConnectionFailure },
     #[error("the reply is larger than {MAX_REPLY} bytes")]
     TooLarge,
 }
@@ -117,8 +118,17 @@ const UNASKED: ModelError = ModelError::Unreachable { connection: None };
 
 impl ModelError {
     pub fn unconnected(error: &reqwest::Error) -> Self {
+        Self::unreachable(unconnected::failure(error))
+    }
+
+    /// The error of a body that breaks off, of an answer from `url`.
+    pub(super) fn broken_off(error: &reqwest::Error, url: &Url) -> Self {
+        Self::unreachable(unconnected::body_failure(error, url))
+    }
+
+    fn unreachable(connection: ConnectionFailure) -> Self {
         Self::Unreachable {
-            connection: Some(unconnected::failure(error)),
+            connection: Some(connection),
         }
     }
 
@@ -126,10 +136,8 @@ impl ModelError {
     pub fn connection(&self) -> Option<&ConnectionFailure> {
         match self {
             ModelError::Unreachable { connection } => connection.as_ref(),
-            ModelError::NoUsableKey { .. }
-            | ModelError::Http(_)
-            | ModelError::Timeout
-            | ModelError::TooLarge => None,
+            ModelError::Timeout { connection } => Some(connection),
+            ModelError::NoUsableKey { .. } | ModelError::Http(_) | ModelError::TooLarge => None,
         }
     }
 }
@@ -156,6 +164,48 @@ pub struct ModelRequest<'a> {
     /// The runner's, already filtered.
     pub headers: &'a HeaderMap,
     pub timeouts: ModelTimeouts,
+    pub awaited: &'a AwaitedProvider,
+}
+
+/// The provider whose answer a request waits for. The waiting may be given up from outside of
+/// [`ModelClient`], and the record then names the provider.
+#[derive(Debug, Default)]
+pub struct AwaitedProvider(Mutex<Option<Candidate>>);
+
+impl AwaitedProvider {
+    fn begin(&self, candidate: &Candidate) {
+        *self.0.lock() = Some(candidate.clone());
+    }
+
+    fn end(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Logs the provider whose answer did not come in time, if one is waited for, and returns the
+    /// failure for the record.
+    pub fn timed_out(&self) -> Option<ConnectionFailure> {
+        let candidate = self.0.lock().take()?;
+        let connection = candidate.timed_out();
+        tracing::warn!(
+            provider = candidate.provider,
+            cause = connection.cause.to_string(),
+            address = connection.address,
+            "a provider did not answer before the end of the turn"
+        );
+        Some(connection)
+    }
+}
+
+impl Candidate {
+    fn timed_out(&self) -> ConnectionFailure {
+        unconnected::timed_out(&self.base_url)
+    }
+}
+
+fn timed_out<T>(candidate: &Candidate) -> Attempt<T> {
+    Attempt::Failed(ModelError::Timeout {
+        connection: candidate.timed_out(),
+    })
 }
 
 enum Attempt<T> {
@@ -200,10 +250,7 @@ impl ModelClient {
                     body,
                 }),
                 Err(Unread::TooLarge) => Attempt::Final(ModelError::TooLarge),
-                // A body's error does not say where it came from.
-                Err(Unread::Broken(error)) => {
-                    Attempt::Failed(ModelError::unconnected(&error.with_url(url)))
-                }
+                Err(Unread::Broken(error)) => Attempt::Failed(ModelError::broken_off(&error, &url)),
             }
         })
         .await
@@ -257,6 +304,7 @@ impl ModelClient {
                     }
                 };
                 let began = Instant::now();
+                request.awaited.begin(candidate);
                 let deadline = request.timeouts.deadline;
                 // An answer that has begun is not given up for somebody else's.
                 let patience = if index == last_index {
@@ -270,13 +318,14 @@ impl ModelClient {
                         let read = read(candidate, &lease, begun);
                         match timeout_at(deadline.into(), read).await {
                             Ok(attempt) => (attempt, outcome),
-                            Err(_) => (Attempt::Failed(ModelError::Timeout), outcome),
+                            Err(_) => (timed_out(candidate), outcome),
                         }
                     }
                     Ok((Attempt::Failed(error), outcome)) => (Attempt::Failed(error), outcome),
                     Ok((Attempt::Final(error), outcome)) => (Attempt::Final(error), outcome),
-                    Err(_) => (Attempt::Failed(ModelError::Timeout), Outcome::Fine),
+                    Err(_) => (timed_out(candidate), Outcome::Fine),
                 };
+                request.awaited.end();
                 self.pool()
                     .settle(&candidate.provider, &lease, outcome, Instant::now());
                 let (label, served) = match &attempt {
@@ -386,12 +435,13 @@ impl ModelClient {
                     };
                     (Attempt::Served(begun), Outcome::Fine)
                 }
-                Err(error) => failed(ModelError::unconnected(&error)),
+                Err(error) => failed(ModelError::broken_off(&error, response.url())),
             };
         }
+        let url = response.url().clone();
         let failure = match http_failure(response).await {
             Ok(failure) => failure,
-            Err(error) => return failed(ModelError::unconnected(&error)),
+            Err(error) => return failed(ModelError::broken_off(&error, &url)),
         };
         let outcome = Outcome::of(
             failure.status,
@@ -421,7 +471,7 @@ fn label(error: &ModelError, outcome: Outcome) -> &'static str {
         (Outcome::Fine, ModelError::Http(failure)) if failure.status >= 500 => "server_error",
         (Outcome::Fine, ModelError::Http(_)) => "refused",
         (Outcome::Fine, ModelError::Unreachable { .. }) => "unreachable",
-        (Outcome::Fine, ModelError::Timeout) => "timeout",
+        (Outcome::Fine, ModelError::Timeout { .. }) => "timeout",
         (Outcome::Fine, ModelError::TooLarge) => "too_large",
         (Outcome::Fine, ModelError::NoUsableKey { .. }) => "no_usable_key",
     }
@@ -430,9 +480,10 @@ fn label(error: &ModelError, outcome: Outcome) -> &'static str {
 /// The later failure, unless only the earlier one was an answer.
 fn prefer(before: Option<ModelError>, now: ModelError) -> ModelError {
     match (before, now) {
-        (Some(ModelError::Http(answer)), ModelError::Unreachable { .. } | ModelError::Timeout) => {
-            ModelError::Http(answer)
-        }
+        (
+            Some(ModelError::Http(answer)),
+            ModelError::Unreachable { .. } | ModelError::Timeout { .. },
+        ) => ModelError::Http(answer),
         (_, now) => now,
     }
 }

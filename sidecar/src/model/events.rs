@@ -7,8 +7,10 @@ use http::header::CONTENT_TYPE;
 use reqwest::Response;
 use thiserror::Error;
 use toolcrib_dialect::{DialectError, MAX_REPLY, SseEvent, SseParser};
+use toolcrib_mediation::ConnectionFailure;
 
 use super::client::{ModelError, ModelStream};
+use crate::unconnected;
 
 /// One event may be as long as the reply, since the last one of some dialects says the
 /// reply again.
@@ -29,15 +31,48 @@ pub struct EventStream {
     rest: Response,
 }
 
+/// The next bytes of an answer that has begun; `None`: it has ended. Errors: it broke off, or
+/// nothing came for as long as `silence`.
+pub async fn next_chunk(rest: &mut Response, silence: Duration) -> Result<Option<Bytes>, Broken> {
+    match tokio::time::timeout(silence, rest.chunk()).await {
+        Ok(Ok(chunk)) => Ok(chunk),
+        Ok(Err(error)) => Err(Broken::Off(unconnected::body_failure(&error, rest.url()))),
+        Err(_) => Err(Broken::Silent(unconnected::timed_out(rest.url().as_str()))),
+    }
+}
+
 /// Why a stream that had begun gives no more.
 #[derive(Debug, Error)]
 pub enum Broken {
     #[error("the model's answer broke off")]
-    Off,
+    Off(ConnectionFailure),
     #[error("the model fell silent")]
-    Silent,
+    Silent(ConnectionFailure),
     #[error("the model's answer could not be read")]
     Unreadable(#[from] DialectError),
+}
+
+impl Broken {
+    /// What became of the connection, where that is the reason.
+    pub fn connection(&self) -> Option<&ConnectionFailure> {
+        match self {
+            Broken::Off(connection) | Broken::Silent(connection) => Some(connection),
+            Broken::Unreadable(_) => None,
+        }
+    }
+
+    /// Logs what became of the connection to `provider`, and returns it for the record.
+    pub fn logged(&self, provider: &str) -> Option<ConnectionFailure> {
+        let connection = self.connection()?;
+        tracing::warn!(
+            provider,
+            cause = connection.cause.to_string(),
+            address = connection.address,
+            error = self.to_string(),
+            "a provider did not end its answer"
+        );
+        Some(connection.clone())
+    }
 }
 
 impl ModelStream {
@@ -53,12 +88,13 @@ impl ModelStream {
                 rest: self.rest,
             })));
         }
+        let url = self.rest.url().clone();
         let mut body = self.first.to_vec();
         while let Some(chunk) = self
             .rest
             .chunk()
             .await
-            .map_err(|error| ModelError::unconnected(&error))?
+            .map_err(|error| ModelError::broken_off(&error, &url))?
         {
             if body.len() + chunk.len() > MAX_REPLY {
                 return Err(ModelError::TooLarge);
@@ -78,12 +114,10 @@ impl EventStream {
             if !events.is_empty() {
                 return Ok(Some(events));
             }
-            chunk = match tokio::time::timeout(silence, self.rest.chunk()).await {
-                Ok(Ok(Some(chunk))) => chunk,
-                Ok(Ok(None)) => return Ok(None),
-                Ok(Err(_)) => return Err(Broken::Off),
-                Err(_) => return Err(Broken::Silent),
-            };
+            match next_chunk(&mut self.rest, silence).await? {
+                Some(next) => chunk = next,
+                None => return Ok(None),
+            }
         }
     }
 }

@@ -10,9 +10,9 @@ pub mod policy;
 pub mod pool;
 
 pub use client::{
-    HttpFailure, ModelClient, ModelError, ModelReply, ModelRequest, ModelStream, ModelTimeouts,
-    Prepared,
+    AwaitedProvider, HttpFailure, ModelClient, ModelError, ModelReply, ModelRequest, ModelStream,
+    ModelTimeouts, Prepared,
 };
-pub use events::{Broken, EventStream, Opened};
+pub use events::{Broken, EventStream, Opened, next_chunk};
 pub use policy::{Candidate, PolicyError, candidates};
 pub use pool::{KeyPool, Lease, Outcome};

@@ -220,7 +220,7 @@ fn error_type(error: &ModelError) -> String {
         ModelError::Http(failure) => failure.status.to_string(),
         ModelError::NoUsableKey { .. } => "no_usable_key".to_string(),
         ModelError::Unreachable { .. } => "unreachable".to_string(),
-        ModelError::Timeout => "timeout".to_string(),
+        ModelError::Timeout { .. } => "timeout".to_string(),
         ModelError::TooLarge => "too_large".to_string(),
     }
 }

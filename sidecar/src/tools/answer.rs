@@ -12,18 +12,27 @@ use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use reqwest::Response;
 use thiserror::Error;
-use toolcrib_mediation::{Scrubber, ToolBody};
+use toolcrib_mediation::{ConnectionFailure, Scrubber, ToolBody};
+
+use crate::unconnected;
 
 /// How far a body is counted to learn its true length; beyond, it is not known. Decoded
 /// bytes count, so this is also all that a compressed body may cost.
 const MAX_COUNTED: u64 = 8 * 1024 * 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+/// Why an answer cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unreadable {
     #[error("the answer broke off")]
-    BrokenOff,
+    BrokenOff(ConnectionFailure),
+    #[error(transparent)]
+    Encoding(#[from] EncodingError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum EncodingError {
     #[error("the answer's encoding is not one that is read")]
-    Coding,
+    Unknown,
     #[error("the answer's encoding is damaged")]
     Damaged,
 }
@@ -41,8 +50,10 @@ pub async fn read(
         Decoder::Identity(_) => response.content_length(),
         Decoder::Gzip { .. } | Decoder::Deflate { .. } => None,
     };
+    let url = response.url().clone();
+    let broken_off = |error| Unreadable::BrokenOff(unconnected::body_failure(&error, &url));
     let mut stopped = false;
-    while let Some(chunk) = response.chunk().await.map_err(|_| Unreadable::BrokenOff)? {
+    while let Some(chunk) = response.chunk().await.map_err(broken_off)? {
         decoder.push(&chunk)?;
         let kept = decoder.kept();
         if kept.is_full() && (declared.is_some() || kept.is_counted_out()) {
@@ -141,7 +152,7 @@ enum Decoder {
 }
 
 impl Decoder {
-    fn new(headers: &HeaderMap, room: usize) -> Result<Self, Unreadable> {
+    fn new(headers: &HeaderMap, room: usize) -> Result<Self, EncodingError> {
         let kept = Kept {
             bytes: Vec::new(),
             room,
@@ -152,10 +163,10 @@ impl Decoder {
             (None, _) => "identity".to_string(),
             (Some(coding), None) => coding
                 .to_str()
-                .map_err(|_| Unreadable::Coding)?
+                .map_err(|_| EncodingError::Unknown)?
                 .trim()
                 .to_ascii_lowercase(),
-            (Some(_), Some(_)) => return Err(Unreadable::Coding),
+            (Some(_), Some(_)) => return Err(EncodingError::Unknown),
         };
         match coding.as_str() {
             "" | "identity" => Ok(Self::Identity(kept)),
@@ -168,7 +179,7 @@ impl Decoder {
                 kept,
                 ended: false,
             }),
-            _ => Err(Unreadable::Coding),
+            _ => Err(EncodingError::Unknown),
         }
     }
 
@@ -179,7 +190,7 @@ impl Decoder {
         }
     }
 
-    fn push(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
+    fn push(&mut self, chunk: &[u8]) -> Result<(), EncodingError> {
         match self {
             Decoder::Identity(kept) => kept.push(chunk),
             Decoder::Gzip { inner, began } => {
@@ -187,7 +198,7 @@ impl Decoder {
                 let written = inner.write_all(chunk).and_then(|()| inner.flush());
                 let kept = inner.get_ref();
                 if written.is_err() && !(kept.is_full() && kept.is_counted_out()) {
-                    return Err(Unreadable::Damaged);
+                    return Err(EncodingError::Damaged);
                 }
             }
             Decoder::Deflate { inner, kept, ended } => {
@@ -203,7 +214,7 @@ impl Decoder {
     }
 
     /// The end was reached: of the decoded body too.
-    fn finish(mut self) -> Result<Kept, Unreadable> {
+    fn finish(mut self) -> Result<Kept, EncodingError> {
         let whole = match &mut self {
             Decoder::Identity(_) => true,
             // No bytes at all, as a 204 has: nothing to be decoded.
@@ -213,7 +224,7 @@ impl Decoder {
         if whole {
             Ok(self.into_kept())
         } else {
-            Err(Unreadable::Damaged)
+            Err(EncodingError::Damaged)
         }
     }
 
@@ -233,14 +244,14 @@ impl Decoder {
 }
 
 /// Whether the stream's own end was reached.
-fn inflate(inner: &mut Decompress, chunk: &[u8], kept: &mut Kept) -> Result<bool, Unreadable> {
+fn inflate(inner: &mut Decompress, chunk: &[u8], kept: &mut Kept) -> Result<bool, EncodingError> {
     let mut rest = chunk;
     let mut buffer = [0; 8 * 1024];
     loop {
         let before = (inner.total_in(), inner.total_out());
         let status = inner
             .decompress(rest, &mut buffer, FlushDecompress::None)
-            .map_err(|_| Unreadable::Damaged)?;
+            .map_err(|_| EncodingError::Damaged)?;
         let consumed = usize::try_from(inner.total_in() - before.0).unwrap_or(rest.len());
         let decoded = usize::try_from(inner.total_out() - before.1).unwrap_or(0);
         rest = &rest[consumed.min(rest.len())..];
@@ -264,14 +275,14 @@ mod tests {
 
     use super::*;
 
-    fn decoder(coding: &str, room: usize) -> Result<Decoder, Unreadable> {
+    fn decoder(coding: &str, room: usize) -> Result<Decoder, EncodingError> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_str(coding).unwrap());
         Decoder::new(&headers, room)
     }
 
     /// Kept text and whole length, for any chunking.
-    fn check(coding: &str, encoded: &[u8], expected: Result<(&str, u64), Unreadable>) {
+    fn check(coding: &str, encoded: &[u8], expected: Result<(&str, u64), EncodingError>) {
         for size in [1, 7, encoded.len().max(1)] {
             let decoded = decoder(coding, 10).and_then(|mut decoder| {
                 encoded
@@ -329,16 +340,16 @@ mod tests {
             check(
                 coding,
                 &encoded[..encoded.len() / 2],
-                Err(Unreadable::Damaged),
+                Err(EncodingError::Damaged),
             );
             let mut flipped = encoded.clone();
             let last = flipped.len() - 2;
             flipped[last] ^= 0x55;
-            check(coding, &flipped, Err(Unreadable::Damaged));
-            check(coding, b"\x1f not encoded", Err(Unreadable::Damaged));
+            check(coding, &flipped, Err(EncodingError::Damaged));
+            check(coding, b"\x1f not encoded", Err(EncodingError::Damaged));
         }
         for coding in ["br", "zstd", "gzip, gzip", "compress", "gzip;q=1"] {
-            check(coding, text, Err(Unreadable::Coding));
+            check(coding, text, Err(EncodingError::Unknown));
         }
     }
 

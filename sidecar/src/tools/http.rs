@@ -7,13 +7,21 @@ use http::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
 use toolcrib_manifest::HttpMethod;
 use toolcrib_mediation::{Certainty, HttpCall, ResultCode, ToolBody, ToolFailure, target};
+use url::Url;
 
-use super::answer::{self, Unreadable};
+use super::answer::{self, EncodingError, Unreadable};
 use super::client::Services;
 use super::credential::Credential;
 use super::granted::GrantedTool;
-use super::{CLAW_ID, ToolOutput, ToolResult};
+use super::{CLAW_ID, ToolOutput, ToolResult, unanswered};
 use crate::unconnected;
+
+/// A request, and the URL that it is sent to.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub url: Url,
+    pub request: reqwest::RequestBuilder,
+}
 
 /// The call as a request, but for its credential. Which methods are left to choose from is the
 /// business of the tool's client.
@@ -22,18 +30,18 @@ pub(super) fn request(
     tool: &GrantedTool,
     method: HttpMethod,
     call: HttpCall,
-) -> Result<reqwest::RequestBuilder, ToolFailure> {
+) -> Result<Request, ToolFailure> {
     let base_url = &tool.entry().execution.base_url;
     let url = target(base_url, &call.path_and_query)
         .ok_or_else(|| tool.unusable("its path cannot be sent as it is written"))?;
     let headers = headers(&call).map_err(|what| tool.unusable(what))?;
-    let request = connections
-        .request(wire_method(method), url)
+    let mut request = connections
+        .request(wire_method(method), url.clone())
         .headers(headers);
-    Ok(match call.body {
-        Some(body) => request.body(body),
-        None => request,
-    })
+    if let Some(body) = call.body {
+        request = request.body(body);
+    }
+    Ok(Request { url, request })
 }
 
 pub(super) async fn exchange(
@@ -63,9 +71,15 @@ pub(super) async fn exchange(
         answer::read(response, max_result, &scrubber)
             .await
             .map_err(|unreadable| match unreadable {
-                Unreadable::BrokenOff => ToolFailure::broken_off(name),
-                Unreadable::Coding => ran(name, "answered in an encoding that is not read"),
-                Unreadable::Damaged => ran(name, "answered in an encoding that is damaged"),
+                Unreadable::BrokenOff(connection) => {
+                    unanswered(name, ToolFailure::broken_off(name), connection)
+                }
+                Unreadable::Encoding(EncodingError::Unknown) => {
+                    ran(name, "answered in an encoding that is not read")
+                }
+                Unreadable::Encoding(EncodingError::Damaged) => {
+                    ran(name, "answered in an encoding that is damaged")
+                }
             })?
     };
     Ok(ToolResult {
@@ -85,18 +99,11 @@ fn ran(name: &str, what: &str) -> ToolFailure {
 
 /// A request that has no answer.
 fn unsent(name: &str, error: reqwest::Error) -> ToolFailure {
-    let connection = unconnected::failure(&error);
-    tracing::warn!(
-        tool = name,
-        cause = connection.cause.to_string(),
-        address = connection.address,
-        "a service did not answer"
-    );
     let failure = match error.is_connect() || error.is_builder() {
         true => ToolFailure::unreachable(name),
         false => ToolFailure::broken_off(name),
     };
-    failure.because(connection)
+    unanswered(name, failure, unconnected::failure(&error))
 }
 
 fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {

@@ -22,7 +22,7 @@ use std::time::Duration;
 use ::http::header::HeaderName;
 use futures::future::BoxFuture;
 use toolcrib_manifest::{RawJson, Tier};
-use toolcrib_mediation::{ToolBody, ToolFailure, ToolOutcome};
+use toolcrib_mediation::{ConnectionFailure, ToolBody, ToolFailure, ToolOutcome};
 
 use client::ToolClient;
 
@@ -81,6 +81,17 @@ pub enum ToolOutput {
     Mcp { is_error: bool, body: ToolBody },
     /// An MCP server's error instead of one.
     McpError { code: i64, body: ToolBody },
+}
+
+/// Logs why a tool's service gave no whole answer, and adds it to `failure` for the record.
+fn unanswered(tool: &str, failure: ToolFailure, connection: ConnectionFailure) -> ToolFailure {
+    tracing::warn!(
+        tool,
+        cause = connection.cause.to_string(),
+        address = connection.address,
+        "a service did not answer"
+    );
+    failure.because(connection)
 }
 
 impl From<ToolOutput> for ToolOutcome {

@@ -9,7 +9,8 @@ use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 
 use super::client::Services;
 use super::granted::GrantedTool;
-use super::{Tool, ToolContext, ToolResult, http, mcp};
+use super::{Tool, ToolContext, ToolResult, http, mcp, unanswered};
+use crate::unconnected;
 
 /// A call that was found sendable, before anything is asked for it.
 #[derive(Debug)]
@@ -20,12 +21,12 @@ pub struct Prepared<'a> {
 
 #[derive(Debug)]
 enum Request {
-    Http(Box<reqwest::RequestBuilder>),
+    Http(Box<http::Request>),
     Mcp(Box<mcp::Prepared>),
 }
 
 impl<'a> Prepared<'a> {
-    pub(super) fn http(services: Services<'a>, request: reqwest::RequestBuilder) -> Self {
+    pub(super) fn http(services: Services<'a>, request: http::Request) -> Self {
         Self {
             services,
             request: Request::Http(Box::new(request)),
@@ -58,15 +59,16 @@ impl<'a> Prepared<'a> {
         let credential = credential?;
         match self.request {
             Request::Http(request) => {
-                let exchange = http::exchange(
-                    self.services,
-                    name,
-                    *request,
-                    credential,
-                    context.max_result,
-                );
-                let result = timeout_at(deadline, exchange).await;
-                result.unwrap_or_else(|_| Err(ToolFailure::timeout(name)))
+                let http::Request { url, request } = *request;
+                let exchange =
+                    http::exchange(self.services, name, request, credential, context.max_result);
+                match timeout_at(deadline, exchange).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        let connection = unconnected::timed_out(url.as_str());
+                        Err(unanswered(name, ToolFailure::timeout(name), connection))
+                    }
+                }
             }
             Request::Mcp(call) => mcp::call(self.services, tool, *call, credential, deadline).await,
         }

@@ -234,7 +234,11 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
         let garbage = [half.as_slice(), &["data: {\n\n"]].concat();
         let garbled = Answer::chunks(200, &garbage).paused(half.len(), &gate);
         let garbled = garbled.header("content-type", "text/event-stream");
-        for bad in [answer().breaks_off(&gate), garbled] {
+        let reset = json!({"cause": "reset", "address": world.model.url()});
+        for (bad, connection) in [
+            (answer().breaks_off(&gate), reset),
+            (garbled, Value::Null),
+        ] {
             world.model.will(bad);
             let mut response = begin(&world, wire.chat()).await;
             let begun = heard(&mut response, "\"On\"").await;
@@ -242,6 +246,7 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
             let rest = within("the rest", response.text()).await.unwrap();
             let text = begun + &rest;
             assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
+            assert_eq!(world.last_line()["connection"], connection);
         }
         let line = world.lines().pop().unwrap();
         assert_eq!(line["error"], "upstream_unreachable");

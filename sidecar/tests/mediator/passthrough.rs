@@ -49,7 +49,10 @@ async fn a_stream_that_breaks_off_ends_with_a_valid_error() {
         cut.notify_one();
         let text = within("the stream", response.text()).await.unwrap();
         assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
-        assert_eq!(world.lines()[0]["error"], "upstream_unreachable");
+        let line = &world.lines()[0];
+        assert_eq!(line["error"], "upstream_unreachable");
+        let connection = json!({"cause": "reset", "address": world.model.url()});
+        assert_eq!(line["connection"], connection);
     }
 }
 

@@ -20,7 +20,7 @@ use url::Url;
 
 use super::message::{Answer, Asked, Incoming};
 use crate::metrics::Metrics;
-use crate::tools::CLAW_ID;
+use crate::tools::{CLAW_ID, unanswered};
 use crate::unconnected;
 
 pub const SESSION: HeaderName = HeaderName::from_static(SESSION_HEADER);
@@ -158,7 +158,7 @@ pub enum Lost {
 
 impl Lost {
     /// What became of the connection, where that is the reason.
-    pub fn connection(self, endpoint: &Endpoint) -> Option<ConnectionFailure> {
+    fn connection(self, endpoint: &Endpoint) -> Option<ConnectionFailure> {
         let cause = match self {
             Lost::NotConnected(cause) => cause,
             Lost::BrokenOff => ConnectionCause::Reset,
@@ -173,17 +173,28 @@ impl Lost {
         })
     }
 
-    /// Of a call that was sent.
-    pub fn failure(self, name: &str) -> ToolFailure {
-        let code = match self {
-            Lost::NotConnected(_) => return ToolFailure::unreachable(name),
-            Lost::BrokenOff => return ToolFailure::broken_off(name),
-            Lost::Silent => return ToolFailure::timeout(name),
-            Lost::TooLarge | Lost::NoRoom => ResultCode::RequestFailed,
-            Lost::NotMcp | Lost::OtherId | Lost::Insistent => ResultCode::McpError,
+    /// The failure of a call that was sent.
+    pub fn failure(self, name: &str, endpoint: &Endpoint) -> ToolFailure {
+        let failed = |code| {
+            let message = format!("the server of {name} {self}; the call may have run");
+            ToolFailure::new(code, Certainty::Unclear, message)
         };
-        let message = format!("the server of {name} {self}; the call may have run");
-        ToolFailure::new(code, Certainty::Unclear, message)
+        let failure = match self {
+            Lost::NotConnected(_) => ToolFailure::unreachable(name),
+            Lost::BrokenOff => ToolFailure::broken_off(name),
+            Lost::Silent => ToolFailure::timeout(name),
+            Lost::TooLarge | Lost::NoRoom => failed(ResultCode::RequestFailed),
+            Lost::NotMcp | Lost::OtherId | Lost::Insistent => failed(ResultCode::McpError),
+        };
+        self.explain(name, failure, endpoint)
+    }
+
+    /// Logs what became of the connection and adds it to `failure`, where that is the reason.
+    pub fn explain(self, name: &str, failure: ToolFailure, endpoint: &Endpoint) -> ToolFailure {
+        match self.connection(endpoint) {
+            Some(connection) => unanswered(name, failure, connection),
+            None => failure,
+        }
     }
 }
 
@@ -314,14 +325,8 @@ fn read_message(text: &str) -> Option<Incoming> {
 }
 
 fn lost(error: reqwest::Error) -> Lost {
-    let connection = unconnected::failure(&error);
-    tracing::warn!(
-        cause = connection.cause.to_string(),
-        address = connection.address,
-        "an MCP server did not answer"
-    );
     match error.is_connect() || error.is_builder() {
-        true => Lost::NotConnected(connection.cause),
+        true => Lost::NotConnected(unconnected::failure(&error).cause),
         false => Lost::BrokenOff,
     }
 }

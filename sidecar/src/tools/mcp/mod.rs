@@ -127,13 +127,7 @@ pub(super) async fn call(
         })?;
         let sent = timeout_at(deadline, services.servers().call(&endpoint, &spoken, &call)).await;
         let sent = sent.unwrap_or(Err(Lost::Silent));
-        let Reply { status, said, .. } = sent.map_err(|lost| {
-            let failure = lost.failure(name);
-            match lost.connection(&endpoint) {
-                Some(connection) => failure.because(connection),
-                None => failure,
-            }
-        })?;
+        let Reply { status, said, .. } = sent.map_err(|lost| lost.failure(name, &endpoint))?;
         let in_session = spoken.has_session();
         let has_run = matches!(said, Said::Answer(Ok(_)));
         if in_session && status == 404 && !has_run && !renewed {

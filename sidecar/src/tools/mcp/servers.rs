@@ -107,13 +107,9 @@ impl NotOpened {
             }
         };
         let failure = ToolFailure::new(code, certainty, format!("{name} was not called: {self}"));
-        let connection = match self {
-            NotOpened::Lost(lost) => lost.connection(endpoint),
-            NotOpened::Http(_) | NotOpened::Rpc(_) | NotOpened::Revision => None,
-        };
-        match connection {
-            Some(connection) => failure.because(connection),
-            None => failure,
+        match self {
+            NotOpened::Lost(lost) => lost.explain(name, failure, endpoint),
+            NotOpened::Http(_) | NotOpened::Rpc(_) | NotOpened::Revision => failure,
         }
     }
 }
