@@ -17,12 +17,12 @@ const AFTER: &str = include_str!("descriptor/after.md");
 
 /// The files that read descriptors, without their tests.
 const READERS: [&str; 6] = [
-    include_str!("../../../operator/compile/src/descriptor/mod.rs"),
-    include_str!("../../../operator/compile/src/descriptor/members.rs"),
-    include_str!("../../../operator/compile/src/descriptor/versions.rs"),
-    include_str!("../../../operator/compile/src/descriptor/tools.rs"),
-    include_str!("../../../operator/compile/src/descriptor/http.rs"),
-    include_str!("../../../operator/compile/src/descriptor/feeds.rs"),
+    include_str!("../../../operator/compile/src/surface/descriptor/mod.rs"),
+    include_str!("../../../operator/compile/src/surface/descriptor/members.rs"),
+    include_str!("../../../operator/compile/src/surface/descriptor/versions.rs"),
+    include_str!("../../../operator/compile/src/surface/descriptor/tools.rs"),
+    include_str!("../../../operator/compile/src/surface/descriptor/http.rs"),
+    include_str!("../../../operator/compile/src/surface/descriptor/feeds.rs"),
 ];
 
 pub fn page() -> String {

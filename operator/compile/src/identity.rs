@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use toolcrib_manifest::{RunnerToken, SecretText};
 
-use crate::digest::sha256;
+use crate::canonical::digest::sha256;
 use crate::names::{PREVIOUS_TOKEN_PREFIX, TOKEN_KEY};
 
 /// A token from 32 random bytes: `agent:secret`.

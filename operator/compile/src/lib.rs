@@ -5,91 +5,64 @@
 //! bytes. A user's mistake is a [`Diagnostic`], never an `Err`: the broken part is withheld
 //! and the rest of the agent compiles. Removing an object never adds a tool. Not here:
 //! watching, writing, status (`toolcrib-operator`), files and printing (`kubectl-toolcrib`).
+//!
+//! Folders, each of which imports only those named before it: `diagnostics` (findings about
+//! objects), `objects` (what compile reads), `routes` (where objects lead), `surface` (what a
+//! Surface offers), `compilation` (what compile returns, and its bounds), `compile` (the steps and
+//! the checks), `load` (objects from YAML), `queries` (questions about compilations).
 
-pub mod names;
-pub mod near;
-
-mod grants;
-mod inputs;
-mod objects;
-mod reference;
-
-mod compile;
-
-mod address;
-mod allowlist;
-mod authority;
-mod bounds;
-mod budget;
-mod consent;
-mod context;
-mod credential;
-mod descriptor;
-mod effective;
-mod egress;
-mod lower;
-mod mcp_config;
-mod models;
-mod offer;
-mod reach;
-mod schema;
-mod surface;
-mod template;
-
-mod check;
-mod code;
-mod compilation;
-mod diagnostic;
-pub mod digest;
-mod explain;
-mod fetch;
-mod finding;
-mod floor;
-mod holdings;
 pub mod identity;
 pub mod inject;
-mod load;
-mod materialize;
-pub mod normalize;
-mod plan;
-mod report;
-mod services;
-mod settings;
-mod topology;
-mod view;
-mod why;
-pub mod yaml;
+pub mod names;
 
-pub use allowlist::{Allowlist, host_entry};
-pub use budget::{left_out, too_heavy, too_heavy_text};
-pub use check::{check_defaults, check_grant, check_provider, check_surface};
-pub use code::Code;
+mod canonical;
+mod compilation;
+mod compile;
+mod diagnostics;
+mod load;
+mod objects;
+mod queries;
+mod reference;
+mod routes;
+mod surface;
+
+pub use canonical::{digest, normalize};
+pub use compilation::files::{Files, comparable, manifest_digest, published, render};
+pub use compilation::floor::{floor, takes_away};
+pub use compilation::materialize::{LastGood, Materialized, materialize};
+pub use compilation::network::{Declared, Network};
 pub use compilation::{
-    Compilation, CredentialKind, FeedSummary, Files, GrantSource, Object, ObjectKind, Role, Source,
+    Compilation, CredentialKind, FeedSummary, GrantSource, Object, ObjectKind, Role, Source,
     SourceState, ToolSummary, Withheld,
 };
+pub use compile::check::{check_defaults, check_grant, check_provider, check_surface};
 pub use compile::{compile, compile_all};
-pub use credential::credential_value;
-pub use diagnostic::{Concern, Diagnostic, Diagnostics, Kind, Severity, Subject};
-pub use digest::{comparable, manifest_digest};
-pub use egress::{Declared, Network, NetworkSettings};
-pub use explain::{GivenTool, ToolExplained, explain_tool, given_tools};
-pub use fetch::{Fetch, MOST_ROUNDS, OverBound};
-pub use floor::{floor, takes_away};
-pub use holdings::{Item, ItemKind, executed, method_name};
-pub use inputs::{ConfigMapFacts, Inputs, PodPort, Presence, SecretFacts, ServiceFacts, Synced};
-pub use load::{Loaded, Origin, OtherDocument, load, load_into};
-pub use materialize::{LastGood, Materialized, materialize};
-pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
-pub use plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
-pub use reference::{ObjectRef, SecretKeyRef};
-pub use report::{
+pub use diagnostics::code::{Code, Concern, Severity};
+pub use diagnostics::near;
+pub use diagnostics::report::{
     GrantReport, ProviderReport, SurfaceReport, all_not_accepted, not_accepted, not_resolved,
 };
-pub use services::{Leads, allowlist};
-pub use settings::{Settings, refused_hosts};
-pub use topology::{AgentNode, GrantNode, SurfaceNode, topology};
-pub use view::{
+pub use diagnostics::{Diagnostic, Diagnostics, Kind, Subject};
+pub use load::yaml;
+pub use load::{Loaded, Origin, OtherDocument, load, load_into};
+pub use names::method_name;
+pub use objects::allowlist::{Allowlist, host_entry};
+pub use objects::budget::{left_out, too_heavy, too_heavy_text};
+pub use objects::facts::{
+    ConfigMapFacts, PodPort, Presence, SecretFacts, ServiceFacts, credential_value,
+};
+pub use objects::inputs::{Inputs, Synced};
+pub use objects::settings::{NetworkSettings, Settings, refused_hosts};
+pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
+pub use queries::allowlist::allowlist;
+pub use queries::explain::{GivenTool, ToolExplained, explain_tool, given_tools};
+pub use queries::fetch::{Fetch, MOST_ROUNDS, OverBound};
+pub use queries::holdings::{Item, ItemKind, executed};
+pub use queries::plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
+pub use queries::topology::{AgentNode, GrantNode, SurfaceNode, topology};
+pub use queries::view::{
     ConsumerView, EndpointView, FeedView, GrantedView, SurfaceView, ToolView, inspect_surface,
 };
-pub use why::{WhyNot, why_not};
+pub use queries::why::{WhyNot, why_not};
+pub use reference::{ObjectRef, SecretKeyRef};
+pub use routes::leads::Leads;

@@ -3,6 +3,8 @@
 //! none of them spells one itself. What the mediator must know too stands in
 //! `toolcrib_manifest::names` and is re-exported here.
 
+use toolcrib_manifest::HttpMethod;
+
 pub use toolcrib_manifest::names::*;
 
 // ---- API ------------------------------------------------------------------------------
@@ -286,6 +288,37 @@ pub const SIDECAR_CONTAINERS: [&str; 5] = [
     "envoy-sidecar",
     "vault-agent",
 ];
+
+/// The name of a feed in [`crate::Withheld::what`].
+pub(crate) fn feed_name(alias: &str, name: &str) -> String {
+    format!("feed {alias}/{name}")
+}
+
+/// The name of a provider in [`crate::Withheld::what`].
+pub(crate) fn provider_name(name: &str) -> String {
+    format!("provider {name}")
+}
+
+/// Whether `name` is a DNS label in lower case (RFC 1123).
+pub(crate) fn is_dns_label(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.chars().all(|c| plain(c) || c == '-')
+        && name.starts_with(plain)
+        && name.ends_with(plain)
+}
+
+/// The name of a method in a request line.
+pub fn method_name(method: HttpMethod) -> &'static str {
+    match method {
+        HttpMethod::Get => "GET",
+        HttpMethod::Head => "HEAD",
+        HttpMethod::Post => "POST",
+        HttpMethod::Put => "PUT",
+        HttpMethod::Patch => "PATCH",
+        HttpMethod::Delete => "DELETE",
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -154,7 +154,7 @@ spec:
             .filter(|one| one.code == Code::ManifestTooLarge);
         let gone = 2 - tools.len() + 1 - feeds + 1 - providers;
         assert_eq!(withheld.count(), gone, "{:?}", done.withheld);
-        let bytes: usize = toolcrib_compile::digest::render(&done.files)
+        let bytes: usize = toolcrib_compile::render(&done.files)
             .values()
             .map(String::len)
             .sum();

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use toolcrib_compile::{
     Compilation, ConfigMapFacts, Diagnostic, Files, Inputs, Kind, LastGood, Loaded, Network,
     ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults, check_grant, check_provider,
-    check_surface, compile_all, digest, load, materialize,
+    check_surface, compile_all, digest, load, materialize, render,
 };
 use toolcrib_golden::{Suite, cases, expect, here};
 
@@ -153,7 +153,7 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
         providers,
         feeds,
     } = &compilation.files;
-    let written = digest::render(&compilation.files);
+    let written = render(&compilation.files);
     for (name, text) in [
         ("agent.json", digest::canonical(agent)),
         ("tools.json", digest::canonical(tools)),

@@ -1,0 +1,121 @@
+//! Canonical text, its size, and digests of it.
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use toolcrib_manifest::{Annotations, Execution, RawJson, Tool};
+
+use crate::canonical::normalize;
+
+/// Lower-case hex SHA-256.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+/// Canonical JSON: sorted keys, no needless space, numbers as they came.
+pub fn canonical(value: &impl Serialize) -> String {
+    normalize::sorted(&text(value)).expect("what was just written is within the depth bound")
+}
+
+/// As serde writes it. That is canonical as it stands for what has its fields in order, as the
+/// types of the files have, and its schemas normalized.
+pub(crate) fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("types of the contract have string keys")
+}
+
+/// How many bytes that is, without writing them.
+pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
+    struct Count(usize);
+
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value).expect("types of the contract have string keys");
+    count.0
+}
+
+/// Digest of what a call of this tool means: schemas, execution but `auth`, tier, and the
+/// annotations that change how a call runs. A change of it during a turn withdraws the tool; a
+/// rotated credential does not.
+pub fn entry_digest(tool: &Tool) -> String {
+    #[derive(Serialize)]
+    struct Entry<'a> {
+        /// Left out where they are not set, so that digests stay what they were.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations>,
+        execution: Execution,
+        /// Left out where there is none, so that digests stay what they were.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output_schema: Option<&'a RawJson>,
+        schema: &'a RawJson,
+        tier: &'a Option<String>,
+    }
+    let mut execution = tool.execution.clone();
+    execution.auth = None;
+    let annotations = Annotations::of(tool);
+    let is_set = !annotations.is_default(tool.extension.tier.as_deref());
+    let entry = text(&Entry {
+        annotations: is_set.then_some(annotations),
+        execution,
+        output_schema: tool.extension.output_schema.as_ref(),
+        schema: &tool.input_schema,
+        tier: &tool.extension.tier,
+    });
+    format!("v1:{}", sha256(entry.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn tool(tier: &str, annotations: Option<Value>) -> Tool {
+        let mut tool = json!({
+            "name": "pond.fish", "inputSchema": {"type": "object"},
+            "execution": {"transport": "http", "service": "pond", "base_url": "http://pond.reed.svc:80",
+                "method": "GET", "path": "/fish"},
+            "x-toolcrib": {"tier": tier},
+        });
+        if let Some(annotations) = annotations {
+            tool["annotations"] = annotations;
+        }
+        serde_json::from_value(tool).expect("a tool")
+    }
+
+    #[track_caller]
+    fn check(tier: &str, annotations: Value, covered: bool) {
+        let plain = entry_digest(&tool(tier, None));
+        let with = entry_digest(&tool(tier, Some(annotations.clone())));
+        assert_eq!(plain != with, covered, "{annotations}");
+    }
+
+    #[test]
+    fn annotations_that_change_a_call_change_its_digest() {
+        check("System", json!({"idempotent": true}), true);
+        check("System", json!({"idempotentHint": true}), true);
+        check("System", json!({"polling": true}), true);
+        check("System", json!({"parallel_safe": true}), true);
+        check(
+            "System",
+            json!({"x-claw": {"terminalOnSuccess": true}}),
+            true,
+        );
+        check("System", json!({"readOnly": true}), true);
+        // Digests of earlier releases stay where the annotation says nothing new.
+        check("ReadOnly", json!({"readOnly": true}), false);
+        check(
+            "System",
+            json!({"title": "Fish", "idempotent": false}),
+            false,
+        );
+    }
+}

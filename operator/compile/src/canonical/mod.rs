@@ -1,0 +1,4 @@
+//! Canonical JSON, and digests of it.
+
+pub mod digest;
+pub mod normalize;

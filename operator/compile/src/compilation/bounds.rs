@@ -1,0 +1,228 @@
+//! What a manifest may be at most. Over a bound, whole surfaces, then tools, are withheld
+//! from the end in name order until it fits; then feeds. Providers go first of all, from
+//! the end, but only where they alone are too much: no tool could make room for them. An
+//! old object must not stay in force, or bloating a surface would freeze a revoked grant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_manifest::{EndpointDialect, Mode, Tool};
+
+use crate::Code;
+use crate::canonical::digest::size;
+use crate::compilation::files::Files;
+use crate::names::{feed_name, provider_name};
+
+/// Of all four files, with references in place of values.
+const MAX_BYTES: usize = 700 * 1024;
+/// Of all four files, with values. The API server takes 1 MiB in one Secret; the runner's
+/// tokens and the hashes of the files come last, and have the rest.
+const MAX_FILLED: usize = 960 * 1024;
+/// What OpenAI takes in one request, less room for the runner's own.
+const MAX_TOOLS_OPENAI: usize = 128 - 8;
+
+/// Of feeds. All of them together show the model 64 KiB: more would only crowd each other
+/// out, and be fetched in vain.
+pub(crate) const MAX_FEEDS: usize = 32;
+
+/// Surfaces that a message lists.
+const LISTED: usize = 8;
+
+pub(crate) fn too_many_feeds() -> String {
+    format!("more than {MAX_FEEDS} feeds are granted, and no more are fetched: grant fewer")
+}
+
+/// Something that does not fit, and which bound it is over.
+#[derive(Debug)]
+pub(crate) struct Excess {
+    /// As what is withheld is named.
+    pub what: String,
+    pub code: Code,
+    pub message: String,
+}
+
+/// Takes out of `files` what does not fit; `reserved` bytes are still to come. Tools are
+/// sorted by surface, then by name.
+pub(crate) fn enforce(files: &mut Files, reserved: usize) -> Vec<Excess> {
+    let mut excess = Vec::new();
+    let cap = tool_cap(files).unwrap_or(usize::MAX);
+    let counts = tools_by_surface(files);
+    while files.tools.tools.len() > cap {
+        let message = too_many_tools(cap, files, &counts);
+        excess.extend(last_to_go(files).into_iter().map(|tool| Excess {
+            what: tool.name,
+            code: Code::TooManyTools,
+            message: message.clone(),
+        }));
+    }
+    let message = format!("the compiled files are over {MAX_BYTES} bytes: grant fewer tools");
+    excess.extend(shrink(files, MAX_BYTES.saturating_sub(reserved), &message));
+    excess
+}
+
+/// Whether files fit into a Secret that are so large without values, and have so many of
+/// them, none longer than `longest`.
+pub(crate) fn surely_fit(files: &Files, values: usize, longest: usize) -> bool {
+    all(files).saturating_add(values.saturating_mul(longest)) <= MAX_FILLED
+}
+
+/// Takes out of `files`, which hold values, what does not fit into a Secret.
+pub(crate) fn enforce_filled(files: &mut Files) -> Vec<Excess> {
+    let message = format!(
+        "the compiled files are over {MAX_FILLED} bytes with their credentials: grant fewer tools, or use shorter credentials"
+    );
+    shrink(files, MAX_FILLED, &message)
+}
+
+/// Takes what is named so out of `files`.
+pub(crate) fn remove(files: &mut Files, gone: &BTreeSet<&str>) {
+    let stays = |what: &str| !gone.contains(what);
+    files.tools.tools.retain(|tool| stays(&tool.name));
+    files
+        .feeds
+        .0
+        .retain(|feed| stays(&feed_name(&feed.source, &feed.name)));
+    files
+        .providers
+        .providers
+        .retain(|name, _| stays(&provider_name(name)));
+    let services = std::mem::take(&mut files.tools.extension.services);
+    files.tools.extension.services = services
+        .into_iter()
+        .filter(|(service, _)| is_used(files, service))
+        .collect();
+}
+
+fn all(files: &Files) -> usize {
+    let Files {
+        agent,
+        tools,
+        providers,
+        feeds,
+    } = files;
+    size(agent) + size(tools) + size(providers) + size(feeds)
+}
+
+fn shrink(files: &mut Files, room: usize, message: &str) -> Vec<Excess> {
+    let mut gone = Vec::new();
+    let mut fixed = size(&files.agent) + size(&files.providers);
+    while fixed > room
+        && let Some((name, provider)) = files.providers.providers.pop_last()
+    {
+        fixed = fixed.saturating_sub(size(&name) + size(&provider) + 2);
+        gone.push(provider_name(&name));
+    }
+    let mut bytes = all(files);
+    while bytes > room {
+        let tools = last_to_go(files);
+        let service = if tools.is_empty() {
+            let Some(feed) = files.feeds.0.pop() else {
+                break;
+            };
+            bytes = bytes.saturating_sub(size(&feed) + 1);
+            gone.push(feed_name(&feed.source, &feed.name));
+            feed.source
+        } else {
+            for tool in &tools {
+                bytes = bytes.saturating_sub(size(tool) + 1);
+            }
+            let service = tools[0].execution.service.clone();
+            gone.extend(tools.into_iter().map(|tool| tool.name));
+            service
+        };
+        bytes = bytes.saturating_sub(forget_service(files, &service));
+    }
+    gone.into_iter()
+        .map(|what| Excess {
+            what,
+            code: Code::ManifestTooLarge,
+            message: message.to_owned(),
+        })
+        .collect()
+}
+
+/// The settings of a service that nothing uses any more; their bytes.
+fn forget_service(files: &mut Files, service: &str) -> usize {
+    if is_used(files, service) {
+        return 0;
+    }
+    files
+        .tools
+        .extension
+        .services
+        .remove(service)
+        .map_or(0, |settings| size(service) + size(&settings) + 2)
+}
+
+fn is_used(files: &Files, service: &str) -> bool {
+    let by_tool = |tool: &Tool| tool.execution.service == service;
+    files.tools.tools.iter().any(by_tool) || files.feeds.0.iter().any(|feed| feed.source == service)
+}
+
+/// How many tools each surface gives, the largest first.
+fn tools_by_surface(files: &Files) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for tool in &files.tools.tools {
+        *counts.entry(&tool.execution.service).or_default() += 1;
+    }
+    let mut counts: Vec<(String, usize)> = counts
+        .into_iter()
+        .map(|(surface, count)| (surface.to_owned(), count))
+        .collect();
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts
+}
+
+/// Names the surfaces with their counts, so that the one to blame is seen, and the surface whose
+/// tools go next.
+fn too_many_tools(cap: usize, files: &Files, counts: &[(String, usize)]) -> String {
+    let total: usize = counts.iter().map(|(_, count)| count).sum();
+    let mut listed: Vec<String> = counts
+        .iter()
+        .take(LISTED)
+        .map(|(surface, count)| format!("{surface} {count}"))
+        .collect();
+    if counts.len() > LISTED {
+        listed.push(format!("{} more surfaces", counts.len() - LISTED));
+    }
+    let withheld = files
+        .tools
+        .tools
+        .last()
+        .map_or("", |tool| &tool.execution.service);
+    format!(
+        "{total} tools are granted ({}), and the model API takes {cap}: tools of {withheld}, the last in name order, are withheld; grant fewer of {}",
+        listed.join(", "),
+        counts.first().map_or("", |(surface, _)| surface),
+    )
+}
+
+fn tool_cap(files: &Files) -> Option<usize> {
+    match files.agent.mode {
+        // No request of ours carries them: how many it takes is the runner's business.
+        Mode::Native => None,
+        Mode::Mediated => files
+            .providers
+            .providers
+            .values()
+            .flat_map(|provider| &provider.endpoints)
+            .any(|endpoint| endpoint.dialect == EndpointDialect::Openai)
+            .then_some(MAX_TOOLS_OPENAI),
+    }
+}
+
+/// The last surface's tools if there are several surfaces, else the last tool.
+fn last_to_go(files: &mut Files) -> Vec<Tool> {
+    let tools = &mut files.tools.tools;
+    let Some(last) = tools.last().map(|tool| tool.execution.service.clone()) else {
+        return Vec::new();
+    };
+    let first_of_last = tools
+        .iter()
+        .position(|tool| tool.execution.service == last)
+        .unwrap_or(0);
+    if first_of_last > 0 {
+        tools.split_off(first_of_last)
+    } else {
+        tools.pop().into_iter().collect()
+    }
+}

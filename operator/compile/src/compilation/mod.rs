@@ -1,0 +1,287 @@
+//! What a compilation gives: the four files with references in place of secrets, the
+//! objects that carry them, and what there is to say about it.
+
+pub(crate) mod bounds;
+pub(crate) mod files;
+pub(crate) mod floor;
+pub(crate) mod materialize;
+pub(crate) mod network;
+pub(crate) mod secrets;
+
+use self::files::{Files, published, render};
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::networking::v1::NetworkPolicySpec;
+use toolcrib_manifest::Tier;
+
+use crate::names;
+use crate::{Code, Diagnostic, Network, ObjectRef, SecretKeyRef};
+
+/// One agent, compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compilation {
+    pub agent: ObjectRef,
+    /// The four files. Every secret in them is a [`SecretKeyRef::placeholder`]; `tokens` is
+    /// empty, `files` is missing and `digest` names the manifest only: `materialize` fills
+    /// them.
+    pub files: Files,
+    /// Data of the context ConfigMap.
+    pub context: BTreeMap<String, String>,
+    /// What the agent's pods may reach.
+    pub network: crate::Network,
+    /// Digest of [`crate::comparable`] of the files.
+    pub manifest_digest: String,
+    /// Every reference in the files, and where its value may go.
+    pub sources: BTreeMap<SecretKeyRef, Source>,
+    /// Secrets and ConfigMaps among the agent's references that could not be read. A caller
+    /// whose stores are still filling waits instead of writing this compilation.
+    pub unknown: BTreeSet<(crate::Kind, ObjectRef)>,
+    pub tools: Vec<ToolSummary>,
+    pub feeds: Vec<FeedSummary>,
+    pub withheld: Vec<Withheld>,
+    /// Sorted. All that concerns this agent: findings on the agent, its grants, and the
+    /// surfaces and providers it uses.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Why the Agent is not accepted as it stands, if it is not.
+    pub refusal: Option<Diagnostic>,
+}
+
+/// One Secret key that the files refer to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The destinations that may read the value, as `scheme://host[:port]`, and the private CA
+    /// that vouches for them.
+    pub route: BTreeSet<String>,
+    pub state: SourceState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceState {
+    /// The Secret is there, labelled, and its annotations allow the whole `route`.
+    Known {
+        uid: String,
+        resource_version: String,
+    },
+    /// It could not be read: only a value that was compiled before, for the same reference
+    /// and the same route, may stand in.
+    Unknown,
+}
+
+/// One granted tool, for status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolSummary {
+    /// `<surface>.<tool>`.
+    pub name: String,
+    /// Whose tool it is, whatever the agent calls that surface.
+    pub surface: ObjectRef,
+    pub tier: Tier,
+    pub read_only: bool,
+    /// The first object, in name order, that gives it.
+    pub grant: GrantSource,
+    pub credential: CredentialKind,
+    pub entry_digest: String,
+}
+
+/// One granted feed, for status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedSummary {
+    /// `<surface>/<feed>`.
+    pub name: String,
+    /// The first object, in name order, that gives it.
+    pub grant: GrantSource,
+    pub credential: CredentialKind,
+}
+
+/// An object that gives authority.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GrantSource {
+    pub kind: crate::Kind,
+    pub key: ObjectRef,
+}
+
+/// Whose credential a call carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CredentialKind {
+    /// The agent's own.
+    PerAgent,
+    /// The surface's.
+    Surface,
+    None,
+}
+
+impl CredentialKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            CredentialKind::PerAgent => "PerAgent",
+            CredentialKind::Surface => "Surface",
+            CredentialKind::None => "None",
+        }
+    }
+}
+
+/// Something that was asked for and is not given.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Withheld {
+    /// `<surface>.<tool>`, `<surface>.*` for a whole surface, `feed <surface>/<feed>`,
+    /// `provider <name>`.
+    pub what: String,
+    pub code: Code,
+    pub message: String,
+}
+
+/// An object to be written for the agent. Data is text; a Secret's holds references.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    pub role: Role,
+    pub key: ObjectRef,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Empty for [`Role::Identity`], whose content is made once, by the controller.
+    pub data: BTreeMap<String, String>,
+    /// Of [`Role::Network`] only.
+    pub spec: Option<NetworkPolicySpec>,
+}
+
+/// What an object is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Secret with the four files.
+    Mediator,
+    /// Secret with the runner's token.
+    Identity,
+    /// ConfigMap with `tools.json` and, where there are feeds, `feeds.json`, without credentials.
+    Manifest,
+    /// ConfigMap that the runner mounts.
+    Context,
+    /// NetworkPolicy of the agent's pods.
+    Network,
+}
+
+/// The kinds of what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    Secret,
+    ConfigMap,
+    NetworkPolicy,
+}
+
+impl ObjectKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjectKind::Secret => "Secret",
+            ObjectKind::ConfigMap => "ConfigMap",
+            ObjectKind::NetworkPolicy => "NetworkPolicy",
+        }
+    }
+
+    pub fn api_version(self) -> &'static str {
+        match self {
+            ObjectKind::Secret | ObjectKind::ConfigMap => "v1",
+            ObjectKind::NetworkPolicy => "networking.k8s.io/v1",
+        }
+    }
+}
+
+impl Role {
+    pub const ALL: [Role; 5] = [
+        Role::Mediator,
+        Role::Identity,
+        Role::Manifest,
+        Role::Context,
+        Role::Network,
+    ];
+
+    pub fn kind(self) -> ObjectKind {
+        match self {
+            Role::Mediator | Role::Identity => ObjectKind::Secret,
+            Role::Manifest | Role::Context => ObjectKind::ConfigMap,
+            Role::Network => ObjectKind::NetworkPolicy,
+        }
+    }
+
+    pub fn object_name(self, agent: &str) -> String {
+        match self {
+            Role::Mediator => names::mediator_secret(agent),
+            Role::Identity => names::identity_secret(agent),
+            Role::Manifest => names::manifest_config_map(agent),
+            Role::Context => names::context_config_map(agent),
+            Role::Network => names::network_policy(agent),
+        }
+    }
+}
+
+impl Compilation {
+    /// The keys to read before [`crate::materialize`]. References that compile refused
+    /// (not labelled, another host) are not among them.
+    pub fn references(&self) -> BTreeSet<SecretKeyRef> {
+        self.sources.keys().cloned().collect()
+    }
+
+    /// The objects, with references in place of secrets; as the CLI prints them.
+    pub fn objects(&self) -> Vec<Object> {
+        Role::ALL
+            .into_iter()
+            .filter_map(|role| self.object(role))
+            .collect()
+    }
+
+    /// One of them. `None`: the agent has none of that role.
+    pub fn object(&self, role: Role) -> Option<Object> {
+        let envelope = self.envelope(role)?;
+        Some(Object {
+            data: self.data(role),
+            ..envelope
+        })
+    }
+
+    /// One of them without its data, for whoever has better: the two Secrets' is complete
+    /// only with values.
+    pub fn envelope(&self, role: Role) -> Option<Object> {
+        let spec = match (role, &self.network) {
+            (Role::Network, Network::Declared(declared)) => Some(declared.policy.clone()),
+            (Role::Network, Network::Unrestricted | Network::Undecided) => return None,
+            (Role::Mediator | Role::Identity | Role::Manifest | Role::Context, _) => None,
+        };
+        Some(Object {
+            role,
+            key: ObjectRef::new(
+                self.agent.namespace.clone(),
+                role.object_name(&self.agent.name),
+            ),
+            labels: self.labels(),
+            annotations: self.annotations(role),
+            data: BTreeMap::new(),
+            spec,
+        })
+    }
+
+    /// Labels of every object. The Agent's own are never copied: GitOps tools would adopt
+    /// our objects.
+    fn labels(&self) -> BTreeMap<String, String> {
+        [
+            (names::MANAGED_BY_LABEL, names::FIELD_MANAGER),
+            (names::COMPILED_FOR_LABEL, self.agent.name.as_str()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+    }
+
+    fn annotations(&self, role: Role) -> BTreeMap<String, String> {
+        match role {
+            Role::Mediator | Role::Manifest => BTreeMap::from([(
+                names::MANIFEST_DIGEST_ANNOTATION.to_owned(),
+                self.manifest_digest.clone(),
+            )]),
+            Role::Identity | Role::Context | Role::Network => BTreeMap::new(),
+        }
+    }
+
+    fn data(&self, role: Role) -> BTreeMap<String, String> {
+        match role {
+            Role::Mediator => render(&self.files),
+            Role::Identity | Role::Network => BTreeMap::new(),
+            Role::Manifest => published(&self.files),
+            Role::Context => self.context.clone(),
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Objects by themselves, for the status of kinds other than Agent and for the CLI.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_manifest::Tier;
+
+use crate::compile::authority::{self, Rule, Verb, includes_defaults};
+use crate::compile::consent::{consents, open};
+use crate::compile::credential::{self, Sources};
+use crate::compile::lower::needs_approval;
+use crate::compile::models;
+use crate::compile::offer;
+use crate::diagnostics::finding::Finding;
+use crate::diagnostics::near;
+use crate::diagnostics::report::{GrantReport, ProviderReport, SurfaceReport};
+use crate::reference::surface_key;
+use crate::surface::{self, ResolvedSurface};
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Presence, SecretKeyRef, Subject, names};
+
+/// A Surface by itself. `None`: there is none.
+pub fn check_surface(objects: &dyn Objects, surface: &ObjectRef) -> Option<SurfaceReport> {
+    let resolved = surface::resolve(objects, surface, objects.surface(surface)?);
+    let mut found = Diagnostics::default();
+    resolved.report(&mut found);
+    let mut sources = Sources::default();
+    check_credentials(objects, &resolved, &mut sources, &mut found);
+    let consumers = objects
+        .agents_using(surface)
+        .iter()
+        .filter(|(key, _)| consents(objects, surface, &resolved.surface, &key.namespace))
+        .count();
+    let descriptor = resolved.descriptor();
+    let usable = |descriptor: &crate::surface::descriptor::Descriptor| {
+        descriptor
+            .tools
+            .values()
+            .filter(|tool| tool.is_ok())
+            .count()
+    };
+    Some(SurfaceReport {
+        tools: count(descriptor.map_or(0, usable)),
+        descriptor_digest: descriptor.map(|descriptor| descriptor.digest.clone()),
+        consumers: count(consumers),
+        diagnostics: found.into_sorted(),
+        unread: unread(objects, &sources),
+    })
+}
+
+/// The Secrets among the sources that could not be read, with the reason.
+fn unread(objects: &dyn Objects, sources: &Sources) -> BTreeMap<ObjectRef, String> {
+    let secrets = sources.0.keys().map(|reference| &reference.secret);
+    secrets
+        .filter_map(|secret| match objects.secret(secret) {
+            Presence::Unknown(why) => Some((secret.clone(), why)),
+            Presence::Present(_) | Presence::Absent => None,
+        })
+        .collect()
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Every Secret that the surface names, whether an agent uses it or not.
+fn check_credentials(
+    objects: &dyn Objects,
+    resolved: &ResolvedSurface,
+    sources: &mut Sources,
+    found: &mut Diagnostics,
+) {
+    let described = resolved.descriptor().and_then(|found| found.auth.as_ref());
+    let Some(auth) = &resolved.surface.spec.auth else {
+        if let Some(kind) = described.and_then(|auth| auth.kind.as_deref())
+            && kind != "none"
+        {
+            found.add(
+                &resolved.subject,
+                "spec.auth",
+                Code::NoCredential,
+                format!("is missing, and the descriptor asks for {kind}: set secretKeyRef, else calls go without a credential"),
+            );
+        }
+        return;
+    };
+    let Ok(address) = &resolved.address else {
+        return;
+    };
+    let kind = match credential::auth_type(Some(auth), described) {
+        Ok(kind) => kind,
+        Err(finding) => return finding.report(&resolved.subject, found),
+    };
+    // A fault of the CA is reported with the surface.
+    if resolved.ca.is_err() {
+        return;
+    }
+    let route = match credential::route(objects, resolved, address, kind) {
+        Ok(route) => route,
+        Err(finding) => return finding.report(&resolved.subject, found),
+    };
+    let shared = auth
+        .secret_key_ref
+        .iter()
+        .map(|secret| ("spec.auth.secretKeyRef".to_owned(), secret));
+    let single = auth.per_agent.iter().enumerate().map(|(index, entry)| {
+        (
+            format!("spec.auth.perAgent[{index}].secretKeyRef"),
+            &entry.secret_key_ref,
+        )
+    });
+    for (field, secret) in shared.chain(single) {
+        let keys = credential::secret_keys(kind, secret, described).map_err(|message| {
+            Finding::new(format!("{field}.key"), Code::SecretKeyUnspecified, message)
+        });
+        let checked = keys.and_then(|keys| {
+            let name = ObjectRef::new(resolved.subject.key.namespace.clone(), secret.name.clone());
+            let values = keys
+                .into_iter()
+                .map(|key| {
+                    let reference = SecretKeyRef::new(name.clone(), key);
+                    credential::allow(objects, &reference, &route, &field, sources)
+                        .map(|()| reference.placeholder())
+                })
+                .collect::<Result<Vec<_>, Finding>>()?;
+            credential::auth(kind, values, Some(auth), described)
+        });
+        if let Err(finding) = checked {
+            finding.report(&resolved.subject, found);
+        }
+    }
+}
+
+/// A ToolGrant by itself. `None`: there is none.
+pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantReport> {
+    let (key, grant) = (grant, objects.grant(grant)?);
+    let subject = Subject::new(Kind::ToolGrant, key);
+    let mut found = Diagnostics::default();
+    let mut agents = 0;
+    let rules = authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds);
+    for (index, name) in grant.spec.agents.iter().enumerate() {
+        let agent_key = ObjectRef::new(key.namespace.clone(), name.clone());
+        let Some(agent) = objects.agent(&agent_key) else {
+            let others = objects.names_in(Kind::Agent, &key.namespace);
+            found.add(
+                &subject,
+                format!("spec.agents[{index}]"),
+                Code::AgentNotFound,
+                format!(
+                    "agent {agent_key} is not there{}: create it, or correct the name",
+                    near::other(name, others.iter().map(String::as_str))
+                ),
+            );
+            continue;
+        };
+        agents += 1;
+        let declared: BTreeSet<ObjectRef> = agent
+            .spec
+            .surfaces
+            .iter()
+            .map(|entry| surface_key(&agent_key, entry))
+            .collect();
+        for rule in rules
+            .iter()
+            .filter(|rule| !declared.contains(&rule.surface))
+        {
+            let (code, message) = rule.not_declared_by(&agent_key);
+            found.add(&subject, format!("{}.surface", rule.field), code, message);
+        }
+    }
+    let tools = check_rules(objects, &rules, &mut found);
+    Some(GrantReport {
+        agents,
+        tools,
+        diagnostics: found.into_sorted(),
+    })
+}
+
+/// A ToolDefaults by itself. `None`: there is none.
+pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<GrantReport> {
+    let (key, defaults) = (defaults, objects.defaults(defaults)?);
+    let mut found = Diagnostics::default();
+    if key.name != names::TOOL_DEFAULTS {
+        found.add(
+            &Subject::new(Kind::ToolDefaults, key),
+            "metadata.name",
+            Code::InvalidName,
+            "must be \"default\": a namespace has one ToolDefaults, and this one gives nothing: rename it",
+        );
+    }
+    let agents = objects
+        .agents_in(&key.namespace)
+        .iter()
+        .filter(|(_, agent)| includes_defaults(agent))
+        .count();
+    let rules = authority::of_object(
+        Kind::ToolDefaults,
+        key,
+        &defaults.spec.tools,
+        &defaults.spec.feeds,
+    );
+    let tools = check_rules(objects, &rules, &mut found);
+    Some(GrantReport {
+        agents: count(agents),
+        tools,
+        diagnostics: found.into_sorted(),
+    })
+}
+
+/// How many existing tools the rules name; what they name and is not there is said.
+fn check_rules(objects: &dyn Objects, rules: &[Rule<'_>], found: &mut Diagnostics) -> u32 {
+    let mut tools: BTreeSet<(ObjectRef, String)> = BTreeSet::new();
+    for rule in rules {
+        let subject = rule.subject();
+        let surface_field = format!("{}.surface", rule.field);
+        let resolved = match open(objects, &rule.surface, &rule.source.key.namespace) {
+            Ok(resolved) => resolved,
+            Err(closed) => {
+                found.add(&subject, surface_field, closed.code, closed.message);
+                continue;
+            }
+        };
+        let matched = offer::hold(rule, &resolved);
+        for unmet in matched.unmet {
+            found.add(&subject, unmet.field, unmet.code, unmet.message);
+        }
+        match rule.verb {
+            Verb::Tool => {
+                for name in matched.names {
+                    if is_elevated(&resolved, name) {
+                        let tool = format!("{}.{name}", rule.surface.name);
+                        needs_approval("spec.tools", &tool).report(&subject, found);
+                    }
+                    tools.insert((rule.surface.clone(), name.to_owned()));
+                }
+            }
+            Verb::Feed => {}
+        }
+    }
+    count(tools.len())
+}
+
+fn is_elevated(resolved: &ResolvedSurface, tool: &str) -> bool {
+    let described = resolved
+        .descriptor()
+        .and_then(|descriptor| descriptor.tools.get(tool)?.as_ref().ok());
+    described.is_some_and(|described| resolved.tier(tool, described) == Tier::Elevated)
+}
+
+/// A ModelProvider by itself. `None`: there is none.
+pub fn check_provider(objects: &dyn Objects, provider: &ObjectRef) -> Option<ProviderReport> {
+    let (key, provider) = (provider, objects.provider(provider)?);
+    let subject = Subject::new(Kind::ModelProvider, key);
+    let mut found = Diagnostics::default();
+    let mut sources = Sources::default();
+    let compiled = models::provider_of(objects, &subject, &provider, &mut sources, &mut found);
+    let consumers = objects
+        .agents_in(&key.namespace)
+        .iter()
+        .filter(|(agent_key, agent)| {
+            let mut unused = Diagnostics::default();
+            let effective =
+                crate::compile::effective::merge(objects, agent_key, agent, &mut unused);
+            models::selected(effective.models.as_ref())
+                .is_none_or(|selected| selected.contains(key.name.as_str()))
+        })
+        .count();
+    Some(ProviderReport {
+        keys: count(compiled.map_or(0, |compiled| compiled.keys.len())),
+        consumers: count(consumers),
+        diagnostics: found.into_sorted(),
+        unread: unread(objects, &sources),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Inputs, Settings, load, plan_agent};
+
+    const WORLD: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: reed, namespace: pond}
+spec:
+  url: https://reed.example
+  auth: {secretKeyRef: {name: keys, key: token}}
+  descriptor: {version: 2, tools: [{name: read, inputSchema: {type: object}, http: {method: GET, path: /}}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ModelProvider
+metadata: {name: reef, namespace: pond}
+spec:
+  endpoints: [{dialect: OpenAI, url: https://reef.example/v1}]
+  apiKeys: [{secretKeyRef: {name: keys, key: model}}]
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: otter, namespace: pond}
+spec: {surfaces: [{name: reed}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: reads, namespace: pond}
+spec: {agents: [otter], tools: [{surface: {name: reed}, allow: [read]}]}
+"#;
+
+    #[test]
+    fn a_secret_that_could_not_be_read_is_named_and_a_gain_depends_on_it() {
+        let texts = [("world.yaml".to_owned(), WORLD.to_owned())];
+        let mut inputs = load(texts, Settings::default()).inputs;
+        let keys = ObjectRef::new("pond", "keys");
+        let why = "pond is not served".to_owned();
+        inputs.set_secret(keys.clone(), Presence::Unknown(why.clone()));
+        let unread = BTreeMap::from([(keys.clone(), why)]);
+        let surface = check_surface(&inputs, &ObjectRef::new("pond", "reed")).expect("a surface");
+        assert_eq!(surface.unread, unread);
+        let provider = check_provider(&inputs, &ObjectRef::new("pond", "reef")).expect("one");
+        assert_eq!(provider.unread, unread);
+
+        let otter = ObjectRef::new("pond", "otter");
+        let before = Inputs::offline(Settings::default());
+        let plan = plan_agent(&before, &inputs, &otter).expect("a new agent");
+        let lines: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "gains tool reed.read (ToolGrant pond/reads; if Secret pond/keys may be used)",
+                "gains model reef/*",
+                "gains provider reef (if Secret pond/keys may be used)",
+            ]
+        );
+
+        inputs.set_secret(keys, Presence::Absent);
+        let surface = check_surface(&inputs, &ObjectRef::new("pond", "reed")).expect("a surface");
+        assert!(surface.unread.is_empty());
+        assert_eq!(surface.diagnostics[0].code, Code::SecretNotFound);
+    }
+}

@@ -1,0 +1,191 @@
+//! May agents of this namespace call that surface at all?
+//!
+//! Invariant: about a surface of another namespace that does not consent, nothing is said that
+//! depends on it. Otherwise a grant of one's own would tell which surfaces others have.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use toolcrib_crds::{NamespacesFrom, Surface};
+
+use crate::diagnostics::finding::Finding;
+use crate::diagnostics::near;
+use crate::surface::{self, ResolvedSurface};
+use crate::{Code, Kind, ObjectRef, Objects, names};
+
+/// The surface as agents of `consumer_namespace` may use it, or why they may not. The finding's
+/// field is `name` or `namespace`, of whatever names the surface.
+pub(crate) fn open(
+    objects: &dyn Objects,
+    surface: &ObjectRef,
+    consumer_namespace: &str,
+) -> Result<ResolvedSurface, Finding> {
+    let found = objects.surface(surface);
+    let open = found.filter(|found| consents(objects, surface, found, consumer_namespace));
+    if let Some(found) = open {
+        return Ok(surface::resolve(objects, surface, found));
+    }
+    if surface.namespace != consumer_namespace {
+        return Err(Finding::new(
+            "namespace",
+            Code::ConsentMissing,
+            format!(
+                "surface {surface} is not open to namespace {consumer_namespace}: its owner must allow it in spec.consumers.namespaces, if there is such a surface"
+            ),
+        ));
+    }
+    let message = match objects.unusable(Kind::Surface, surface) {
+        Some(why) => format!("surface {surface} cannot be used: {}", why.reason),
+        None => format!(
+            "surface {surface} is not there{}: create it, or correct the name",
+            near::other(
+                &surface.name,
+                objects
+                    .names_in(Kind::Surface, &surface.namespace)
+                    .iter()
+                    .map(String::as_str)
+            )
+        ),
+    };
+    Err(Finding::new("name", Code::SurfaceNotFound, message))
+}
+
+/// Consent of the surface's owner. What cannot be known is no consent.
+pub(crate) fn consents(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    surface: &Surface,
+    consumer_namespace: &str,
+) -> bool {
+    if key.namespace == consumer_namespace {
+        return true;
+    }
+    let Some(consent) = surface
+        .spec
+        .consumers
+        .as_ref()
+        .and_then(|consumers| consumers.namespaces.as_ref())
+    else {
+        return false;
+    };
+    match consent.from {
+        NamespacesFrom::Same => false,
+        NamespacesFrom::All => true,
+        NamespacesFrom::Selector => consent.selector.as_ref().is_some_and(|selector| {
+            objects
+                .namespace_labels(consumer_namespace)
+                .is_some_and(|mut labels| {
+                    // The one that every namespace carries.
+                    labels.insert(
+                        names::NAMESPACE_NAME_LABEL.to_owned(),
+                        consumer_namespace.to_owned(),
+                    );
+                    matches(selector, &labels)
+                })
+        }),
+    }
+}
+
+/// As the API machinery selects: all terms must hold; an empty selector matches all.
+fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    let expressions = selector.match_expressions.iter().flatten().all(|term| {
+        let value = labels.get(&term.key);
+        let listed = |value: &String| term.values.iter().flatten().any(|other| other == value);
+        match term.operator.as_str() {
+            "In" => value.is_some_and(listed),
+            "NotIn" => !value.is_some_and(listed),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            // An operator of a later API: no consent.
+            _ => false,
+        }
+    });
+    equal && expressions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, check_grant, compile, load};
+
+    const POND: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: otter, namespace: pond}
+spec: {surfaces: [{name: news, namespace: lake}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: reads, namespace: pond}
+spec: {agents: [otter], tools: [{surface: {name: news, namespace: lake}, allow: [read]}]}
+"#;
+    const LAKE: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: news, namespace: lake}
+spec:
+  url: https://news.example
+  descriptor: {version: 2, tools: [{name: read, inputSchema: {type: object}, http: {method: GET, path: /}}]}
+"#;
+
+    #[test]
+    fn whether_a_foreign_surface_exists_is_not_told_without_its_owners_consent() {
+        let told = |lake: &str, undecodable: bool| {
+            let texts = [POND, lake].map(|text| ("world.yaml".to_owned(), text.to_owned()));
+            let mut inputs = load(texts, Settings::default()).inputs;
+            let (otter, news) = (
+                ObjectRef::new("pond", "otter"),
+                ObjectRef::new("lake", "news"),
+            );
+            if undecodable {
+                inputs.set_undecodable(Kind::Surface, news, "hunter2".to_owned());
+            }
+            let compiled = compile(&inputs, &otter).expect("the agent");
+            let why = crate::why_not(&inputs, &compiled, "news.write");
+            let grant = check_grant(&inputs, &ObjectRef::new("pond", "reads")).expect("the grant");
+            (
+                compiled.diagnostics,
+                compiled.withheld,
+                why,
+                grant.diagnostics,
+            )
+        };
+        let closed = told(LAKE, false);
+        assert_eq!(closed.3[0].code, Code::ConsentMissing);
+        assert_eq!(closed, told("", false));
+        assert_eq!(closed, told("", true));
+        // About one's own surfaces everything is said.
+        let own = POND.replace(", namespace: lake", "");
+        let own = load([("world.yaml".to_owned(), own)], Settings::default()).inputs;
+        let grant = check_grant(&own, &ObjectRef::new("pond", "reads")).expect("the grant");
+        assert_eq!(grant.diagnostics[0].code, Code::SurfaceNotFound);
+    }
+
+    #[track_caller]
+    fn check(selector: serde_json::Value, expected: bool) {
+        let selector: LabelSelector = serde_json::from_value(selector).expect("a selector");
+        let labels = BTreeMap::from([("team".to_owned(), "otters".to_owned())]);
+        assert_eq!(matches(&selector, &labels), expected, "{selector:?}");
+    }
+
+    #[test]
+    fn selectors() {
+        use serde_json::json;
+        let term = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "team", "operator": operator, "values": values}]});
+        check(json!({}), true);
+        check(json!({"matchLabels": {"team": "otters"}}), true);
+        check(json!({"matchLabels": {"team": "beavers"}}), false);
+        check(term("In", &["otters"]), true);
+        check(term("In", &["beavers"]), false);
+        check(term("NotIn", &["otters"]), false);
+        check(term("NotIn", &["beavers"]), true);
+        check(term("Exists", &[]), true);
+        check(term("DoesNotExist", &[]), false);
+        check(term("Resembles", &["otters"]), false);
+    }
+}

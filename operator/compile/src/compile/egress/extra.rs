@@ -1,0 +1,279 @@
+//! Rules that users write, checked: the API server refuses a NetworkPolicy as a whole, and a
+//! policy that is not there restricts nothing.
+//!
+//! Invariant: a rule that is given is one that the API server takes.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::networking::v1::{
+    IPBlock, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use toolcrib_crds::{EgressPeer, EgressPort, EgressProtocol, EgressRule, IpBlock};
+
+use crate::diagnostics::finding::Finding;
+use crate::{Code, names};
+
+/// A rule as Kubernetes has it. Fields of the finding are relative to the rule.
+pub(super) fn rule(written: &EgressRule) -> Result<NetworkPolicyEgressRule, Finding> {
+    let to = written
+        .to
+        .iter()
+        .enumerate()
+        .map(|(index, written)| {
+            peer(written).map_err(|finding| finding.within(&format!("to[{index}]")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let ports = written
+        .ports
+        .iter()
+        .enumerate()
+        .map(|(index, written)| {
+            port(written).map_err(|finding| finding.within(&format!("ports[{index}]")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(NetworkPolicyEgressRule {
+        to: (!to.is_empty()).then_some(to),
+        ports: (!ports.is_empty()).then_some(ports),
+    })
+}
+
+fn peer(written: &EgressPeer) -> Result<NetworkPolicyPeer, Finding> {
+    let by_labels = written.namespace_selector.is_some() || written.pod_selector.is_some();
+    if written.ip_block.is_some() == by_labels {
+        return Err(invalid(
+            "",
+            "set ipBlock, or namespaceSelector and podSelector, but not both",
+        ));
+    }
+    for (field, selector) in [
+        ("namespaceSelector", &written.namespace_selector),
+        ("podSelector", &written.pod_selector),
+    ] {
+        if let Some(selector) = selector {
+            check_selector(selector).map_err(|message| invalid(field, message))?;
+        }
+    }
+    Ok(NetworkPolicyPeer {
+        ip_block: written.ip_block.as_ref().map(block).transpose()?,
+        namespace_selector: written.namespace_selector.clone(),
+        pod_selector: written.pod_selector.clone(),
+    })
+}
+
+fn block(written: &IpBlock) -> Result<IPBlock, Finding> {
+    let outer = range(&written.cidr).map_err(|message| invalid("ipBlock.cidr", message))?;
+    for (index, except) in written.except.iter().enumerate() {
+        let field = format!("ipBlock.except[{index}]");
+        let inner = range(except).map_err(|message| invalid(&field, message))?;
+        if !inner.is_strictly_in(&outer) {
+            let message = format!(
+                "{except} is not a part of {}: remove it, or correct one of the two",
+                written.cidr
+            );
+            return Err(invalid(&field, message));
+        }
+    }
+    Ok(IPBlock {
+        cidr: written.cidr.clone(),
+        except: (!written.except.is_empty()).then(|| written.except.clone()),
+    })
+}
+
+fn port(written: &EgressPort) -> Result<NetworkPolicyPort, Finding> {
+    if written.port == 0 {
+        return Err(invalid("port", "must be between 1 and 65535"));
+    }
+    if written.end_port.is_some_and(|end| end < written.port) {
+        return Err(invalid(
+            "endPort",
+            "must not be below port: write a larger number, or remove it",
+        ));
+    }
+    Ok(NetworkPolicyPort {
+        port: Some(IntOrString::Int(written.port.into())),
+        end_port: written.end_port.map(Into::into),
+        protocol: Some(
+            match written.protocol {
+                None | Some(EgressProtocol::Tcp) => "TCP",
+                Some(EgressProtocol::Udp) => "UDP",
+                Some(EgressProtocol::Sctp) => "SCTP",
+            }
+            .to_owned(),
+        ),
+    })
+}
+
+fn invalid(field: &str, message: impl Into<String>) -> Finding {
+    let message = format!("{}; the rule opens nothing", message.into());
+    Finding::new(field, Code::InvalidValue, message)
+}
+
+struct Range {
+    /// Left-aligned in 128 bits.
+    bits: u128,
+    prefix: u8,
+    v4: bool,
+}
+
+impl Range {
+    fn is_strictly_in(&self, outer: &Range) -> bool {
+        let mask = u128::MAX
+            .checked_shl(128 - u32::from(outer.prefix))
+            .unwrap_or(0);
+        self.v4 == outer.v4 && self.prefix > outer.prefix && self.bits & mask == outer.bits & mask
+    }
+}
+
+fn range(text: &str) -> Result<Range, String> {
+    let wrong = || format!("{text:?} is no range: write it like 10.1.0.0/16 or fd00::/8");
+    let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let digits = !prefix.is_empty() && prefix.chars().all(|c| c.is_ascii_digit());
+    let prefix: u8 = prefix.parse().ok().filter(|_| digits).ok_or_else(wrong)?;
+    let (bits, v4) = match address {
+        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, true),
+        IpAddr::V6(address) => (address.to_bits(), false),
+    };
+    if prefix > if v4 { 32 } else { 128 } {
+        return Err(wrong());
+    }
+    Ok(Range { bits, prefix, v4 })
+}
+
+fn check_selector(selector: &LabelSelector) -> Result<(), String> {
+    for (key, value) in selector.match_labels.iter().flatten() {
+        label_key(key)?;
+        label_value(value)?;
+    }
+    for term in selector.match_expressions.iter().flatten() {
+        label_key(&term.key)?;
+        let values = term.values.as_deref().unwrap_or_default();
+        for value in values {
+            label_value(value)?;
+        }
+        let fits = match term.operator.as_str() {
+            "In" | "NotIn" => !values.is_empty(),
+            "Exists" | "DoesNotExist" => values.is_empty(),
+            _ => false,
+        };
+        if !fits {
+            return Err(format!(
+                "{} {}: write In or NotIn with values, Exists or DoesNotExist without",
+                term.key, term.operator
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn label_key(key: &str) -> Result<(), String> {
+    let (prefix, name) = key
+        .split_once('/')
+        .map_or((None, key), |(p, n)| (Some(p), n));
+    let prefix_fits = prefix.is_none_or(|prefix| {
+        (1..=253).contains(&prefix.len()) && prefix.split('.').all(names::is_dns_label)
+    });
+    if prefix_fits && !name.is_empty() && is_label_text(name) {
+        Ok(())
+    } else {
+        Err(format!("{key:?} is no label's name"))
+    }
+}
+
+fn label_value(value: &str) -> Result<(), String> {
+    if value.is_empty() || is_label_text(value) {
+        Ok(())
+    } else {
+        Err(format!("{value:?} is no label's value"))
+    }
+}
+
+fn is_label_text(text: &str) -> bool {
+    let edge = |c: char| c.is_ascii_alphanumeric();
+    text.len() <= 63
+        && text.starts_with(edge)
+        && text.ends_with(edge)
+        && text.chars().all(|c| edge(c) || "-_.".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(rule_text: serde_json::Value, expected: Result<(), &str>) {
+        let written: EgressRule = serde_json::from_value(rule_text).expect("a rule");
+        let result = rule(&written).map(drop).map_err(|finding| finding.field);
+        assert_eq!(result, expected.map_err(str::to_owned), "{written:?}");
+    }
+
+    #[test]
+    fn what_the_api_server_would_refuse_is_refused() {
+        use serde_json::json;
+        let block = |cidr: &str, except: &[&str]| json!({"to": [{"ipBlock": {"cidr": cidr, "except": except}}]});
+        check(json!({}), Ok(()));
+        check(block("10.0.0.0/8", &["10.1.0.0/16"]), Ok(()));
+        check(block("fd00::/8", &["fd00:1::/32"]), Ok(()));
+        for cidr in [
+            "10.0.0.0",
+            "10.0.0.0/33",
+            "fd00::/129",
+            "pond/8",
+            "10.0.0.0/+8",
+            "10.0.0.0/",
+        ] {
+            check(block(cidr, &[]), Err("to[0].ipBlock.cidr"));
+        }
+        for except in ["10.0.0.0/8", "11.0.0.0/16", "fd00::/16", "0.0.0.0/0"] {
+            check(
+                block("10.0.0.0/8", &[except]),
+                Err("to[0].ipBlock.except[0]"),
+            );
+        }
+        check(block("0.0.0.0/0", &["10.0.0.0/8"]), Ok(()));
+        check(json!({"to": [{}]}), Err("to[0]"));
+        check(
+            json!({"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}),
+            Err("to[0]"),
+        );
+        check(
+            json!({"to": [{"podSelector": {"matchLabels": {"a.b/c": "d"}}}]}),
+            Ok(()),
+        );
+        check(
+            json!({"to": [{"podSelector": {"matchLabels": {"-": "d"}}}]}),
+            Err("to[0].podSelector"),
+        );
+        check(
+            json!({"to": [{"podSelector": {"matchLabels": {"a": "d d"}}}]}),
+            Err("to[0].podSelector"),
+        );
+        let term = |operator: &str, values: &[&str]| json!({"to": [{"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": operator, "values": values}]}}]});
+        check(term("In", &["otters"]), Ok(()));
+        check(term("In", &[]), Err("to[0].namespaceSelector"));
+        check(term("Exists", &["otters"]), Err("to[0].namespaceSelector"));
+        check(
+            term("Resembles", &["otters"]),
+            Err("to[0].namespaceSelector"),
+        );
+        check(json!({"ports": [{"port": 5, "endPort": 9}]}), Ok(()));
+        check(
+            json!({"ports": [{"port": 5, "endPort": 4}]}),
+            Err("ports[0].endPort"),
+        );
+        check(json!({"ports": [{"port": 0}]}), Err("ports[0].port"));
+    }
+
+    #[test]
+    fn what_the_chart_installs_is_taken() {
+        let settings = crate::NetworkSettings::default();
+        for dns in &settings.dns {
+            assert!(rule(dns).is_ok());
+        }
+        for text in &settings.cluster_ranges {
+            assert!(range(text).is_ok(), "{text}");
+        }
+    }
+}

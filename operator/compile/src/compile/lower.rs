@@ -1,0 +1,365 @@
+//! From what a surface describes and grants name to entries of the files.
+
+use crate::names::feed_name;
+use std::collections::BTreeMap;
+
+use toolcrib_manifest::{
+    Execution, Feed, FeedAuth, GrantRef, Tier, Tool, ToolExtension, Transport,
+};
+
+use crate::canonical::digest::entry_digest;
+use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
+use crate::compile::authority::{Rule, Verb};
+use crate::compile::credential::{self, Credential, Refused};
+use crate::compile::offer;
+use crate::compile::reach::Reach;
+use crate::compile::work::Work;
+use crate::diagnostics::finding::Finding;
+use crate::diagnostics::located;
+use crate::routes::address::is_relative;
+use crate::surface::descriptor::DescribedTool;
+use crate::{Code, Kind, Leads, ObjectRef, Objects, Subject};
+
+/// One tool of the files, and what status says of it.
+pub(crate) struct Lowered {
+    pub tool: Tool,
+    pub summary: ToolSummary,
+}
+
+/// The tools of one surface that the rules give, in name order. What is not given is
+/// withheld, and said.
+pub(crate) fn tools(
+    objects: &dyn Objects,
+    agent: &ObjectRef,
+    reach: &Reach<'_>,
+    rules: &[Rule<'_>],
+    max_tier: Tier,
+    work: &mut Work,
+) -> Vec<Lowered> {
+    let asked = asked(reach, rules, Verb::Tool, work);
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let (base_url, credential) = match callable(objects, agent, reach, work) {
+        Ok(callable) => callable,
+        Err((code, message)) => {
+            for name in asked.into_keys() {
+                work.withhold(format!("{}.{name}", reach.alias), code, message.clone());
+            }
+            return Vec::new();
+        }
+    };
+    let Some(descriptor) = reach.resolved.descriptor() else {
+        return Vec::new();
+    };
+    let mut lowered = Vec::new();
+    for (name, grant) in asked {
+        let Some(described) = descriptor.tools.get(name) else {
+            continue;
+        };
+        let canonical = format!("{}.{name}", reach.alias);
+        let result = described
+            .as_ref()
+            .map_err(|finding| reach.resolved.in_descriptor(finding))
+            .and_then(|described| {
+                let tier = reach.resolved.tier(name, described);
+                within_maximum(tier, max_tier)?;
+                let execution = execution(reach, name, described, &base_url, &credential)?;
+                Ok((described, tier, execution))
+            });
+        match result {
+            Err(finding) => {
+                let on_agent = finding.code == Code::TierAboveMaximum;
+                let subject = if on_agent {
+                    Subject::new(Kind::Agent, agent)
+                } else {
+                    reach.resolved.subject.clone()
+                };
+                let message = if on_agent {
+                    format!("{canonical} {}", finding.message)
+                } else {
+                    finding.message
+                };
+                let why = located(&subject, &finding.field, &message);
+                work.found
+                    .add(&subject, finding.field, finding.code, message);
+                work.withhold(canonical, finding.code, why);
+            }
+            Ok((described, tier, execution)) => {
+                if tier == Tier::Elevated {
+                    let on_agent = Subject::new(Kind::Agent, agent);
+                    let on_grant = Subject::new(grant.kind, &grant.key);
+                    needs_approval("spec.surfaces", &canonical).report(&on_agent, &mut work.found);
+                    needs_approval("spec.tools", &canonical).report(&on_grant, &mut work.found);
+                }
+                lowered.push(lower(
+                    canonical,
+                    described,
+                    tier,
+                    execution,
+                    grant,
+                    &credential,
+                    reach,
+                ));
+            }
+        }
+    }
+    lowered
+}
+
+/// One feed of the files, and what status says of it.
+pub(crate) struct LoweredFeed {
+    pub feed: Feed,
+    pub summary: FeedSummary,
+}
+
+/// The feeds of one surface that the rules give.
+pub(crate) fn feeds(
+    objects: &dyn Objects,
+    agent: &ObjectRef,
+    reach: &Reach<'_>,
+    rules: &[Rule<'_>],
+    work: &mut Work,
+) -> Vec<LoweredFeed> {
+    let asked = asked(reach, rules, Verb::Feed, work);
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let withhold_all = |work: &mut Work, code: Code, message: &str| {
+        for name in asked.keys() {
+            work.withhold(feed_name(&reach.alias, name), code, message.to_owned());
+        }
+    };
+    let (base_url, credential) = match callable(objects, agent, reach, work) {
+        Ok(callable) => callable,
+        Err((code, message)) => {
+            withhold_all(work, code, &message);
+            return Vec::new();
+        }
+    };
+    let Some(descriptor) = reach.resolved.descriptor() else {
+        return Vec::new();
+    };
+    let mut lowered = Vec::new();
+    for (name, grant) in asked {
+        match descriptor.feeds.get(name) {
+            None => {}
+            Some(Err(finding)) => {
+                let finding = reach.resolved.in_descriptor(finding);
+                let subject = &reach.resolved.subject;
+                let why = located(subject, &finding.field, &finding.message);
+                finding.report(subject, &mut work.found);
+                work.withhold(feed_name(&reach.alias, name), finding.code, why);
+            }
+            Some(Ok(feed)) => lowered.push(LoweredFeed {
+                feed: Feed {
+                    name: name.to_owned(),
+                    source: reach.alias.clone(),
+                    path: feed.path.clone(),
+                    ttl: feed.ttl,
+                    url: format!("{base_url}{}", feed.path),
+                    auth: credential.auth.clone().map(FeedAuth::Full),
+                    foreign: reach.foreign,
+                },
+                summary: FeedSummary {
+                    name: format!("{}/{name}", reach.alias),
+                    grant,
+                    credential: credential.kind,
+                },
+            }),
+        }
+    }
+    lowered
+}
+
+/// The names that the rules ask of this surface and that it offers, each with the first
+/// object that gives it. What a rule does not get is an error of its own object alone; from the
+/// agent it is withheld as a consequence.
+fn asked<'r>(
+    reach: &'r Reach<'_>,
+    rules: &'r [Rule<'_>],
+    verb: Verb,
+    work: &mut Work,
+) -> BTreeMap<&'r str, GrantSource> {
+    let mut asked: BTreeMap<&str, GrantSource> = BTreeMap::new();
+    for rule in rules.iter().filter(|rule| rule.verb == verb) {
+        let matched = offer::hold(rule, &reach.resolved);
+        for name in matched.names {
+            let first = asked.entry(name).or_insert_with(|| rule.source.clone());
+            if rule.source < *first {
+                *first = rule.source.clone();
+            }
+        }
+        for unmet in matched.unmet {
+            let what = match verb {
+                Verb::Tool => format!("{}.{}", reach.alias, unmet.name),
+                Verb::Feed => feed_name(&reach.alias, &unmet.name),
+            };
+            let why = located(&rule.subject(), &unmet.field, &unmet.message);
+            work.found
+                .add(&rule.subject(), unmet.field, unmet.code, unmet.message);
+            work.withhold(what, unmet.code, format!("because of {why}"));
+        }
+    }
+    asked
+}
+
+/// Base url and credential; or why nothing of the surface can be called by this agent.
+fn callable(
+    objects: &dyn Objects,
+    agent: &ObjectRef,
+    reach: &Reach<'_>,
+    work: &mut Work,
+) -> Result<(String, Credential), (Code, String)> {
+    let because = |subject: &Subject, finding: &Finding| {
+        let why = located(subject, &finding.field, &finding.message);
+        (finding.code, why)
+    };
+    let surface = &reach.resolved.subject;
+    let address = reach
+        .resolved
+        .address
+        .as_ref()
+        .map_err(|finding| because(surface, finding))?;
+    reach
+        .resolved
+        .ca
+        .as_ref()
+        .map_err(|finding| because(surface, finding))?;
+    let urls = reach.resolved.surface.urls();
+    if let Some(url) = urls.into_iter().find(|url| is_relative(url))
+        && reach.foreign
+    {
+        let message = format!(
+            "{url:?} may lead somewhere else in each namespace: its owner must write name.namespace.svc, or for a host outside of the cluster https, or a dot at its end"
+        );
+        let finding = Finding::new("spec", Code::AddressRefused, message);
+        finding.report(surface, &mut work.found);
+        return Err(because(surface, &finding));
+    }
+    let credential = credential::resolve(
+        objects,
+        agent,
+        reach.entry,
+        &reach.field,
+        &reach.resolved,
+        address,
+        &mut work.sources,
+    )
+    .map_err(|refused| {
+        let subject = match &refused {
+            Refused::OnSurface(_) => surface.clone(),
+            Refused::OnAgent(_) => Subject::new(Kind::Agent, agent),
+        };
+        refused.finding().report(&subject, &mut work.found);
+        because(&subject, refused.finding())
+    })?;
+    Ok((address.base_url.clone(), credential))
+}
+
+fn within_maximum(tier: Tier, max_tier: Tier) -> Result<(), Finding> {
+    if tier <= max_tier {
+        return Ok(());
+    }
+    Err(Finding::new(
+        "spec.policy.maxTier",
+        Code::TierAboveMaximum,
+        format!(
+            "is {}, above the agent's maximum {}",
+            tier.name(),
+            max_tier.name()
+        ),
+    ))
+}
+
+fn execution(
+    reach: &Reach<'_>,
+    name: &str,
+    described: &DescribedTool,
+    base_url: &str,
+    credential: &Credential,
+) -> Result<Execution, Finding> {
+    let base = Execution {
+        transport: Transport::Http,
+        service: reach.alias.clone(),
+        base_url: base_url.to_owned(),
+        method: None,
+        path: None,
+        body: None,
+        body_key: None,
+        tool_name: None,
+        auth: credential.auth.clone(),
+    };
+    match &described.http {
+        Some(http) => Ok(Execution {
+            method: Some(http.method),
+            path: Some(http.path.clone()),
+            body: http.body,
+            body_key: http.body_key.clone(),
+            ..base
+        }),
+        None => {
+            let path = reach.resolved.mcp_transport(described)?;
+            Ok(Execution {
+                transport: Transport::Mcp,
+                path: Some(path.to_owned()),
+                tool_name: Some(name.to_owned()),
+                ..base
+            })
+        }
+    }
+}
+
+/// What there is to say, at `field`, where an Elevated tool is granted.
+pub(crate) fn needs_approval(field: &str, tool: &str) -> Finding {
+    Finding::new(
+        field,
+        Code::NeedsApproval,
+        format!(
+            "{tool} is Elevated: it is offered, and every call is denied, since this release has no approvals; if it is not that dangerous, its surface's owner can lower it in spec.tiers"
+        ),
+    )
+}
+
+fn lower(
+    name: String,
+    described: &DescribedTool,
+    tier: Tier,
+    execution: Execution,
+    grant: GrantSource,
+    credential: &Credential,
+    reach: &Reach<'_>,
+) -> Lowered {
+    let mut tool = Tool {
+        name,
+        description: described.description.clone(),
+        input_schema: described.input_schema.clone(),
+        annotations: described.annotations.clone(),
+        execution,
+        extension: ToolExtension {
+            requires: Vec::new(),
+            tier: Some(tier.name().to_owned()),
+            grant: Some(GrantRef {
+                namespace: grant.key.namespace.clone(),
+                name: grant.key.name.clone(),
+            }),
+            entry_digest: None,
+            output_schema: described.output_schema.clone(),
+            foreign: reach.foreign,
+        },
+    };
+    let digest = entry_digest(&tool);
+    tool.extension.entry_digest = Some(digest.clone());
+    Lowered {
+        summary: ToolSummary {
+            name: tool.name.clone(),
+            surface: reach.resolved.subject.key.clone(),
+            tier,
+            read_only: tier == Tier::ReadOnly,
+            grant,
+            credential: credential.kind,
+            entry_digest: digest,
+        },
+        tool,
+    }
+}

@@ -1,0 +1,433 @@
+//! One agent's compilation, step by step, and the checks of each kind of object.
+//!
+//! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), the rules that
+//! name it ([`authority`]), the surfaces that it may use ([`reach`], [`consent`]), its tools and
+//! feeds ([`offer`], [`credential`], [`lower`]), its providers ([`models`]), bounds on the result
+//! ([`crate::compilation::bounds`]), its network ([`egress`]), its context, and the digest.
+
+pub(crate) mod authority;
+pub(crate) mod check;
+pub(crate) mod consent;
+pub(crate) mod context;
+pub(crate) mod credential;
+pub(crate) mod effective;
+pub(crate) mod egress;
+pub(crate) mod lower;
+pub(crate) mod mcp_config;
+pub(crate) mod models;
+pub(crate) mod offer;
+pub(crate) mod reach;
+pub(crate) mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_crds::{Agent, AgentSurface, Egress};
+use toolcrib_manifest::{
+    AgentFile, Context, Digests, Feed, FeedsFile, Mode, ProvidersFile, ServiceSettings, Tls,
+    ToolsExtension, ToolsFile, VERSION,
+};
+
+use self::authority::{Authority, Rule, Verb};
+use self::context::Shown;
+use self::effective::Effective;
+use self::lower::{Lowered, LoweredFeed};
+use self::reach::Reach;
+use self::work::Work;
+use crate::compilation::bounds;
+use crate::compilation::files::Files;
+use crate::compilation::network::Network;
+use crate::compilation::secrets::references_in;
+use crate::names::feed_name;
+use crate::objects::{Recorder, Unusable};
+use crate::reference::surface_key;
+use crate::{
+    Code, Compilation, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, Objects, Severity,
+    Subject, ToolSummary, manifest_digest, names,
+};
+
+/// Compiles one agent. `None`: there is no such Agent, or it cannot be read.
+pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> {
+    let recorder = Recorder::new(objects);
+    let objects = &recorder;
+    let (key, agent) = (agent, &*objects.agent(agent)?);
+    let mut work = Work::default();
+    let effective = effective::merge(objects, key, agent, &mut work.found);
+    let authority = Authority::of(objects, key, agent);
+    let rules = authority.rules();
+    let reach = reach::reach(objects, key, agent, &rules, &mut work);
+    report_unreached(key, agent, &rules, &mut work);
+
+    let lowered: Vec<Lowered> = reach
+        .iter()
+        .flat_map(|reach| {
+            let rules = rules
+                .get(&reach.resolved.subject.key)
+                .map_or(&[][..], Vec::as_slice);
+            lower::tools(objects, key, reach, rules, effective.max_tier, &mut work)
+        })
+        .collect();
+    let mut feeds: Vec<LoweredFeed> = reach
+        .iter()
+        .flat_map(|reach| {
+            let rules = rules
+                .get(&reach.resolved.subject.key)
+                .map_or(&[][..], Vec::as_slice);
+            lower::feeds(objects, key, reach, rules, &mut work)
+        })
+        .collect();
+    if feeds.len() > bounds::MAX_FEEDS {
+        let message = bounds::too_many_feeds();
+        let subject = Subject::new(Kind::Agent, key);
+        work.found.add(
+            &subject,
+            "spec.surfaces",
+            Code::TooManyFeeds,
+            message.clone(),
+        );
+        for LoweredFeed { feed, .. } in feeds.drain(bounds::MAX_FEEDS..) {
+            let name = feed_name(&feed.source, &feed.name);
+            work.withhold(name, Code::TooManyFeeds, message.clone());
+        }
+    }
+    let (tools, summaries): (Vec<_>, Vec<_>) = lowered
+        .into_iter()
+        .map(|lowered| (lowered.tool, lowered.summary))
+        .unzip();
+    let (feeds, mut feed_summaries): (Vec<_>, Vec<_>) = feeds
+        .into_iter()
+        .map(|lowered| (lowered.feed, lowered.summary))
+        .unzip();
+
+    let providers = models::providers(
+        objects,
+        &key.namespace,
+        effective.models.as_ref(),
+        &effective.models_subject,
+        &mut work.sources,
+        &mut work.found,
+    );
+    let mut files = Files {
+        agent: agent_file(objects, key, &effective),
+        tools: ToolsFile {
+            version: VERSION,
+            tools,
+            policy: effective.policy,
+            extension: ToolsExtension::default(),
+        },
+        providers: ProvidersFile {
+            version: VERSION,
+            providers,
+        },
+        feeds: FeedsFile(feeds),
+    };
+    files.tools.extension.services = services(&reach, &files);
+    // The document, whose newlines and quotes take two bytes each.
+    let prompt = match effective.context {
+        Context::Prompt => 2 * context::MAX_PROMPT,
+        Context::Mount | Context::None => 0,
+    };
+    for excess in bounds::enforce(&mut files, prompt) {
+        let subject = Subject::new(Kind::Agent, key);
+        work.found.add(
+            &subject,
+            "spec.surfaces",
+            excess.code,
+            excess.message.clone(),
+        );
+        work.withhold(excess.what, excess.code, excess.message);
+    }
+    let tools = kept(summaries, &files);
+    feed_summaries.retain(|summary| {
+        let is_it = |feed: &Feed| summary.name == format!("{}/{}", feed.source, feed.name);
+        files.feeds.0.iter().any(is_it)
+    });
+    let too_expensive = too_expensive(objects, key, &mut work.found);
+    let refusal = too_expensive
+        .clone()
+        .or_else(|| no_model_provider(key, &files, &mut work.found));
+
+    let egress = effective
+        .egress
+        // What the agent itself says about its network is not known.
+        .filter(|_| too_expensive.is_none());
+    let network = match egress {
+        Some(Egress::Unrestricted) => Network::Unrestricted,
+        Some(Egress::Declared) => Network::Declared(egress::declared(
+            objects,
+            key,
+            agent,
+            &reach,
+            &files.providers,
+            &mut work.found,
+        )),
+        None => Network::Undecided,
+    };
+    let context = context_data(key, &effective, &reach, &mut files, &mut work.found);
+    let manifest_digest = manifest_digest(&files);
+    files.agent.digest = Some(Digests {
+        manifest: manifest_digest.clone(),
+        credentials: String::new(),
+    });
+    let used = references_in(&files);
+    work.sources
+        .0
+        .retain(|reference, _| used.contains(reference));
+    work.withheld.sort();
+    work.withheld.dedup();
+    Some(Compilation {
+        agent: key.clone(),
+        files,
+        context,
+        network,
+        manifest_digest,
+        unknown: recorder.unread(),
+        sources: work.sources.0,
+        tools,
+        feeds: feed_summaries,
+        withheld: work.withheld,
+        diagnostics: work.found.into_sorted(),
+        refusal,
+    })
+}
+
+/// Compiles every agent.
+pub fn compile_all(inputs: &Inputs) -> BTreeMap<ObjectRef, Compilation> {
+    inputs
+        .agents
+        .keys()
+        .filter_map(|agent| Some((agent.clone(), compile(inputs, agent)?)))
+        .collect()
+}
+
+/// Rules about surfaces that the agent does not declare: both layers are needed.
+fn report_unreached(
+    key: &ObjectRef,
+    agent: &Agent,
+    rules: &BTreeMap<ObjectRef, Vec<Rule<'_>>>,
+    work: &mut Work,
+) {
+    let declared: BTreeSet<ObjectRef> = agent
+        .spec
+        .surfaces
+        .iter()
+        .map(|entry| surface_key(key, entry))
+        .collect();
+    for (_, rules) in rules
+        .iter()
+        .filter(|(surface, _)| !declared.contains(*surface))
+    {
+        for rule in rules {
+            let (code, message) = rule.not_declared_by(key);
+            work.found.add(
+                &Subject::new(Kind::Agent, key),
+                "spec.surfaces",
+                code,
+                message.clone(),
+            );
+            // Defaults speak to every agent of the namespace; nobody asked for this one.
+            if code.severity() == Severity::Warning {
+                continue;
+            }
+            let at = format!("{}.surface", rule.field);
+            work.found.add(&rule.subject(), at, code, message.clone());
+            // The agent has no name for it; the surface's own is what it would be, unless
+            // another surface goes by it.
+            let taken = |entry: &AgentSurface| {
+                entry.alias.as_ref().unwrap_or(&entry.name) == &rule.surface.name
+            };
+            let alias = if agent.spec.surfaces.iter().any(taken) {
+                rule.surface.to_string()
+            } else {
+                rule.surface.name.clone()
+            };
+            for name in rule.allow {
+                let what = match rule.verb {
+                    Verb::Tool => format!("{alias}.{name}"),
+                    Verb::Feed => feed_name(&alias, name),
+                };
+                work.withhold(what, code, message.clone());
+            }
+        }
+    }
+}
+
+fn agent_file(objects: &dyn Objects, key: &ObjectRef, effective: &Effective) -> AgentFile {
+    AgentFile {
+        version: VERSION,
+        agent: key.name.clone(),
+        namespace: key.namespace.clone(),
+        claw_id: key.name.clone(),
+        identity: effective.identity,
+        tokens: Vec::new(),
+        models: effective.models.clone(),
+        streaming: effective.streaming,
+        max_tier: effective.max_tier,
+        context: effective.context,
+        digest: None,
+        dns: objects.settings().dns.clone(),
+        files: None,
+        link: objects.settings().link.clone(),
+        mode: effective.mode,
+        native: effective.native,
+        prompt: None,
+        provider_tools: effective.provider_tools,
+        requires: effective.requires.clone(),
+    }
+}
+
+/// CA bundles of the surfaces that have a tool or a feed in the files.
+fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSettings> {
+    reach
+        .iter()
+        .filter(|reach| {
+            files
+                .tools
+                .tools
+                .iter()
+                .any(|tool| tool.execution.service == reach.alias)
+                || files.feeds.0.iter().any(|feed| feed.source == reach.alias)
+        })
+        .filter_map(|reach| {
+            let ca = reach.resolved.ca.as_ref().ok()?.clone()?.pem;
+            let settings = ServiceSettings {
+                tls: Some(Tls { ca: Some(ca) }),
+                proxy: None,
+            };
+            Some((reach.alias.clone(), settings))
+        })
+        .collect()
+}
+
+/// Of the tools that are left in the files.
+fn kept(mut summaries: Vec<ToolSummary>, files: &Files) -> Vec<ToolSummary> {
+    let kept: BTreeSet<&str> = files.tools.tools.iter().map(|tool| &*tool.name).collect();
+    summaries.retain(|summary| kept.contains(&*summary.name));
+    summaries
+}
+
+/// An Agent over a memory budget is compiled without its spec, so to nothing: its older files
+/// must not stay in force, or growing an Agent would freeze a grant that is revoked.
+fn too_expensive(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    found: &mut Diagnostics,
+) -> Option<Diagnostic> {
+    let Unusable { code, reason } = objects.unusable(Kind::Agent, key)?;
+    let refusal = Diagnostic {
+        object: Subject::new(Kind::Agent, key),
+        field: String::new(),
+        code,
+        severity: code.severity(),
+        message: reason,
+    };
+    found.extend([refusal.clone()]);
+    Some(refusal)
+}
+
+/// Tools that no model can call are a hard error. A native runner calls them itself, and
+/// may have its model from elsewhere.
+fn no_model_provider(
+    key: &ObjectRef,
+    files: &Files,
+    found: &mut Diagnostics,
+) -> Option<Diagnostic> {
+    match files.agent.mode {
+        Mode::Native => return None,
+        Mode::Mediated => {}
+    }
+    if files.tools.tools.is_empty() || !files.providers.providers.is_empty() {
+        return None;
+    }
+    let refusal = Diagnostic {
+        object: Subject::new(Kind::Agent, key),
+        field: "spec.models".to_owned(),
+        code: Code::NoModelProvider,
+        severity: Code::NoModelProvider.severity(),
+        message: format!(
+            "the agent holds tools, and no usable ModelProvider of namespace {} serves a model for it: create one, correct spec.models, or set mode: Native if its runner calls tools over MCP",
+            key.namespace
+        ),
+    };
+    found.extend([refusal.clone()]);
+    Some(refusal)
+}
+
+/// Data of the context ConfigMap: the tools document with the skills that it names, and what
+/// connects a runner to `/mcp`.
+fn context_data(
+    key: &ObjectRef,
+    effective: &Effective,
+    reach: &[Reach<'_>],
+    files: &mut Files,
+    found: &mut Diagnostics,
+) -> BTreeMap<String, String> {
+    let mut data = documents(key, effective, reach, files, found);
+    if effective.offers_mcp() {
+        data.insert(
+            names::MCP_CONFIG.to_owned(),
+            mcp_config::of(effective.runner),
+        );
+    }
+    data
+}
+
+/// With `context: Prompt` the document goes into the files instead, and the skills stay.
+fn documents(
+    key: &ObjectRef,
+    effective: &Effective,
+    reach: &[Reach<'_>],
+    files: &mut Files,
+    found: &mut Diagnostics,
+) -> BTreeMap<String, String> {
+    if effective.context == Context::None {
+        return BTreeMap::new();
+    }
+    let shown: Vec<Shown<'_>> = reach
+        .iter()
+        .filter_map(|reach| {
+            let descriptor = reach.resolved.descriptor()?;
+            // A surface with tools is used through them. That its list is broken opens no
+            // other way.
+            let manual = !descriptor.declares_tools;
+            Some(Shown {
+                name: &reach.alias,
+                description: &descriptor.description,
+                skill: reach.resolved.skill.as_deref(),
+                endpoints: if manual { &descriptor.endpoints } else { &[] },
+                base_url: reach
+                    .resolved
+                    .address
+                    .as_ref()
+                    .ok()
+                    .map(|address| &*address.base_url),
+            })
+        })
+        .collect();
+    let (mut data, left_out) = context::render(&files.agent, &files.tools.tools, &shown);
+    for surface in left_out {
+        found.add(
+            &Subject::new(Kind::Agent, key),
+            "spec.surfaces",
+            Code::ManifestTooLarge,
+            format!("the skill of {surface} does not fit into the context: shorten it"),
+        );
+    }
+    if effective.context == Context::Prompt
+        && let Some(document) = data.remove(names::CONTEXT_DOCUMENT)
+    {
+        let (prompt, cut) = context::for_prompt(document);
+        if cut {
+            found.add(
+                &Subject::new(Kind::Agent, key),
+                "spec.context",
+                Code::ManifestTooLarge,
+                format!(
+                    "the tools document is cut at {} bytes, since each request carries it: grant fewer tools, or use Mount",
+                    context::MAX_PROMPT
+                ),
+            );
+        }
+        files.agent.prompt = Some(prompt);
+    }
+    data
+}

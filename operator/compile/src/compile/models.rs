@@ -1,0 +1,313 @@
+//! The providers that an agent's models can select, with their keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_bounds::headers::HeaderPattern;
+use toolcrib_crds::{ModelProvider, ProviderAuth};
+use toolcrib_manifest as manifest;
+
+use crate::compile::credential::{Sources, allow};
+use crate::diagnostics::finding::Finding;
+use crate::routes::address::{self, Address};
+use crate::routes::route::Route;
+use crate::surface::read_ca;
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, SecretKeyRef, Subject};
+
+/// The providers of `namespace` that `models` can select, as far as they are usable.
+pub(crate) fn providers(
+    objects: &dyn Objects,
+    namespace: &str,
+    models: Option<&manifest::Models>,
+    models_subject: &Subject,
+    sources: &mut Sources,
+    found: &mut Diagnostics,
+) -> BTreeMap<String, manifest::Provider> {
+    let selected = selected(models);
+    let providers: BTreeMap<String, manifest::Provider> = objects
+        .providers_in(namespace)
+        .into_iter()
+        .filter(|(key, _)| {
+            selected
+                .as_ref()
+                .is_none_or(|names| names.contains(key.name.as_str()))
+        })
+        .filter_map(|(key, provider)| {
+            let subject = Subject::new(Kind::ModelProvider, &key);
+            let compiled = provider_of(objects, &subject, &provider, sources, found)?;
+            Some((key.name, compiled))
+        })
+        .collect();
+    if let Some(models) = models {
+        check_refs(models, models_subject, &providers, found);
+    }
+    providers
+}
+
+/// Names of providers that refs begin with; `None`: all of the namespace's.
+pub(crate) fn selected(models: Option<&manifest::Models>) -> Option<BTreeSet<&str>> {
+    Some(
+        refs(models?)
+            .filter_map(|(_, name)| provider_name(name))
+            .collect(),
+    )
+}
+
+fn refs(models: &manifest::Models) -> impl Iterator<Item = (String, &str)> {
+    let default = models
+        .default
+        .iter()
+        .map(|name| ("spec.models.default".to_owned(), name.as_str()));
+    default
+        .chain(numbered("allowed", &models.allowed))
+        .chain(numbered("fallbacks", &models.fallbacks))
+}
+
+fn numbered<'a>(
+    field: &'static str,
+    names: &'a [String],
+) -> impl Iterator<Item = (String, &'a str)> {
+    names
+        .iter()
+        .enumerate()
+        .map(move |(index, name)| (format!("spec.models.{field}[{index}]"), name.as_str()))
+}
+
+fn provider_name(reference: &str) -> Option<&str> {
+    reference.split_once('/').map(|(provider, _)| provider)
+}
+
+fn check_refs(
+    models: &manifest::Models,
+    subject: &Subject,
+    providers: &BTreeMap<String, manifest::Provider>,
+    found: &mut Diagnostics,
+) {
+    if models.allowed.is_empty() && models.default.is_none() {
+        found.add(
+            subject,
+            "spec.models",
+            Code::ModelNotServed,
+            "allows no model: set default or allowed, or leave models out to allow every model of the namespace's providers",
+        );
+    }
+    for (field, reference) in refs(models) {
+        let provider = provider_name(reference).and_then(|name| providers.get(name));
+        if provider.is_none() {
+            found.add(
+                subject,
+                field,
+                Code::ModelNotServed,
+                format!("no usable ModelProvider of the namespace serves {reference:?}: write it as provider/model, with the name of a ModelProvider"),
+            );
+        }
+    }
+    let dialects = |reference: &str| -> Option<Vec<manifest::EndpointDialect>> {
+        let provider = providers.get(provider_name(reference)?)?;
+        Some(
+            provider
+                .endpoints
+                .iter()
+                .map(|endpoint| endpoint.dialect)
+                .collect(),
+        )
+    };
+    let Some(spoken) = models.default.as_deref().and_then(dialects) else {
+        return;
+    };
+    for (field, fallback) in numbered("fallbacks", &models.fallbacks) {
+        let Some(other) = dialects(fallback) else {
+            continue;
+        };
+        if !other.iter().any(|dialect| spoken.contains(dialect)) {
+            found.add(
+                subject,
+                field,
+                Code::FallbackDialectMismatch,
+                format!("{fallback:?} speaks none of the default's dialects and nothing is translated: name a fallback of the same dialect"),
+            );
+        }
+    }
+}
+
+/// One provider. `None`: nothing of it can be used; what is wrong is in `found`.
+pub(crate) fn provider_of(
+    objects: &dyn Objects,
+    subject: &Subject,
+    provider: &ModelProvider,
+    sources: &mut Sources,
+    found: &mut Diagnostics,
+) -> Option<manifest::Provider> {
+    let spec = &provider.spec;
+    let namespace = &subject.key.namespace;
+    let mut destinations = BTreeSet::new();
+    let mut endpoints = Vec::new();
+    for (index, endpoint) in spec.endpoints.iter().enumerate() {
+        let at = format!("spec.endpoints[{index}]");
+        let address = address::of_url_in(objects, namespace, &endpoint.url)
+            .map_err(|finding| finding.within(&format!("{at}.url")));
+        match address {
+            Err(finding) => finding.report(subject, found),
+            Ok(address) => {
+                if let Some(public) = address::public_name(objects, &endpoint.url) {
+                    public.within(&format!("{at}.url")).report(subject, found);
+                }
+                destinations.insert(address.destination());
+                endpoints.push(manifest::Endpoint {
+                    dialect: endpoint.dialect.into(),
+                    base_url: address.base_url,
+                    responses: endpoint.responses == Some(true),
+                });
+            }
+        }
+    }
+    let mut findings = Vec::new();
+    let ca = read_ca(objects, namespace, spec.tls.as_ref(), &mut findings);
+    for finding in findings {
+        finding.report(subject, found);
+    }
+    if let Err(finding) = &ca {
+        finding.report(subject, found);
+    }
+    let ca = ca.ok()?;
+    let proxy = match proxy(objects, namespace, provider) {
+        Ok(proxy) => proxy,
+        Err(finding) => {
+            finding.report(subject, found);
+            return None;
+        }
+    };
+    let public = spec.proxy.as_deref();
+    if let Some(public) = public.and_then(|url| address::public_name(objects, url)) {
+        public.within("spec.proxy").report(subject, found);
+    }
+    if endpoints.is_empty() {
+        return None;
+    }
+    let route = Route {
+        destinations,
+        ca: ca.as_ref().and_then(|ca| ca.private.clone()),
+        proxy: proxy.as_ref().map(Address::destination),
+    };
+    let auth = spec.auth.unwrap_or_else(|| {
+        let speaks_openai = spec
+            .endpoints
+            .iter()
+            .any(|endpoint| endpoint.dialect == toolcrib_crds::Dialect::OpenAI);
+        if speaks_openai {
+            ProviderAuth::Bearer
+        } else {
+            ProviderAuth::XApiKey
+        }
+    });
+    let keys = match auth {
+        ProviderAuth::None => Vec::new(),
+        ProviderAuth::Bearer | ProviderAuth::XApiKey => {
+            let keys = keys(objects, subject, provider, &route, sources, found);
+            if keys.is_empty() {
+                return None;
+            }
+            keys
+        }
+    };
+    Some(manifest::Provider {
+        endpoints,
+        auth: auth.into(),
+        keys,
+        pass_headers: pass_headers(subject, provider, found),
+        tls: ca.map(|ca| manifest::Tls { ca: Some(ca.pem) }),
+        proxy: proxy.map(|proxy| proxy.base_url),
+    })
+}
+
+/// The names that can be passed. Others are left out: the provider works without them.
+fn pass_headers(
+    subject: &Subject,
+    provider: &ModelProvider,
+    found: &mut Diagnostics,
+) -> Vec<String> {
+    let mut passed = Vec::new();
+    for (index, name) in provider.spec.pass_headers.iter().enumerate() {
+        match HeaderPattern::parse(name) {
+            Some(pattern) => passed.push(pattern.as_str().to_owned()),
+            None => Finding::new(
+                format!("spec.passHeaders[{index}]"),
+                Code::HeaderMappingRefused,
+                format!(
+                    "{name:?} is never passed: it is no header's name or prefix, or one that \
+                     frames, addresses, identifies or authenticates; remove it"
+                ),
+            )
+            .report(subject, found),
+        }
+    }
+    passed
+}
+
+/// The proxy's address. One that is refused withholds the provider: going around it would
+/// take another way than the owner chose.
+fn proxy(
+    objects: &dyn Objects,
+    namespace: &str,
+    provider: &ModelProvider,
+) -> Result<Option<Address>, Finding> {
+    let Some(url) = &provider.spec.proxy else {
+        return Ok(None);
+    };
+    address::of_url_in(objects, namespace, url)
+        .map(Some)
+        .map_err(|finding| finding.within("spec.proxy"))
+}
+
+fn keys(
+    objects: &dyn Objects,
+    subject: &Subject,
+    provider: &ModelProvider,
+    route: &Route,
+    sources: &mut Sources,
+    found: &mut Diagnostics,
+) -> Vec<manifest::ProviderKey> {
+    if provider.spec.api_keys.is_empty() {
+        found.add(
+            subject,
+            "spec.apiKeys",
+            Code::InvalidValue,
+            "is missing: name a Secret's key, or set auth: None",
+        );
+    }
+    let mut keys: Vec<manifest::ProviderKey> = Vec::new();
+    for (index, entry) in provider.spec.api_keys.iter().enumerate() {
+        let field = format!("spec.apiKeys[{index}].secretKeyRef");
+        let Some(key) = &entry.secret_key_ref.key else {
+            found.add(
+                subject,
+                format!("{field}.key"),
+                Code::SecretKeyUnspecified,
+                "is missing: name the Secret's key",
+            );
+            continue;
+        };
+        let secret = ObjectRef::new(
+            subject.key.namespace.clone(),
+            entry.secret_key_ref.name.clone(),
+        );
+        let reference = SecretKeyRef::new(secret, key.clone());
+        let id = format!("{}/{key}", reference.secret.name);
+        if keys.iter().any(|known| known.id == id) {
+            found.add(
+                subject,
+                field,
+                Code::Duplicate,
+                "names the same key as an entry before: remove it",
+            );
+            continue;
+        }
+        match allow(objects, &reference, route, &field, sources) {
+            Ok(()) => keys.push(manifest::ProviderKey {
+                id,
+                secret: reference.placeholder(),
+            }),
+            Err(finding) => finding.report(subject, found),
+        }
+    }
+    keys
+}

@@ -1,0 +1,202 @@
+//! What the compiler has to say to a user, as values.
+//!
+//! A user's mistake is never an `Err`: the broken part is withheld and a [`Diagnostic`]
+//! says which field of which object is wrong and what to do. Messages hold names,
+//! never a credential. Not here: which findings there are ([`Code`]).
+
+pub(crate) mod code;
+pub(crate) mod finding;
+pub mod near;
+pub(crate) mod report;
+
+use self::code::Severity;
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::{Code, ObjectRef};
+
+/// One finding. The derived order (object, field, code, message) is the order of reports.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Diagnostic {
+    pub object: Subject,
+    /// Path of the field, as in `kubectl explain`: `spec.descriptor.tools[2].http.path`.
+    pub field: String,
+    pub code: Code,
+    pub severity: Severity,
+    /// One sentence that names what is wrong and what to do.
+    pub message: String,
+}
+
+impl Diagnostic {
+    /// Object, field and message, without severity and code.
+    pub fn located(&self) -> String {
+        located(&self.object, &self.field, &self.message)
+    }
+}
+
+/// `Surface pond/fish-api: spec.url: what is wrong`.
+pub(crate) fn located(object: &Subject, field: &str, message: &str) -> String {
+    if field.is_empty() {
+        format!("{object}: {message}")
+    } else {
+        format!("{object}: {field}: {message}")
+    }
+}
+
+/// The object a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    pub kind: Kind,
+    pub key: ObjectRef,
+}
+
+impl Subject {
+    pub fn new(kind: Kind, key: &ObjectRef) -> Self {
+        Self {
+            kind,
+            key: key.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.name(), self.key)
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (severity, code) = (self.severity.name(), self.code.name());
+        write!(f, "{severity}: {code}: {}", self.located())
+    }
+}
+
+/// The kinds that compile reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Surface,
+    Agent,
+    ToolGrant,
+    ToolDefaults,
+    ModelProvider,
+    Service,
+    Secret,
+    ConfigMap,
+    Namespace,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 9] = [
+        Kind::Surface,
+        Kind::Agent,
+        Kind::ToolGrant,
+        Kind::ToolDefaults,
+        Kind::ModelProvider,
+        Kind::Service,
+        Kind::Secret,
+        Kind::ConfigMap,
+        Kind::Namespace,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Surface => "Surface",
+            Kind::Agent => "Agent",
+            Kind::ToolGrant => "ToolGrant",
+            Kind::ToolDefaults => "ToolDefaults",
+            Kind::ModelProvider => "ModelProvider",
+            Kind::Service => "Service",
+            Kind::Secret => "Secret",
+            Kind::ConfigMap => "ConfigMap",
+            Kind::Namespace => "Namespace",
+        }
+    }
+}
+
+/// The longest message in bytes. Messages quote names, numbers and values of objects; status,
+/// events, logs and metrics take them from here.
+pub(crate) const MESSAGE: usize = 2048;
+/// Findings of one object's compilation or check; status and events show a few, and those that
+/// are found first are those of the object itself.
+const FINDINGS: usize = 2_048;
+/// The longest path of a field in bytes: keys of maps are part of it.
+const FIELD: usize = 512;
+
+fn shown(text: impl Into<String>, bytes: usize) -> String {
+    let text = text.into();
+    match toolcrib_bounds::cut(&text, bytes) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(cut) => cut,
+    }
+}
+
+/// Where findings are collected; knows the object that is being looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnostics(Vec<Diagnostic>);
+
+impl Diagnostics {
+    pub fn add(
+        &mut self,
+        object: &Subject,
+        field: impl Into<String>,
+        code: Code,
+        message: impl Into<String>,
+    ) {
+        if self.0.len() >= FINDINGS {
+            return;
+        }
+        self.0.push(Diagnostic {
+            object: object.clone(),
+            field: shown(field, FIELD),
+            code,
+            severity: code.severity(),
+            message: shown(message, MESSAGE),
+        });
+    }
+
+    pub fn extend(&mut self, others: impl IntoIterator<Item = Diagnostic>) {
+        self.0.extend(others);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Sorted, without repetitions: independent of the order in which things were found.
+    pub fn into_sorted(mut self) -> Vec<Diagnostic> {
+        self.0.sort();
+        self.0.dedup();
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, check_surface, load};
+
+    #[test]
+    fn a_finding_stays_short_whatever_it_quotes() {
+        let text = format!(
+            r#"
+{{"apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface", "metadata": {{"name": "reed", "namespace": "pond"}},
+ "spec": {{"url": "https://reed.example",
+  "descriptorFrom": {{"configMapKeyRef": {{"name": "docs", "key": "text"}}}}}}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: docs, namespace: pond}}
+data: {{text: '{{"version": 2.{}}}'}}
+"#,
+            "1".repeat(400_000)
+        );
+        let inputs = load([("pond.yaml".to_owned(), text)], Settings::default()).inputs;
+        let report = check_surface(&inputs, &ObjectRef::new("pond", "reed")).expect("the surface");
+        assert!(!report.diagnostics.is_empty());
+        for found in report.diagnostics {
+            assert!(found.message.len() <= MESSAGE && found.field.len() <= FIELD);
+            assert!(found.located().len() < 4096, "{}", found.located().len());
+        }
+    }
+}

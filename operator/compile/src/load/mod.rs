@@ -1,0 +1,483 @@
+//! Objects from YAML text: the offline counterpart of the controller's snapshot.
+//!
+//! Pure: the caller reads the files. Values of Secrets are handed back beside the
+//! [`Inputs`], never in them. What the API server would prune is pruned here too, with a
+//! warning. Documents of kinds that compile does not read are handed back as they are.
+
+pub mod yaml;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolcrib_crds::{
+    Agent, AgentSpec, DecodeError, ModelProvider, Surface, ToolDefaults, ToolGrant, decode,
+};
+use toolcrib_manifest::SecretText;
+
+use crate::diagnostics::near;
+use crate::names::GROUP;
+use crate::objects::budget::too_heavy;
+use crate::objects::facts::credential_value;
+use crate::{
+    Code, Diagnostic, Diagnostics, Inputs, Kind, ObjectRef, PodPort, Presence, SecretFacts,
+    SecretKeyRef, ServiceFacts, Settings, Subject,
+};
+
+/// What a set of YAML texts holds.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub inputs: Inputs,
+    /// The values of all Secrets among the documents.
+    pub secrets: BTreeMap<SecretKeyRef, SecretText>,
+    /// Where each object stands.
+    pub origins: BTreeMap<Subject, Origin>,
+    /// Documents of other kinds: Deployments, Pods, …
+    pub others: Vec<OtherDocument>,
+    /// Findings about objects: fields that are not known, objects that do not read.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Texts that are no objects at all.
+    pub errors: Vec<DocumentError>,
+}
+
+/// A document's place: the path as it was given, and its number in the file, from 1.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    pub path: String,
+    pub document: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct OtherDocument {
+    pub origin: Origin,
+    pub value: Value,
+}
+
+/// A document that could not be read as an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentError {
+    pub origin: Origin,
+    pub message: String,
+}
+
+/// Reads texts `(path, YAML)`. Never fails as a whole: what does not read is in `errors`
+/// or `diagnostics`, and gives nothing.
+pub fn load(documents: impl IntoIterator<Item = (String, String)>, settings: Settings) -> Loaded {
+    load_into(documents, settings, "default")
+}
+
+/// The same, with the namespace of objects that name none.
+pub fn load_into(
+    documents: impl IntoIterator<Item = (String, String)>,
+    settings: Settings,
+    namespace: &str,
+) -> Loaded {
+    let mut loader = Loader {
+        namespace: namespace.to_owned(),
+        loaded: Loaded {
+            inputs: Inputs::offline(settings),
+            secrets: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            others: Vec::new(),
+            diagnostics: Vec::new(),
+            errors: Vec::new(),
+        },
+        found: Diagnostics::default(),
+    };
+    for (path, text) in documents {
+        loader.file(&path, &text);
+    }
+    let mut loaded = loader.loaded;
+    loaded.diagnostics = loader.found.into_sorted();
+    loaded
+}
+
+struct Loader {
+    /// Of objects that name none.
+    namespace: String,
+    loaded: Loaded,
+    found: Diagnostics,
+}
+
+impl Loader {
+    fn file(&mut self, path: &str, text: &str) {
+        for (index, document) in yaml::documents(text).into_iter().enumerate() {
+            let origin = Origin {
+                path: path.to_owned(),
+                document: index + 1,
+            };
+            match document {
+                Ok(Value::Null) => {}
+                Ok(value) => self.document(&origin, value),
+                Err(message) => self.loaded.errors.push(DocumentError { origin, message }),
+            }
+        }
+    }
+
+    fn document(&mut self, origin: &Origin, value: Value) {
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
+        let (Some(api_version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
+            self.loaded.errors.push(DocumentError {
+                origin: origin.clone(),
+                message: "has no apiVersion and kind: write both, or remove the document"
+                    .to_owned(),
+            });
+            return;
+        };
+        if let (true, Some(items)) = (
+            kind.ends_with("List"),
+            value.get("items").and_then(Value::as_array),
+        ) {
+            for item in items.clone() {
+                self.document(origin, item);
+            }
+            return;
+        }
+        let Some(kind) = known(api_version, kind) else {
+            let is_ours = api_version.split('/').next() == Some(GROUP);
+            if is_ours {
+                self.loaded.errors.push(DocumentError {
+                    origin: origin.clone(),
+                    message: format!(
+                        "is {kind} of {api_version}, which this release does not know{}",
+                        near::meant(kind, KINDS)
+                    ),
+                });
+            } else {
+                self.loaded.others.push(OtherDocument {
+                    origin: origin.clone(),
+                    value,
+                });
+            }
+            return;
+        };
+        let Some(name) = text("/metadata/name") else {
+            self.loaded.errors.push(DocumentError {
+                origin: origin.clone(),
+                message: format!("is {} without metadata.name", kind.name()),
+            });
+            return;
+        };
+        let namespace = match kind {
+            Kind::Namespace => "",
+            _ => text("/metadata/namespace").unwrap_or(&self.namespace),
+        };
+        let subject = Subject::new(kind, &ObjectRef::new(namespace, name));
+        if let Some(first) = self.loaded.origins.get(&subject) {
+            self.found.add(
+                &subject,
+                "metadata.name",
+                Code::Duplicate,
+                format!(
+                    "is declared in {} and again in {}: keep one",
+                    first.path, origin.path
+                ),
+            );
+        }
+        self.loaded.origins.insert(subject.clone(), origin.clone());
+        if let Err(error) = self.object(&subject, value) {
+            let reason = error.to_string();
+            self.found
+                .add(&subject, error.field, Code::Undecodable, error.message);
+            self.loaded
+                .inputs
+                .set_undecodable(kind, subject.key.clone(), reason);
+        }
+    }
+
+    fn object(&mut self, subject: &Subject, mut value: Value) -> Result<(), DecodeError> {
+        if subject.kind != Kind::Namespace
+            && let Some(Value::Object(metadata)) = value.get_mut("metadata")
+        {
+            metadata.insert("namespace".to_owned(), subject.key.namespace.clone().into());
+        }
+        let key = subject.key.clone();
+        match subject.kind {
+            Kind::Surface => {
+                let surface: Surface = self.ours(subject, &value)?;
+                if !self.is_too_heavy(subject, &surface.spec) {
+                    self.loaded.inputs.set_surface(Arc::new(surface));
+                }
+            }
+            Kind::Agent => {
+                let mut agent: Agent = self.ours(subject, &value)?;
+                if self.is_too_heavy(subject, &agent.spec) {
+                    agent.spec = AgentSpec::default();
+                }
+                self.loaded.inputs.set_agent(Arc::new(agent));
+            }
+            Kind::ToolGrant => {
+                let grant: ToolGrant = self.ours(subject, &value)?;
+                if !self.is_too_heavy(subject, &grant.spec) {
+                    self.loaded.inputs.set_grant(Arc::new(grant));
+                }
+            }
+            Kind::ToolDefaults => {
+                let defaults: ToolDefaults = self.ours(subject, &value)?;
+                if !self.is_too_heavy(subject, &defaults.spec) {
+                    self.loaded.inputs.set_defaults(Arc::new(defaults));
+                }
+            }
+            Kind::ModelProvider => {
+                let provider: ModelProvider = self.ours(subject, &value)?;
+                if !self.is_too_heavy(subject, &provider.spec) {
+                    self.loaded.inputs.set_provider(Arc::new(provider));
+                }
+            }
+            Kind::Service => {
+                let service: Service = typed(subject.kind, &value)?;
+                self.loaded
+                    .inputs
+                    .set_service(key, ServiceFacts::from_object(&service));
+            }
+            Kind::Secret => self.secret(key, &typed(subject.kind, &value)?),
+            Kind::ConfigMap => {
+                let config_map: ConfigMap = typed(subject.kind, &value)?;
+                let data = config_map.data.unwrap_or_default();
+                self.loaded
+                    .inputs
+                    .set_config_map(key, Presence::Present(data));
+            }
+            Kind::Namespace => {
+                let Labelled { metadata } = typed(subject.kind, &value)?;
+                let labels = metadata.labels.unwrap_or_default();
+                self.loaded.inputs.set_namespace(key.name, labels);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an object is over its budget; says so.
+    fn is_too_heavy(&mut self, subject: &Subject, spec: &impl Serialize) -> bool {
+        let Some(reason) = too_heavy(spec) else {
+            return false;
+        };
+        // An Agent's own compilation reports it.
+        if subject.kind != Kind::Agent {
+            self.found
+                .add(subject, "", Code::TooExpensive, reason.clone());
+        }
+        let inputs = &mut self.loaded.inputs;
+        inputs.set_too_expensive(subject.kind, subject.key.clone(), reason);
+        true
+    }
+
+    /// One of our kinds: read, and what the API server would prune is said.
+    fn ours<T: DeserializeOwned + Serialize>(
+        &mut self,
+        subject: &Subject,
+        value: &Value,
+    ) -> Result<T, DecodeError> {
+        let object: T = typed(subject.kind, value)?;
+        let kept = serde_json::to_string(&object)
+            .and_then(|text| serde_json::from_str::<Value>(&text))
+            .map_err(|error| DecodeError {
+                field: String::new(),
+                message: error.to_string(),
+            })?;
+        let mut unknown = Vec::new();
+        if let Some(spec) = value.get("spec") {
+            pruned(
+                spec,
+                kept.get("spec").unwrap_or(&Value::Null),
+                "spec",
+                &mut unknown,
+            );
+        }
+        for field in unknown {
+            self.found.add(
+                subject,
+                field,
+                Code::UnknownField,
+                format!(
+                    "is not a field of {}; it is dropped, as the API server does",
+                    subject.kind.name()
+                ),
+            );
+        }
+        Ok(object)
+    }
+
+    fn secret(&mut self, key: ObjectRef, secret: &Secret) {
+        let data = secret.data.iter().flatten();
+        let data = data.map(|(name, bytes)| (name, bytes.0.clone()));
+        let texts = secret.string_data.iter().flatten();
+        let texts = texts.map(|(name, text)| (name, text.clone().into_bytes()));
+        // Of one name the text counts, as in the API server.
+        let values: BTreeMap<String, SecretText> = data
+            .chain(texts)
+            .filter_map(|(name, bytes)| Some((name.clone(), credential_value(bytes)?)))
+            .collect();
+        let facts = SecretFacts::from_metadata(
+            secret.labels(),
+            secret.annotations(),
+            secret.metadata.uid.as_deref().unwrap_or_default(),
+            secret
+                .metadata
+                .resource_version
+                .as_deref()
+                .unwrap_or_default(),
+            Some(values.keys().cloned().collect::<BTreeSet<_>>()),
+        );
+        for (name, value) in values {
+            self.loaded
+                .secrets
+                .insert(SecretKeyRef::new(key.clone(), name), value);
+        }
+        self.loaded.inputs.set_secret(key, Presence::Present(facts));
+    }
+}
+
+impl ServiceFacts {
+    pub fn from_object(service: &Service) -> Self {
+        let spec = service.spec.as_ref();
+        Self {
+            ports: spec
+                .and_then(|spec| spec.ports.as_ref())
+                .into_iter()
+                .flatten()
+                .filter(|port| port.protocol.as_deref().is_none_or(|name| name == "TCP"))
+                .filter_map(|port| {
+                    let number = u16::try_from(port.port).ok()?;
+                    let target = match &port.target_port {
+                        Some(IntOrString::String(name)) => PodPort::Name(name.clone()),
+                        Some(IntOrString::Int(target)) if *target > 0 => {
+                            PodPort::Number(u16::try_from(*target).ok()?)
+                        }
+                        Some(IntOrString::Int(_)) | None => PodPort::Number(number),
+                    };
+                    Some((number, target))
+                })
+                .collect(),
+            external_name: spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName"),
+            headless: spec.and_then(|spec| spec.cluster_ip.as_deref()) == Some("None"),
+            selector: spec
+                .and_then(|spec| spec.selector.clone())
+                .unwrap_or_default(),
+            addresses: Self::addresses(service),
+        }
+    }
+
+    /// A Service's cluster addresses; a headless one has none.
+    pub fn addresses(service: &Service) -> BTreeSet<IpAddr> {
+        let Some(spec) = &service.spec else {
+            return BTreeSet::new();
+        };
+        let all = spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip);
+        all.filter_map(|address| address.parse().ok()).collect()
+    }
+}
+
+/// Kinds of ours, as they are written.
+const KINDS: [&str; 5] = [
+    "Surface",
+    "Agent",
+    "ToolGrant",
+    "ToolDefaults",
+    "ModelProvider",
+];
+
+fn known(api_version: &str, kind: &str) -> Option<Kind> {
+    let ours = format!("{GROUP}/{}", toolcrib_crds::VERSION);
+    let of_core = |kind| (api_version == "v1").then_some(kind);
+    let of_ours = |kind| (api_version == ours).then_some(kind);
+    match kind {
+        "Surface" => of_ours(Kind::Surface),
+        "Agent" => of_ours(Kind::Agent),
+        "ToolGrant" => of_ours(Kind::ToolGrant),
+        "ToolDefaults" => of_ours(Kind::ToolDefaults),
+        "ModelProvider" => of_ours(Kind::ModelProvider),
+        "Service" => of_core(Kind::Service),
+        "Secret" => of_core(Kind::Secret),
+        "ConfigMap" => of_core(Kind::ConfigMap),
+        "Namespace" => of_core(Kind::Namespace),
+        _ => None,
+    }
+}
+
+/// Through text, since a descriptor stays the text it is.
+fn typed<T: DeserializeOwned>(kind: Kind, value: &Value) -> Result<T, DecodeError> {
+    decode(kind.name(), &value.to_string())
+}
+
+/// The part of a Namespace that is read.
+#[derive(Deserialize)]
+struct Labelled {
+    metadata: Labels,
+}
+
+#[derive(Deserialize)]
+struct Labels {
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// Fields of `written` that are not in `kept`. What is empty may be left out of `kept`.
+fn pruned(written: &Value, kept: &Value, path: &str, unknown: &mut Vec<String>) {
+    match (written, kept) {
+        (Value::Object(written), Value::Object(kept)) => {
+            for (name, value) in written {
+                let path = format!("{path}.{name}");
+                match kept.get(name) {
+                    Some(kept) => pruned(value, kept, &path, unknown),
+                    None if is_empty(value) => {}
+                    None => unknown.push(path),
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(kept)) => {
+            for (index, (written, kept)) in written.iter().zip(kept).enumerate() {
+                pruned(written, kept, &format!("{path}[{index}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Objects as _;
+
+    #[test]
+    fn of_a_secret_what_is_text_counts_without_its_last_newline() {
+        let text = r#"
+apiVersion: v1
+kind: Secret
+metadata: {name: creds, namespace: pond}
+data: {keystore: /u3+7Q==, token: dHJvdXQK, other: cGVyY2g=}
+stringData: {other: "carp\r\n"}
+"#;
+        let loaded = load(
+            [("pond.yaml".to_owned(), text.to_owned())],
+            Settings::default(),
+        );
+        assert_eq!(loaded.diagnostics, []);
+        let values: Vec<(&str, &str)> = loaded
+            .secrets
+            .iter()
+            .map(|(reference, value)| (&*reference.key, value.expose()))
+            .collect();
+        assert_eq!(values, [("other", "carp"), ("token", "trout")]);
+        let creds = ObjectRef::new("pond", "creds");
+        let Presence::Present(facts) = loaded.inputs.secret(&creds) else {
+            panic!("it is there");
+        };
+        let keys = ["other", "token"].map(str::to_owned);
+        assert_eq!(facts.keys, Some(keys.into()));
+    }
+}

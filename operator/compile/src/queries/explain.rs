@@ -1,0 +1,80 @@
+//! What an agent has, and why it has or has not one tool: as `kubectl toolcrib explain` prints
+//! it, and as the operator tells agents that may ask.
+
+use serde::{Serialize, Serializer};
+use toolcrib_manifest::{RawJson, Tool};
+
+use crate::surface::descriptor::OtherArguments;
+use crate::{Compilation, ObjectRef, Objects, ToolSummary, WhyNot, executed, why_not};
+
+/// A tool that the agent has.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GivenTool {
+    pub name: String,
+    /// Kind, namespace and name of the object that gives it.
+    pub by: String,
+    pub tier: &'static str,
+    pub credential: &'static str,
+    /// `GET http://fish.pond.svc:80/list`.
+    pub executed: String,
+    /// What happens to arguments that the schema does not declare: `refused`, …
+    pub other_arguments: &'static str,
+    pub schema: RawJson,
+    pub entry_digest: String,
+}
+
+/// One tool: given or not, and why.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolExplained {
+    pub agent: ObjectRef,
+    pub tool: String,
+    pub given: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub how: Option<GivenTool>,
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "sentences")]
+    pub because: Vec<WhyNot>,
+}
+
+/// Every tool that the agent has.
+pub fn given_tools(compilation: &Compilation) -> impl Iterator<Item = GivenTool> {
+    compilation.tools.iter().filter_map(|summary| {
+        let mut tools = compilation.files.tools.tools.iter();
+        let tool = tools.find(|tool| tool.name == summary.name)?;
+        Some(given(summary, tool))
+    })
+}
+
+/// `compilation` is made of these objects.
+pub fn explain_tool(objects: &dyn Objects, compilation: &Compilation, name: &str) -> ToolExplained {
+    let how = given_tools(compilation).find(|tool| tool.name == name);
+    let because = match how {
+        Some(_) => Vec::new(),
+        None => why_not(objects, compilation, name),
+    };
+    ToolExplained {
+        agent: compilation.agent.clone(),
+        tool: name.to_owned(),
+        given: how.is_some(),
+        how,
+        because,
+    }
+}
+
+fn given(summary: &ToolSummary, tool: &Tool) -> GivenTool {
+    GivenTool {
+        name: summary.name.clone(),
+        by: format!("{} {}", summary.grant.kind.name(), summary.grant.key),
+        tier: summary.tier.name(),
+        credential: summary.credential.name(),
+        executed: executed(&tool.execution),
+        other_arguments: OtherArguments::of_compiled(tool).name(),
+        schema: tool.input_schema.clone(),
+        entry_digest: summary.entry_digest.clone(),
+    }
+}
+
+fn sentences<S: Serializer>(because: &[WhyNot], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(because.iter().map(WhyNot::to_string))
+}

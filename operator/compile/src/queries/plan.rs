@@ -1,0 +1,361 @@
+//! Who gains or loses what, between two sets of objects.
+//!
+//! Pure, so that the CLI's `plan` and admission say the same. Two compilations of each agent
+//! are compared by what the agent holds, item by item. A difference is a gain or a loss only
+//! if the agent can call, read or choose more or less afterwards; every other one (a tool
+//! that is executed elsewhere, another credential, a budget) is a change.
+//!
+//! Invariant: an agent that is not in a [`Plan`] is served as before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::Serialize;
+use toolcrib_manifest::Tier;
+
+use crate::queries::holdings::{
+    ANY_MODEL, Facts, Item, ItemKind, TIER, VALUE, holdings, references_of_item,
+};
+use crate::queries::why::{WhyNot, why_no_feed, why_not};
+use crate::{
+    Compilation, Inputs, Kind, ObjectRef, Objects, SecretKeyRef, SourceState, Subject,
+    check_provider, compile,
+};
+
+/// The agents that differ, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    pub agents: Vec<AgentPlan>,
+}
+
+/// What differs for one agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentPlan {
+    pub agent: ObjectRef,
+    pub fate: Fate,
+    /// In the order of their items.
+    pub changes: Vec<Change>,
+    /// Why the agent is not accepted afterwards, where that is new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// What could not be read, before or afterwards: what depends on it is not certain.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub unknown: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Fate {
+    /// It is there before and afterwards.
+    Kept,
+    Created,
+    /// Its pods are denied everything.
+    Deleted,
+    /// It stays, and cannot be read any more.
+    Unreadable,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    pub item: Item,
+    pub effect: Effect,
+    /// The facts that differ.
+    pub details: Vec<Detail>,
+    /// What gives it, and which Secrets must be usable for it, for a gain; what takes it away,
+    /// for a loss.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub because: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Effect {
+    Gain,
+    Loss,
+    /// The agent can do as much as before, in another way.
+    Change,
+}
+
+/// One fact of an item. At least one side is there, and they differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Detail {
+    pub field: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// Compares what every agent of either side holds.
+pub fn plan(before: &Inputs, after: &Inputs) -> Plan {
+    let agents: BTreeSet<&ObjectRef> = before.agents.keys().chain(after.agents.keys()).collect();
+    Plan {
+        agents: agents
+            .into_iter()
+            .filter_map(|agent| plan_agent(before, after, agent))
+            .collect(),
+    }
+}
+
+/// One agent of them. `None`: it is served as before.
+pub fn plan_agent(
+    before: &dyn Objects,
+    after: &dyn Objects,
+    agent: &ObjectRef,
+) -> Option<AgentPlan> {
+    let old = compile(before, agent);
+    let new = compile(after, agent);
+    let fate = match (&old, &new) {
+        (None, None) => return None,
+        (Some(_), Some(_)) => Fate::Kept,
+        (None, Some(_)) => Fate::Created,
+        (Some(_), None) if after.unusable(Kind::Agent, agent).is_some() => Fate::Unreadable,
+        (Some(_), None) => Fate::Deleted,
+    };
+    let held = old.as_ref().map(holdings).unwrap_or_default();
+    let holds = new.as_ref().map(holdings).unwrap_or_default();
+    let changes = Comparison {
+        held,
+        holds,
+        fate,
+        after,
+        new: new.as_ref(),
+    }
+    .changes();
+    let refusal = |compilation: &Option<Compilation>| {
+        let refusal = compilation.as_ref()?.refusal.as_ref()?;
+        Some(format!("{}: {}", refusal.code, refusal.message))
+    };
+    let refused = refusal(&new).filter(|refused| refusal(&old).as_ref() != Some(refused));
+    if fate == Fate::Kept && changes.is_empty() && refused.is_none() {
+        return None;
+    }
+    let unknown = [&old, &new]
+        .into_iter()
+        .flatten()
+        .flat_map(|compilation| &compilation.unknown)
+        .map(|(kind, key)| format!("{} {key}", kind.name()))
+        .collect();
+    Some(AgentPlan {
+        agent: agent.clone(),
+        fate,
+        changes,
+        refused,
+        unknown,
+    })
+}
+
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        self.agents.is_empty()
+    }
+
+    /// How many changes have this effect.
+    pub fn count(&self, effect: Effect) -> usize {
+        self.agents
+            .iter()
+            .flat_map(|agent| &agent.changes)
+            .filter(|change| change.effect == effect)
+            .count()
+    }
+}
+
+/// The two sides for one agent.
+struct Comparison<'a> {
+    held: BTreeMap<Item, Facts>,
+    holds: BTreeMap<Item, Facts>,
+    fate: Fate,
+    after: &'a dyn Objects,
+    new: Option<&'a Compilation>,
+}
+
+impl Comparison<'_> {
+    fn changes(&self) -> Vec<Change> {
+        let items: BTreeSet<&Item> = self.held.keys().chain(self.holds.keys()).collect();
+        items
+            .into_iter()
+            .filter_map(|item| self.change(item))
+            .collect()
+    }
+
+    fn change(&self, item: &Item) -> Option<Change> {
+        let (old, new) = (self.held.get(item), self.holds.get(item));
+        let details = details(old, new);
+        if details.is_empty() {
+            return None;
+        }
+        // A new agent has settings as every agent has; they are not news.
+        if item.kind == ItemKind::Setting && self.fate != Fate::Kept {
+            return None;
+        }
+        let effect = match (old, new) {
+            (Some(old), Some(new)) => of_tier(old.get(TIER), new.get(TIER)),
+            (None, _) => self.of_presence(item, &self.held, Effect::Gain),
+            (_, None) => self.of_presence(item, &self.holds, Effect::Loss),
+        };
+        let because = match effect {
+            Effect::Gain => {
+                let given_by = new.and_then(|facts| facts.get("givenBy")).cloned();
+                let secrets = self.new.map(|new| unread_secrets(new, item));
+                let conditions = secrets
+                    .into_iter()
+                    .flatten()
+                    .map(|secret| format!("if Secret {secret} may be used"));
+                given_by.into_iter().chain(conditions).collect()
+            }
+            Effect::Loss if new.is_some() => {
+                vec!["every call is denied: this release has no approvals".to_owned()]
+            }
+            Effect::Loss => self.why_lost(item),
+            Effect::Change => Vec::new(),
+        };
+        Some(Change {
+            item: item.clone(),
+            effect,
+            details,
+            because,
+        })
+    }
+
+    /// Of an item that only one side has. `other`: what the agent holds on the other one.
+    fn of_presence(&self, item: &Item, other: &BTreeMap<Item, Facts>, effect: Effect) -> Effect {
+        match item.kind {
+            ItemKind::Tool | ItemKind::Feed | ItemKind::Provider | ItemKind::Skill => effect,
+            ItemKind::Model => {
+                let provider = item.name.split_once('/').map_or("", |(name, _)| name);
+                let any = Item::new(ItemKind::Model, format!("{provider}/{ANY_MODEL}"));
+                if other.contains_key(&any) {
+                    Effect::Change
+                } else {
+                    effect
+                }
+            }
+            ItemKind::Setting => Effect::Change,
+        }
+    }
+
+    fn why_lost(&self, item: &Item) -> Vec<String> {
+        match (self.fate, self.new) {
+            (Fate::Unreadable, _) => return vec!["the Agent cannot be read".to_owned()],
+            (_, None) => return vec!["the Agent is gone".to_owned()],
+            (_, Some(new)) => match item.kind {
+                ItemKind::Tool => why_not(self.after, new, &item.name),
+                ItemKind::Feed => why_no_feed(new, &item.name),
+                ItemKind::Provider => return vec![self.why_no_provider(new, &item.name)],
+                ItemKind::Model => {
+                    let provider = item.name.split_once('/').map_or("", |(name, _)| name);
+                    if new.files.providers.providers.contains_key(provider) {
+                        return vec!["spec.models does not allow it".to_owned()];
+                    }
+                    return vec![self.why_no_provider(new, provider)];
+                }
+                ItemKind::Skill | ItemKind::Setting => Vec::new(),
+            },
+        }
+        .iter()
+        .map(WhyNot::to_string)
+        .collect()
+    }
+
+    fn why_no_provider(&self, new: &Compilation, name: &str) -> String {
+        let key = ObjectRef::new(new.agent.namespace.clone(), name);
+        let subject = Subject::new(Kind::ModelProvider, &key);
+        let Some(report) = check_provider(self.after, &key) else {
+            return format!("there is no {subject}");
+        };
+        report
+            .diagnostics
+            .iter()
+            .find(|found| found.severity == crate::Severity::Error)
+            .map_or_else(
+                || format!("spec.models does not select {subject}"),
+                |found| format!("{}: {}", found.code, found.located()),
+            )
+    }
+}
+
+/// The Secrets that an item needs and that could not be read: it is withheld if one of them is
+/// missing, or may not be sent there.
+fn unread_secrets(new: &Compilation, item: &Item) -> BTreeSet<ObjectRef> {
+    let is_unknown = |reference: &SecretKeyRef| {
+        let source = new.sources.get(reference);
+        source.is_some_and(|source| source.state == SourceState::Unknown)
+    };
+    references_of_item(&new.files, item)
+        .into_iter()
+        .filter(is_unknown)
+        .map(|reference| reference.secret)
+        .collect()
+}
+
+fn details(old: Option<&Facts>, new: Option<&Facts>) -> Vec<Detail> {
+    let empty = Facts::new();
+    let (old, new) = (old.unwrap_or(&empty), new.unwrap_or(&empty));
+    let fields: BTreeSet<&'static str> = old.keys().chain(new.keys()).copied().collect();
+    fields
+        .into_iter()
+        .filter(|field| old.get(field) != new.get(field))
+        .map(|field| Detail {
+            field,
+            before: old.get(field).cloned(),
+            after: new.get(field).cloned(),
+        })
+        .collect()
+}
+
+/// A tool that becomes Elevated is offered, and every call of it is denied.
+fn of_tier(old: Option<&String>, new: Option<&String>) -> Effect {
+    let elevated =
+        |tier: Option<&String>| tier.is_some_and(|tier| Tier::parse(tier) == Some(Tier::Elevated));
+    match (elevated(old), elevated(new)) {
+        (false, true) => Effect::Loss,
+        (true, false) => Effect::Gain,
+        (true, true) | (false, false) => Effect::Change,
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Effect::Gain => "gains",
+            Effect::Loss => "loses",
+            Effect::Change => "changes",
+        })
+    }
+}
+
+/// One line of an agent's plan: `loses tool fish.take (the Agent is gone)`.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.effect, self.item)?;
+        let why: Vec<String> = match self.effect {
+            Effect::Gain | Effect::Loss => self.because.clone(),
+            Effect::Change => self.details.iter().map(Detail::to_string).collect(),
+        };
+        if why.is_empty() {
+            return Ok(());
+        }
+        write!(f, " ({})", why.join("; "))
+    }
+}
+
+/// Longer values are cut: a schema would hide the line that it stands in.
+const SHOWN: usize = 60;
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |value: &Option<String>| match value {
+            None => "none".to_owned(),
+            Some(text) if text.chars().count() > SHOWN => {
+                let start: String = text.chars().take(SHOWN).collect();
+                format!("{start}…")
+            }
+            Some(text) => text.clone(),
+        };
+        let (before, after) = (shown(&self.before), shown(&self.after));
+        match self.field {
+            VALUE => write!(f, "{before} → {after}"),
+            field if before == after => write!(f, "{field} differs"),
+            field => write!(f, "{field}: {before} → {after}"),
+        }
+    }
+}

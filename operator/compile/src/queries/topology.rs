@@ -1,0 +1,193 @@
+//! Who has what, seen from the surfaces: surface → grant → agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+use toolcrib_crds::Agent;
+
+use crate::compile::authority::{self, Rule, Verb, includes_defaults};
+use crate::compile::offer;
+use crate::reference::surface_key;
+use crate::surface::{self, ResolvedSurface};
+use crate::{Compilation, Inputs, Kind, ObjectRef, compile_all};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SurfaceNode {
+    pub surface: ObjectRef,
+    /// `false`: it is only named.
+    pub exists: bool,
+    /// How many tools it offers.
+    pub tools: usize,
+    pub grants: Vec<GrantNode>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantNode {
+    pub kind: &'static str,
+    pub grant: ObjectRef,
+    /// As written: tool names, `*`.
+    pub allow: BTreeSet<String>,
+    pub agents: Vec<AgentNode>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentNode {
+    pub agent: ObjectRef,
+    /// `false`: the grant names it, and it is not there.
+    pub exists: bool,
+    /// The tools that this grant gives it.
+    pub tools: BTreeSet<String>,
+    /// What this grant names and the agent does not get.
+    pub withheld: BTreeSet<String>,
+}
+
+/// Every surface that is there or named, in order.
+pub fn topology(inputs: &Inputs) -> Vec<SurfaceNode> {
+    let compiled = compile_all(inputs);
+    let mut by_surface: BTreeMap<ObjectRef, BTreeMap<(Kind, ObjectRef), Vec<Rule<'_>>>> = inputs
+        .surfaces
+        .keys()
+        .map(|surface| (surface.clone(), BTreeMap::new()))
+        .collect();
+    for rule in rules(inputs).filter(|rule| rule.verb == Verb::Tool) {
+        by_surface
+            .entry(rule.surface.clone())
+            .or_default()
+            .entry((rule.source.kind, rule.source.key.clone()))
+            .or_default()
+            .push(rule);
+    }
+    by_surface
+        .into_iter()
+        .map(|(surface, grants)| {
+            let resolved = resolved(inputs, &surface);
+            let descriptor = resolved.as_ref().and_then(|found| found.descriptor());
+            let grants = grants
+                .into_iter()
+                .map(|((kind, grant), rules)| GrantNode {
+                    kind: kind.name(),
+                    allow: rules.iter().flat_map(|rule| rule.allow.to_vec()).collect(),
+                    agents: agents(inputs, &compiled, &surface, (kind, &grant), &rules),
+                    grant,
+                })
+                .collect();
+            SurfaceNode {
+                exists: resolved.is_some(),
+                tools: descriptor.map_or(0, |descriptor| descriptor.tools.len()),
+                surface,
+                grants,
+            }
+        })
+        .collect()
+}
+
+fn resolved(inputs: &Inputs, surface: &ObjectRef) -> Option<ResolvedSurface> {
+    let found = inputs.surfaces.get(surface)?;
+    Some(surface::resolve(inputs, surface, Arc::clone(found)))
+}
+
+fn rules(inputs: &Inputs) -> impl Iterator<Item = Rule<'_>> {
+    let grants = inputs.grants().flat_map(|(key, grant)| {
+        authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds)
+    });
+    let defaults = inputs.defaults().flat_map(|(key, defaults)| {
+        let spec = &defaults.spec;
+        authority::of_object(Kind::ToolDefaults, key, &spec.tools, &spec.feeds)
+    });
+    grants.chain(defaults)
+}
+
+/// The agents that an object speaks of: those that a grant names; for ToolDefaults, those
+/// that include them and declare the surface.
+fn agents(
+    inputs: &Inputs,
+    compiled: &BTreeMap<ObjectRef, Compilation>,
+    surface: &ObjectRef,
+    (kind, grant): (Kind, &ObjectRef),
+    rules: &[Rule<'_>],
+) -> Vec<AgentNode> {
+    let named: BTreeSet<ObjectRef> = match kind {
+        Kind::ToolGrant => inputs
+            .grants
+            .get(grant)
+            .map(|object| object.spec.agents.iter())
+            .into_iter()
+            .flatten()
+            .map(|name| ObjectRef::new(grant.namespace.clone(), name.clone()))
+            .collect(),
+        Kind::ToolDefaults
+        | Kind::Surface
+        | Kind::Agent
+        | Kind::ModelProvider
+        | Kind::Service
+        | Kind::Secret
+        | Kind::ConfigMap
+        | Kind::Namespace => inputs
+            .agents()
+            .filter(|(key, agent)| {
+                key.namespace == grant.namespace
+                    && includes_defaults(agent)
+                    && !aliases(key, agent, surface).is_empty()
+            })
+            .map(|(key, _)| key.clone())
+            .collect(),
+    };
+    let names = names(inputs, surface, rules);
+    named
+        .into_iter()
+        .map(|agent| {
+            let object = inputs.agents.get(&agent);
+            let aliases = object.map_or_else(Vec::new, |object| aliases(&agent, object, surface));
+            let has = |name: &&String| {
+                compiled.get(&agent).is_some_and(|compilation| {
+                    compilation.tools.iter().any(|tool| {
+                        aliases
+                            .iter()
+                            .any(|alias| tool.name == format!("{alias}.{name}"))
+                    })
+                })
+            };
+            let (tools, withheld): (BTreeSet<&String>, BTreeSet<&String>) =
+                names.iter().partition(has);
+            AgentNode {
+                exists: object.is_some(),
+                tools: tools.into_iter().cloned().collect(),
+                withheld: withheld.into_iter().cloned().collect(),
+                agent,
+            }
+        })
+        .collect()
+}
+
+/// The tools that the rules name, `*` as what the surface offers.
+fn names(inputs: &Inputs, surface: &ObjectRef, rules: &[Rule<'_>]) -> BTreeSet<String> {
+    let resolved = resolved(inputs, surface);
+    rules
+        .iter()
+        .flat_map(|rule| {
+            let matched = resolved
+                .as_ref()
+                .map(|resolved| offer::hold(rule, resolved));
+            let offered: Vec<String> = matched
+                .map(|matched| matched.names.into_iter().map(str::to_owned).collect())
+                .unwrap_or_default();
+            let written = rule.names().map(|(_, name)| name.to_owned());
+            offered.into_iter().chain(written.collect::<Vec<_>>())
+        })
+        .collect()
+}
+
+/// The agent's names for a surface.
+fn aliases<'a>(key: &ObjectRef, agent: &'a Agent, surface: &ObjectRef) -> Vec<&'a str> {
+    agent
+        .spec
+        .surfaces
+        .iter()
+        .filter(|entry| surface_key(key, entry) == *surface)
+        .map(|entry| entry.alias.as_deref().unwrap_or(&entry.name))
+        .collect()
+}

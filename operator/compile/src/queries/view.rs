@@ -1,0 +1,258 @@
+//! A surface as its owner looks at it: what was resolved, and who has what of it.
+
+use serde::Serialize;
+use toolcrib_manifest::{HttpMethod, RawJson};
+
+use crate::compilation::Compilation;
+use crate::compile::consent::consents;
+use crate::diagnostics::finding::join;
+use crate::names::method_name;
+use crate::reference::surface_key;
+use crate::surface::{self, ResolvedSurface};
+use crate::{ObjectRef, Objects, check_surface, compile};
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SurfaceView {
+    pub surface: ObjectRef,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Where calls go; missing if nothing can be called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp_path: Option<String>,
+    /// To pin in a grant's `descriptorDigest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub descriptor_digest: Option<String>,
+    pub tools: Vec<ToolView>,
+    pub feeds: Vec<FeedView>,
+    pub endpoints: Vec<EndpointView>,
+    /// The skill's text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skill: Option<String>,
+    pub consumers: Vec<ConsumerView>,
+    /// What is wrong with it, one sentence each.
+    pub findings: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolView {
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// `None`: the tool is not usable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<&'static str>,
+    /// `GET /list`, or `MCP`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executed: Option<String>,
+    /// What happens to arguments that the schema does not declare: `refused`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_arguments: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<RawJson>,
+    /// Why it is not usable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    pub granted_to: Vec<GrantedView>,
+}
+
+/// An agent that has it, and the object that gives it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantedView {
+    pub agent: ObjectRef,
+    pub by: String,
+    pub credential: &'static str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FeedView {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointView {
+    pub method: String,
+    pub path: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+}
+
+/// An agent that declares the surface.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConsumerView {
+    pub agent: ObjectRef,
+    /// The agent's name for it.
+    pub alias: String,
+    /// Whether the surface's owner lets that namespace in.
+    pub consent: bool,
+    /// How many of its tools the agent has.
+    pub tools: usize,
+}
+
+/// `None`: there is no such surface, or it does not read.
+pub fn inspect_surface(objects: &dyn Objects, key: &ObjectRef) -> Option<SurfaceView> {
+    let resolved = surface::resolve(objects, key, objects.surface(key)?);
+    let users = users(objects, key);
+    let consumers = users
+        .iter()
+        .map(|user| ConsumerView {
+            agent: user.compilation.agent.clone(),
+            alias: user.alias.clone(),
+            consent: consents(
+                objects,
+                key,
+                &resolved.surface,
+                &user.compilation.agent.namespace,
+            ),
+            tools: user.of_surface().count(),
+        })
+        .collect();
+    let descriptor = resolved.descriptor();
+    let endpoints = descriptor.map_or(&[][..], |descriptor| &descriptor.endpoints);
+    Some(SurfaceView {
+        surface: key.clone(),
+        description: descriptor.map_or_else(String::new, |found| found.description.clone()),
+        address: resolved
+            .address
+            .as_ref()
+            .ok()
+            .map(|address| address.base_url.clone()),
+        mcp_path: resolved.mcp_path().map(str::to_owned),
+        descriptor_digest: descriptor.map(|descriptor| descriptor.digest.clone()),
+        tools: tools(&resolved, &users),
+        feeds: feeds(&resolved),
+        endpoints: endpoints
+            .iter()
+            .map(|endpoint| EndpointView {
+                method: endpoint.method.clone(),
+                path: endpoint.path.clone(),
+                description: endpoint.description.clone(),
+            })
+            .collect(),
+        skill: resolved.skill.clone(),
+        consumers,
+        findings: check_surface(objects, key)?
+            .diagnostics
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+    })
+}
+
+/// An agent that declares the surface, compiled.
+struct User {
+    alias: String,
+    compilation: Compilation,
+}
+
+impl User {
+    /// Its tools of this surface: bare name and summary.
+    fn of_surface(&self) -> impl Iterator<Item = (&str, &crate::ToolSummary)> {
+        self.compilation.tools.iter().filter_map(|tool| {
+            let (surface, name) = tool.name.split_once('.')?;
+            (surface == self.alias).then_some((name, tool))
+        })
+    }
+}
+
+fn users(objects: &dyn Objects, surface: &ObjectRef) -> Vec<User> {
+    let mut users = Vec::new();
+    for (key, agent) in objects.agents_using(surface) {
+        let entries = agent.spec.surfaces.iter();
+        for entry in entries.filter(|entry| surface_key(&key, entry) == *surface) {
+            users.extend(compile(objects, &key).map(|compilation| User {
+                alias: entry.alias.clone().unwrap_or_else(|| entry.name.clone()),
+                compilation,
+            }));
+        }
+    }
+    users
+}
+
+fn tools(resolved: &ResolvedSurface, users: &[User]) -> Vec<ToolView> {
+    let Some(descriptor) = resolved.descriptor() else {
+        return Vec::new();
+    };
+    let granted_to = |name: &str| -> Vec<GrantedView> {
+        users
+            .iter()
+            .flat_map(|user| {
+                user.of_surface()
+                    .map(move |(tool, summary)| (user, tool, summary))
+            })
+            .filter(|(_, tool, _)| *tool == name)
+            .map(|(user, _, summary)| GrantedView {
+                agent: user.compilation.agent.clone(),
+                by: format!("{} {}", summary.grant.kind.name(), summary.grant.key),
+                credential: summary.credential.name(),
+            })
+            .collect()
+    };
+    descriptor
+        .tools
+        .iter()
+        .map(|(name, tool)| match tool {
+            Ok(tool) => ToolView {
+                name: name.clone(),
+                description: tool.description.clone(),
+                tier: Some(resolved.tier(name, tool).name()),
+                executed: Some(match &tool.http {
+                    Some(http) => executed(http.method, &http.path),
+                    None => "MCP".to_owned(),
+                }),
+                other_arguments: Some(tool.other_arguments.name()),
+                input_schema: Some(tool.input_schema.clone()),
+                problem: None,
+                granted_to: granted_to(name),
+            },
+            Err(finding) => ToolView {
+                name: name.clone(),
+                description: String::new(),
+                tier: None,
+                executed: None,
+                other_arguments: None,
+                input_schema: None,
+                problem: Some(problem(finding)),
+                granted_to: Vec::new(),
+            },
+        })
+        .collect()
+}
+
+fn executed(method: HttpMethod, path: &str) -> String {
+    format!("{} {path}", method_name(method))
+}
+
+fn feeds(resolved: &ResolvedSurface) -> Vec<FeedView> {
+    let Some(descriptor) = resolved.descriptor() else {
+        return Vec::new();
+    };
+    descriptor
+        .feeds
+        .iter()
+        .map(|(name, feed)| FeedView {
+            name: name.clone(),
+            path: feed.as_ref().ok().map(|feed| feed.path.clone()),
+            ttl: feed.as_ref().ok().map(|feed| feed.ttl),
+            problem: feed.as_ref().err().map(problem),
+        })
+        .collect()
+}
+
+fn problem(finding: &crate::diagnostics::finding::Finding) -> String {
+    join(&finding.field, &finding.message)
+}

@@ -1,0 +1,255 @@
+//! Why an agent does not have something: what withholds it, else the first layer that says
+//! nothing of it.
+
+use std::fmt;
+
+use crate::compilation::Withheld;
+use crate::compile::consent::open;
+use crate::reference::surface_key;
+use crate::{Compilation, Kind, ObjectRef, Objects, near};
+
+/// One reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyNot {
+    /// Asked for, and refused.
+    Withheld(Withheld),
+    /// Not of the form `SURFACE.TOOL`; the agent's tool that may be meant.
+    NotAName(Option<String>),
+    /// There is no such Agent, or it does not read.
+    NoAgent(ObjectRef),
+    /// The first layer: the agent may not reach the surface at all.
+    NotDeclared {
+        agent: ObjectRef,
+        alias: String,
+        /// A declared one of a similar name.
+        meant: Option<String>,
+    },
+    /// The agent declares a surface that is not there.
+    NoSurface(ObjectRef),
+    /// Its owner does not let that namespace in.
+    NoConsent {
+        surface: ObjectRef,
+        namespace: String,
+    },
+    /// The surface has no such tool.
+    NotOffered {
+        surface: ObjectRef,
+        tool: String,
+        /// One of its tools with a similar name.
+        meant: Option<String>,
+    },
+    /// The second layer: nothing allows it.
+    NotGranted {
+        agent: ObjectRef,
+        surface: ObjectRef,
+        tool: String,
+    },
+}
+
+/// Why the agent of `compilation`, made of these objects, has no tool `name`; at least one
+/// reason if it has not.
+pub fn why_not(objects: &dyn Objects, compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+    let whole = whole_surface(name, '.');
+    let withheld = withheld(compilation, &[Some(name), whole.as_deref()]);
+    if withheld.is_empty() {
+        vec![missing_layer(objects, compilation, name)]
+    } else {
+        withheld
+    }
+}
+
+/// Why the agent has no feed `name`, as `SURFACE/FEED`; nothing if nothing asks for it.
+pub(crate) fn why_no_feed(compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+    let feed = format!("feed {name}");
+    let whole = whole_surface(&feed, '/');
+    let surface = whole_surface(name, '/').map(|whole| whole.replace('/', "."));
+    withheld(
+        compilation,
+        &[Some(&feed), whole.as_deref(), surface.as_deref()],
+    )
+}
+
+fn whole_surface(name: &str, separator: char) -> Option<String> {
+    name.split_once(separator)
+        .map(|(surface, _)| format!("{surface}{separator}*"))
+}
+
+fn withheld(compilation: &Compilation, names: &[Option<&str>]) -> Vec<WhyNot> {
+    compilation
+        .withheld
+        .iter()
+        .filter(|withheld| names.contains(&Some(&withheld.what)))
+        .cloned()
+        .map(WhyNot::Withheld)
+        .collect()
+}
+
+fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -> WhyNot {
+    let key = &compilation.agent;
+    let Some((alias, tool)) = name.split_once('.') else {
+        let tools = || compilation.tools.iter().map(|tool| &*tool.name);
+        // The model's own name of it, or the name without the surface.
+        let same = |tool: &&str| {
+            let bare = tool.split_once('.').map_or(*tool, |(_, bare)| bare);
+            bare == name || tool.replacen('.', "__", 1) == name
+        };
+        let meant = tools().find(same).or_else(|| near::nearest(name, tools()));
+        return WhyNot::NotAName(meant.map(str::to_owned));
+    };
+    let Some(agent) = objects.agent(key) else {
+        return WhyNot::NoAgent(key.clone());
+    };
+    let aliases = || {
+        let surfaces = agent.spec.surfaces.iter();
+        surfaces.map(|entry| (entry.alias.as_deref().unwrap_or(&entry.name), entry))
+    };
+    let Some((_, declared)) = aliases().find(|(known, _)| *known == alias) else {
+        let meant = near::nearest(alias, aliases().map(|(known, _)| known));
+        return WhyNot::NotDeclared {
+            agent: key.clone(),
+            alias: alias.to_owned(),
+            meant: meant.map(str::to_owned),
+        };
+    };
+    let surface = surface_key(key, declared);
+    let resolved = match open(objects, &surface, &key.namespace) {
+        Ok(resolved) => resolved,
+        Err(_) if surface.namespace == key.namespace => return WhyNot::NoSurface(surface),
+        // Only agents that the owner lets in may learn whether a foreign surface exists.
+        Err(_) => {
+            return WhyNot::NoConsent {
+                surface,
+                namespace: key.namespace.clone(),
+            };
+        }
+    };
+    match resolved.descriptor() {
+        Some(descriptor) if !descriptor.tools.contains_key(tool) => {
+            let meant = near::nearest(tool, descriptor.tools.keys().map(|name| &**name));
+            WhyNot::NotOffered {
+                surface,
+                tool: tool.to_owned(),
+                meant: meant.map(str::to_owned),
+            }
+        }
+        _ => WhyNot::NotGranted {
+            agent: key.clone(),
+            surface,
+            tool: tool.to_owned(),
+        },
+    }
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WhyNot::Withheld(withheld) => write!(f, "{}: {}", withheld.code, withheld.message),
+            WhyNot::NotAName(meant) => {
+                f.write_str("a tool is named SURFACE.TOOL")?;
+                write_meant(f, meant.as_deref())
+            }
+            WhyNot::NoAgent(agent) => write!(f, "there is no {} {agent}", Kind::Agent.name()),
+            WhyNot::NotDeclared {
+                agent,
+                alias,
+                meant,
+            } => {
+                write!(
+                    f,
+                    "the surface {alias} is not among spec.surfaces of agent {agent}"
+                )?;
+                write_meant(f, meant.as_deref())
+            }
+            WhyNot::NoSurface(surface) => write!(f, "there is no Surface {surface}"),
+            WhyNot::NoConsent { surface, namespace } => write!(
+                f,
+                "the surface {surface} is not open to namespace {namespace}: its owner must allow it in spec.consumers.namespaces, if there is such a surface"
+            ),
+            WhyNot::NotOffered {
+                surface,
+                tool,
+                meant,
+            } => {
+                write!(f, "the surface {surface} has no tool {tool:?}")?;
+                write_meant(f, meant.as_deref())
+            }
+            WhyNot::NotGranted {
+                agent,
+                surface,
+                tool,
+            } => write!(
+                f,
+                "no ToolGrant of namespace {} that names the agent {} allows {tool} of the surface {surface}, and no ToolDefaults either",
+                agent.namespace, agent.name
+            ),
+        }
+    }
+}
+
+fn write_meant(f: &mut fmt::Formatter<'_>, meant: Option<&str>) -> fmt::Result {
+    match meant {
+        Some(name) => write!(f, ": did you mean {name}?"),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, compile, load};
+
+    const LAKE: &str = r#"
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: news, namespace: lake}
+spec:
+  url: https://news.example
+  descriptor: {version: 2, tools: [{name: read, inputSchema: {type: object}, http: {method: GET, path: /}}]}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {name: otter, namespace: pond}
+spec: {surfaces: [{name: news, namespace: lake}]}
+"#;
+
+    #[test]
+    fn a_surface_whose_owner_does_not_consent_is_not_spoken_of() {
+        let inputs = load(
+            [("lake.yaml".to_owned(), LAKE.to_owned())],
+            Settings::default(),
+        )
+        .inputs;
+        let compiled = compile(&inputs, &ObjectRef::new("pond", "otter")).expect("the agent");
+        let expected = vec![WhyNot::NoConsent {
+            surface: ObjectRef::new("lake", "news"),
+            namespace: "pond".to_owned(),
+        }];
+        assert_eq!(why_not(&inputs, &compiled, "news.read"), expected);
+        assert_eq!(why_not(&inputs, &compiled, "news.write"), expected);
+    }
+
+    #[test]
+    fn a_tool_or_surface_that_is_not_known_is_answered_with_a_near_name() {
+        let objects = LAKE.replace("{name: news, namespace: lake}]", "{name: news}]");
+        let objects = objects.replace("namespace: lake", "namespace: pond");
+        let inputs = load([("pond.yaml".to_owned(), objects)], Settings::default()).inputs;
+        let compiled = compile(&inputs, &ObjectRef::new("pond", "otter")).expect("the agent");
+        for (name, answer) in [
+            (
+                "news.reed",
+                "the surface pond/news has no tool \"reed\": did you mean read?",
+            ),
+            ("news.write", "the surface pond/news has no tool \"write\""),
+            (
+                "newt.read",
+                "the surface newt is not among spec.surfaces of agent pond/otter: did you mean news?",
+            ),
+        ] {
+            let said: Vec<String> = why_not(&inputs, &compiled, name)
+                .iter()
+                .map(WhyNot::to_string)
+                .collect();
+            assert_eq!(said, [answer]);
+        }
+    }
+}

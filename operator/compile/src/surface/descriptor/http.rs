@@ -1,0 +1,195 @@
+//! How a tool is called over HTTP.
+//!
+//! Not here: making the call.
+//!
+//! Invariant: no mapping sets what decides identity or framing.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use toolcrib_bounds::headers;
+use toolcrib_manifest::{BodyKind, HttpMethod};
+
+use crate::Code;
+use crate::diagnostics::finding::Finding;
+use crate::names;
+use crate::surface::template;
+
+#[derive(Clone, Debug)]
+pub(crate) struct HttpCall {
+    pub method: HttpMethod,
+    pub path: String,
+    pub body: Option<BodyKind>,
+    pub body_key: Option<String>,
+}
+
+/// As written: members by name.
+type Http = BTreeMap<String, Value>;
+
+/// Fields are relative to `http`, those of `warnings` to the tool.
+pub(super) fn http_call(
+    http: &Http,
+    schema: &Value,
+    warnings: &mut Vec<Finding>,
+) -> Result<HttpCall, Finding> {
+    refuse_headers(http, warnings)?;
+    let method = method(http)?;
+    let path = path(http, schema)?;
+    let body = body(http)?;
+    let body_key = body_key(http, method, body)?;
+    Ok(HttpCall {
+        method,
+        path,
+        body,
+        body_key,
+    })
+}
+
+/// What is neither a mapping nor refused means nothing, and that is said.
+fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Finding> {
+    for key in http.keys() {
+        match key.as_str() {
+            "method" | "path" | "body" | "body_key" => {}
+            key if ["header", "cookie", "host"]
+                .iter()
+                .any(|word| key.to_ascii_lowercase().contains(word)) =>
+            {
+                return Err(Finding::new(
+                    key,
+                    Code::HeaderMappingRefused,
+                    "is refused: headers are chosen by the mediator alone; credentials belong to the Surface's auth",
+                ));
+            }
+            key => warnings.push(Finding::new(
+                format!("http.{key}"),
+                Code::UnknownField,
+                "is not known here and means nothing: correct the name, or remove it",
+            )),
+        }
+    }
+    Ok(())
+}
+
+fn text<'a>(http: &'a Http, key: &str) -> Result<Option<&'a str>, Finding> {
+    match http.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(Finding::new(
+            key,
+            Code::InvalidTool,
+            "must be text: write it in quotes",
+        )),
+    }
+}
+
+fn method(http: &Http) -> Result<HttpMethod, Finding> {
+    Ok(match text(http, "method")? {
+        Some("GET") => HttpMethod::Get,
+        Some("HEAD") => HttpMethod::Head,
+        Some("POST") => HttpMethod::Post,
+        Some("PUT") => HttpMethod::Put,
+        Some("PATCH") => HttpMethod::Patch,
+        Some("DELETE") => HttpMethod::Delete,
+        other => {
+            return Err(Finding::new(
+                "method",
+                Code::InvalidTool,
+                format!(
+                    "is {}: write GET, HEAD, POST, PUT, PATCH or DELETE",
+                    other.map_or("missing".to_owned(), |other| format!("{other:?}"))
+                ),
+            ));
+        }
+    })
+}
+
+fn path(http: &Http, schema: &Value) -> Result<String, Finding> {
+    let path = text(http, "path")?
+        .ok_or_else(|| Finding::new("path", Code::InvalidTool, "is missing"))?
+        .to_owned();
+    let placeholders = template::placeholders(&path)
+        .map_err(|message| Finding::new("path", Code::InvalidTool, message))?;
+    for name in &placeholders {
+        refuse_header_like("path", name)?;
+        let declared = schema
+            .pointer("/properties")
+            .is_some_and(|properties| properties.get(name.as_str()).is_some());
+        if name != names::CLAW_ID && !declared {
+            return Err(Finding::new(
+                "path",
+                Code::InvalidTool,
+                format!(
+                    "has the placeholder {{{name}}}, which is not a property of inputSchema: declare it there"
+                ),
+            ));
+        }
+    }
+    Ok(path)
+}
+
+fn body(http: &Http) -> Result<Option<BodyKind>, Finding> {
+    Ok(match text(http, "body")? {
+        None => None,
+        Some("json") => Some(BodyKind::Json),
+        Some(other) => {
+            return Err(Finding::new(
+                "body",
+                Code::InvalidTool,
+                format!("is {other:?}: only \"json\" is there"),
+            ));
+        }
+    })
+}
+
+/// The name that the body is wrapped in.
+fn body_key(
+    http: &Http,
+    method: HttpMethod,
+    body: Option<BodyKind>,
+) -> Result<Option<String>, Finding> {
+    let body_key = text(http, "body_key")?.map(str::to_owned);
+    if let Some(key) = &body_key {
+        refuse_header_like("body_key", key)?;
+        let bodiless = matches!(
+            method,
+            HttpMethod::Get | HttpMethod::Head | HttpMethod::Delete
+        );
+        if key.is_empty() || (bodiless && body.is_none()) {
+            return Err(Finding::new(
+                "body_key",
+                Code::InvalidTool,
+                "wraps a JSON body: set body: json with it, and a name that is not empty",
+            ));
+        }
+    }
+    Ok(body_key)
+}
+
+/// Words that are headers' names, and good names of arguments. A mapping sets no header.
+const ARGUMENTS: [&str; 12] = [
+    "accept-encoding",
+    "api-key",
+    "content-encoding",
+    "content-type",
+    "expect",
+    "forwarded",
+    "host",
+    "origin",
+    "referer",
+    "trailer",
+    "upgrade",
+    "via",
+];
+
+/// Names that no mapping may have: as headers they decide identity or framing.
+fn refuse_header_like(field: &str, name: &str) -> Result<(), Finding> {
+    let header = name.to_ascii_lowercase().replace('_', "-");
+    if headers::reserved(&header).is_some() && !ARGUMENTS.contains(&header.as_str()) {
+        return Err(Finding::new(
+            field,
+            Code::HeaderMappingRefused,
+            format!("maps {name:?}, a name that decides identity or framing: rename it"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! Tools of a descriptor: schema, tier, and how each is called.
+//!
+//! Not here: the HTTP mapping, and which agent gets which tool.
+//!
+//! Invariant: a tool without hints is never taken for harmless.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use toolcrib_bounds::arguments::{self, Arguments};
+use toolcrib_crds::decode_part;
+use toolcrib_manifest::names::CLAW_ID;
+use toolcrib_manifest::{HttpMethod, RawJson, Tier, Tool, Transport};
+use toolcrib_mcp::header;
+
+use super::hidden::hidden_name;
+use super::http::{HttpCall, http_call};
+use super::members::{ByName, Reader};
+use crate::Code;
+use crate::diagnostics::finding::Finding;
+use crate::near;
+use crate::surface::schema;
+
+#[derive(Clone, Debug)]
+pub(crate) struct DescribedTool {
+    /// Its place in the descriptor: `tools[2]`.
+    pub field: String,
+    pub description: String,
+    pub input_schema: RawJson,
+    pub other_arguments: OtherArguments,
+    /// What structured results look like, where the tool says so and goes over MCP: nobody
+    /// checks those of an HTTP service.
+    pub output_schema: Option<RawJson>,
+    pub annotations: Option<RawJson>,
+    /// What the annotations say.
+    pub tier: Tier,
+    /// `None`: the tool goes over MCP.
+    pub http: Option<HttpCall>,
+}
+
+pub(super) fn read(reader: &mut Reader, written: Option<&RawValue>) -> ByName<DescribedTool> {
+    reader.items(written, "tools", Code::InvalidTool, tool)
+}
+
+#[derive(Deserialize)]
+struct ToolOnPaper {
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(rename = "inputSchema")]
+    input_schema: Option<RawJson>,
+    #[serde(rename = "outputSchema")]
+    output_schema: Option<RawJson>,
+    annotations: Option<RawJson>,
+    http: Option<BTreeMap<String, Value>>,
+}
+
+/// Longer ones are no description; every request carries them to the model.
+const MAX_DESCRIPTION: usize = 8 * 1024;
+
+fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<DescribedTool, Finding> {
+    let place = ["spec", "descriptor", "tools", "[]"];
+    let paper: ToolOnPaper = decode_part("Surface", &place, raw.get())
+        .map_err(|error| Finding::new(error.field, Code::InvalidTool, error.message))?;
+    let description = paper.description.unwrap_or_default();
+    if description.len() > MAX_DESCRIPTION {
+        return Err(Finding::new(
+            "description",
+            Code::InvalidTool,
+            format!("is longer than {MAX_DESCRIPTION} bytes: shorten it"),
+        ));
+    }
+    let input_schema = paper.input_schema.ok_or_else(|| {
+        Finding::new(
+            "inputSchema",
+            Code::InvalidSchema,
+            "is missing: write {\"type\": \"object\"} for a tool without arguments",
+        )
+    })?;
+    for (field, schema) in [
+        ("inputSchema", Some(&input_schema)),
+        ("outputSchema", paper.output_schema.as_ref()),
+    ] {
+        let name = schema.and_then(|schema| hidden_name(schema.get()));
+        if let Some(character) = name {
+            return Err(Finding::new(
+                field,
+                Code::InvalidSchema,
+                format!(
+                    "has a name with the character U+{:04X}, which nobody sees: write the name without it",
+                    u32::from(character)
+                ),
+            ));
+        }
+    }
+    let schema =
+        schema::check(input_schema.get()).map_err(|finding| finding.within("inputSchema"))?;
+    if let Some(found) = arguments::ambiguity(&schema, CLAW_ID) {
+        let message = format!(
+            "declares {:?}, which services could read as {:?}: rename or remove one",
+            found.name, found.other
+        );
+        let field = schema::field(&found.at);
+        return Err(Finding::new(field, Code::InvalidSchema, message).within("inputSchema"));
+    }
+    // Of a tool over MCP, the mediator repeats marked arguments in headers.
+    if paper.http.is_none() && !header::is_marked_well(input_schema.get()) {
+        return Err(Finding::new(
+            "inputSchema",
+            Code::InvalidSchema,
+            "marks an argument with an x-mcp-header that is no header's name, is there twice, or is not of type string, integer or boolean: correct the x-mcp-header, or remove it",
+        ));
+    }
+    let output_schema = paper.output_schema.filter(|_| paper.http.is_none());
+    if let Some(output) = &output_schema {
+        schema::check(output.get()).map_err(|finding| finding.within("outputSchema"))?;
+    }
+    let tier = tier(paper.annotations.as_ref(), warnings)?;
+    let http = paper
+        .http
+        .map(|http| http_call(&http, &schema, warnings))
+        .transpose()
+        .map_err(|finding| finding.within("http"))?;
+    let other_arguments = OtherArguments::of(http.is_some(), &schema);
+    if let Some(finding) = http
+        .as_ref()
+        .and_then(|http| without_arguments(http, &schema))
+    {
+        warnings.push(finding);
+    }
+    Ok(DescribedTool {
+        field: at.to_owned(),
+        description,
+        input_schema,
+        other_arguments,
+        output_schema,
+        annotations: paper.annotations,
+        tier,
+        http,
+    })
+}
+
+impl DescribedTool {
+    /// `None`: the tool goes over MCP.
+    pub(crate) fn method(&self) -> Option<HttpMethod> {
+        self.http.as_ref().map(|http| http.method)
+    }
+}
+
+/// What the mediator does with an argument that a tool's schema does not declare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OtherArguments {
+    /// Refuses the call.
+    Refused,
+    /// Accepts those that the schema accepts by its own words.
+    BySchema,
+    /// Leaves them to the MCP server.
+    ByServer,
+}
+
+impl OtherArguments {
+    fn of(over_http: bool, schema: &Value) -> Self {
+        match (over_http, Arguments::declared(schema).open) {
+            (false, _) => Self::ByServer,
+            (true, true) => Self::BySchema,
+            (true, false) => Self::Refused,
+        }
+    }
+
+    /// The same of a compiled tool, whose schema was read before.
+    pub(crate) fn of_compiled(tool: &Tool) -> Self {
+        let schema = serde_json::from_str(tool.input_schema.get()).unwrap_or(Value::Null);
+        Self::of(tool.execution.transport == Transport::Http, &schema)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::BySchema => "accepted as the schema says",
+            Self::ByServer => "checked by the server",
+        }
+    }
+}
+
+/// A tool that sends a body, which only its arguments could fill, and declares none.
+fn without_arguments(http: &HttpCall, schema: &Value) -> Option<Finding> {
+    let declared = Arguments::declared(schema);
+    let has_body = match http.method {
+        HttpMethod::Post | HttpMethod::Put | HttpMethod::Patch => true,
+        HttpMethod::Get | HttpMethod::Head | HttpMethod::Delete => http.body.is_some(),
+    };
+    let silent = schema.get("additionalProperties").is_none();
+    let declares = !declared.names.is_empty() || !declared.patterns.is_empty() || declared.open;
+    (has_body && silent && !declares).then(|| {
+        Finding::new(
+            "inputSchema",
+            Code::NoArgumentsDeclared,
+            format!(
+                "declares no arguments, so a call with any is refused and {} is sent an empty \
+                 object: declare them under properties, or write additionalProperties: true for \
+                 any and false for none",
+                http.path
+            ),
+        )
+    })
+}
+
+/// What decides a tier, in both spellings of each hint.
+const READ_ONLY: [&str; 2] = ["readOnly", "readOnlyHint"];
+const DESTRUCTIVE: [&str; 2] = ["destructive", "destructiveHint"];
+const CONFIRMATION: [&str; 2] = ["confirmationRequired", "confirmationRequiredHint"];
+/// What MCP and the mediator know besides.
+const OTHER_ANNOTATIONS: [&str; 7] = [
+    "parallel_safe",
+    "polling",
+    "title",
+    "idempotent",
+    "idempotentHint",
+    "openWorld",
+    "openWorldHint",
+];
+
+/// On conflict the highest tier wins. A name that is not known decides nothing: a misspelt
+/// `destructive` would lower a tier in silence, so it is said.
+fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Tier, Finding> {
+    let Some(annotations) = annotations else {
+        return Ok(Tier::System);
+    };
+    let hints: BTreeMap<String, Value> = serde_json::from_str(annotations.get()).map_err(|_| {
+        Finding::new(
+            "annotations",
+            Code::InvalidTool,
+            "must be an object: write {readOnly: true}, for example",
+        )
+    })?;
+    let deciding = [READ_ONLY, DESTRUCTIVE, CONFIRMATION].concat();
+    let known = || deciding.iter().chain(&OTHER_ANNOTATIONS).copied();
+    for (name, value) in &hints {
+        if deciding.contains(&name.as_str()) {
+            if !value.is_boolean() && !value.is_null() {
+                return Err(Finding::new(
+                    format!("annotations.{name}"),
+                    Code::InvalidTool,
+                    "must be true or false, without quotes, since it decides the tool's tier",
+                ));
+            }
+        } else if !known().any(|known| known == name)
+            && !name.contains('/')
+            && !name.starts_with("x-")
+        {
+            warnings.push(Finding::new(
+                format!("annotations.{name}"),
+                Code::UnknownField,
+                format!(
+                    "is not known, and decides no tier{}",
+                    near::meant(name, known())
+                ),
+            ));
+        }
+    }
+    let says = |names: [&str; 2], wanted: bool| {
+        names
+            .iter()
+            .any(|name| hints.get(*name) == Some(&Value::Bool(wanted)))
+    };
+    Ok(if says(DESTRUCTIVE, true) || says(CONFIRMATION, true) {
+        Tier::Elevated
+    } else if says(READ_ONLY, true) && !says(READ_ONLY, false) {
+        Tier::ReadOnly
+    } else {
+        Tier::System
+    })
+}

@@ -1,0 +1,537 @@
+//! One surface, resolved by itself: its descriptor, its address, its CA. What depends on
+//! the agent (consent, credentials, grants) is decided elsewhere.
+
+pub(crate) mod descriptor;
+pub(crate) mod schema;
+pub(crate) mod template;
+
+use std::sync::Arc;
+
+use toolcrib_crds::{Surface, TlsSpec};
+use toolcrib_manifest::{ReadMethod, Tier};
+
+use self::descriptor::{DescribedTool, Descriptor, Skill};
+use crate::diagnostics::finding::{Finding, join};
+use crate::names::method_name;
+use crate::objects::facts::Material;
+use crate::routes::address::{self, Address};
+use crate::routes::route::PrivateCa;
+use crate::surface::template::is_sent_as_written;
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, near};
+
+/// A surface whose parts are known, or known to be unusable.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolvedSurface {
+    pub subject: Subject,
+    pub surface: Arc<Surface>,
+    /// `Err`: no tool, feed or skill of it is known; why.
+    pub descriptor: Result<Option<Arc<Descriptor>>, Finding>,
+    /// Where the descriptor's fields stand: `spec.descriptor`, or the ConfigMap's key.
+    pub descriptor_field: String,
+    /// `Err`: nothing can be called; why.
+    pub address: Result<Address, Finding>,
+    /// PEM bundle. `Err`: nothing may be called; why.
+    pub ca: Result<Option<CaBundle>, Finding>,
+    pub skill: Option<String>,
+    /// Findings besides those in the results above.
+    findings: Vec<Finding>,
+}
+
+/// Certificates that are trusted instead of the public roots.
+#[derive(Clone, Debug)]
+pub(crate) struct CaBundle {
+    pub pem: String,
+    /// `None`: the operator's own, which no author of an object chose.
+    pub private: Option<PrivateCa>,
+}
+
+/// Resolves the surface `key`, which is `surface`.
+pub(crate) fn resolve(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    surface: Arc<Surface>,
+) -> ResolvedSurface {
+    let spec = &surface.spec;
+    let mut findings = Vec::new();
+    let (descriptor, descriptor_field) = read_descriptor(objects, key, &surface, &mut findings);
+    let address = find_address(objects, key, &surface);
+    let token_url = spec
+        .auth
+        .as_ref()
+        .and_then(|auth| auth.token_url.as_deref());
+    for (field, url) in [
+        ("spec.url", spec.url.as_deref()),
+        ("spec.auth.tokenUrl", token_url),
+    ] {
+        let public = url.and_then(|url| address::public_name(objects, url));
+        findings.extend(public.map(|finding| finding.within(field)));
+    }
+    let ca = read_ca(objects, &key.namespace, spec.tls.as_ref(), &mut findings)
+        .map(|named| named.or_else(|| own_authority(objects, address.as_ref().ok()?)));
+    let skill = descriptor
+        .as_ref()
+        .ok()
+        .and_then(Option::as_ref)
+        .and_then(|descriptor| skill(objects, key, &surface, descriptor, &mut findings));
+    if let Ok(Some(descriptor)) = &descriptor {
+        for tool in spec.tiers.keys() {
+            if !descriptor.tools.contains_key(tool) {
+                findings.push(Finding::new(
+                    format!("spec.tiers.{tool}"),
+                    Code::ToolNotFound,
+                    format!(
+                        "the descriptor has no tool {tool:?}: {}; correct the name, or remove it",
+                        near::meant_or_known(tool, descriptor.tools.keys().map(String::as_str))
+                    ),
+                ));
+            }
+        }
+    }
+    ResolvedSurface {
+        subject: Subject::new(Kind::Surface, key),
+        surface,
+        descriptor,
+        descriptor_field,
+        address,
+        ca,
+        skill,
+        findings,
+    }
+}
+
+impl ResolvedSurface {
+    pub fn descriptor(&self) -> Option<&Descriptor> {
+        self.descriptor.as_ref().ok()?.as_deref()
+    }
+
+    /// What compiling it holds in memory, at most.
+    pub fn weight(&self) -> usize {
+        let descriptor = self.descriptor().map_or(0, |descriptor| descriptor.weight);
+        let ca = self.ca.as_ref().ok().and_then(Option::as_ref);
+        descriptor + ca.map_or(0, |ca| ca.pem.len()) + self.skill.as_ref().map_or(0, String::len)
+    }
+
+    /// The tier of a tool: what the surface's owner says, else what its annotations say. A tool
+    /// whose HTTP method writes is not ReadOnly, whatever they say.
+    pub fn tier(&self, tool: &str, described: &DescribedTool) -> Tier {
+        let written = self.written_tier(tool);
+        written
+            .unwrap_or(described.tier)
+            .called_with(described.method())
+    }
+
+    /// The tier that the surface's owner gives the tool.
+    fn written_tier(&self, tool: &str) -> Option<Tier> {
+        self.surface.spec.tiers.get(tool).map(|tier| (*tier).into())
+    }
+
+    /// Warns where the method contradicts that a tool is ReadOnly, or where an annotation alone says so.
+    fn read_only_findings(&self, name: &str, tool: &DescribedTool) -> Option<Finding> {
+        let written = self.written_tier(name);
+        let method = tool.method()?;
+        if written.unwrap_or(tool.tier) != Tier::ReadOnly {
+            return None;
+        }
+        let spelt = method_name(method);
+        let field = match written {
+            Some(_) => format!("spec.tiers.{name}"),
+            None => join(
+                &self.descriptor_field,
+                &format!("{}.annotations", tool.field),
+            ),
+        };
+        match (method.reading(), written) {
+            (None, _) => Some(Finding::new(
+                field,
+                Code::TierRaised,
+                format!(
+                    "says that {name} only reads, and it is called with {spelt}, which writes: its tier is System; if it reads, have it called with GET or POST, else correct this"
+                ),
+            )),
+            (Some(ReadMethod::Post), None) => Some(Finding::new(
+                field,
+                Code::ReadOnlyByPost,
+                format!(
+                    "alone says that {name} only reads, and it is called with POST, which may write: confirm it with spec.tiers.{name}: ReadOnly, or remove the annotation"
+                ),
+            )),
+            (Some(ReadMethod::Get | ReadMethod::Head | ReadMethod::Post), _) => None,
+        }
+    }
+
+    pub fn mcp_path(&self) -> Option<&str> {
+        let (_, path) = self.mcp()?;
+        Some(path)
+    }
+
+    /// The path of the MCP endpoint, and the field that names it.
+    fn mcp(&self) -> Option<(String, &str)> {
+        match &self.surface.spec.mcp {
+            Some(mcp) => Some(("spec.mcp.path".to_owned(), &mcp.path)),
+            None => {
+                let path = self.descriptor()?.mcp_path.as_deref()?;
+                Some((join(&self.descriptor_field, "mcp.path"), path))
+            }
+        }
+    }
+
+    /// The path of the MCP endpoint that a tool without `http` goes to; or why it cannot.
+    pub fn mcp_transport(&self, tool: &DescribedTool) -> Result<&str, Finding> {
+        let (field, path) = self.mcp().ok_or_else(|| {
+            Finding::new(
+                join(&self.descriptor_field, &tool.field),
+                Code::InvalidTool,
+                "has no http, and the surface no mcp: add one of them",
+            )
+        })?;
+        if is_sent_as_written(path) {
+            return Ok(path);
+        }
+        Err(Finding::new(
+            field,
+            Code::InvalidValue,
+            format!(
+                "{path:?} is no path that is sent as it is written: begin with '/', write letters, digits and -._~!$&'()*+,;=:@%, and no segment \"..\""
+            ),
+        ))
+    }
+
+    /// A finding of the descriptor, as one of the Surface.
+    pub fn in_descriptor(&self, finding: &Finding) -> Finding {
+        finding.clone().within(&self.descriptor_field)
+    }
+
+    /// Everything that is wrong with the surface by itself.
+    pub fn report(&self, diagnostics: &mut Diagnostics) {
+        for finding in &self.findings {
+            finding.report(&self.subject, diagnostics);
+        }
+        for finding in [
+            self.descriptor.as_ref().err(),
+            self.address.as_ref().err(),
+            self.ca.as_ref().err(),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            finding.report(&self.subject, diagnostics);
+        }
+        if let Some(descriptor) = self.descriptor() {
+            for finding in &descriptor.findings {
+                self.in_descriptor(finding)
+                    .report(&self.subject, diagnostics);
+            }
+            for (name, tool) in &descriptor.tools {
+                if let Ok(tool) = tool
+                    && let Some(finding) = self.read_only_findings(name, tool)
+                {
+                    finding.report(&self.subject, diagnostics);
+                }
+            }
+            let over_mcp = descriptor
+                .tools
+                .values()
+                .flatten()
+                .filter(|tool| tool.http.is_none());
+            for finding in over_mcp.filter_map(|tool| self.mcp_transport(tool).err()) {
+                finding.report(&self.subject, diagnostics);
+            }
+        }
+    }
+}
+
+/// The one descriptor of a Surface; those of a ConfigMap go by their keys.
+const INLINE: &str = "";
+
+fn read_descriptor(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    surface: &Arc<Surface>,
+    findings: &mut Vec<Finding>,
+) -> (Result<Option<Arc<Descriptor>>, Finding>, String) {
+    if let Some(inline) = &surface.spec.descriptor {
+        let field = "spec.descriptor".to_owned();
+        let descriptor = descriptor::read_of(surface, INLINE, inline.get())
+            .map(Some)
+            .map_err(|finding| finding.within(&field));
+        return (descriptor, field);
+    }
+    let Some(source) = &surface.spec.descriptor_from else {
+        return (Ok(None), "spec".to_owned());
+    };
+    let source = &source.config_map_key_ref;
+    let field = "spec.descriptorFrom".to_owned();
+    let config_map = ObjectRef::new(key.namespace.clone(), source.name.clone());
+    let material = objects
+        .config_map(&config_map)
+        .material(Code::DescriptorUnknown);
+    let descriptor = match material {
+        Ok(Some(found)) => {
+            let name = join(&field, "configMapKeyRef.name");
+            findings.extend(stale(&name, &config_map, &found));
+            match found.data.get(&source.key) {
+                Some(text) => descriptor::read_of(&found.data, &source.key, text)
+                    .map(Some)
+                    .map_err(|finding| finding.within(&field)),
+                None => Err(Finding::new(
+                    join(&field, "configMapKeyRef.key"),
+                    Code::DescriptorNotFound,
+                    format!("ConfigMap {config_map} has no key {:?}: add it", source.key),
+                )),
+            }
+        }
+        Ok(None) => Err(Finding::new(
+            join(&field, "configMapKeyRef.name"),
+            Code::DescriptorNotFound,
+            format!("ConfigMap {config_map} is not there: create it, or correct the name"),
+        )),
+        Err((code, why)) => Err(Finding::new(
+            join(&field, "configMapKeyRef.name"),
+            code,
+            format!("ConfigMap {config_map} could not be read: {why}"),
+        )),
+    };
+    (descriptor, field)
+}
+
+/// The skill's text: inline, or a file of the descriptor's ConfigMap under its path's last
+/// part (a ConfigMap's keys have no '/').
+fn skill(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    surface: &Surface,
+    descriptor: &Descriptor,
+    findings: &mut Vec<Finding>,
+) -> Option<String> {
+    let path = match descriptor.skill.as_ref()? {
+        Skill::Text(text) => return Some(text.clone()),
+        Skill::Path(path) => path,
+    };
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let Some(source) = &surface.spec.descriptor_from else {
+        findings.push(Finding::new(
+            "spec.descriptor.skill",
+            Code::SkillNotFound,
+            format!(
+                "names the file {path:?}, and an inline descriptor has no files: put the text under skillText, or use descriptorFrom"
+            ),
+        ));
+        return None;
+    };
+    let config_map = ObjectRef::new(
+        key.namespace.clone(),
+        source.config_map_key_ref.name.clone(),
+    );
+    let material = objects
+        .config_map(&config_map)
+        .material(Code::DescriptorUnknown);
+    let text = match material {
+        Ok(Some(found)) => found.data.get(file).cloned(),
+        Ok(None) | Err(_) => None,
+    };
+    if text.is_none() {
+        findings.push(Finding::new(
+            "spec.descriptorFrom",
+            Code::SkillNotFound,
+            format!("the skill {path:?} is not in ConfigMap {config_map}: add the key {file:?}"),
+        ));
+    }
+    text.map(|text| {
+        let (visible, hidden) = toolcrib_bounds::shown(&text);
+        if hidden > 0 {
+            findings.push(Finding::new(
+                "spec.descriptorFrom",
+                Code::HiddenCharacters,
+                format!("the skill {path:?} {}", descriptor::hidden::message(hidden)),
+            ));
+        }
+        visible
+    })
+}
+
+fn find_address(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    surface: &Surface,
+) -> Result<Address, Finding> {
+    let spec = &surface.spec;
+    match (&spec.service, &spec.url) {
+        (Some(target), None) => {
+            let service = ObjectRef::new(key.namespace.clone(), target.name.clone());
+            let Some(facts) = objects.service(&service) else {
+                return Err(Finding::new(
+                    "spec.service.name",
+                    Code::ServiceNotFound,
+                    format!("Service {service} is not there: create it, or correct the name"),
+                ));
+            };
+            if facts.external_name {
+                return Err(Finding::new(
+                    "spec.service.name",
+                    Code::ExternalNameRefused,
+                    format!(
+                        "Service {service} is an ExternalName, whose author chooses the destination: use spec.url"
+                    ),
+                ));
+            }
+            if !facts.ports.contains_key(&target.port) {
+                let ports: Vec<String> = facts.ports.keys().map(u16::to_string).collect();
+                return Err(Finding::new(
+                    "spec.service.port",
+                    Code::ServicePortNotFound,
+                    format!(
+                        "Service {service} has no TCP port {}: it has {}",
+                        target.port,
+                        if ports.is_empty() {
+                            "none".to_owned()
+                        } else {
+                            ports.join(", ")
+                        }
+                    ),
+                ));
+            }
+            let address = address::of_target(target, &key.namespace);
+            // The Service of the API server or the operator by its name.
+            address::of_url(&address.base_url, &objects.settings().refused_hosts)
+                .map(|_| address)
+                .map_err(|message| Finding::new("spec.service.name", Code::AddressRefused, message))
+        }
+        (None, Some(url)) => address::of_url_in(objects, &key.namespace, url)
+            .map_err(|finding| finding.within("spec.url")),
+        (None, None) | (Some(_), Some(_)) => Err(Finding::new(
+            "spec",
+            Code::InvalidValue,
+            "set exactly one of service (in this cluster) and url (anywhere)",
+        )),
+    }
+}
+
+/// The operator's own service is trusted by the operator's own authority, which changes with
+/// time and stands in no ConfigMap.
+fn own_authority(objects: &dyn Objects, address: &Address) -> Option<CaBundle> {
+    let settings = objects.settings();
+    let own = settings.claw_api_host.as_deref() == Some(&*address.host);
+    let link = settings.link.as_ref().filter(|_| own)?;
+    Some(CaBundle {
+        pem: link.ca.clone(),
+        private: None,
+    })
+}
+
+/// A CA bundle by reference. One that is missing withholds: falling back to public roots
+/// would trust others than the owner chose.
+pub(crate) fn read_ca(
+    objects: &dyn Objects,
+    namespace: &str,
+    tls: Option<&TlsSpec>,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<CaBundle>, Finding> {
+    let Some(source) = tls.and_then(|tls| tls.ca_from.as_ref()) else {
+        return Ok(None);
+    };
+    let source = &source.config_map_key_ref;
+    let config_map = ObjectRef::new(namespace, source.name.clone());
+    let field = "spec.tls.caFrom.configMapKeyRef";
+    let not_found = |message: String| Err(Finding::new(field, Code::CaNotFound, message));
+    let material = objects.config_map(&config_map).material(Code::CaNotFound);
+    match material {
+        Ok(Some(found)) => {
+            findings.extend(stale(field, &config_map, &found));
+            match found.data.get(&source.key) {
+                Some(pem) if pem.contains("-----BEGIN CERTIFICATE-----") => Ok(Some(CaBundle {
+                    pem: pem.clone(),
+                    private: Some(PrivateCa::new(config_map.clone(), &source.key, pem)),
+                })),
+                Some(_) => not_found(format!(
+                    "key {:?} of ConfigMap {config_map} holds no PEM certificate",
+                    source.key
+                )),
+                None => not_found(format!(
+                    "ConfigMap {config_map} has no key {:?}: add it",
+                    source.key
+                )),
+            }
+        }
+        Ok(None) => not_found(format!(
+            "ConfigMap {config_map} is not there: create it, or correct the name"
+        )),
+        Err((code, why)) => Err(Finding::new(
+            field,
+            code,
+            format!("ConfigMap {config_map} could not be read: {why}"),
+        )),
+    }
+}
+
+/// That the content in use is not what the ConfigMap may hold by now.
+fn stale(field: &str, config_map: &ObjectRef, found: &Material) -> Option<Finding> {
+    let why = found.stale.as_ref()?;
+    Some(Finding::new(
+        field,
+        Code::LastGoodInUse,
+        format!(
+            "ConfigMap {config_map} could not be read, and what it held before stays in use: {why}"
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use toolcrib_manifest::LinkConfig;
+
+    use super::*;
+    use crate::{Settings, compile, load};
+
+    const DEN: &str = r#"
+{apiVersion: v1, kind: Service, metadata: {name: claw, namespace: den}, spec: {ports: [{port: 443}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: other, namespace: den}, spec: {ports: [{port: 443}]}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {name: own, namespace: den}
+spec:
+  service: {name: SERVICE, port: 443, scheme: https}
+  descriptor: {version: 2, tools: [{name: read, inputSchema: {type: object}, http: {method: GET, path: /}}]}
+---
+{apiVersion: toolcrib.dev/v1alpha1, kind: Agent, metadata: {name: otter, namespace: den}, spec: {surfaces: [{name: own}]}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {name: g, namespace: den}
+spec: {agents: [otter], tools: [{surface: {name: own}, allow: [read]}]}
+"#;
+
+    /// The CA that the agent's files have for the surface, and their digest.
+    fn compiled(service: &str, authority: Option<&str>) -> (Option<String>, String) {
+        let settings = Settings {
+            link: authority.map(|ca| LinkConfig {
+                url: "https://link.den.svc".to_owned(),
+                ca: ca.to_owned(),
+                audience: "link".to_owned(),
+            }),
+            claw_api_host: Some("claw.den.svc".to_owned()),
+            ..Settings::default()
+        };
+        let text = DEN.replace("SERVICE", service);
+        let inputs = load([("den.yaml".to_owned(), text)], settings).inputs;
+        let compiled = compile(&inputs, &ObjectRef::new("den", "otter")).expect("the agent");
+        assert_eq!(compiled.tools.len(), 1, "{:?}", compiled.withheld);
+        let services = &compiled.files.tools.extension.services;
+        let tls = services.get("own").and_then(|own| own.tls.clone());
+        (tls.and_then(|tls| tls.ca), compiled.manifest_digest)
+    }
+
+    #[test]
+    fn the_operators_own_service_is_trusted_by_its_authority_which_is_no_part_of_the_digest() {
+        let (ca, digest) = compiled("claw", Some("first"));
+        assert_eq!(ca.as_deref(), Some("first"));
+        assert_eq!(
+            compiled("claw", Some("next")),
+            (Some("next".to_owned()), digest.clone())
+        );
+        // From files, where nobody knows the authority.
+        assert_eq!(compiled("claw", None), (None, digest));
+        assert_eq!(compiled("other", Some("first")).0, None);
+    }
+}
