@@ -222,23 +222,37 @@ impl Readers {
         self.secrets.get(key, &present(table, key)?)
     }
 
-    /// The version of a ConfigMap that the table names; while it cannot be read, what the
-    /// ConfigMap held before.
-    pub async fn config_map(&self, table: &Scoped<ConfigMap>, key: &ObjectRef) -> ConfigMapFacts {
+    /// The facts about a ConfigMap that take no read. `None`: the version that the table names is
+    /// to be read.
+    pub fn config_map_facts(
+        &self,
+        table: &Scoped<ConfigMap>,
+        key: &ObjectRef,
+    ) -> Option<ConfigMapFacts> {
         let version = match table.look_up(key) {
             Presence::Present(found) => Version::of(&*found),
-            Presence::Absent => return ConfigMapFacts::Absent,
-            Presence::Unknown(why) => return self.unread(key, None, why),
+            Presence::Absent => return Some(ConfigMapFacts::Absent),
+            Presence::Unknown(why) => return Some(self.unread(key, None, why)),
         };
         let Some(version) = version else {
-            return self.unread(key, None, "its metadata has no version".to_owned());
+            let why = "its metadata has no version".to_owned();
+            return Some(self.unread(key, None, why));
         };
         if let Some(why) = self.shortage(Kind::ConfigMap, key, &version) {
-            return ConfigMapFacts::TooExpensive(why.to_string());
+            return Some(ConfigMapFacts::TooExpensive(why.to_string()));
         }
-        if let Some(held) = self.config_maps.get(key, &version) {
-            return ConfigMapFacts::Present(Arc::clone(&held.data));
+        let held = self.config_maps.get(key, &version)?;
+        Some(ConfigMapFacts::Present(Arc::clone(&held.data)))
+    }
+
+    /// The version of a ConfigMap that the table names; while it cannot be read, the content of
+    /// the last version that could be.
+    pub async fn config_map(&self, table: &Scoped<ConfigMap>, key: &ObjectRef) -> ConfigMapFacts {
+        if let Some(facts) = self.config_map_facts(table, key) {
+            return facts;
         }
+        let uid = present(table, key).map(|version| version.uid);
+        let uid = uid.as_deref();
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
         match api.get_opt(&key.name).await {
             Ok(Some(found)) => {
@@ -261,13 +275,11 @@ impl Readers {
                 ConfigMapFacts::Present(data)
             }
             Ok(None) => ConfigMapFacts::Absent,
-            Err(kube::Error::Api(status)) => {
-                self.unread(key, Some(&version.uid), status.message.clone())
-            }
+            Err(kube::Error::Api(status)) => self.unread(key, uid, status.message.clone()),
             Err(error) => {
                 tracing::warn!(%key, %error, "ConfigMap not read");
                 let why = "the API server could not be asked".to_owned();
-                self.unread(key, Some(&version.uid), why)
+                self.unread(key, uid, why)
             }
         }
     }

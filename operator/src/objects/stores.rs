@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Resource;
 use toolcrib_bounds::NAMESPACE_WEIGHT;
-use toolcrib_compile::{Kind, ObjectRef, Presence, Synced};
+use toolcrib_compile::{Key, Keys, Kind, ObjectRef, Presence, Synced};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::budget::Budget;
@@ -54,11 +54,11 @@ impl Tables {
         Self {
             budget: Arc::new(Budget::new(NAMESPACE_WEIGHT, budget)),
             surfaces: Table::default(),
-            agents: Table::default(),
-            grants: Table::default(),
+            agents: Table::with_lists(lists),
+            grants: Table::with_lists(lists),
             defaults: Table::default(),
             providers: Table::default(),
-            services: Table::default(),
+            services: Table::with_lists(lists),
             namespaces: Table::default(),
             pods: Table::default(),
             secrets: Scoped::new(scope),
@@ -106,6 +106,17 @@ impl Tables {
         }
         missing
     }
+}
+
+/// The lists that an object is in by what it holds.
+fn lists<K: Keys>(object: &Decoded<K>) -> BTreeSet<Key> {
+    let object = object.object.as_ref().ok();
+    let mut keys = object.map(|object| object.keys()).unwrap_or_default();
+    keys.retain(|key| match key {
+        Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::ServiceAt(_) => true,
+        Key::Object(..) | Key::In(..) => false,
+    });
+    keys
 }
 
 /// Metadata of Secrets, ConfigMaps or NetworkPolicies, of the namespaces that the operator has rights in.
@@ -214,6 +225,51 @@ mod tests {
 
     fn keys(namespace: &str) -> ObjectRef {
         ObjectRef::new(namespace, "keys")
+    }
+
+    #[test]
+    fn a_list_has_the_objects_that_name_its_subject_now() {
+        let tables = Tables::new(&SecretScope::Cluster, usize::MAX);
+        let mut filler = Filler::new(tables.grants.clone());
+        let grant = |name: &str, version: &str, agent: &str| {
+            let grant = serde_json::json!({
+                "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+                "metadata": {"name": name, "namespace": "pond", "resourceVersion": version},
+                "spec": {"agents": [agent]},
+            });
+            serde_json::from_value::<Decoded<ToolGrant>>(grant).expect("a grant")
+        };
+        let named = |agent: &str| {
+            let list = Key::GrantsFor(ObjectRef::new("pond", agent));
+            let found = tables.grants.find(&list);
+            let names = found.iter().map(|grant| grant.id().name.to_owned());
+            names.collect::<BTreeSet<String>>()
+        };
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        filler.apply(Event::Apply(grant("reads", "1", "otter")));
+        filler.apply(Event::Apply(grant("writes", "1", "otter")));
+        assert_eq!(named("otter"), names(&["reads", "writes"]));
+        filler.apply(Event::Apply(grant("reads", "2", "newt")));
+        assert_eq!(
+            (named("otter"), named("newt")),
+            (names(&["writes"]), names(&["reads"]))
+        );
+        filler.apply(Event::Delete(grant("writes", "2", "otter")));
+        assert_eq!(
+            (named("otter"), named("newt")),
+            (names(&[]), names(&["reads"]))
+        );
+        for event in [
+            Event::Init,
+            Event::InitApply(grant("all", "1", "otter")),
+            Event::InitDone,
+        ] {
+            filler.apply(event);
+        }
+        assert_eq!(
+            (named("otter"), named("newt")),
+            (names(&["all"]), names(&[]))
+        );
     }
 
     #[track_caller]

@@ -1,21 +1,23 @@
 //! What the API server holds, as tables by namespace and name.
 //!
-//! kube's own store is one flat map and forgets what an object was before; compiling one
-//! agent needs one namespace quickly, and "which agents does this change concern" needs the
-//! old version too (a grant that named another agent until now concerns that agent).
+//! kube's own store is one flat map and forgets what an object was before. Compiling one
+//! agent needs the objects of one namespace, or those that name one other object, without a look
+//! at all the others. "Which agents does this change concern" needs the old version too: a grant
+//! that named another agent until now concerns that agent.
 //!
-//! Invariant: a table says it is synced only after a whole list was taken over, and the
-//! list replaces the content at once, so no reader sees half of it.
+//! Invariants: a table says it is synced only after a whole list was taken over, and the
+//! list replaces the content at once, so no reader sees half of it. The lists of [`Table::find`]
+//! change together with the objects.
 
 use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
 use kube::Resource;
 use kube_runtime::watcher::Event;
-use toolcrib_compile::{Kind, ObjectRef};
+use toolcrib_compile::{Key, Kind, ObjectRef};
 
 use super::budget::{Budget, Shortage};
 
@@ -123,6 +125,77 @@ struct Content<K> {
     /// Why the API server lists nothing for us; `None`: it does, or has not answered yet.
     forbidden: Option<String>,
     namespaces: BTreeMap<String, Named<K>>,
+    lists: Lists<K>,
+}
+
+/// Objects by the lists that they are in, besides that of their own namespace.
+#[derive(Debug)]
+struct Lists<K> {
+    /// The lists that an object is in.
+    keys: fn(&K) -> BTreeSet<Key>,
+    objects: HashMap<Key, Vec<Arc<K>>>,
+}
+
+impl<K> Lists<K> {
+    fn new(keys: fn(&K) -> BTreeSet<Key>) -> Self {
+        Self {
+            keys,
+            objects: HashMap::new(),
+        }
+    }
+
+    fn insert(&mut self, object: &Arc<K>) {
+        for key in (self.keys)(object) {
+            self.objects
+                .entry(key)
+                .or_default()
+                .push(Arc::clone(object));
+        }
+    }
+
+    fn remove(&mut self, object: &Arc<K>) {
+        for key in (self.keys)(object) {
+            let Some(list) = self.objects.get_mut(&key) else {
+                continue;
+            };
+            if let Some(index) = list.iter().position(|other| Arc::ptr_eq(other, object)) {
+                list.swap_remove(index);
+            }
+            if list.is_empty() {
+                self.objects.remove(&key);
+            }
+        }
+    }
+}
+
+impl<K: Stored> Content<K> {
+    fn put(&mut self, namespace: &str, object: Arc<K>) -> Option<Arc<K>> {
+        self.lists.insert(&object);
+        let objects = self.namespaces.entry(namespace.to_owned()).or_default();
+        let ByName(old) = objects.replace(ByName(object))?;
+        self.lists.remove(&old);
+        Some(old)
+    }
+
+    fn take(&mut self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        let objects = self.namespaces.get_mut(namespace)?;
+        let old = objects.take(name);
+        if objects.is_empty() {
+            self.namespaces.remove(namespace);
+        }
+        let ByName(old) = old?;
+        self.lists.remove(&old);
+        Some(old)
+    }
+
+    /// Replaces all objects; returns those of before.
+    fn replace(&mut self, new: BTreeMap<String, Named<K>>) -> BTreeMap<String, Named<K>> {
+        self.lists = Lists::new(self.lists.keys);
+        for ByName(object) in new.values().flatten() {
+            self.lists.insert(object);
+        }
+        std::mem::replace(&mut self.namespaces, new)
+    }
 }
 
 impl<K> Clone for Table<K> {
@@ -133,15 +206,21 @@ impl<K> Clone for Table<K> {
 
 impl<K> Default for Table<K> {
     fn default() -> Self {
-        Self(Arc::new(RwLock::new(Content {
-            synced: false,
-            forbidden: None,
-            namespaces: BTreeMap::new(),
-        })))
+        Self::with_lists(|_| BTreeSet::new())
     }
 }
 
 impl<K> Table<K> {
+    /// An empty table that also finds objects by the lists that `keys` says they are in.
+    pub fn with_lists(keys: fn(&K) -> BTreeSet<Key>) -> Self {
+        Self(Arc::new(RwLock::new(Content {
+            synced: false,
+            forbidden: None,
+            namespaces: BTreeMap::new(),
+            lists: Lists::new(keys),
+        })))
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, Content<K>> {
         // A panic cannot leave the maps half changed: they are replaced or one entry is set.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
@@ -174,6 +253,12 @@ impl<K> Table<K> {
         let content = self.read();
         let objects = content.namespaces.get(namespace).into_iter().flatten();
         objects.map(|ByName(object)| Arc::clone(object)).collect()
+    }
+
+    /// The objects of a list, in no order; empty if the table does not keep this list.
+    pub fn find(&self, list: &Key) -> Vec<Arc<K>> {
+        let content = self.read();
+        content.lists.objects.get(list).cloned().unwrap_or_default()
     }
 
     /// The stored object, if it has the version of `object`.
@@ -356,6 +441,10 @@ impl<K: Stored> Filler<K> {
         }
     }
 
+    fn write(&self) -> RwLockWriteGuard<'_, Content<K>> {
+        self.table.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn list(&mut self, object: Arc<K>) {
         let (namespace, _) = key(&*object);
         let objects = self.listing.entry(namespace).or_default();
@@ -365,22 +454,18 @@ impl<K: Stored> Filler<K> {
     /// Puts an object into its place; what it replaces may be of the same version.
     fn put(&mut self, new: Arc<K>) -> Vec<Change<K>> {
         let (namespace, name) = key(&*new);
-        let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
-        let objects = content.namespaces.entry(namespace.clone()).or_default();
-        let old = objects.replace(ByName(Arc::clone(&new)));
-        drop(content);
+        let old = self.write().put(&namespace, Arc::clone(&new));
         vec![Change {
             namespace,
             name,
-            old: old.map(|ByName(old)| old),
+            old,
             new: Some(new),
         }]
     }
 
     /// The API server does not let us list. What was listed before stands.
     pub fn forbidden(&self, why: String) {
-        let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
-        content.forbidden = Some(why);
+        self.write().forbidden = Some(why);
     }
 
     /// Takes one event over and says what differs now. A relist reports only what really
@@ -397,8 +482,8 @@ impl<K: Stored> Filler<K> {
             }
             Event::InitDone => {
                 let new = std::mem::take(&mut self.listing);
-                let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
-                let old = std::mem::replace(&mut content.namespaces, new);
+                let mut content = self.write();
+                let old = content.replace(new);
                 content.synced = true;
                 content.forbidden = None;
                 differences(&old, &content.namespaces)
@@ -413,17 +498,9 @@ impl<K: Stored> Filler<K> {
             }
             Event::Delete(object) => {
                 let (namespace, name) = key(&object);
-                let mut content = self.table.0.write().unwrap_or_else(PoisonError::into_inner);
-                let Some(objects) = content.namespaces.get_mut(&namespace) else {
-                    return Vec::new();
-                };
-                let old = objects.take(&*name);
-                if objects.is_empty() {
-                    content.namespaces.remove(&namespace);
-                }
-                drop(content);
+                let old = self.write().take(&namespace, &name);
                 match old {
-                    Some(ByName(old)) => vec![Change {
+                    Some(old) => vec![Change {
                         namespace,
                         name,
                         old: Some(old),

@@ -1,8 +1,7 @@
 //! An Agent, step by step.
 //!
-//! Reads as a table of contents: snapshot, compile, read the Secrets that compile asked for,
-//! compile again where they say more, materialize and apply, report. Not here: how any of the steps
-//! is done.
+//! Reads as a table of contents: compile, read the Secrets that compile asked for, compile again
+//! where they say more, materialize and apply, report. Not here: how any of the steps is done.
 //!
 //! What is left standing is said to the mediators as soon as it is known: in a step of its own
 //! too, which waits for nothing to be written.
@@ -13,21 +12,21 @@ use std::sync::Arc;
 
 use kube::Resource;
 use toolcrib_compile::{
-    Compilation, ObjectRef, Synced, ToolExplained, compile, explain_tool, floor,
+    Compilation, ObjectRef, Objects, Synced, ToolExplained, compile, explain_tool, floor,
 };
 use toolcrib_crds::Agent;
 use toolcrib_manifest::Floor;
 
-use super::gather::Gathered;
+use super::ask::Asker;
 use super::secrets::Known;
-use super::{ReconcileError, computed, objects, outcome, secrets};
+use super::{ReconcileError, objects, outcome, secrets};
 use crate::claw::holders::holdings;
 use crate::controller::context::Context;
 use crate::controller::noticed::Look;
 use crate::controller::queue::Done;
 use crate::controller::report;
 use crate::controller::status::counted;
-use crate::controller::work::{Work, WorkKind};
+use crate::controller::work::Work;
 use crate::objects::decode::Decoded;
 
 /// Says what is left standing, and writes nothing.
@@ -86,14 +85,13 @@ pub(super) async fn agent(
 /// Secret. `None`: there is no such agent, it does not read, or not everything is listed.
 pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option<ToolExplained> {
     let synced = context.tables.synced()?;
-    let work = WorkKind::Agent.work(agent.clone());
-    let gathered = Gathered::of(context, &work, synced).await;
-    computed(context, || {
-        let inputs = gathered.inputs(context, &Known::default());
-        let compiled = compile(&inputs, agent)?;
-        Some(explain_tool(&inputs, &compiled, tool))
-    })
-    .await
+    let known = Known::default();
+    let mut asker = Asker::new(context, synced);
+    let answer = asker.ask(&known, |objects| {
+        let compiled = compile(objects, agent)?;
+        Some(explain_tool(objects, &compiled, tool))
+    });
+    answer.await.value
 }
 
 /// The agent as it is compiled; `None`: it cannot be read, so that what was compiled stands.
@@ -118,14 +116,15 @@ async fn compiled(
     look: Look<'_>,
 ) -> Option<(Compilation, Known)> {
     let key = &work.key;
-    let gathered = Gathered::of(context, work, synced).await;
-    let none = Known::default();
-    let first = computed(context, || compile(&gathered.inputs(context, &none), key)).await?;
+    let mut asker = Asker::new(context, synced);
+    let question = |objects: &dyn Objects| compile(objects, key);
+    let first = asker.ask(&Known::default(), question).await;
+    let first = first.value?;
     let known = secrets::read(context, &first).await;
     let compiled = if known.stands_behind(&first) {
         first
     } else {
-        computed(context, || compile(&gathered.inputs(context, &known), key)).await?
+        asker.ask(&known, question).await.value?
     };
     // Before anything is written, and whether or not it can be: mediators need no volume to
     // hear what is taken away.

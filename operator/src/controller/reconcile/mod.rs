@@ -1,7 +1,7 @@
 //! One object, from the tables to the API server and back into its status.
 //!
-//! Here: which kind goes which way, and how it can fail. Reading order: [`gather`]
-//! (snapshot), [`agent`] (an Agent's steps, in order), [`secrets`] (what compile asked for),
+//! Here: which kind goes which way, and how it can fail. Reading order: [`ask`]
+//! (compile on the stores), [`agent`] (an Agent's steps, in order), [`secrets`] (what compile asked for),
 //! [`objects`] (materialize and apply) with [`identity_secret`] and [`put`], [`outcome`] (report) with
 //! [`pods`]; [`others`] (the kinds that are only checked). Not here: what compiled,
 //! applied and said things are made of; those are pure, or beside this folder.
@@ -10,7 +10,7 @@
 //! nothing the second time.
 
 mod agent;
-mod gather;
+mod ask;
 mod identity_secret;
 mod objects;
 mod others;

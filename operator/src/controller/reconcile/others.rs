@@ -1,4 +1,4 @@
-//! A Surface, ToolGrant, ToolDefaults or ModelProvider: snapshot, check, report.
+//! A Surface, ToolGrant, ToolDefaults or ModelProvider: check and report.
 //!
 //! Here: which check and which table belong to which kind. Not here: what the checks find
 //! (`toolcrib_compile`) and how a report becomes a status.
@@ -6,13 +6,13 @@
 //! Invariant: of these objects only the status is written, and nothing is compiled.
 
 use toolcrib_compile::{
-    Inputs, Synced, check_defaults, check_grant, check_provider, check_surface,
+    ObjectRef, Objects, Synced, check_defaults, check_grant, check_provider, check_surface,
 };
 use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use super::gather::Gathered;
+use super::ReconcileError;
+use super::ask::Asker;
 use super::secrets::Known;
-use super::{ReconcileError, computed};
 use crate::controller::context::Context;
 use crate::controller::report;
 use crate::controller::status::{OfDefaults, OfGrant};
@@ -23,8 +23,7 @@ pub(super) async fn surface(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let inputs = snapshot(context, work, synced).await?;
-    let report = computed(context, || check_surface(&inputs, &work.key)).await;
+    let report = checked(context, work, synced, check_surface).await?;
     report::other::<Surface, _>(context, work, &context.tables.surfaces, report).await?;
     Ok(())
 }
@@ -34,8 +33,7 @@ pub(super) async fn grant(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let inputs = snapshot(context, work, synced).await?;
-    let report = computed(context, || check_grant(&inputs, &work.key)).await;
+    let report = checked(context, work, synced, check_grant).await?;
     let stored = context
         .tables
         .grants
@@ -55,10 +53,8 @@ pub(super) async fn defaults(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let inputs = snapshot(context, work, synced).await?;
-    let report = computed(context, || check_defaults(&inputs, &work.key))
-        .await
-        .map(OfDefaults);
+    let report = checked(context, work, synced, check_defaults).await?;
+    let report = report.map(OfDefaults);
     report::other::<ToolDefaults, _>(context, work, &context.tables.defaults, report).await?;
     Ok(())
 }
@@ -68,22 +64,24 @@ pub(super) async fn provider(
     work: &Work,
     synced: Synced,
 ) -> Result<(), ReconcileError> {
-    let inputs = snapshot(context, work, synced).await?;
-    let report = computed(context, || check_provider(&inputs, &work.key)).await;
+    let report = checked(context, work, synced, check_provider).await?;
     report::other::<ModelProvider, _>(context, work, &context.tables.providers, report).await?;
     Ok(())
 }
 
-/// While what it refers to is being listed there is nothing to report: a status would say for
-/// a moment that nobody knows.
-async fn snapshot(
+/// The report of a check. Errs while a Secret or ConfigMap that it needs is being listed: a status
+/// would say for a moment that it is unknown.
+async fn checked<T>(
     context: &Context,
     work: &Work,
     synced: Synced,
-) -> Result<Inputs, ReconcileError> {
-    let gathered = Gathered::of(context, work, synced).await;
-    if gathered.is_listing(context) {
+    check: fn(&dyn Objects, &ObjectRef) -> Option<T>,
+) -> Result<Option<T>, ReconcileError> {
+    let mut asker = Asker::new(context, synced);
+    let known = Known::default();
+    let answer = asker.ask(&known, |objects| check(objects, &work.key)).await;
+    if answer.is_listing {
         return Err(ReconcileError::NotSynced);
     }
-    Ok(gathered.inputs(context, &Known::default()))
+    Ok(answer.value)
 }

@@ -1,0 +1,124 @@
+//! One question to compile, asked of the stores as they are now.
+//!
+//! Here: a compilation or check on a snapshot of the stores, and reading the ConfigMaps that it
+//! needs. Not here: answering from the tables (the controller's `snapshot`), and reading Secrets.
+//!
+//! Invariant: a Secret or ConfigMap that was not read is unknown or as it was before, never absent.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_compile::{
+    ConfigMapFacts, MOST_ROUNDS, ObjectRef, Objects, Presence, SecretFacts, Synced,
+};
+
+use super::computed;
+use super::secrets::Known;
+use crate::controller::context::Context;
+use crate::controller::snapshot::{Material, Snapshot};
+
+/// Asks questions for one piece of work.
+pub(super) struct Asker<'a> {
+    context: &'a Context,
+    synced: Synced,
+    /// ConfigMaps that were read for this piece of work.
+    config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
+}
+
+pub(super) struct Answer<T> {
+    pub value: T,
+    /// A Secret or ConfigMap that was unknown will soon be known: its namespace is being listed.
+    pub is_listing: bool,
+}
+
+impl<'a> Asker<'a> {
+    pub(super) fn new(context: &'a Context, synced: Synced) -> Self {
+        Self {
+            context,
+            synced,
+            config_maps: BTreeMap::new(),
+        }
+    }
+
+    /// The answer to `question`, with Secrets as they are `known`.
+    ///
+    /// Asks again after each ConfigMap that was not read yet. It ends: each ConfigMap is read once,
+    /// and should the objects change in every round, the last answer counts, in which the rest is
+    /// unknown.
+    pub(super) async fn ask<T>(
+        &mut self,
+        known: &Known,
+        question: impl Fn(&dyn Objects) -> T,
+    ) -> Answer<T> {
+        let context = self.context;
+        let mut rounds = 0;
+        loop {
+            let (answer, to_read) = computed(context, || self.answer(known, &question)).await;
+            rounds += 1;
+            if to_read.is_empty() || rounds == MOST_ROUNDS {
+                return answer;
+            }
+            for key in to_read {
+                let table = &context.tables.config_maps;
+                let facts = context.readers.config_map(table, &key).await;
+                self.config_maps.insert(key, facts);
+            }
+        }
+    }
+
+    /// The answer by what is known now, and the ConfigMaps that are still to be read.
+    fn answer<T>(
+        &self,
+        known: &Known,
+        question: impl Fn(&dyn Objects) -> T,
+    ) -> (Answer<T>, BTreeSet<ObjectRef>) {
+        let context = self.context;
+        let material = Facts {
+            asker: self,
+            known,
+            is_listing: Cell::new(false),
+            to_read: RefCell::default(),
+        };
+        let settings = context.compile_settings();
+        let snapshot = Snapshot::new(&context.tables, self.synced, settings, &material);
+        let value = question(&snapshot);
+        let is_listing = material.is_listing.get();
+        (Answer { value, is_listing }, material.to_read.into_inner())
+    }
+}
+
+/// What is known of Secrets and ConfigMaps without a wait.
+struct Facts<'a> {
+    asker: &'a Asker<'a>,
+    known: &'a Known,
+    is_listing: Cell<bool>,
+    to_read: RefCell<BTreeSet<ObjectRef>>,
+}
+
+impl Facts<'_> {
+    fn note_listing(&self, is_listing: bool) {
+        self.is_listing.set(self.is_listing.get() || is_listing);
+    }
+}
+
+impl Material for Facts<'_> {
+    fn secret(&self, key: &ObjectRef) -> Presence<SecretFacts> {
+        let context = self.asker.context;
+        let table = &context.tables.secrets;
+        self.note_listing(table.is_listing(&key.namespace));
+        self.known
+            .facts(key, context.readers.secret_facts(table, key))
+    }
+
+    fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts {
+        let context = self.asker.context;
+        let table = &context.tables.config_maps;
+        self.note_listing(table.is_listing(&key.namespace));
+        let read = self.asker.config_maps.get(key).cloned();
+        let facts = read.or_else(|| context.readers.config_map_facts(table, key));
+        facts.unwrap_or_else(|| {
+            self.to_read.borrow_mut().insert(key.clone());
+            ConfigMapFacts::Unknown("it was not read".to_owned())
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! The stores, as one compilation sees them.
+//!
+//! Here: answering compile's questions from the tables, and from the facts about Secrets and
+//! ConfigMaps that the caller gives. Not here: reading these from the API server.
+//!
+//! Invariant: each object is taken from its table once, when the first question needs it, so a
+//! change in between never gives a compilation parts of two versions. An object that no question
+//! needs costs nothing: one agent of ten thousand costs what its own objects cost.
+
+#[cfg(test)]
+pub mod tests;
+
+use std::cell::{Ref, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kube::Resource;
+use toolcrib_compile::{
+    ConfigMapFacts, Inputs, Key, Kind, List, ObjectRef, Objects, Presence, SecretFacts,
+    ServiceFacts, Settings, Synced, Unusable,
+};
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+
+use crate::objects::decode::{Decoded, note_undecodable};
+use crate::objects::stores::Tables;
+
+/// What is known of Secrets and ConfigMaps.
+pub trait Material {
+    fn secret(&self, key: &ObjectRef) -> Presence<SecretFacts>;
+
+    fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts;
+}
+
+/// Answers each question as the tables stand when it is first asked.
+pub struct Snapshot<'a> {
+    tables: &'a Tables,
+    material: &'a dyn Material,
+    settings: Settings,
+    asked: RefCell<BTreeSet<Key>>,
+    taken: RefCell<BTreeSet<(Kind, ObjectRef)>>,
+    /// The objects that were taken, with settings that nothing reads.
+    inputs: RefCell<Inputs>,
+}
+
+impl<'a> Snapshot<'a> {
+    pub fn new(
+        tables: &'a Tables,
+        synced: Synced,
+        settings: Settings,
+        material: &'a dyn Material,
+    ) -> Self {
+        Self {
+            tables,
+            material,
+            settings,
+            asked: RefCell::default(),
+            taken: RefCell::default(),
+            inputs: RefCell::new(Inputs::online(synced, Settings::default())),
+        }
+    }
+
+    /// Inputs that hold the answer to `key`.
+    fn with(&self, key: Key) -> Ref<'_, Inputs> {
+        if self.asked.borrow_mut().insert(key.clone()) {
+            match &key {
+                Key::Object(kind, key) => self.take(*kind, key),
+                list => self.take_list(list),
+            }
+        }
+        self.inputs.borrow()
+    }
+
+    fn with_object(&self, kind: Kind, key: &ObjectRef) -> Ref<'_, Inputs> {
+        self.with(Key::Object(kind, key.clone()))
+    }
+
+    fn take(&self, kind: Kind, key: &ObjectRef) {
+        let (tables, namespace, name) = (self.tables, &*key.namespace, &*key.name);
+        match kind {
+            Kind::Agent => {
+                let found = tables.agents.get(namespace, name);
+                self.put(kind, key, found.as_deref(), Inputs::set_agent);
+                if let Some(Err(why)) = found.as_deref().map(|found| &found.object)
+                    && let Some(bare) = why.bare_agent()
+                {
+                    self.inputs.borrow_mut().set_agent(Arc::new(bare));
+                }
+            }
+            Kind::Surface => {
+                let found = tables.surfaces.get(namespace, name);
+                self.put(kind, key, found.as_deref(), Inputs::set_surface);
+            }
+            Kind::ToolGrant => {
+                let found = tables.grants.get(namespace, name);
+                self.put(kind, key, found.as_deref(), Inputs::set_grant);
+            }
+            Kind::ToolDefaults => {
+                let found = tables.defaults.get(namespace, name);
+                self.put(kind, key, found.as_deref(), Inputs::set_defaults);
+            }
+            Kind::ModelProvider => {
+                let found = tables.providers.get(namespace, name);
+                self.put(kind, key, found.as_deref(), Inputs::set_provider);
+            }
+            Kind::Service => {
+                let found = tables.services.get(namespace, name);
+                self.put(kind, key, found.as_deref(), |inputs, service| {
+                    inputs.set_service(key.clone(), ServiceFacts::from_object(&service));
+                });
+            }
+            Kind::Secret => {
+                let facts = self.material.secret(key);
+                self.inputs.borrow_mut().set_secret(key.clone(), facts);
+            }
+            Kind::ConfigMap => {
+                let facts = self.material.config_map(key);
+                self.inputs.borrow_mut().set_config_map(key.clone(), facts);
+            }
+            Kind::Namespace => {
+                if let Some(found) = tables.namespaces.get("", name) {
+                    let labels = found.meta().labels.clone().unwrap_or_default();
+                    self.inputs
+                        .borrow_mut()
+                        .set_namespace(name.to_owned(), labels);
+                }
+            }
+        }
+    }
+
+    /// Takes the objects of a list that can be used.
+    fn take_list(&self, list: &Key) {
+        let tables = self.tables;
+        match list {
+            Key::GrantsFor(_) => {
+                self.put_all(Kind::ToolGrant, tables.grants.find(list), Inputs::set_grant);
+            }
+            Key::AgentsUsing(_) => {
+                self.put_all(Kind::Agent, tables.agents.find(list), Inputs::set_agent);
+            }
+            Key::In(Kind::Agent, namespace) => {
+                let found = tables.agents.namespace(namespace);
+                self.put_all(Kind::Agent, found, Inputs::set_agent);
+            }
+            Key::In(Kind::ModelProvider, namespace) => {
+                let found = tables.providers.namespace(namespace);
+                self.put_all(Kind::ModelProvider, found, Inputs::set_provider);
+            }
+            Key::ServiceAt(_) => {
+                for found in tables.services.find(list) {
+                    self.take(Kind::Service, &reference(&*found));
+                }
+            }
+            // No question asks for these.
+            Key::In(..) | Key::Object(..) => {}
+        }
+    }
+
+    fn put_all<K: Resource + Clone>(
+        &self,
+        kind: Kind,
+        found: Vec<Arc<Decoded<K>>>,
+        set: fn(&mut Inputs, Arc<K>),
+    ) {
+        for found in found.iter().filter(|found| found.object.is_ok()) {
+            self.put(kind, &reference(&**found), Some(found), set);
+        }
+    }
+
+    /// Adds an object to the inputs, unless a version of it was taken before.
+    fn put<K>(
+        &self,
+        kind: Kind,
+        key: &ObjectRef,
+        found: Option<&Decoded<K>>,
+        set: impl Fn(&mut Inputs, Arc<K>),
+    ) {
+        if !self.taken.borrow_mut().insert((kind, key.clone())) {
+            return;
+        }
+        let mut inputs = self.inputs.borrow_mut();
+        match found.map(|found| &found.object) {
+            None => {}
+            Some(Ok(object)) => set(&mut inputs, Arc::clone(object)),
+            Some(Err(why)) => note_undecodable(&mut inputs, kind, key.clone(), why),
+        }
+    }
+}
+
+impl Objects for Snapshot<'_> {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn agent(&self, key: &ObjectRef) -> Option<Arc<Agent>> {
+        self.with_object(Kind::Agent, key).agent(key)
+    }
+
+    fn surface(&self, key: &ObjectRef) -> Option<Arc<Surface>> {
+        self.with_object(Kind::Surface, key).surface(key)
+    }
+
+    fn grant(&self, key: &ObjectRef) -> Option<Arc<ToolGrant>> {
+        self.with_object(Kind::ToolGrant, key).grant(key)
+    }
+
+    fn defaults(&self, key: &ObjectRef) -> Option<Arc<ToolDefaults>> {
+        Objects::defaults(&*self.with_object(Kind::ToolDefaults, key), key)
+    }
+
+    fn provider(&self, key: &ObjectRef) -> Option<Arc<ModelProvider>> {
+        self.with_object(Kind::ModelProvider, key).provider(key)
+    }
+
+    fn unusable(&self, kind: Kind, key: &ObjectRef) -> Option<Unusable> {
+        self.with_object(kind, key).unusable(kind, key)
+    }
+
+    fn service(&self, key: &ObjectRef) -> Option<Arc<ServiceFacts>> {
+        self.with_object(Kind::Service, key).service(key)
+    }
+
+    fn service_at(&self, address: IpAddr) -> Option<ObjectRef> {
+        self.with(Key::ServiceAt(address)).service_at(address)
+    }
+
+    fn secret(&self, key: &ObjectRef) -> Presence<Arc<SecretFacts>> {
+        self.with_object(Kind::Secret, key).secret(key)
+    }
+
+    fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts {
+        self.with_object(Kind::ConfigMap, key).config_map(key)
+    }
+
+    fn namespace_labels(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        self.with(Key::namespace(name)).namespace_labels(name)
+    }
+
+    fn grants_for(&self, agent: &ObjectRef) -> List<ToolGrant> {
+        self.with(Key::GrantsFor(agent.clone())).grants_for(agent)
+    }
+
+    fn agents_using(&self, surface: &ObjectRef) -> List<Agent> {
+        self.with(Key::AgentsUsing(surface.clone()))
+            .agents_using(surface)
+    }
+
+    fn agents_in(&self, namespace: &str) -> List<Agent> {
+        let list = Key::In(Kind::Agent, namespace.to_owned());
+        self.with(list).agents_in(namespace)
+    }
+
+    fn providers_in(&self, namespace: &str) -> List<ModelProvider> {
+        let list = Key::In(Kind::ModelProvider, namespace.to_owned());
+        self.with(list).providers_in(namespace)
+    }
+
+    /// The names among the objects that were taken. To suggest any other name, each object that
+    /// names a missing one would depend on all objects of its namespace, and a namespace whose
+    /// grants come before its agents would be looked at once for each pair.
+    fn names_in(&self, kind: Kind, namespace: &str) -> Vec<String> {
+        self.inputs.borrow().names_in(kind, namespace)
+    }
+}
+
+fn reference(object: &impl Resource) -> ObjectRef {
+    let meta = object.meta();
+    ObjectRef::new(
+        meta.namespace.clone().unwrap_or_default(),
+        meta.name.clone().unwrap_or_default(),
+    )
+}

@@ -1,0 +1,166 @@
+//! Random sets of objects in the tables, asked through a snapshot.
+
+#[path = "../../../compile/tests/worlds/mod.rs"]
+pub mod worlds;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube_runtime::watcher::Event;
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use toolcrib_compile::{check_defaults, check_grant, check_provider, check_surface, compile, load};
+use worlds::{OBJECTS, World, world};
+
+use super::*;
+use crate::objects::decode::MetaOf;
+use crate::objects::stores::SecretScope;
+use crate::objects::tables::{Filler, Stored, Table};
+
+/// The facts about Secrets and ConfigMaps that these inputs hold.
+pub struct FromInputs(pub Inputs);
+
+impl Material for FromInputs {
+    fn secret(&self, key: &ObjectRef) -> Presence<SecretFacts> {
+        match self.0.secret(key) {
+            Presence::Present(facts) => Presence::Present((*facts).clone()),
+            Presence::Absent => Presence::Absent,
+            Presence::Unknown(why) => Presence::Unknown(why),
+        }
+    }
+
+    fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts {
+        self.0.config_map(key)
+    }
+}
+
+pub fn inputs(world: &World) -> Inputs {
+    let texts = world.iter();
+    let texts = texts.map(|(name, text)| (name.clone(), object(text).to_string()));
+    load(texts, Settings::default()).inputs
+}
+
+/// `KIND NAMESPACE/NAME`, as worlds name their objects.
+pub fn subject(name: &str) -> (Kind, ObjectRef) {
+    let (kind, key) = name.split_once(' ').expect("KIND NAMESPACE/NAME");
+    let (namespace, name) = key.split_once('/').expect("NAMESPACE/NAME");
+    let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
+    (kind.expect("a kind"), ObjectRef::new(namespace, name))
+}
+
+/// The document as the API server has it; each text is a version of its own.
+pub fn object(text: &str) -> Value {
+    let mut object: Value = serde_yaml::from_str(text).expect("a document");
+    let version = format!(
+        "{:x}",
+        text.len() * 31 + text.bytes().map(usize::from).sum::<usize>()
+    );
+    let meta = &mut object["metadata"];
+    meta["uid"] = json!(format!("u-{}", meta["name"]));
+    meta["resourceVersion"] = json!(version);
+    object
+}
+
+fn fill<K: Stored + DeserializeOwned>(table: &Table<K>, world: &World, kind: Kind) {
+    let mut filler = Filler::new(table.clone());
+    filler.apply(Event::Init);
+    for (_, text) in world.iter().filter(|(name, _)| subject(name).0 == kind) {
+        let object = serde_json::from_value(object(text)).expect("an object of its kind");
+        filler.apply(Event::InitApply(object));
+    }
+    filler.apply(Event::InitDone);
+}
+
+pub fn tables(world: &World) -> Tables {
+    let tables = Tables::new(&SecretScope::Cluster, usize::MAX);
+    fill(&tables.agents, world, Kind::Agent);
+    fill(&tables.surfaces, world, Kind::Surface);
+    fill(&tables.grants, world, Kind::ToolGrant);
+    fill(&tables.defaults, world, Kind::ToolDefaults);
+    fill(&tables.providers, world, Kind::ModelProvider);
+    fill(&tables.services, world, Kind::Service);
+    fill::<MetaOf<Namespace>>(&tables.namespaces, world, Kind::Namespace);
+    tables
+}
+
+/// Every result about one object of Toolcrib's kinds, as text. Suggestions of names are left out.
+pub fn results(objects: &dyn Objects, kind: Kind, key: &ObjectRef) -> String {
+    let text = match kind {
+        Kind::Agent => format!("{:?}", compile(objects, key)),
+        Kind::Surface => format!("{:?}", check_surface(objects, key)),
+        Kind::ToolGrant => format!("{:?}", check_grant(objects, key)),
+        Kind::ToolDefaults => format!("{:?}", check_defaults(objects, key)),
+        Kind::ModelProvider => format!("{:?}", check_provider(objects, key)),
+        Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => String::new(),
+    };
+    let mut parts = text.split(" (did you mean ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let (_, rest) = part.split_once("?)").expect("the end of a suggestion");
+        text + rest
+    })
+}
+
+pub fn snapshot<'a>(tables: &'a Tables, material: &'a FromInputs) -> Snapshot<'a> {
+    let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
+    Snapshot::new(tables, synced, Settings::default(), material)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+
+    #[test]
+    fn a_snapshot_gives_the_results_of_all_objects(world in world()) {
+        let material = FromInputs(inputs(&world));
+        let tables = tables(&world);
+        for (kind, namespace, name, _) in OBJECTS {
+            let (kind, key) = subject(&format!("{kind} {namespace}/{name}"));
+            prop_assert_eq!(
+                results(&snapshot(&tables, &material), kind, &key),
+                results(&material.0, kind, &key)
+            );
+        }
+    }
+}
+
+/// An object that changes between two questions of a compilation is the same to both.
+#[test]
+fn a_snapshot_takes_each_object_once() {
+    let documents = [
+        worlds::ours("Surface", "pond", "fish", "url: 'https://fish.test'"),
+        worlds::ours("Agent", "pond", "otter", "surfaces: [{name: fish}]"),
+        worlds::ours("ToolGrant", "pond", "reads", "agents: [otter]"),
+    ];
+    let world: World = documents.into();
+    let material = FromInputs(inputs(&World::new()));
+    let tables = tables(&world);
+    let snapshot = snapshot(&tables, &material);
+    let [fish, otter, newt] = ["fish", "otter", "newt"].map(|name| ObjectRef::new("pond", name));
+    assert!(snapshot.surface(&fish).is_some() && snapshot.agent(&newt).is_none());
+    assert_eq!(snapshot.grants_for(&otter).len(), 1);
+
+    let later = [
+        worlds::ours("Agent", "pond", "newt", "surfaces: [{name: fish}]"),
+        worlds::ours("Agent", "pond", "toad", "surfaces: [{name: fish}]"),
+    ];
+    let later: World = later.into();
+    fill(&tables.agents, &later, Kind::Agent);
+    fill(&tables.surfaces, &later, Kind::Surface);
+    fill(&tables.grants, &later, Kind::ToolGrant);
+    assert!(
+        snapshot.surface(&fish).is_some(),
+        "it was taken before it was deleted"
+    );
+    assert_eq!(snapshot.grants_for(&otter).len(), 1);
+    let users: BTreeSet<ObjectRef> = snapshot
+        .agents_using(&fish)
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
+    assert_eq!(users, [ObjectRef::new("pond", "toad")].into());
+    assert!(
+        snapshot.agent(&newt).is_none(),
+        "as it was when first asked for"
+    );
+}
