@@ -314,7 +314,7 @@ fn unanswered(
             if let Some(wait) = retry_after {
                 head = head.with(RETRY_AFTER, &wait);
             }
-            let code = RunnerCode::UpstreamUnreachable.name();
+            let code = RunnerCode::UpstreamError.name();
             last_word(asked, status, code, head, body, waited)
         }
         ModelFailure::Refused(error) => own_error(asked, &error, wait, waited),

@@ -485,7 +485,11 @@ pub fn failure(app: &App, error: ModelError) -> ModelFailure {
                 retry_after: failure.retry_after.and_then(text),
             }
         }
-        ModelError::Unreachable { .. } | ModelError::Timeout { .. } | ModelError::TooLarge => {
+        ModelError::TooLarge => {
+            let what = format!("{message}: ask for less at once");
+            ModelFailure::Refused(RunnerError::new(RunnerCode::UpstreamMalformed, what))
+        }
+        ModelError::Unreachable { .. } | ModelError::Timeout { .. } => {
             ModelFailure::Unreachable { message }
         }
     }

@@ -86,8 +86,16 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
             "the provider's Secret; try again later",
         ),
         RunnerCode::UpstreamUnreachable => (
-            "the provider cannot be reached, or answered with what is no answer",
+            "the provider cannot be reached, or its answer broke off",
             "the provider's status; `kubectl logs -c toolcrib-mediator`",
+        ),
+        RunnerCode::UpstreamError => (
+            "the provider was reached and answered with an error. Before the first round of tools the program gets the provider's own status and error, and only the record has this code",
+            "401 and 403: the provider's key; 404: the model's name and the provider's address; otherwise the provider's status",
+        ),
+        RunnerCode::UpstreamMalformed => (
+            "the provider's answer is too large, or is none of the API",
+            "the provider's address: it serves something else; `kubectl logs -c toolcrib-mediator`",
         ),
         RunnerCode::Overloaded => (
             "more requests run than the mediator takes at once",

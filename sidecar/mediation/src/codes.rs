@@ -75,7 +75,12 @@ pub enum RunnerCode {
     TotalTimeout,
     BudgetExhausted,
     NoUsableKey,
+    /// No connection to a provider, or one that broke off.
     UpstreamUnreachable,
+    /// A provider was reached and answered with an error.
+    UpstreamError,
+    /// A provider's answer cannot be used.
+    UpstreamMalformed,
     Overloaded,
     UnknownToolChoice,
     ModelMissing,
@@ -91,7 +96,7 @@ pub enum RunnerCode {
 }
 
 impl RunnerCode {
-    pub const ALL: [RunnerCode; 18] = [
+    pub const ALL: [RunnerCode; 20] = [
         RunnerCode::Unauthorized,
         RunnerCode::ManifestBroken,
         RunnerCode::AccessWithdrawn,
@@ -102,6 +107,8 @@ impl RunnerCode {
         RunnerCode::BudgetExhausted,
         RunnerCode::NoUsableKey,
         RunnerCode::UpstreamUnreachable,
+        RunnerCode::UpstreamError,
+        RunnerCode::UpstreamMalformed,
         RunnerCode::Overloaded,
         RunnerCode::UnknownToolChoice,
         RunnerCode::ModelMissing,
@@ -124,6 +131,8 @@ impl RunnerCode {
             RunnerCode::BudgetExhausted => "budget_exhausted",
             RunnerCode::NoUsableKey => "no_usable_key",
             RunnerCode::UpstreamUnreachable => "upstream_unreachable",
+            RunnerCode::UpstreamError => "upstream_error",
+            RunnerCode::UpstreamMalformed => "upstream_malformed",
             RunnerCode::Overloaded => "overloaded",
             RunnerCode::UnknownToolChoice => "unknown_tool_choice",
             RunnerCode::ModelMissing => "model_missing",
@@ -150,7 +159,9 @@ impl RunnerCode {
             RunnerCode::NotFound => 404,
             RunnerCode::TotalTimeout
             | RunnerCode::BudgetExhausted
-            | RunnerCode::UpstreamUnreachable => 502,
+            | RunnerCode::UpstreamUnreachable
+            | RunnerCode::UpstreamError
+            | RunnerCode::UpstreamMalformed => 502,
             RunnerCode::ManifestBroken
             | RunnerCode::NoUsableKey
             | RunnerCode::Overloaded
@@ -181,11 +192,26 @@ impl RunnerCode {
             RunnerCode::InvalidRequest => "correct the request and send it whole",
             RunnerCode::ModelNotAllowed
             | RunnerCode::ModelMissing
+            | RunnerCode::UpstreamError
+            | RunnerCode::UpstreamMalformed
             | RunnerCode::Overloaded
             | RunnerCode::RecordUnavailable
             | RunnerCode::NotFound => "",
         }
     }
+}
+
+/// What a provider's status means, and what to do about it: for the program and for the log.
+pub fn upstream_status(status: u16) -> String {
+    let cure = match status {
+        401 | 403 => "check the provider's key, and that it may use the model",
+        402 => "check the provider's account: it asks for payment",
+        404 => "check the model's name and the provider's address",
+        408 | 500..=599 => "look at the provider's status",
+        429 => "ask less often, or have the provider's limits raised",
+        _ => "the provider refuses the request: check the model's name and what the model takes",
+    };
+    format!("answered with status {status}: {cure}")
 }
 
 /// What a turn's error says that called services before it.
@@ -234,6 +260,12 @@ impl RunnerError {
     pub fn total_timeout(limit_ms: u64) -> Self {
         let what = format!("the turn took longer than {limit_ms} ms");
         Self::new(RunnerCode::TotalTimeout, what)
+    }
+
+    /// A provider answered with this status.
+    pub fn upstream_error(status: u16) -> Self {
+        let what = format!("the provider {}", upstream_status(status));
+        Self::new(RunnerCode::UpstreamError, what)
     }
 
     /// The same error of a turn that called services before it.

@@ -109,7 +109,7 @@ pub use call::{CallId, ManagedCall, RunnerCall};
 pub use catalog::{Catalog, CatalogTool, OutputMismatch};
 pub use claimed::claimed_calls;
 pub use claw_id::ClawId;
-pub use codes::{ResultCode, RunnerCode, RunnerError};
+pub use codes::{ResultCode, RunnerCode, RunnerError, upstream_status};
 pub use connection::{ConnectionCause, ConnectionFailure};
 pub use continuity::{Continuity, Hidden};
 pub use display::Display;

@@ -298,7 +298,7 @@ fn a_reply_of_countless_calls_is_not_answered_call_by_call() {
     let config = config(request(json!({})), policy());
     let run = run(config, vec![reply(&calls, "")], |_| responded(200, "1"));
     assert_eq!(run.status(), 502);
-    assert_eq!(run.body()["error"]["code"], "upstream_unreachable");
+    assert_eq!(run.body()["error"]["code"], "upstream_malformed");
     assert_eq!(run.bodies.len(), 1);
 }
 

@@ -17,7 +17,7 @@ use thiserror::Error;
 use tokio::time::timeout_at;
 use toolcrib_dialect::{Dialect, MAX_REPLY};
 use toolcrib_manifest::{Provider, ProviderAuth};
-use toolcrib_mediation::ConnectionFailure;
+use toolcrib_mediation::{ConnectionFailure, upstream_status};
 use url::Url;
 
 use super::headers;
@@ -99,7 +99,7 @@ pub enum ModelError {
     #[error("no key of any provider can be used now")]
     NoUsableKey { retry_after: Option<Duration> },
     /// The last candidate's answer.
-    #[error("the provider answered with status {}", .0.status)]
+    #[error("the provider {}", upstream_status(.0.status))]
     Http(HttpFailure),
     /// No candidate gave an HTTP answer.
     #[error("no provider answered")]

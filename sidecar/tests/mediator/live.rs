@@ -235,9 +235,9 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
         let garbled = Answer::chunks(200, &garbage).paused(half.len(), &gate);
         let garbled = garbled.header("content-type", "text/event-stream");
         let reset = json!({"cause": "reset", "address": world.model.url()});
-        for (bad, connection) in [
-            (answer().breaks_off(&gate), reset),
-            (garbled, Value::Null),
+        for (bad, code, connection) in [
+            (answer().breaks_off(&gate), "upstream_unreachable", reset),
+            (garbled, "upstream_malformed", Value::Null),
         ] {
             world.model.will(bad);
             let mut response = begin(&world, wire.chat()).await;
@@ -245,11 +245,11 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
             gate.notify_one();
             let rest = within("the rest", response.text()).await.unwrap();
             let text = begun + &rest;
-            assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
+            assert_eq!(wire.stream_error_code(&text), code);
             assert_eq!(world.last_line()["connection"], connection);
         }
         let line = world.lines().pop().unwrap();
-        assert_eq!(line["error"], "upstream_unreachable");
+        assert_eq!(line["error"], "upstream_malformed");
         // What it said by then that it costs is not lost with it.
         let prompt = match wire.0 {
             Dialect::AnthropicMessages => 10 * 2,
@@ -266,7 +266,7 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
         world.model.will(Answer::text(500, "down"));
         let text = stream(&world, wire.chat()).await;
         assert!(text.contains("Wait."), "{text}");
-        assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
+        assert_eq!(wire.stream_error_code(&text), "upstream_error");
     }
 }
 

@@ -213,13 +213,16 @@ async fn a_failure_after_a_hidden_round_is_a_502_and_nothing_runs_twice() {
     for wire in Wire::all() {
         let cut = Arc::new(Notify::new());
         cut.notify_one();
-        for failing in [
-            error(500, "down"),
-            error(400, "no"),
-            Answer::chunks(200, &["{"]).breaks_off(&cut),
-            Answer::text(200, "no JSON"),
-            Answer::json(json!({"unheard": "of"})),
-            Answer::text(200, ""),
+        for (failing, code) in [
+            (error(500, "down"), "upstream_error"),
+            (error(400, "no"), "upstream_error"),
+            (
+                Answer::chunks(200, &["{"]).breaks_off(&cut),
+                "upstream_unreachable",
+            ),
+            (Answer::text(200, "no JSON"), "upstream_malformed"),
+            (Answer::json(json!({"unheard": "of"})), "upstream_malformed"),
+            (Answer::text(200, ""), "upstream_malformed"),
         ] {
             let world = World::speaking(wire).await;
             world
@@ -228,10 +231,7 @@ async fn a_failure_after_a_hidden_round_is_a_502_and_nothing_runs_twice() {
             world.desk.will(Answer::json(json!({"done": true})));
             world.model.will(failing);
             let (status, body) = world.ask(wire.chat()).await;
-            assert_eq!(
-                (status, &*wire.error_code(&body)),
-                (502, "upstream_unreachable")
-            );
+            assert_eq!((status, &*wire.error_code(&body)), (502, code));
             assert_eq!(world.desk.requests().len(), 1);
             let lines = world.lines();
             let call = &lines[1]["tool_trace"][0]["tool_calls"][0];
@@ -239,6 +239,36 @@ async fn a_failure_after_a_hidden_round_is_a_502_and_nothing_runs_twice() {
                 (&call["name"], &call["executed"]),
                 (&json!("desk.order"), &json!(true))
             );
+        }
+    }
+}
+
+/// The provider was reached, so it is not called unreachable; the log says what to do.
+#[tokio::test]
+async fn a_provider_s_error_is_recorded_as_one() {
+    for wire in Wire::all() {
+        for tools in [true, false] {
+            let edit = |files: &mut Files| {
+                if !tools {
+                    files.no_tools();
+                }
+            };
+            let world = World::speaking_with(wire, edit, &[]).await;
+            for status in [400, 403, 404, 500] {
+                world.model.will(error(status, "no"));
+                assert_eq!(world.ask(wire.chat()).await.0, status);
+                assert_eq!(world.last_line()["error"], "upstream_error");
+            }
+        }
+        let world = World::speaking(wire).await;
+        for (status, cure) in [(403, "key"), (404, "model's name")] {
+            let calls = [("c1", "desk__quote", QUOTE)];
+            world.model.will(wire.will_call(&calls));
+            world.desk.will(Answer::json(json!(1)));
+            world.model.will(error(status, "no"));
+            let (status, body) = world.ask(wire.chat()).await;
+            assert_eq!((status, &*wire.error_code(&body)), (502, "upstream_error"));
+            assert!(body.to_string().contains(cure), "{body}");
         }
     }
 }
@@ -252,10 +282,10 @@ async fn a_malformed_first_reply_is_a_502_in_the_dialect() {
             let (status, body) = world.ask(wire.chat()).await;
             assert_eq!(
                 (status, &*wire.error_code(&body)),
-                (502, "upstream_unreachable"),
+                (502, "upstream_malformed"),
                 "{bad}"
             );
-            assert_eq!(world.lines()[0]["error"], "upstream_unreachable");
+            assert_eq!(world.lines()[0]["error"], "upstream_malformed");
         }
     }
 }

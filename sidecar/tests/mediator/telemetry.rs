@@ -248,7 +248,7 @@ async fn what_passes_through_and_what_fails_are_spans_too() {
                 )
             })
             .collect();
-        let code = Some("upstream_unreachable".to_string());
+        let code = Some("upstream_error".to_string());
         assert_eq!(
             seen,
             [

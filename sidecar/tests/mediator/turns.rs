@@ -206,7 +206,7 @@ async fn keepalives_fill_the_silence_of_hidden_rounds_and_a_late_error_ends_the_
         assert!(first.starts_with(b": keepalive\n\n"));
         gate.notify_one();
         let rest = within("the rest", response.text()).await.unwrap();
-        assert_eq!(wire.stream_error_code(&rest), "upstream_unreachable");
+        assert_eq!(wire.stream_error_code(&rest), "upstream_error");
     }
 }
 
@@ -235,7 +235,7 @@ async fn an_error_has_the_dialect_s_shape() {
         assert_eq!(response.headers()["x-should-retry"], "false");
         let text = within("its body", response.text()).await.unwrap();
         let body: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(wire.error_code(&body), "upstream_unreachable");
+        assert_eq!(wire.error_code(&body), "upstream_error");
         assert!(text.contains("would call them again"), "{text}");
         // Before any call it may.
         world.model.will(Answer::text(500, "down"));

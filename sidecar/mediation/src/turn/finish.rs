@@ -95,13 +95,10 @@ impl Turn {
                     error: None,
                     after_calls: false,
                 };
-                let code = RunnerCode::UpstreamUnreachable.name();
+                let code = RunnerCode::UpstreamError.name();
                 self.end(Some(response), RecordStatus::Error, Some(code), None)
             }
-            ModelFailure::Http { status, .. } => self.fail(RunnerError::new(
-                RunnerCode::UpstreamUnreachable,
-                format!("the model's provider answered with status {status}"),
-            )),
+            ModelFailure::Http { status, .. } => self.fail(RunnerError::upstream_error(status)),
             ModelFailure::Unreachable { message } => {
                 self.fail(RunnerError::new(RunnerCode::UpstreamUnreachable, message))
             }
@@ -188,18 +185,28 @@ impl Turn {
 
 /// Texts of the provider stay out: they may hold anything.
 pub(super) fn broken(error: &DialectError) -> RunnerError {
-    let message = match error {
-        DialectError::StreamCut => "the model's answer broke off",
-        DialectError::StreamError(_) => "the model's provider ended its answer with an error",
-        DialectError::ReplyTooLarge { .. } => "the model's answer is too large",
+    let (code, message) = match error {
+        DialectError::StreamCut => (
+            RunnerCode::UpstreamUnreachable,
+            "the model's answer broke off",
+        ),
+        DialectError::StreamError(_) => (
+            RunnerCode::UpstreamError,
+            "the provider ended its answer with an error: look at the provider's status",
+        ),
+        DialectError::ReplyTooLarge { .. } => (
+            RunnerCode::UpstreamMalformed,
+            "the model's answer is too large: ask for less at once",
+        ),
         _ => return unreadable(),
     };
-    RunnerError::new(RunnerCode::UpstreamUnreachable, message)
+    RunnerError::new(code, message)
 }
 
 fn unreadable() -> RunnerError {
     RunnerError::new(
-        RunnerCode::UpstreamUnreachable,
-        "the model's answer could not be read",
+        RunnerCode::UpstreamMalformed,
+        "the model's answer could not be read: check that the provider's address serves this \
+         API; the mediator's log has the cause",
     )
 }

@@ -389,8 +389,10 @@ impl Turn {
             }
             (_, Purpose::First | Purpose::Continue) if reply.calls().len() > MAX_CALLS => self
                 .fail(RunnerError::new(
-                    RunnerCode::UpstreamUnreachable,
-                    format!("the model's answer makes more than {MAX_CALLS} calls"),
+                    RunnerCode::UpstreamMalformed,
+                    format!(
+                        "the model's answer makes more than {MAX_CALLS} calls: ask for less at once"
+                    ),
                 )),
             (rest, Purpose::First | Purpose::Continue) => {
                 self.rounds += 1;
@@ -470,8 +472,8 @@ impl Turn {
         self.interventions.extend(round.intervention());
         let (Ok(spelled), Ok(canonical)) = (spelled, canonical) else {
             return self.fail(RunnerError::new(
-                RunnerCode::UpstreamUnreachable,
-                "the model's answer could not be continued",
+                RunnerCode::UpstreamMalformed,
+                "the model's answer could not be continued: the mediator has no form for it",
             ));
         };
         self.edits.appended.extend(spelled);
