@@ -69,7 +69,7 @@ pub struct ServeArgs {
     /// End when stdin does, as on SIGTERM: for a parent that may be killed.
     #[arg(long, env = "TOOLCRIB_EXIT_WITH_STDIN")]
     pub exit_with_stdin: bool,
-    /// Let names of services resolve to this machine.
+    /// Let services and providers be on this machine.
     #[arg(long, env = "TOOLCRIB_ALLOW_LOCAL")]
     pub allow_local: bool,
 }

@@ -34,7 +34,7 @@ use toolcrib_mediation::{
 use crate::config::{Current, Effective};
 use crate::flight::{Flight, Flights};
 use crate::metrics::Metrics;
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, OutboundError};
 use crate::tools::CLAW_ID;
 use crate::tools::answer::{self, Unreadable};
 use crate::tools::credential::{CredentialError, credential};
@@ -369,11 +369,18 @@ impl Shared {
     /// The answer, and whether another access token could change it.
     async fn ask(&self, feed: &Wanted) -> Result<(Response, bool), FetchError> {
         let settings = feed.settings.as_ref();
-        let client = self
-            .outbound
-            .for_service(settings)
-            .map_err(|_| FetchError::Unusable)?;
         let url = feed.url.clone().ok_or(FetchError::Unusable)?;
+        let client =
+            self.outbound
+                .towards_service(&url, settings)
+                .map_err(|error| match error {
+                    OutboundError::AddressRefused(connection) => {
+                        FetchError::Unreachable(connection)
+                    }
+                    OutboundError::Ca | OutboundError::Proxy | OutboundError::Build(_) => {
+                        FetchError::Unusable
+                    }
+                })?;
         let mut headers = HeaderMap::new();
         let accept = "application/json, text/*;q=0.9, */*;q=0.5";
         headers.insert(ACCEPT, HeaderValue::from_static(accept));

@@ -5,8 +5,9 @@
 //! host), no proxy or root certificate is taken from the environment, and a name never
 //! leads to this machine, be it by an address that its network knows, to the link-local range
 //! or to a metadata service. The check is on the addresses that are really connected to, so a
-//! name that changes its answer gains nothing. A literal address does not come here: the
-//! manifest itself holds it.
+//! name that changes its answer gains nothing. A literal address in the compiled files is held
+//! against the compiler's own rule, by [`Outbound::towards`], through which every client for a URL
+//! of these files is got.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -23,7 +24,8 @@ use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use toolcrib_manifest::ServiceSettings;
 use toolcrib_manifest::addresses::{is_loopback, is_refused};
-use url::{ParseError, Url};
+use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
+use url::{Host, ParseError, Url};
 
 use crate::resolver::{ResolveError, Resolver};
 
@@ -36,7 +38,7 @@ const IDLE_PER_HOST: usize = 16;
 /// is kept and goes on.
 const CLIENTS: usize = 64;
 
-/// Whether names may resolve to this machine.
+/// Whether names and literal addresses may lead to this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalNames {
     Refused,
@@ -45,8 +47,21 @@ pub enum LocalNames {
     Allowed,
 }
 
+impl LocalNames {
+    /// By the rule that the compiler has for literal addresses.
+    fn refuses(self, address: IpAddr) -> bool {
+        match self {
+            LocalNames::Refused => is_refused(address),
+            LocalNames::Allowed => is_refused(address) && !is_loopback(address),
+        }
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum OutboundError {
+    /// The URL, or that of the proxy, has a literal address that is not dialled.
+    #[error("{}", .0.cause)]
+    AddressRefused(ConnectionFailure),
     #[error("the CA bundle holds no usable certificate")]
     Ca,
     #[error("the proxy is not a URL")]
@@ -105,6 +120,48 @@ impl Outbound {
         Ok(url)
     }
 
+    /// The client for a URL of the compiled files. `ca`: trusted instead of the public roots.
+    pub fn towards(
+        &self,
+        url: &Url,
+        ca: Option<&str>,
+        proxy: Option<&str>,
+    ) -> Result<Client, OutboundError> {
+        self.check(url)?;
+        if let Some(proxy) = proxy {
+            self.check(&Url::parse(proxy).map_err(|_| OutboundError::Proxy)?)?;
+        }
+        self.client(ca, proxy)
+    }
+
+    /// The same with a service's settings.
+    pub fn towards_service(
+        &self,
+        url: &Url,
+        settings: Option<&ServiceSettings>,
+    ) -> Result<Client, OutboundError> {
+        let ca = settings.and_then(|settings| settings.tls.as_ref()?.ca.as_deref());
+        let proxy = settings.and_then(|settings| settings.proxy.as_deref());
+        self.towards(url, ca, proxy)
+    }
+
+    /// Errors: the host is a literal address that is not dialled. The client asks no resolver
+    /// for such a host.
+    fn check(&self, url: &Url) -> Result<(), OutboundError> {
+        let address = match url.host() {
+            None | Some(Host::Domain(_)) => return Ok(()),
+            Some(Host::Ipv4(address)) => IpAddr::V4(address),
+            Some(Host::Ipv6(address)) => IpAddr::V6(address),
+        };
+        if self.local.refuses(address) {
+            return Err(OutboundError::AddressRefused(ConnectionFailure {
+                cause: ConnectionCause::AddressRefused,
+                address: url.origin().ascii_serialization(),
+            }));
+        }
+        Ok(())
+    }
+
     /// `ca`: trusted instead of the public roots.
     pub fn client(&self, ca: Option<&str>, proxy: Option<&str>) -> Result<Client, OutboundError> {
         let route = Route {
@@ -144,13 +201,6 @@ impl Outbound {
             async move { resolver.lookup(&name).await }
         };
         build(route, Guarded::new(self.local, lookup), &self.addresses)
-    }
-
-    /// The client that a service's settings ask for.
-    pub fn for_service(&self, settings: Option<&ServiceSettings>) -> Result<Client, OutboundError> {
-        let ca = settings.and_then(|settings| settings.tls.as_ref()?.ca.as_deref());
-        let proxy = settings.and_then(|settings| settings.proxy.as_deref());
-        self.client(ca, proxy)
     }
 }
 
@@ -215,8 +265,10 @@ struct Guarded<L> {
 impl<L> Guarded<L> {
     fn new(local: LocalNames, lookup: L) -> Self {
         let refuses: fn(IpAddr) -> bool = match local {
-            LocalNames::Refused => |address| is_refused(address) || is_own(address),
-            LocalNames::Allowed => |address| is_refused(address) && !is_loopback(address),
+            LocalNames::Refused => {
+                |address| LocalNames::Refused.refuses(address) || is_own(address)
+            }
+            LocalNames::Allowed => |address| LocalNames::Allowed.refuses(address),
         };
         Self { lookup, refuses }
     }
@@ -418,6 +470,54 @@ mod tests {
         }
         assert_eq!(served.load(Ordering::SeqCst), 2);
         assert_eq!(stolen.load(Ordering::SeqCst), 0);
+    }
+
+    /// The compiler writes no such file; one that was written by hand gains nothing either.
+    #[test]
+    fn a_literal_address_that_the_compiler_refuses_is_not_dialled() {
+        for (host, on_a_laptop) in [
+            ("169.254.169.254", false),
+            ("2852039166", false),
+            ("0xa9.0xfe.0xa9.0xfe", false),
+            ("100.100.100.200", false),
+            ("[fd00:ec2::254]", false),
+            ("[::ffff:169.254.169.254]", false),
+            ("[64:ff9b::a9fe:a9fe]", false),
+            ("[fe80::1]", false),
+            ("127.0.0.1", true),
+            ("[::1]", true),
+            ("[::ffff:127.0.0.1]", true),
+        ] {
+            for (local, dials) in [
+                (LocalNames::Refused, false),
+                (LocalNames::Allowed, on_a_laptop),
+            ] {
+                let outbound = Outbound::new(local, Resolver::of_machine());
+                let refused = Url::parse(&format!("http://{host}:8080/latest?x=y")).unwrap();
+                let desk = Url::parse("http://desk.pond.svc/quotes").unwrap();
+                let proxy = Some(refused.as_str());
+                for client in [
+                    outbound.towards(&refused, None, None),
+                    outbound.towards(&desk, None, proxy),
+                ] {
+                    let cause = match client {
+                        Ok(_) => None,
+                        Err(OutboundError::AddressRefused(failure)) => {
+                            assert_eq!(failure.address, refused.origin().ascii_serialization());
+                            Some(failure.cause)
+                        }
+                        Err(error) => panic!("{error}"),
+                    };
+                    let expected = (!dials).then_some(ConnectionCause::AddressRefused);
+                    assert_eq!(cause, expected, "{host} {local:?}");
+                }
+            }
+        }
+        let outbound = Outbound::new(LocalNames::Refused, Resolver::of_machine());
+        for host in ["10.96.0.10", "[fd00::1]", "desk.pond.svc"] {
+            let url = Url::parse(&format!("http://{host}/")).unwrap();
+            assert!(outbound.towards(&url, None, None).is_ok(), "{host}");
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Mediator {
             .arg(files.path().join("history"))
             .args(["--listen", &address.to_string()])
             .args(["--admin-listen", &admin.to_string()])
-            .args(["--pod", "analyst-0"])
+            .args(["--pod", "analyst-0", "--allow-local"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(files.path().join("log")).unwrap())

@@ -20,7 +20,8 @@ pub enum ConnectionCause {
     NameNotFound,
     /// No name server says what the name leads to: none is set, answers, or answers usefully.
     NameServer,
-    /// The name leads to this machine, the link-local range or a metadata service.
+    /// The name or the literal address leads to this machine, the link-local range or a metadata
+    /// service.
     AddressRefused,
     TimedOut,
     /// No TLS, or a certificate that is not trusted, has ended or is another host's.
@@ -38,9 +39,7 @@ impl fmt::Display for ConnectionCause {
             ConnectionCause::Refused => "connection refused",
             ConnectionCause::NameNotFound => "the name does not resolve",
             ConnectionCause::NameServer => "no name server resolves the name",
-            ConnectionCause::AddressRefused => {
-                "the name resolves to an address that is not dialled"
-            }
+            ConnectionCause::AddressRefused => "the host leads to an address that is not dialled",
             ConnectionCause::TimedOut => "timed out",
             ConnectionCause::Tls => "TLS failed",
             ConnectionCause::Reset => "the connection broke off",

@@ -25,7 +25,7 @@ use super::policy::Candidate;
 use super::pool::{Exhausted, KeyPool, Lease, Outcome};
 use crate::body::{self, Unread};
 use crate::metrics::{KeyCounts, Metrics};
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, OutboundError};
 use crate::unconnected;
 
 /// What of an error's body is passed on.
@@ -378,8 +378,16 @@ impl ModelClient {
         let failed = |error| (Attempt::Failed(error), Outcome::Fine);
         let candidate = &prepared.candidate;
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
-        let client = match outbound.client(ca, provider.proxy.as_deref()) {
+        let address = format!("{}{}", candidate.base_url, request.dialect.resource());
+        let Ok(url) = outbound.url(&address) else {
+            tracing::error!(provider = candidate.provider, "its address is no URL");
+            return failed(UNASKED);
+        };
+        let client = match outbound.towards(&url, ca, provider.proxy.as_deref()) {
             Ok(client) => client,
+            Err(OutboundError::AddressRefused(connection)) => {
+                return failed(ModelError::unreachable(connection));
+            }
             Err(error) => {
                 tracing::error!(
                     provider = candidate.provider,
@@ -409,11 +417,6 @@ impl ModelClient {
             // A key that cannot be sent is as good as rejected; the next one may be sound.
             Err(_) => return (Attempt::Failed(UNASKED), Outcome::Rejected),
         }
-        let address = format!("{}{}", candidate.base_url, request.dialect.resource());
-        let Ok(url) = outbound.url(&address) else {
-            tracing::error!(provider = candidate.provider, "its address is no URL");
-            return failed(UNASKED);
-        };
         let sent = client
             .post(url)
             .headers(headers)

@@ -65,13 +65,13 @@ impl ModelClient {
         let lease = self.pool().lease(name, provider, Instant::now());
         let lease = lease.map_err(|_| "none of its keys can be used now")?;
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
-        let client = outbound
-            .client(ca, provider.proxy.as_deref())
-            .map_err(|error| error.to_string())?;
         let address = format!("{}/models", endpoint.base_url.trim_end_matches('/'));
         let url = outbound
             .url(&address)
             .map_err(|_| "its address is no URL")?;
+        let client = outbound
+            .towards(&url, ca, provider.proxy.as_deref())
+            .map_err(|error| error.to_string())?;
         let mut request = client.get(url);
         match endpoint.dialect {
             EndpointDialect::Openai => {}

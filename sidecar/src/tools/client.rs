@@ -17,10 +17,10 @@ use super::granted::GrantedTool;
 use super::mcp::Servers;
 use super::oauth::{AccessToken, Tokens};
 use super::prepared::Prepared;
-use super::{Tool, ToolContext, http, mcp};
+use super::{Tool, ToolContext, http, mcp, unanswered};
 use crate::app::App;
 use crate::config::Current;
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, OutboundError};
 
 /// The client of a context: all that it can do to the outside.
 #[derive(Clone, Copy, Debug)]
@@ -184,10 +184,18 @@ impl<'a> Services<'a> {
     }
 
     fn connections(self, tool: &GrantedTool) -> Result<reqwest::Client, ToolFailure> {
-        let client = self.outbound.for_service(tool.settings());
-        client.map_err(|error| {
-            tracing::error!(tool = tool.name(), error = error.to_string(), "no client");
-            tool.unusable("its transport settings cannot be used")
+        let url = self.outbound.url(&tool.entry().execution.base_url);
+        let url = url.map_err(|_| tool.unusable("its address is no URL"))?;
+        let client = self.outbound.towards_service(&url, tool.settings());
+        client.map_err(|error| match error {
+            OutboundError::AddressRefused(connection) => {
+                let failure = ToolFailure::unreachable(tool.name());
+                unanswered(tool.name(), failure, connection)
+            }
+            OutboundError::Ca | OutboundError::Proxy | OutboundError::Build(_) => {
+                tracing::error!(tool = tool.name(), error = error.to_string(), "no client");
+                tool.unusable("its transport settings cannot be used")
+            }
         })
     }
 

@@ -200,11 +200,14 @@ impl Shared {
         credentials: ClientCredentials<'_>,
         settings: Option<&ServiceSettings>,
     ) -> Result<reqwest::RequestBuilder, TokenError> {
+        let url = reqwest::Url::parse(credentials.token_url).map_err(|_| TokenError::Unusable)?;
         let client = self
             .outbound
-            .for_service(settings)
-            .map_err(|_| TokenError::Unusable)?;
-        let url = reqwest::Url::parse(credentials.token_url).map_err(|_| TokenError::Unusable)?;
+            .towards_service(&url, settings)
+            .map_err(|error| {
+                tracing::error!(error = error.to_string(), "no client for a token's issuer");
+                TokenError::Unusable
+            })?;
         let mut form = Serializer::new(String::new());
         form.append_pair("grant_type", "client_credentials");
         if !credentials.scopes.is_empty() {

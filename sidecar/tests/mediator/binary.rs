@@ -217,7 +217,7 @@ async fn spawn(
         .arg("--history-dir")
         .arg(history.path())
         .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
-        .args(["--pod", "otter-0"])
+        .args(["--pod", "otter-0", "--allow-local"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use toolcrib_sidecar::resolver::ResolveError;
 
-use crate::support::{Answer, Files, NameServer, Reply, World, within};
+use crate::support::{Answer, Files, IN_A_POD, NameServer, Reply, World, within};
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Also this machine; nothing of the test's world listens there.
@@ -19,7 +19,7 @@ const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 async fn world(server: &NameServer) -> World {
     let dns = server.setting();
     let named = |files: &mut Files| files.agent["dns"] = dns;
-    World::start_with(named, |_| {}, &["--allow-local"]).await
+    World::start_with(named, |_| {}, &[]).await
 }
 
 /// The desk's URL with another host.
@@ -250,7 +250,7 @@ async fn a_name_server_in_the_pod_is_not_asked() {
     let server = NameServer::start().await;
     let dns = server.setting();
     let named = |files: &mut Files| files.agent["dns"] = dns;
-    let world = World::start_with(named, |_| {}, &[]).await;
+    let world = World::start_with(named, |_| {}, &[IN_A_POD]).await;
     let error = fetch(&world, "desk.example").await;
     assert_eq!(error, Err(ResolveError::NoNameServers));
     assert_eq!(server.names(), [""; 0]);

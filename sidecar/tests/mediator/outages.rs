@@ -83,6 +83,7 @@ async fn outages() -> Vec<Outage> {
         nowhere("refused", "http://127.0.0.1:1"),
         nowhere("no-such-name", "http://desk.nowhere.example"),
         nowhere("metadata-address", "http://metadata.example"),
+        nowhere("metadata-literal", "http://169.254.169.254"),
         says("silent", Said::hang("")).await,
         says("closed", Said::close("")).await,
         says(
@@ -257,7 +258,7 @@ async fn each_outage_has_its_words() {
     let metadata = std::net::Ipv4Addr::new(169, 254, 169, 254);
     names.says("metadata.example.", [Reply::address(metadata)]);
     let files = |files: &mut Files| edit(files, &outages, &names);
-    let mediator = Mediator::start_with_files(Wire::CHAT, files, &["--allow-local"]).await;
+    let mediator = Mediator::start_with_files(Wire::CHAT, files, &[]).await;
     let mut found = String::new();
     for outage in &outages {
         for text in [

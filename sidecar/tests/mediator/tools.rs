@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::{Answer, Fake, Files, MODEL_KEY, TOOL_TOKEN, World};
+use crate::support::{Answer, Fake, Files, IN_A_POD, MODEL_KEY, TOOL_TOKEN, World};
 
 /// One call of `tool`, answered so; gives the result the model read.
 async fn call(world: &World, tool: &str, arguments: &str, answer: Option<Answer>) -> Value {
@@ -225,19 +225,30 @@ async fn a_value_that_would_leave_its_segment_sends_nothing() {
 }
 
 #[tokio::test]
-async fn a_name_for_this_machine_is_not_dialled_unless_allowed() {
-    for (flags, code) in [
-        (&[][..], Some("request_failed")),
-        (&["--allow-local"][..], None),
-    ] {
-        let by_name = |files: &mut Files| {
-            let url = &mut files.tools["tools"][0]["execution"]["base_url"];
-            *url = json!(url.as_str().unwrap().replace("127.0.0.1", "localhost"));
+async fn this_machine_is_not_dialled_unless_allowed() {
+    let by_name = |files: &mut Files| {
+        let url = &mut files.tools["tools"][0]["execution"]["base_url"];
+        *url = json!(url.as_str().unwrap().replace("127.0.0.1", "localhost"));
+    };
+    World::each(by_name, &[], async |world| {
+        let result = call(&world, "desk__quote", QUOTE, Some(Answer::json(json!(1)))).await;
+        assert_eq!(result["ok"], true, "{result}");
+    })
+    .await;
+    for host in ["127.0.0.1", "localhost"] {
+        let edit = |files: &mut Files| {
+            let url = &mut files.providers["providers"]["house"]["endpoints"][0]["base_url"];
+            *url = json!(url.as_str().unwrap().replace("127.0.0.1", host));
         };
-        World::each(by_name, flags, async |world| {
-            let answer = code.is_none().then(|| Answer::json(json!(1)));
-            let result = call(&world, "desk__quote", QUOTE, answer).await;
-            assert_eq!(result["error"]["code"].as_str(), code, "{result}");
+        World::each(edit, &[IN_A_POD], async |world| {
+            let (status, body) = world.ask(world.wire.chat()).await;
+            assert_eq!(
+                (status, &*world.wire.error_code(&body)),
+                (502, "upstream_unreachable")
+            );
+            let connection = &world.last_line()["connection"];
+            assert_eq!(connection["cause"], "address_refused", "{host}");
+            assert_eq!(world.model.connections(), 0);
         })
         .await;
     }

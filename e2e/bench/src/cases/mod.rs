@@ -202,6 +202,7 @@ impl Bench {
             admin.to_string(),
             "--pod".into(),
             "otter-0".into(),
+            "--allow-local".into(),
         ];
         let begun = Instant::now();
         let mut program = Program::start(&plan.mediator, &arguments)?;

@@ -465,7 +465,7 @@ mod tests {
         let servers = Servers::new(Arc::default(), Arc::new(Semaphore::new(1)));
         let outbound = Outbound::new(LocalNames::Refused, Resolver::of_machine());
         let endpoint = Arc::new(Endpoint {
-            client: outbound.for_service(None).unwrap(),
+            client: outbound.client(None, None).unwrap(),
             url: "http://pond.test/mcp".parse().unwrap(),
             credential: None,
             claw_id: HeaderValue::from_static("otter"),

@@ -257,6 +257,9 @@ impl World {
     }
 }
 
+/// Among the flags of a test: the mediator dials nothing on its own machine.
+pub const IN_A_POD: &str = "in-a-pod";
+
 pub async fn start_server(
     files: &Files,
     history: &TempDir,
@@ -277,7 +280,11 @@ pub async fn start_server(
     if !flags.contains(&"--pod") {
         line.extend(["--pod", "otter-0"]);
     }
-    line.extend(flags);
+    // The models and services of the tests are on this machine.
+    if !flags.contains(&IN_A_POD) {
+        line.push("--allow-local");
+    }
+    line.extend(flags.iter().filter(|flag| **flag != IN_A_POD));
     Server::start(Cli::parse_from(line).serve, limits, stdout).await
 }
 
