@@ -5,7 +5,6 @@
 //! one turn, never an answer. It holds what the record holds, so it has the same mode. The
 //! file, and the one that takes its place, stay within their share of the volume together.
 
-use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,13 +13,16 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use toolcrib_dialect::{DialectError, Insertion, Request};
-use toolcrib_mediation::{Continuity, Hidden, Presented};
+use toolcrib_mediation::{Continuity, Hidden, Presented, RememberedTools};
 
 const FILE_NAME: &str = "continuity.jsonl";
-/// One name on each line.
+/// A tool on each line: its alias and its canonical name. Earlier releases wrote the alias alone.
 const NAMES_NAME: &str = "presented";
-/// Names of tools that are remembered. An agent has at most 120 tools at a time.
-const MAX_NAMES: usize = 2000;
+/// Names of tools that are remembered, of which most tools have two. An agent has at most 120
+/// tools at a time.
+const MAX_NAMES: usize = 4000;
+/// The bytes of a line. A tool with a longer name is remembered until a restart only.
+const MAX_LINE: usize = 512;
 const REWRITTEN_NAME: &str = "continuity.jsonl.new";
 /// In memory, however large the volume is.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -32,7 +34,7 @@ const ON_DISK: u64 = 4;
 pub struct ContinuityStore {
     dir: PathBuf,
     kept: Mutex<Kept>,
-    names: Mutex<Arc<HashSet<String>>>,
+    names: Mutex<Arc<RememberedTools>>,
 }
 
 #[derive(Debug)]
@@ -77,8 +79,8 @@ impl ContinuityStore {
         }
     }
 
-    /// The names of tools that models were shown, also before a restart.
-    pub fn presented(&self) -> Arc<HashSet<String>> {
+    /// The tools that models were shown, also before a restart.
+    pub fn presented(&self) -> Arc<RememberedTools> {
         self.names().clone()
     }
 
@@ -86,14 +88,20 @@ impl ContinuityStore {
     /// local file.
     pub fn present(&self, presented: &Presented) {
         let mut names = self.names();
-        let shown = presented.tools().map(|(alias, _)| alias);
-        let new: Vec<&str> = shown.filter(|alias| !names.contains(*alias)).collect();
-        if new.is_empty() || names.len() + new.len() > MAX_NAMES {
+        let shown = presented.tools().map(|(alias, tool)| (alias, tool.name()));
+        let new: Vec<(&str, &str)> = shown
+            .filter(|(alias, canonical)| !names.contains(alias) || !names.contains(canonical))
+            .collect();
+        if new.is_empty() || names.len() + 2 * new.len() > MAX_NAMES {
             return;
         }
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).mode(0o600);
-        let lines: String = new.iter().map(|alias| format!("{alias}\n")).collect();
+        let lines: String = new
+            .iter()
+            .map(|(alias, canonical)| format!("{alias} {canonical}\n"))
+            .filter(|line| line.len() <= MAX_LINE)
+            .collect();
         let written = file
             .open(self.dir.join(NAMES_NAME))
             .and_then(|mut file| file.write_all(lines.as_bytes()));
@@ -103,10 +111,13 @@ impl ContinuityStore {
                 "names of tools are remembered until a restart only"
             );
         }
-        Arc::make_mut(&mut names).extend(new.into_iter().map(str::to_string));
+        let names = Arc::make_mut(&mut names);
+        for (alias, canonical) in new {
+            names.insert(alias, canonical);
+        }
     }
 
-    fn names(&self) -> MutexGuard<'_, Arc<HashSet<String>>> {
+    fn names(&self) -> MutexGuard<'_, Arc<RememberedTools>> {
         // A panic under it leaves at worst a name unwritten.
         self.names.lock()
     }
@@ -155,22 +166,28 @@ impl ContinuityStore {
     }
 }
 
-fn names(dir: &Path) -> HashSet<String> {
+fn names(dir: &Path) -> RememberedTools {
+    let mut names = RememberedTools::default();
     let mut text = String::new();
-    let room = (MAX_NAMES * 65) as u64;
+    let room = (MAX_NAMES * MAX_LINE) as u64;
     let read =
         File::open(dir.join(NAMES_NAME)).and_then(|file| file.take(room).read_to_string(&mut text));
     match read {
-        Ok(_) => text.lines().map(str::to_string).collect(),
+        Ok(_) => {
+            for line in text.lines() {
+                let (alias, canonical) = line.split_once(' ').unwrap_or((line, line));
+                names.insert(alias, canonical);
+            }
+        }
         // Most often there is none yet.
         Err(error) => {
             tracing::debug!(
                 error = error.to_string(),
                 "no names of tools are remembered"
             );
-            HashSet::new()
         }
     }
+    names
 }
 
 /// The file with exactly what is remembered and fits, swapped in whole.

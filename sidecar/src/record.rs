@@ -244,15 +244,15 @@ fn count_call(app: &App, call: &TraceCall) {
         let at = jiff::Timestamp::now().to_string();
         app.metrics.usage.call(CallKind::Denied, at);
     }
-    // A name that only the model knows is nobody's tool, and no time series.
-    let Some(service) = &call.service else {
+    // A name that only the model knows is no time series.
+    if !call.compiled {
         return;
-    };
-    let sent = call
-        .executed
-        .then(|| Duration::from_millis(call.latency_ms));
-    app.metrics
-        .tool_call(&call.name, code.as_deref(), service, sent);
+    }
+    app.metrics.tool_call(&call.name, code.as_deref());
+    if let Some(service) = call.service.as_deref().filter(|_| call.executed) {
+        let latency = Duration::from_millis(call.latency_ms);
+        app.metrics.tool_answered(service, latency);
+    }
 }
 
 /// Of a result as the model read it; `None`: it is a good one.

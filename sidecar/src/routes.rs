@@ -187,16 +187,14 @@ async fn begin(
         ProviderTools::Allow => {}
         ProviderTools::Refuse => request.refuse_provider_tools()?,
     }
-    let mut presented = Presented::new(&now.authority, &request);
     let is_native = asked.caller.agent.mode == Mode::Native;
-    let mut withdrawn = Arc::default();
-    if !is_native && presented.is_empty() {
-        withdrawn = app.continuity.presented();
-    }
-    // The model may remember tools of which the last one was taken away: its calls of them are
-    // answered here, and hidden rounds stay in its history. Several answers at once call nothing.
-    let remembers = !withdrawn.is_empty() && request.choices() == 1;
-    if (presented.is_empty() && !remembers) || is_native {
+    let presented =
+        Presented::new(&now.authority, &request).remembering(app.continuity.presented());
+    // Without a tool to show, calls may be answered here all the same: the model may remember
+    // tools that were taken away, or guess those that the files name and the agent does not get.
+    // Hidden rounds stay in its history. Several answers at once call nothing.
+    let denies = presented.answers_calls() && request.choices() == 1;
+    if (presented.is_empty() && !denies) || is_native {
         let mut room = BodyRoom::new(app.bodies.clone());
         let (dialect, model) = (asked.dialect, asked.model.as_deref());
         let prepared = prepare(now, dialect, model, &mut room, |model| {
@@ -214,10 +212,7 @@ async fn begin(
         return Ok(Begun::Pass(Box::new(passage)));
     }
     asked.tools_count = presented.len();
-    match presented.is_empty() {
-        true => presented = presented.after(withdrawn),
-        false => app.continuity.present(&presented),
-    }
+    app.continuity.present(&presented);
     if claimed_calls(&request, &presented) > 0 {
         asked.noticed.push(FABRICATED);
     }

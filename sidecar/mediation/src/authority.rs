@@ -80,12 +80,7 @@ impl Authority {
 
     /// The same, to a runner that has tools of these names.
     pub(crate) fn offer_beside(&self, runner: &HashSet<String>) -> Offer {
-        let tools = self.catalog.tools().iter();
-        Offer::new(
-            tools.filter(|tool| self.on_floor(tool)),
-            &self.catalog,
-            runner,
-        )
+        Offer::new(&self.catalog, |tool| self.on_floor(tool), runner)
     }
 
     fn on_floor(&self, tool: &CatalogTool) -> bool {

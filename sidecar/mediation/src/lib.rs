@@ -119,7 +119,7 @@ pub use lone::{LoneAnswer, LoneCall};
 pub use names::alias;
 pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
 pub use partition::{Owned, Partition, partition};
-pub use presented::{Presented, Resolved};
+pub use presented::{Presented, RememberedTools, Resolved};
 pub use scrub::Scrubber;
 pub use target::target;
 pub use trace::{DuplicateOf, RecordStatus, TraceCall, TraceRound, TraceUsage, TurnRecord};

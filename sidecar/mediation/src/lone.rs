@@ -38,6 +38,7 @@ impl LoneCall {
         let mut slot = Slot {
             index: ID.index,
             name: name.to_string(),
+            compiled: false,
             tool: None,
             arguments: as_json(arguments),
             state: SlotState::Answered(Answered::rejected(String::new(), false)),
@@ -45,6 +46,7 @@ impl LoneCall {
         slot.state = match presented.resolve(name) {
             Resolved::Managed(tool) => {
                 slot.name = tool.name().to_string();
+                slot.compiled = true;
                 slot.tool = Some(tool.clone());
                 match ManagedCall::read(ID, arguments, tool, claw_id) {
                     Ok(call) => {
@@ -56,10 +58,16 @@ impl LoneCall {
             }
             // Its client may have seen the tool in a list a moment ago: it is denied, as one
             // that is withdrawn in mid-turn is.
-            Resolved::Nobody(ResultCode::UnsupportedTool) | Resolved::Runner => {
-                rejected(ResultCode::PermissionDenied, name)
+            Resolved::Nobody | Resolved::Runner => rejected(ResultCode::PermissionDenied, name),
+            Resolved::Denied(canonical, code) => {
+                slot.name = canonical.to_string();
+                slot.compiled = true;
+                let code = match code {
+                    ResultCode::UnsupportedTool => ResultCode::PermissionDenied,
+                    code => code,
+                };
+                rejected(code, name)
             }
-            Resolved::Nobody(code) => rejected(code, name),
         };
         Self(slot)
     }

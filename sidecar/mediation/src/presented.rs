@@ -15,8 +15,36 @@ use crate::names::{alias, yielding_alias};
 pub struct Presented {
     offer: Arc<Offer>,
     runner: HashSet<String>,
-    /// Names that earlier requests were shown, where this one is shown no tool.
-    withdrawn: Arc<HashSet<String>>,
+    remembered: Arc<RememberedTools>,
+}
+
+/// Tools that earlier requests were shown, which a model may still call.
+#[derive(Clone, Debug, Default)]
+pub struct RememberedTools {
+    /// Aliases and canonical names, each with the canonical name.
+    canonical: HashMap<String, String>,
+}
+
+impl RememberedTools {
+    pub fn insert(&mut self, alias: &str, canonical: &str) {
+        for name in [alias, canonical] {
+            self.canonical
+                .insert(name.to_string(), canonical.to_string());
+        }
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.canonical.contains_key(name)
+    }
+
+    /// Counts names, of which most tools have two.
+    pub fn len(&self) -> usize {
+        self.canonical.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.canonical.is_empty()
+    }
 }
 
 /// The tools of an authority under their names. The same for every request but one whose
@@ -26,7 +54,9 @@ pub(crate) struct Offer {
     tools: Vec<(String, Arc<CatalogTool>)>,
     by_alias: HashMap<String, usize>,
     by_canonical: HashMap<String, usize>,
-    withheld: HashMap<String, ResultCode>,
+    /// Tools of the files that the agent does not get: by alias and canonical name, the
+    /// canonical name and the code that a call gets.
+    denied: HashMap<String, (String, ResultCode)>,
     /// By dialect, when first asked for.
     declared: [OnceLock<DeclaredTools>; Dialect::ALL.len()],
 }
@@ -36,19 +66,28 @@ pub(crate) struct Offer {
 pub enum Resolved<'a> {
     Managed(&'a Arc<CatalogTool>),
     Runner,
-    /// Nobody's: answered with this code, never executed, never shown to the runner.
-    Nobody(ResultCode),
+    /// A tool that this agent does not get, or not any more, by its canonical name: answered with
+    /// this code, never executed, never shown to the runner.
+    Denied(&'a str, ResultCode),
+    /// A name that neither the files nor the runner declares: answered as an unknown tool, never
+    /// shown to the runner.
+    Nobody,
 }
 
 impl Offer {
-    /// An alias yields to a runner's tool of the same name; the map stays injective.
-    pub(crate) fn new<'t>(
-        tools: impl Iterator<Item = &'t Arc<CatalogTool>>,
+    /// Offers the tools of `catalog` that `stands` does not take away. An alias yields to a
+    /// runner's tool of the same name; the map stays injective.
+    pub(crate) fn new(
         catalog: &Catalog,
+        stands: impl Fn(&CatalogTool) -> bool,
         runner: &HashSet<String>,
     ) -> Self {
         let mut offer = Self::default();
-        for tool in tools {
+        for tool in catalog.tools() {
+            if !stands(tool) {
+                offer.deny(tool.name(), ResultCode::PermissionDenied);
+                continue;
+            }
             let alias = offer.free_alias(tool.name(), runner);
             let at = offer.tools.len();
             offer.by_alias.insert(alias.clone(), at);
@@ -57,11 +96,16 @@ impl Offer {
         }
         for withheld in catalog.withheld() {
             if let Some(code) = catalog.withheld_code(&withheld.tool) {
-                offer.withheld.insert(alias(&withheld.tool), code);
-                offer.withheld.insert(withheld.tool, code);
+                offer.deny(&withheld.tool, code);
             }
         }
         offer
+    }
+
+    fn deny(&mut self, canonical: &str, code: ResultCode) {
+        for name in [alias(canonical), canonical.to_string()] {
+            self.denied.insert(name, (canonical.to_string(), code));
+        }
     }
 
     fn free_alias(&self, canonical: &str, runner: &HashSet<String>) -> String {
@@ -113,13 +157,13 @@ impl Presented {
         Self {
             offer,
             runner,
-            withdrawn: Arc::default(),
+            remembered: Arc::default(),
         }
     }
 
-    /// The same for an agent that is left without tools, and whose model may still call these.
-    pub fn after(self, withdrawn: Arc<HashSet<String>>) -> Self {
-        Self { withdrawn, ..self }
+    /// The same to a model that may still call these.
+    pub fn remembering(self, remembered: Arc<RememberedTools>) -> Self {
+        Self { remembered, ..self }
     }
 
     /// The same to a client that has no tools of its own beside them.
@@ -127,13 +171,18 @@ impl Presented {
         Self {
             offer: authority.offer().clone(),
             runner: HashSet::new(),
-            withdrawn: Arc::default(),
+            remembered: Arc::default(),
         }
     }
 
-    /// No managed tools: the request passes through.
+    /// Whether no managed tool is shown.
     pub fn is_empty(&self) -> bool {
         self.offer.tools.is_empty()
+    }
+
+    /// Whether a call can be answered here. If not, the request passes through.
+    pub fn answers_calls(&self) -> bool {
+        !(self.is_empty() && self.offer.denied.is_empty() && self.remembered.is_empty())
     }
 
     pub fn len(&self) -> usize {
@@ -153,17 +202,21 @@ impl Presented {
             .or_else(|| self.offer.by_canonical.get(name))
         {
             Some(at) => Resolved::Managed(&self.offer.tools[*at].1),
-            None if self.withdrawn.contains(name) => Resolved::Nobody(ResultCode::PermissionDenied),
-            // Without a tool of ours, an unknown name is the runner's affair.
-            None if !self.withdrawn.is_empty() => Resolved::Runner,
-            None => Resolved::Nobody(
-                self.offer
-                    .withheld
-                    .get(name)
-                    .copied()
-                    .unwrap_or(ResultCode::UnsupportedTool),
-            ),
+            None => match self.denied(name) {
+                Some((canonical, code)) => Resolved::Denied(canonical, code),
+                // Without a tool of ours, an unknown name is the runner's affair.
+                None if self.is_empty() => Resolved::Runner,
+                None => Resolved::Nobody,
+            },
         }
+    }
+
+    fn denied(&self, name: &str) -> Option<(&str, ResultCode)> {
+        if let Some((canonical, code)) = self.offer.denied.get(name) {
+            return Some((canonical, *code));
+        }
+        let canonical = self.remembered.canonical.get(name)?;
+        Some((canonical, ResultCode::PermissionDenied))
     }
 
     /// The name to write for a call in the history, if it must be another than it is:
@@ -183,7 +236,9 @@ impl Presented {
     pub(crate) fn canonical(&self, name: &str) -> Option<String> {
         match self.resolve(name) {
             Resolved::Managed(tool) if tool.name() != name => Some(tool.name().to_string()),
-            Resolved::Managed(_) | Resolved::Runner | Resolved::Nobody(_) => None,
+            Resolved::Managed(_) | Resolved::Runner | Resolved::Denied(..) | Resolved::Nobody => {
+                None
+            }
         }
     }
 

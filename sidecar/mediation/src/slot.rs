@@ -20,6 +20,8 @@ use crate::trace::{DuplicateOf, TraceCall};
 pub(crate) struct Slot {
     pub(crate) index: usize,
     pub(crate) name: String,
+    /// Whether `name` is the canonical name of a tool of the files, now or earlier.
+    pub(crate) compiled: bool,
     pub(crate) tool: Option<Arc<CatalogTool>>,
     pub(crate) arguments: RawJson,
     pub(crate) state: SlotState,
@@ -130,6 +132,7 @@ impl Slot {
         let tool = self.tool.as_ref();
         Some(TraceCall {
             name: self.name.clone(),
+            compiled: self.compiled,
             arguments: self.arguments.clone(),
             result: as_json(&answered.result),
             latency_ms: u64::try_from(answered.latency.as_millis()).unwrap_or(u64::MAX),

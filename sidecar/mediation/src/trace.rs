@@ -62,6 +62,10 @@ pub struct TraceRound {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceCall {
     pub name: String,
+    /// Whether `name` is the canonical name of a tool of the files, now or earlier, and not
+    /// whatever a model wrote. For the metrics.
+    #[serde(skip)]
+    pub compiled: bool,
     pub arguments: RawJson,
     pub result: RawJson,
     pub latency_ms: u64,

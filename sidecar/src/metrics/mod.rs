@@ -344,20 +344,21 @@ impl Metrics {
         self.usage.rounds(rounds);
     }
 
-    /// `tool` and `service` are names of the manifest; `sent`: how long the service was
-    /// waited for, where it was.
-    pub fn tool_call(&self, tool: &str, code: Option<&str>, service: &str, sent: Option<Duration>) {
+    /// `tool` is a name of the manifest.
+    pub fn tool_call(&self, tool: &str, code: Option<&str>) {
         let labels = ToolLabels {
             tool: tool.to_string(),
             outcome: outcome(code),
         };
         self.tools_called.get_or_create(&labels).inc();
-        if let Some(latency) = sent {
-            let service = service.to_string();
-            self.tool_seconds
-                .get_or_create(&ServiceLabels { service })
-                .observe(latency.as_secs_f64());
-        }
+    }
+
+    /// A call was sent to `service`, and ended after `latency`.
+    pub fn tool_answered(&self, service: &str, latency: Duration) {
+        let service = service.to_string();
+        self.tool_seconds
+            .get_or_create(&ServiceLabels { service })
+            .observe(latency.as_secs_f64());
     }
 
     /// One attempt at a provider. `served`: how long it took, where it gave a reply.
@@ -536,7 +537,8 @@ mod tests {
         let second = Duration::from_secs(1);
         metrics.request("openai_chat", 200, second);
         metrics.rounds(1);
-        metrics.tool_call("desk.quote", Some("http_503"), "desk", Some(second));
+        metrics.tool_call("desk.quote", Some("http_503"));
+        metrics.tool_answered("desk", second);
         metrics.model_call("house", "ok", Some(second));
         metrics.feed_fetch("desk/tide", "ok");
         metrics.tokens(3, 4);
@@ -678,7 +680,7 @@ mod tests {
         let metrics = Metrics::default();
         for status in 400..600 {
             let code = format!("http_{status}");
-            metrics.tool_call("desk.quote", Some(&code), "desk", None);
+            metrics.tool_call("desk.quote", Some(&code));
         }
         let text = metrics.text(&State::default());
         assert_eq!(text.matches("_tool_calls_total{").count(), 2, "{text}");

@@ -342,8 +342,12 @@ async fn the_last_tool_that_is_taken_away_is_denied_and_on_record() {
             let call = &line["tool_trace"][0]["tool_calls"][0];
             assert_eq!(
                 (&call["name"], &call["executed"]),
-                (&json!("desk__order"), &json!(false))
+                (&json!("desk.order"), &json!(false))
             );
+            let calls = r#"_tool_calls_total{tool="desk.order",outcome="permission_denied"}"#;
+            let count = format!("{calls} 1");
+            let metrics = world.metrics().await;
+            assert!(metrics.contains(&count), "{metrics}");
             // A name that was never ours is the runner's affair, as if it had never had tools.
             world
                 .model
@@ -352,6 +356,42 @@ async fn the_last_tool_that_is_taken_away_is_denied_and_on_record() {
             assert!(answer.to_string().contains("somebody__else"), "{answer}");
         }
     }
+}
+
+/// Nobody was shown the tool, and its name is in the files all the same.
+#[tokio::test]
+async fn a_tool_that_is_withheld_from_the_start_is_denied_and_on_record() {
+    let above = |files: &mut Files| {
+        files.agent["max_tier"] = json!("ReadOnly");
+        let tools = files.tools["tools"].as_array_mut().unwrap();
+        tools.retain(|tool| tool["name"] == "desk.order");
+    };
+    World::each(above, &[], async |world| {
+        let wire = world.wire;
+        for (at, name) in ["desk__order", "desk.order"].into_iter().enumerate() {
+            // No provider takes a dot in a name; some models write one.
+            world.model.will(wire.will_call(&[("c1", name, "{}")]));
+            world.model.will(wire.will_say("not done"));
+            assert_eq!(wire.text(&world.chat().await), "not done");
+            assert_eq!(world.result()["error"]["code"], "permission_denied");
+            let line = world.last_line();
+            let call = &line["tool_trace"][0]["tool_calls"][0];
+            assert_eq!(
+                (&call["name"], &call["executed"]),
+                (&json!("desk.order"), &json!(false))
+            );
+            let calls = r#"_tool_calls_total{tool="desk.order",outcome="permission_denied"}"#;
+            let count = format!("{calls} {}", at + 1);
+            let metrics = world.metrics().await;
+            assert!(metrics.contains(&count), "{metrics}");
+        }
+        // Names that the files do not hold are the program's.
+        let own = [("c2", "somebody__else", "{}")];
+        world.model.will(wire.will_call(&own));
+        let answer = world.chat().await;
+        assert!(answer.to_string().contains("somebody__else"), "{answer}");
+    })
+    .await;
 }
 
 /// Hidden rounds belong to the conversation, whatever the agent may call by now.

@@ -551,7 +551,7 @@ fn spelled_choice(
             Resolved::Managed(_) => {
                 spelled.extend(presented.spelling(name).map(|alias| (name.clone(), alias)));
             }
-            Resolved::Nobody(_) => {
+            Resolved::Denied(..) | Resolved::Nobody => {
                 return Err(RunnerError::new(
                     RunnerCode::UnknownToolChoice,
                     format!("tool_choice names `{name}`, which is not among the tools"),

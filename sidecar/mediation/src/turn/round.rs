@@ -31,11 +31,19 @@ pub(super) struct Round {
     intervention: Option<ResultCode>,
 }
 
-/// A call that is not the runner's: its place, and its tool if there is one.
+/// A call that is not the runner's: its place, and what it means.
 #[derive(Debug)]
 pub(super) struct Ours {
     index: usize,
-    tool: Result<Arc<CatalogTool>, ResultCode>,
+    tool: Meant,
+}
+
+#[derive(Debug)]
+enum Meant {
+    Tool(Arc<CatalogTool>),
+    /// A tool that the agent does not get, by its canonical name.
+    Denied(String, ResultCode),
+    Unknown,
 }
 
 /// Who owns each call of a reply.
@@ -48,8 +56,9 @@ pub(super) fn owners(reply: &Reply, presented: &Presented) -> Vec<Owned<Ours>> {
                     name: call.name.clone(),
                 });
             }
-            Resolved::Managed(tool) => Ok(tool.clone()),
-            Resolved::Nobody(code) => Err(code),
+            Resolved::Managed(tool) => Meant::Tool(tool.clone()),
+            Resolved::Denied(canonical, code) => Meant::Denied(canonical.to_string(), code),
+            Resolved::Nobody => Meant::Unknown,
         };
         Owned::Managed(Ours { index, tool })
     };
@@ -105,23 +114,29 @@ impl Turn {
         let call = &reply.calls()[ours.index];
         let written = as_json(&call.arguments);
         let (name, tool) = match &ours.tool {
-            Ok(tool) => (tool.name().to_string(), Some(tool.clone())),
-            Err(_) => (call.name.clone(), None),
+            Meant::Tool(tool) => (tool.name().to_string(), Some(tool.clone())),
+            Meant::Denied(canonical, _) => (canonical.clone(), None),
+            Meant::Unknown => (call.name.clone(), None),
         };
         let mut slot = Slot {
             index: ours.index,
             name,
+            compiled: !matches!(ours.tool, Meant::Unknown),
             tool,
             arguments: written,
             state: SlotState::Answered(Answered::rejected(String::new(), false)),
         };
         let state = match (order, ours.tool) {
             (Some(code), _) => Err(Answered::rejected(order_result(code), false)),
-            (None, Err(code)) => Err(Answered::rejected(
+            (None, Meant::Denied(_, code)) => Err(Answered::rejected(
                 unknown_result(code, &call.name),
                 code == ResultCode::PermissionDenied,
             )),
-            (None, Ok(tool)) => self.ready(ours.index, call, &tool),
+            (None, Meant::Unknown) => {
+                let result = unknown_result(ResultCode::UnsupportedTool, &call.name);
+                Err(Answered::rejected(result, false))
+            }
+            (None, Meant::Tool(tool)) => self.ready(ours.index, call, &tool),
         };
         match state {
             Ok(call) => {
@@ -282,7 +297,7 @@ fn terminal(tool: &Arc<CatalogTool>) -> bool {
 
 /// A terminal call that others follow (`hidden` ones of the runner too): nothing runs.
 fn out_of_order(calls: &[Ours], hidden: usize) -> Option<ResultCode> {
-    let is_terminal = |ours: &Ours| ours.tool.as_ref().is_ok_and(terminal);
+    let is_terminal = |ours: &Ours| matches!(&ours.tool, Meant::Tool(tool) if terminal(tool));
     let last = calls.len().checked_sub(1)?;
     calls
         .iter()
@@ -296,6 +311,7 @@ fn runner_slot(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>) -> S
     Slot {
         index: call.index,
         name: call.name.clone(),
+        compiled: false,
         tool: None,
         arguments: as_json(&reply.calls()[call.index].arguments),
         state: SlotState::Answered(Answered::rejected(order_result(code), false)),
