@@ -90,8 +90,9 @@ fn words(kind: &str, error: &ValidationError<'_>) -> String {
         ValidationErrorKind::MaxItems { limit } => {
             format!("has more than {limit} entries: remove some, or use a second object")
         }
+        ValidationErrorKind::MinItems { limit: 1 } => "is an empty list: add an entry".to_owned(),
         ValidationErrorKind::MinItems { limit } => {
-            format!("has fewer entries than {limit}: add one, or remove the field")
+            format!("has fewer than {limit} entries: add some")
         }
         ValidationErrorKind::MaxProperties { limit } => {
             format!("has more than {limit} keys: remove some")
@@ -117,7 +118,7 @@ fn duplicate(list: &str, value: &Value) -> Option<Refusal> {
     let item = toolcrib_bounds::cut(&item, MESSAGE);
     Some(Refusal {
         field: format!("{list}[{index}]"),
-        message: format!("Duplicate value: {item}"),
+        message: format!("Duplicate value: {item}: remove it"),
     })
 }
 

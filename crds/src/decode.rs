@@ -15,12 +15,15 @@ use std::sync::OnceLock;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
+use kube::core::schema::StructuralSchemaRewriter;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
 
-use crate::definitions;
+use crate::{definitions, near};
 
 /// Why an object cannot be decoded as its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,12 +66,37 @@ pub fn decode_part<T: DeserializeOwned>(
     at: &[&str],
     text: &str,
 ) -> Result<T, DecodeError> {
+    located(text, || {
+        let mut place = Place::root(kind, text);
+        place.descend(at);
+        place
+    })
+}
+
+/// Decodes JSON text as a kind that no API server has. `help` says where the user finds an example.
+pub fn decode_own<T: DeserializeOwned + JsonSchema>(
+    kind: &str,
+    help: &str,
+    text: &str,
+) -> Result<T, DecodeError> {
+    let schema = OnceLock::new();
+    located(text, || Place {
+        help: Some(help),
+        schema: Some(schema.get_or_init(schema_of::<T>)),
+        ..Place::root(kind, text)
+    })
+}
+
+/// Decodes `text`; an error is said by the place that it leads to from the root.
+fn located<'a, T: DeserializeOwned>(
+    text: &'a str,
+    root: impl FnOnce() -> Place<'a>,
+) -> Result<T, DecodeError> {
     // Twice, since keeping track of the path costs time, and nearly every object decodes.
     serde_json::from_str(text).or_else(|_| {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            let mut place = Place::root(kind, text);
-            place.descend(at);
+            let mut place = root();
             for segment in error.path() {
                 if !place.enter(segment) {
                     break;
@@ -79,6 +107,18 @@ pub fn decode_part<T: DeserializeOwned>(
     })
 }
 
+/// The schema of a type, in the form that definitions have.
+fn schema_of<T: JsonSchema>() -> JSONSchemaProps {
+    let settings = SchemaSettings::openapi3().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let settings = settings.with_transform(StructuralSchemaRewriter);
+    let schema = settings.into_generator().into_root_schema_for::<T>();
+    serde_json::from_value(schema.to_value())
+        .expect("a type's schema has the form of a definition's")
+}
+
 /// A field: its path, its value, and what the definition says about it.
 struct Place<'a> {
     kind: &'a str,
@@ -87,7 +127,11 @@ struct Place<'a> {
     explained: String,
     value: Option<&'a RawValue>,
     /// `None`: the kind is not of this API, or its definition says nothing about the field.
-    schema: Option<&'static JSONSchemaProps>,
+    schema: Option<&'a JSONSchemaProps>,
+    /// Where an example of a kind stands that `kubectl explain` does not know.
+    help: Option<&'a str>,
+    /// The fields of the object above, if the last step was to a field that it does not have.
+    others: Option<Vec<&'a str>>,
 }
 
 impl<'a> Place<'a> {
@@ -98,6 +142,8 @@ impl<'a> Place<'a> {
             explained: kind.to_lowercase(),
             value: serde_json::from_str(text).ok(),
             schema: schemas().get(kind),
+            help: None,
+            others: None,
         }
     }
 
@@ -152,6 +198,11 @@ impl<'a> Place<'a> {
             self.explained.push_str(name);
         } else {
             self.schema = schema.and_then(values);
+            let is_unknown = self.schema.is_none();
+            let known = schema.and_then(|schema| schema.properties.as_ref());
+            self.others = known
+                .filter(|_| is_unknown)
+                .map(|known| known.keys().map(String::as_str).collect());
         }
     }
 
@@ -165,11 +216,19 @@ impl<'a> Place<'a> {
         let value = self
             .value
             .map(|value| serde_json::from_str::<Value>(value.get()));
-        let message = if let Some(name) = missing {
+        let message = if let Some(others) = self.others.take() {
+            let name = self.path.rsplit('.').next().unwrap_or_default();
+            let meant = near::meant_or_known(name, others);
+            format!("is no field: {meant}")
+        } else if let Some(name) = missing {
+            let misspelt = self.misspelt(name, &present);
             self.field(name);
-            match self.schema {
-                Some(schema) => format!("is missing: write {}", wanted(schema, None)),
-                None => format!("is missing: write it; {}", self.advice()),
+            match (misspelt, self.schema) {
+                (Some(other), _) => {
+                    format!("is missing, and {other} beside it is no field: did you mean {name}?")
+                }
+                (None, Some(schema)) => format!("is missing: write {}", wanted(schema, None)),
+                (None, None) => format!("is missing: write it; {}", self.advice()),
             }
         } else {
             // A part that is open to every value, such as a descriptor's, says nothing about them.
@@ -202,11 +261,25 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// A key of this object that is no field, and that `name` may be meant by.
+    fn misspelt<'k>(
+        &self,
+        name: &str,
+        present: &'k BTreeMap<String, &RawValue>,
+    ) -> Option<&'k str> {
+        let known = self.schema?.properties.as_ref()?;
+        let unknown = present.keys().filter(|key| !known.contains_key(*key));
+        near::nearest(name, unknown.map(String::as_str))
+    }
+
     fn is_object(&self) -> bool {
         self.value.is_some_and(|value| value.get().starts_with('{'))
     }
 
     fn advice(&self) -> String {
+        if let Some(help) = self.help {
+            return help.to_owned();
+        }
         format!(
             "`kubectl explain {} --recursive` shows what it takes",
             self.explained
@@ -230,13 +303,34 @@ pub(crate) fn correction(kind: &str, pointer: &str, value: &Value) -> Option<Str
     Some(format!("is {described}: write {wanted}"))
 }
 
+/// The fields of the object that holds the field at `path`, which is as `kubectl explain` has it,
+/// with indices: `spec.tools[2].allow`. Empty: the definition has no such object.
+pub fn known_fields(kind: &str, path: &str) -> Vec<&'static str> {
+    let (Some((parents, _)), Some(root)) = (path.rsplit_once('.'), schemas().get(kind)) else {
+        return Vec::new();
+    };
+    let parent = parents.split('.').try_fold(root, |schema, segment| {
+        let (name, indices) = segment.split_once('[').unwrap_or((segment, ""));
+        let properties = schema.properties.as_ref();
+        let field = properties.and_then(|properties| properties.get(name));
+        let field = field.or_else(|| values(schema))?;
+        indices.matches(']').try_fold(field, |list, _| item(list))
+    });
+    let fields = parent.and_then(|parent| parent.properties.as_ref());
+    fields
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect()
+}
+
 fn members(value: Option<&RawValue>) -> BTreeMap<String, &RawValue> {
     value
         .and_then(|value| serde_json::from_str(value.get()).ok())
         .unwrap_or_default()
 }
 
-fn item(list: &'static JSONSchemaProps) -> Option<&'static JSONSchemaProps> {
+fn item(list: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
     match list.items.as_ref()? {
         JSONSchemaPropsOrArray::Schema(item) => Some(item),
         JSONSchemaPropsOrArray::Schemas(_) => None,
@@ -244,7 +338,7 @@ fn item(list: &'static JSONSchemaProps) -> Option<&'static JSONSchemaProps> {
 }
 
 /// What the definition says about each value of a map.
-fn values(map: &'static JSONSchemaProps) -> Option<&'static JSONSchemaProps> {
+fn values(map: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
     match map.additional_properties.as_ref()? {
         JSONSchemaPropsOrBool::Schema(values) => Some(values),
         JSONSchemaPropsOrBool::Bool(_) => None,
@@ -385,6 +479,26 @@ mod tests {
     }
 
     #[test]
+    fn the_fields_beside_a_field_are_known() {
+        assert_eq!(
+            known_fields("ToolGrant", "spec.tools[0].alow"),
+            ["allow", "descriptorDigest", "surface"]
+        );
+        assert_eq!(
+            known_fields("ToolGrant", "spec.tools[0].surface.nam"),
+            ["name", "namespace"]
+        );
+        for (kind, path) in [
+            ("ToolGrant", "spec"),
+            ("ToolGrant", "spec.tools[0][1].x"),
+            ("ToolGrant", "spec.nothing.x"),
+            ("Service", "spec.prots"),
+        ] {
+            assert_eq!(known_fields(kind, path), [""; 0], "{kind} {path}");
+        }
+    }
+
+    #[test]
     fn a_fault_is_told_with_its_field_and_what_to_write() {
         check::<Surface>(
             "Surface",
@@ -410,6 +524,16 @@ mod tests {
             "ToolGrant",
             r#"{"agents":["otter"],"tools":[{"surface":{"name":"a"},"allow":["*"]},{"surface":"trading-api","allow":["*"]}]}"#,
             "spec.tools[1].surface: is a text: write {name: trading-api}",
+        );
+        check::<ToolGrant>(
+            "ToolGrant",
+            r#"{"agents":["otter"],"tools":[{"surface":{"name":"a"},"alow":["swim"]}]}"#,
+            "spec.tools[0].allow: is missing, and alow beside it is no field: did you mean allow?",
+        );
+        check::<ToolGrant>(
+            "ToolGrant",
+            r#"{"agents":["otter"],"tools":[{"surface":{"name":"a"},"names":["swim"]}]}"#,
+            "spec.tools[0].allow: is missing: write a list, each entry of it after a dash",
         );
         check::<ToolGrant>(
             "ToolGrant",

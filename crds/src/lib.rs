@@ -24,6 +24,7 @@ mod definitions;
 mod descriptor;
 mod duration;
 mod model_provider;
+pub mod near;
 mod policy;
 mod reference;
 mod surface;
@@ -42,7 +43,7 @@ pub use authority::{FeedRule, SurfaceName, ToolRule};
 pub use conditions::{
     ConditionStatus, ConditionType, Conditioned, ReasonName, StateReason, condition, set,
 };
-pub use decode::{DecodeError, decode, decode_part};
+pub use decode::{DecodeError, decode, decode_own, decode_part, known_fields};
 pub use definitions::{GROUP, VERSION, definitions};
 pub use duration::{DurationError, DurationText};
 pub use model_provider::{

@@ -111,7 +111,7 @@ pub enum ProviderAuth {
 #[serde(rename_all = "camelCase")]
 pub struct ApiKey {
     /// Where the key is.
-    #[x_kube(validation = Rule::new("has(self.key)").message("key must be set"))]
+    #[x_kube(validation = Rule::new("has(self.key)").message("set key to the key of the Secret's data that holds the API key, such as token"))]
     pub secret_key_ref: SecretKey,
 }
 

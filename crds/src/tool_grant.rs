@@ -44,7 +44,7 @@ use crate::{FeedRule, ToolRule};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("(has(self.tools) && size(self.tools) > 0) || (has(self.feeds) && size(self.feeds) > 0)").message("tools or feeds must be set: a grant that names nothing gives nothing"))]
+#[x_kube(validation = Rule::new("(has(self.tools) && size(self.tools) > 0) || (has(self.feeds) && size(self.feeds) > 0)").message("set tools, such as [{surface: {name: trading-api}, allow: [get_quote]}], or feeds: a grant of neither gives nothing"))]
 pub struct ToolGrantSpec {
     /// Names of Agents of this namespace.
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
@@ -73,7 +73,7 @@ pub struct ToolGrantStatus {
     /// How many of the named agents exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matched_agents: Option<u32>,
-    /// How many existing tools the grant names.
+    /// How many existing tools the grant names, of surfaces that at least one of its agents declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
     /// `Accepted`, `Resolved`.

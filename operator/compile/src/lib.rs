@@ -38,7 +38,6 @@ pub use compilation::{
 pub use compile::check::{check_defaults, check_grant, check_provider, check_surface};
 pub use compile::{compile, compile_all};
 pub use diagnostics::code::{Code, Concern, Severity};
-pub use diagnostics::near;
 pub use diagnostics::report::{
     GrantReport, ProviderReport, SurfaceReport, all_not_accepted, not_accepted, not_resolved,
 };
@@ -66,3 +65,5 @@ pub use queries::view::{
 pub use queries::why::{WhyNot, why_not};
 pub use reference::{ObjectRef, SecretKeyRef};
 pub use routes::leads::Leads;
+
+pub use toolcrib_crds::near;

@@ -3,14 +3,17 @@
 //! Its group is not that of the objects, so that a test never passes for one.
 
 use anyhow::{anyhow, bail};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use toolcrib_compile::{Loaded, Origin};
+use toolcrib_crds::decode_own;
 
 pub const API_VERSION: &str = "cli.toolcrib.dev/v1alpha1";
 pub const KIND: &str = "ToolTest";
+const HELP: &str = "`kubectl toolcrib test --help` shows one";
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ToolTest {
     #[serde(rename = "apiVersion")]
@@ -21,7 +24,7 @@ pub struct ToolTest {
     pub spec: Spec,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metadata {
     pub name: String,
@@ -29,7 +32,7 @@ pub struct Metadata {
     pub namespace: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     pub agent: String,
@@ -39,7 +42,7 @@ pub struct Spec {
 }
 
 /// One call of a model, and what is to come of it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Case {
     name: Option<String>,
@@ -53,7 +56,7 @@ pub struct Case {
 }
 
 /// What is written is compared; what is not may be anything.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     pub result: Verdict,
@@ -71,7 +74,7 @@ pub struct Expect {
     pub request: Option<ExpectedRequest>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, serde::Serialize)]
 pub enum Verdict {
     /// It would be sent.
     Allowed,
@@ -79,7 +82,7 @@ pub enum Verdict {
     Denied,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedRequest {
     pub method: Option<String>,
@@ -130,9 +133,73 @@ fn read(version: &str, origin: Origin, value: &Value) -> anyhow::Result<(Origin,
     if version != API_VERSION || kind != KIND {
         bail!("{place}: is {kind} of {version}; this release knows {KIND} of {API_VERSION}");
     }
-    let test: ToolTest = serde_path_to_error::deserialize(value).map_err(|error| {
-        let (at, why) = (error.path().to_string(), error.inner());
-        anyhow!("{place}: .{at}: {why}: `kubectl toolcrib test --help` shows one")
-    })?;
+    let test =
+        decode_own(KIND, HELP, &value.to_string()).map_err(|error| anyhow!("{place}: {error}"))?;
     Ok((origin, test))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(edit: impl FnOnce(&mut Value), expected: &str) {
+        let mut test = json!({
+            "apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "otter"},
+            "spec": {"agent": "otter", "cases": [
+                {"call": "fish.take", "expect": {"result": "Allowed"}},
+            ]},
+        });
+        edit(&mut test);
+        let origin = Origin {
+            path: "pond.yaml".to_owned(),
+            document: 2,
+        };
+        let error = read(API_VERSION, origin, &test).expect_err(expected);
+        let said = error.to_string();
+        assert_eq!(said, format!("pond.yaml, document 2: {expected}"));
+    }
+
+    #[test]
+    fn a_fault_is_told_with_its_field_and_what_to_write() {
+        let case = |test: &mut Value| test["spec"]["cases"][0].take();
+        check(
+            |test| test["spec"]["cases"][0]["expect"]["result"] = json!("allowed"),
+            r#"spec.cases[0].expect.result: is the text "allowed": write Allowed or Denied"#,
+        );
+        check(
+            |test| test["spec"]["cases"][0]["expect"]["reslt"] = json!("Allowed"),
+            "spec.cases[0].expect.reslt: is no field: did you mean result?",
+        );
+        check(
+            |test| test["spec"]["cases"][0]["tool"] = json!("fish.take"),
+            "spec.cases[0].tool: is no field: there is arguments, argumentsText, call, expect, name",
+        );
+        check(
+            |test| test["spec"]["cases"][0]["call"] = json!(7),
+            "spec.cases[0].call: is the number 7: write a text, in quotes",
+        );
+        check(
+            |test| test["spec"]["cases"][0] = json!({"expect": {"result": "Denied"}}),
+            "spec.cases[0].call: is missing: write a text",
+        );
+        check(
+            |test| test["spec"]["cases"] = case(test),
+            "spec.cases: is an object: write a list, each entry of it after a dash",
+        );
+        check(
+            |test| test["spec"]["agent"] = Value::Null,
+            "spec.agent: is empty: write a text",
+        );
+        check(
+            |test| test["metadata"] = json!({}),
+            "metadata.name: is missing: write a text",
+        );
+        check(
+            |test| test["spec"] = json!("otter"),
+            "spec: is a text: write {agent: …, cases: …}",
+        );
+    }
 }

@@ -11,10 +11,10 @@ use crate::compile::lower::needs_approval;
 use crate::compile::models;
 use crate::compile::offer;
 use crate::diagnostics::finding::Finding;
-use crate::diagnostics::near;
 use crate::diagnostics::report::{GrantReport, ProviderReport, SurfaceReport};
 use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
+use crate::near;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Presence, SecretKeyRef, Subject, names};
 
 /// A Surface by itself. `None`: there is none.

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use toolcrib_crds::{NamespacesFrom, Surface};
 
 use crate::diagnostics::finding::Finding;
-use crate::diagnostics::near;
+use crate::near;
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Kind, ObjectRef, Objects, names};
 

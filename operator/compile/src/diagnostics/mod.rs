@@ -6,7 +6,6 @@
 
 pub(crate) mod code;
 pub(crate) mod finding;
-pub mod near;
 pub(crate) mod report;
 
 use self::code::Severity;

@@ -21,8 +21,8 @@ use toolcrib_crds::{
 };
 use toolcrib_manifest::SecretText;
 
-use crate::diagnostics::near;
 use crate::names::GROUP;
+use crate::near;
 use crate::objects::budget::too_heavy;
 use crate::objects::facts::credential_value;
 use crate::{
@@ -291,15 +291,13 @@ impl Loader {
             );
         }
         for field in unknown {
-            self.found.add(
-                subject,
-                field,
-                Code::UnknownField,
-                format!(
-                    "is not a field of {}; it is dropped, as the API server does",
-                    subject.kind.name()
-                ),
+            let kind = subject.kind.name();
+            let name = field.rsplit('.').next().unwrap_or_default();
+            let message = format!(
+                "is not a field of {kind}{}, and the API server drops it: correct or remove it",
+                near::other(name, toolcrib_crds::known_fields(kind, &field)),
             );
+            self.found.add(subject, field, Code::UnknownField, message);
         }
         Ok(object)
     }

@@ -46,7 +46,7 @@ pub fn check_nesting(text: &str) -> Result<(), String> {
     match Parser::new_from_str(text).find_map(Result::err) {
         None => Ok(()),
         Some(error) => Err(format!(
-            "cannot be decoded: more than {MAX_OPEN_BRACKETS} brackets are open at once ({error})"
+            "more than {MAX_OPEN_BRACKETS} brackets are open at once ({error}): write it with fewer levels"
         )),
     }
 }
@@ -72,10 +72,17 @@ pub fn to_string(value: &impl Serialize) -> Result<String, serde_yaml::Error> {
     Ok(quoted.into_owned())
 }
 
+/// What to do about a text that is no YAML. The reader names a line; the fault may be above it.
+pub const CURE: &str = "look at that line and at the ones above it: indent with spaces, all fields of an object alike; close each quote and bracket; put a text with `: `, ` #` or `{{` into quotes";
+
 fn parse(document: serde_yaml::Deserializer<'_>) -> Result<Value, String> {
-    let mut value = serde_yaml::Value::deserialize(document).map_err(|error| error.to_string())?;
-    value.apply_merge().map_err(|error| error.to_string())?;
-    serde_json::to_value(value).map_err(|error| error.to_string())
+    let mut value = serde_yaml::Value::deserialize(document)
+        .map_err(|error| format!("cannot be read as YAML: {error}; {CURE}"))?;
+    value.apply_merge().map_err(|error| {
+        format!("{error}: write a map, or an alias of one (`*NAME`), after `<<:`")
+    })?;
+    serde_json::to_value(value)
+        .map_err(|error| format!("{error}: write keys of maps as texts, in quotes"))
 }
 
 fn as_kubectl(text: &str) -> Cow<'_, str> {

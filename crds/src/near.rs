@@ -1,6 +1,6 @@
 //! The name that somebody may have meant.
 //!
-//! One rule for every message about a name that is not known, here and on the command line.
+//! One rule for every message about an unknown name: of a field, of an object, on the command line.
 
 /// Longer names are not compared: the work grows with the product of their lengths.
 const LONGEST: usize = 64;
