@@ -38,8 +38,13 @@ impl Rule<'_> {
         self.allow.iter().any(|name| name == ALL)
     }
 
-    /// What to say when `agent` does not declare the rule's surface: both layers are needed.
-    /// ToolDefaults speak to every agent of a namespace, so theirs is only a warning.
+    /// The field that names the surface.
+    pub fn surface_field(&self) -> String {
+        format!("{}.surface", self.field)
+    }
+
+    /// What to say at the rule when `agent` does not declare the rule's surface: both layers are
+    /// needed. ToolDefaults speak to every agent of a namespace, so theirs is only a warning.
     pub fn not_declared_by(&self, agent: &ObjectRef) -> (Code, String) {
         let (code, advice) = match self.source.kind {
             Kind::ToolDefaults => (
@@ -49,9 +54,7 @@ impl Rule<'_> {
             _ => (Code::SurfaceNotDeclared, "or remove the rule"),
         };
         let message = format!(
-            "{} {} names surface {}, which agent {agent} does not declare: add it to the agent's spec.surfaces, {advice}",
-            self.source.kind.name(),
-            self.source.key,
+            "agent {agent} does not declare surface {}: add it to the agent's spec.surfaces, {advice}",
             self.surface,
         );
         (code, message)

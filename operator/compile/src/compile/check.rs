@@ -12,9 +12,9 @@ use crate::compile::models;
 use crate::compile::offer;
 use crate::diagnostics::finding::Finding;
 use crate::diagnostics::report::{GrantReport, ProviderReport, SurfaceReport};
+use crate::near;
 use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
-use crate::near;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Presence, SecretKeyRef, Subject, names};
 
 /// A Surface by itself. `None`: there is none.
@@ -135,6 +135,7 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     let subject = Subject::new(Kind::ToolGrant, key);
     let mut found = Diagnostics::default();
     let mut agents = 0;
+    let mut reached = BTreeSet::new();
     let rules = authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds);
     for (index, name) in grant.spec.agents.iter().enumerate() {
         let agent_key = ObjectRef::new(key.namespace.clone(), name.clone());
@@ -163,13 +164,15 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             .filter(|rule| !declared.contains(&rule.surface))
         {
             let (code, message) = rule.not_declared_by(&agent_key);
-            found.add(&subject, format!("{}.surface", rule.field), code, message);
+            found.add(&subject, rule.surface_field(), code, message);
         }
+        reached.extend(declared);
     }
-    let tools = check_rules(objects, &rules, &mut found);
+    let mut tools = check_rules(objects, &rules, &mut found);
+    tools.retain(|(surface, _)| reached.contains(surface));
     Some(GrantReport {
         agents,
-        tools,
+        tools: count(tools.len()),
         diagnostics: found.into_sorted(),
     })
 }
@@ -200,21 +203,24 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
     let tools = check_rules(objects, &rules, &mut found);
     Some(GrantReport {
         agents: count(agents),
-        tools,
+        tools: count(tools.len()),
         diagnostics: found.into_sorted(),
     })
 }
 
-/// How many existing tools the rules name; what they name and is not there is said.
-fn check_rules(objects: &dyn Objects, rules: &[Rule<'_>], found: &mut Diagnostics) -> u32 {
+/// The existing tools that the rules name, by surface. Reports names that do not exist.
+fn check_rules(
+    objects: &dyn Objects,
+    rules: &[Rule<'_>],
+    found: &mut Diagnostics,
+) -> BTreeSet<(ObjectRef, String)> {
     let mut tools: BTreeSet<(ObjectRef, String)> = BTreeSet::new();
     for rule in rules {
         let subject = rule.subject();
-        let surface_field = format!("{}.surface", rule.field);
         let resolved = match open(objects, &rule.surface, &rule.source.key.namespace) {
             Ok(resolved) => resolved,
             Err(closed) => {
-                found.add(&subject, surface_field, closed.code, closed.message);
+                found.add(&subject, rule.surface_field(), closed.code, closed.message);
                 continue;
             }
         };
@@ -235,7 +241,7 @@ fn check_rules(objects: &dyn Objects, rules: &[Rule<'_>], found: &mut Diagnostic
             Verb::Feed => {}
         }
     }
-    count(tools.len())
+    tools
 }
 
 fn is_elevated(resolved: &ResolvedSurface, tool: &str) -> bool {

@@ -37,6 +37,7 @@ use crate::compilation::bounds;
 use crate::compilation::files::Files;
 use crate::compilation::network::Network;
 use crate::compilation::secrets::references_in;
+use crate::diagnostics::located;
 use crate::names::feed_name;
 use crate::objects::{Recorder, Unusable};
 use crate::reference::surface_key;
@@ -218,18 +219,16 @@ fn report_unreached(
     {
         for rule in rules {
             let (code, message) = rule.not_declared_by(key);
-            work.found.add(
-                &Subject::new(Kind::Agent, key),
-                "spec.surfaces",
-                code,
-                message.clone(),
-            );
+            let message_with_rule = located(&rule.subject(), &rule.surface_field(), &message);
             // Defaults speak to every agent of the namespace; nobody asked for this one.
             if code.severity() == Severity::Warning {
+                let subject = Subject::new(Kind::Agent, key);
+                work.found
+                    .add(&subject, "spec.surfaces", code, message_with_rule);
                 continue;
             }
-            let at = format!("{}.surface", rule.field);
-            work.found.add(&rule.subject(), at, code, message.clone());
+            work.found
+                .add(&rule.subject(), rule.surface_field(), code, message);
             // The agent has no name for it; the surface's own is what it would be, unless
             // another surface goes by it.
             let taken = |entry: &AgentSurface| {
@@ -245,7 +244,7 @@ fn report_unreached(
                     Verb::Tool => format!("{alias}.{name}"),
                     Verb::Feed => feed_name(&alias, name),
                 };
-                work.withhold(what, code, message.clone());
+                work.withhold(what, code, message_with_rule.clone());
             }
         }
     }

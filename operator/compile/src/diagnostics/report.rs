@@ -22,7 +22,7 @@ pub struct SurfaceReport {
 pub struct GrantReport {
     /// Named agents that exist; for ToolDefaults, agents that include them.
     pub agents: u32,
-    /// Existing tools that are named.
+    /// Existing tools that are named; for a ToolGrant, of surfaces that one of its agents declares.
     pub tools: u32,
     pub diagnostics: Vec<Diagnostic>,
 }
