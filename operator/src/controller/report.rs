@@ -55,8 +55,8 @@ pub async fn agent(
     Ok(())
 }
 
-/// Warnings that are no diagnostics: objects that could not be written, and pods that cannot
-/// use their mediator.
+/// Warnings that are no diagnostics: objects that could not be written, pods that cannot use their
+/// mediator, and mediators that have not loaded the compiled files in time.
 fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
     let warning = |reason: StateReason, note: &str| Warning {
         reason: reason.as_str().to_owned(),
@@ -68,12 +68,11 @@ fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
         Written::Conflict(what) => warnings.push(warning(StateReason::Conflict, what)),
         Written::Failed(why) => warnings.push(warning(StateReason::ApplyFailed, why)),
     }
-    warnings.extend(
-        status::pod_warning(&facts.pods).map(|(reason, note)| Warning {
-            reason: reason.to_owned(),
-            note,
-        }),
-    );
+    let of_pods = status::pod_warnings(&facts.written, &facts.pods).into_iter();
+    warnings.extend(of_pods.map(|(reason, note)| Warning {
+        reason: reason.to_owned(),
+        note,
+    }));
     warnings
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use toolcrib_compile::{
     Compilation, GivenTool, ObjectRef, ToolExplained, WhyNot, compile, explain_tool, given_tools,
 };
-use toolcrib_crds::Agent;
+use toolcrib_crds::{Agent, ConditionType, StateReason};
 use toolcrib_manifest::Mode;
 
 use crate::{
@@ -53,6 +53,26 @@ struct InCluster {
     compiled: Compiled,
     conditions: Vec<ConditionLine>,
     pods: Vec<PodLine>,
+}
+
+impl InCluster {
+    /// The condition that keeps the tools from the pods, unless the tools themselves are withheld:
+    /// the lines about those have the reason of each.
+    fn failure(&self) -> Option<&ConditionLine> {
+        let mut conditions = self.conditions.iter();
+        conditions.find(|line| {
+            line.kind == ConditionType::Ready.as_str()
+                && line.status == "False"
+                && line.reason != StateReason::AllWithheld.as_str()
+        })
+    }
+
+    /// Whether the objects of the agent could not be written.
+    fn is_not_written(&self) -> bool {
+        let compiled = ConditionType::Compiled.as_str();
+        let mut conditions = self.conditions.iter();
+        conditions.any(|line| line.kind == compiled && line.status == "False")
+    }
 }
 
 /// The operator's manifest, held against the one that was compiled here.
@@ -194,6 +214,9 @@ fn whole_text(whole: &Whole<'_>) -> String {
             .iter()
             .map(|why| format!("not accepted: {}", print::plain(why))),
     );
+    let failure = whole.cluster.as_ref().and_then(InCluster::failure);
+    let failure = failure.filter(|_| whole.refused.is_none());
+    lines.splice(1..1, failure.map(not_ready));
     let mut text = lines.join("\n") + "\n";
     if whole.tools.is_empty() {
         text.push_str("no tools\n");
@@ -229,6 +252,13 @@ fn whole_text(whole: &Whole<'_>) -> String {
     text
 }
 
+fn not_ready(condition: &ConditionLine) -> String {
+    let ConditionLine {
+        reason, message, ..
+    } = condition;
+    format!("not ready: {reason}: {}", print::plain(message))
+}
+
 /// Who calls the tools.
 fn way(mode: Mode, native: bool) -> &'static str {
     match (mode, native) {
@@ -241,11 +271,14 @@ fn way(mode: Mode, native: bool) -> &'static str {
 fn cluster_text(cluster: &InCluster) -> String {
     let compiled = match cluster.compiled {
         Compiled::Same => "the operator has compiled this manifest",
+        Compiled::Different if cluster.is_not_written() => {
+            "the pods keep an earlier manifest: the operator could not write this one, as the first lines say"
+        }
         Compiled::Different => {
             "the operator has compiled another manifest: it has not caught up yet, or it sees what you may not read"
         }
-        Compiled::NotYet if cluster.conditions.iter().any(|line| line.status == "False") => {
-            "the operator could not compile this agent: a condition below says why"
+        Compiled::NotYet if cluster.failure().is_some() => {
+            "the pods have no manifest: the first lines say why"
         }
         Compiled::NotYet => "the operator has not compiled this agent yet: is it running?",
     };
@@ -255,8 +288,12 @@ fn cluster_text(cluster: &InCluster) -> String {
             .conditions
             .iter()
             .map(|line| {
-                [&line.kind, &line.status, &line.reason, &line.message]
-                    .map(Clone::clone)
+                let message = match cluster.failure() {
+                    Some(failure) if failure.message == line.message => "as above",
+                    Some(_) | None => &line.message,
+                };
+                [&*line.kind, &*line.status, &*line.reason, message]
+                    .map(str::to_owned)
                     .to_vec()
             })
             .collect();
@@ -327,28 +364,72 @@ fn one_text(answer: &ToolExplained) -> String {
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(status: Option<&str>, expected: &str) {
-        let condition = status.map(|status| ConditionLine {
-            kind: "Ready".to_owned(),
-            status: status.to_owned(),
-            reason: "ApplyFailed".to_owned(),
-            message: "no right to read in namespace pond".to_owned(),
+    fn cluster(compiled: Compiled, conditions: &[[&str; 4]]) -> InCluster {
+        let conditions = conditions.iter().map(|texts| {
+            let [kind, status, reason, message] = texts.map(str::to_owned);
+            ConditionLine {
+                kind,
+                status,
+                reason,
+                message,
+            }
         });
-        let text = cluster_text(&InCluster {
-            compiled: Compiled::NotYet,
-            conditions: condition.into_iter().collect(),
+        InCluster {
+            compiled,
+            conditions: conditions.collect(),
             pods: Vec::new(),
-        });
-        assert!(text.contains(expected), "{text}");
-        let asks = text.contains("is it running?");
-        assert_eq!(asks, status != Some("False"), "{text}");
+        }
     }
+
+    fn said(refused: Option<&str>, cluster: InCluster) -> String {
+        let agent = ObjectRef::new("pond", "otter");
+        whole_text(&Whole {
+            agent: &agent,
+            mode: Mode::Mediated,
+            native: false,
+            manifest_digest: "d1",
+            refused: refused.map(str::to_owned),
+            tools: Vec::new(),
+            feeds: Vec::new(),
+            providers: Vec::new(),
+            withheld: Vec::new(),
+            cluster: Some(cluster),
+        })
+    }
+
+    const WHY: &str = "no right to read in namespace pond";
 
     #[test]
     fn an_operator_that_said_why_it_failed_is_not_asked_whether_it_runs() {
-        check(Some("False"), "a condition below says why");
-        check(Some("Unknown"), "has not compiled this agent yet");
-        check(None, "has not compiled this agent yet");
+        for (status, asked) in [("False", false), ("Unknown", true)] {
+            let ready = ["Ready", status, "ApplyFailed", WHY];
+            let text = said(None, cluster(Compiled::NotYet, &[ready]));
+            assert_eq!(text.contains("is it running?"), asked, "{text}");
+        }
+        let text = said(None, cluster(Compiled::NotYet, &[]));
+        assert!(text.contains("is it running?"), "{text}");
+    }
+
+    #[test]
+    fn a_failure_comes_before_the_tools_and_is_said_once() {
+        let conditions = [
+            ["Compiled", "False", "ApplyFailed", WHY],
+            ["Ready", "False", "ApplyFailed", WHY],
+        ];
+        let text = said(None, cluster(Compiled::Different, &conditions));
+        let begin = format!("agent pond/otter\nnot ready: ApplyFailed: {WHY}\n");
+        assert!(text.starts_with(&begin), "{text}");
+        assert_eq!(text.matches(WHY).count(), 1, "{text}");
+        assert!(text.contains("the pods keep an earlier manifest"), "{text}");
+    }
+
+    #[test]
+    fn a_refusal_is_not_repeated_as_a_failure() {
+        let ready = ["Ready", "False", "NoModelProvider", "no model"];
+        let text = said(
+            Some("NoModelProvider: no model"),
+            cluster(Compiled::NotYet, &[ready]),
+        );
+        assert!(!text.contains("not ready:"), "{text}");
     }
 }

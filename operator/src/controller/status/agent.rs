@@ -18,7 +18,7 @@ use toolcrib_manifest::{Digests, Usage};
 
 use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
-use super::pods::{PodState, in_force, pods, stale, unusable};
+use super::pods::{PodState, faults, in_force, pods};
 use super::usage::usage;
 use super::written::Written;
 
@@ -172,8 +172,7 @@ fn findings(facts: &AgentFacts<'_>) -> Option<String> {
     })
 }
 
-/// Ready: compiled, and no pod has been stale for long. A pod that says nothing has not
-/// loaded anything as far as anybody knows.
+/// Ready: compiled, and no pod has a fault that waiting does not mend.
 fn ready(facts: &AgentFacts<'_>) -> Verdict {
     if let Some(refusal) = facts.refusal {
         return verdict(
@@ -203,16 +202,8 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
             "no pod of the agent runs",
         );
     }
-    if let Some(unusable) = unusable(&facts.pods) {
-        return unusable;
-    }
-    let stale = stale(&facts.pods);
-    if stale.is_empty() {
-        verdict(ConditionStatus::True, StateReason::Ready, "")
-    } else {
-        let text = format!("what is compiled is not loaded by {}", stale.join(", "));
-        verdict(ConditionStatus::False, StateReason::Stale, text)
-    }
+    let fault = faults(&facts.pods).into_iter().next();
+    fault.unwrap_or_else(|| verdict(ConditionStatus::True, StateReason::Ready, ""))
 }
 
 fn tool(tool: &ToolSummary) -> ToolStatus {
@@ -289,7 +280,7 @@ fn cut(text: &str, bytes: usize) -> String {
 mod tests {
     use toolcrib_compile::Code;
 
-    use super::super::{PodNews, TokenFault};
+    use super::super::{PodNews, TokenFault, pod_warnings};
     use super::*;
 
     fn otter() -> ObjectRef {
@@ -380,6 +371,14 @@ mod tests {
                 said("False/ManifestRejected", "True/Ready", "1 0 []"),
             ),
             (
+                vec![pod("a", Rejected("hash mismatch".into()), true)],
+                said(
+                    "False/ManifestRejected",
+                    "False/ManifestRejected",
+                    r#"1 0 ["a"]"#,
+                ),
+            ),
+            (
                 vec![
                     pod("a", Loaded, true),
                     pod("b", TokenRefused(TokenFault::EarlierAgent), true),
@@ -394,6 +393,38 @@ mod tests {
         for (pods, expected) in cases {
             assert_eq!(check(pods.clone()), expected, "{pods:?}");
         }
+    }
+
+    #[test]
+    fn a_fault_of_the_pods_is_an_event_that_says_what_to_do() {
+        use PodNews::{Behind, None, Rejected};
+        let warnings = |written: Written, pods: &[PodState]| {
+            let said = pod_warnings(&written, pods).into_iter();
+            said.map(|(reason, note)| format!("{reason}: {note}"))
+                .collect::<Vec<String>>()
+        };
+        let pods = [
+            pod("a", Rejected("hash mismatch".into()), true),
+            pod("b", Behind, true),
+            pod("c", Behind, true),
+            pod("d", None, true),
+        ];
+        assert_eq!(
+            warnings(Written::Done, &pods),
+            [
+                "ManifestRejected: the mediator refuses the compiled files in a: hash mismatch; delete the pods, so that new ones get the mediator of the operator's release",
+                "Stale: pod b has not loaded the compiled files in time (so it is with c): the kubelet of its node has not brought them, or its mediator cannot reach the operator; `kubectl describe pod b` shows its events, `kubectl logs b -c toolcrib-mediator` its mediator's log",
+                "Stale: pod d has not reported to the operator in time: its mediator does not run, waits for its files, or cannot reach the operator; `kubectl describe pod d` shows its events, `kubectl logs d -c toolcrib-mediator` its mediator's log",
+            ]
+        );
+        let failed = Written::Failed("no right".into());
+        assert_eq!(warnings(failed, &pods), Vec::<String>::new());
+        let young = [
+            pod("a", Rejected("hash mismatch".into()), false),
+            pod("b", Behind, false),
+            pod("d", None, false),
+        ];
+        assert_eq!(warnings(Written::Done, &young), Vec::<String>::new());
     }
 
     /// A pod may have mounted a Secret that somebody wrote before the operator.

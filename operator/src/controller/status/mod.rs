@@ -19,7 +19,7 @@ pub use agent::{AgentFacts, agent};
 pub use changes::{Notice, notices};
 pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
 pub use others::{OfDefaults, OfGrant, Reported};
-pub use pods::{PodNews, PodState, TokenFault, pod_warning};
+pub use pods::{PodNews, PodState, TokenFault, pod_warnings};
 pub use usage::counted;
 pub use written::Written;
 

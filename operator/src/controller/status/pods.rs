@@ -5,6 +5,7 @@
 //!
 //! Invariant: a pod that says nothing is never taken to have loaded anything.
 
+use toolcrib_compile::names;
 use toolcrib_crds::{ConditionStatus, PodsStatus, StateReason};
 
 use super::condition::{Verdict, verdict};
@@ -61,54 +62,121 @@ pub(super) fn in_force(written: &Written, pods: &[PodState]) -> Verdict {
             "no pod of the agent runs",
         );
     }
-    let named = |pick: &dyn Fn(&PodState) -> Option<String>| {
-        let names: Vec<String> = pods.iter().filter_map(pick).take(STALE_LISTED).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
-    let rejected = |pod: &PodState| match &pod.news {
-        PodNews::Rejected(why) => Some(format!("{}: {why}", pod.name)),
-        PodNews::None
-        | PodNews::NoMediator
-        | PodNews::Loaded
-        | PodNews::Behind
-        | PodNews::TokenRefused(_) => None,
-    };
-    if let Some(pods) = named(&rejected) {
-        return verdict(ConditionStatus::False, StateReason::ManifestRejected, pods);
+    if let Some(rejected) = rejected(pods, |_| true) {
+        return rejected;
     }
     if let Some(unusable) = unusable(pods) {
         return unusable;
     }
-    let behind = |pod: &PodState| (pod.news == PodNews::Behind).then(|| pod.name.clone());
-    if let Some(names) = named(&behind) {
-        let overdue = pods
-            .iter()
-            .any(|pod| pod.news == PodNews::Behind && pod.overdue);
-        let reason = if overdue {
-            StateReason::Stale
-        } else {
-            StateReason::Pending
-        };
+    if let Some(late) = late(pods) {
+        return late;
+    }
+    if let Some(names) = names_of(pods, |pod| pod.news == PodNews::Behind) {
         return verdict(
             ConditionStatus::False,
-            reason,
-            format!("not loaded yet by {names}"),
+            StateReason::Pending,
+            format!(
+                "not loaded yet by {names}; the kubelet brings changed files within a minute or two"
+            ),
         );
     }
-    let silent = |pod: &PodState| (pod.news == PodNews::None).then(|| pod.name.clone());
-    if let Some(names) = named(&silent) {
-        let text = format!("no report yet from {names}");
-        return verdict(ConditionStatus::Unknown, StateReason::NoReport, text);
+    if let Some(names) = names_of(pods, |pod| pod.news == PodNews::None) {
+        let overdue = silent(pods).map(|Verdict(_, _, message)| message);
+        return verdict(
+            ConditionStatus::Unknown,
+            StateReason::NoReport,
+            overdue.unwrap_or_else(|| format!("no report yet from {names}")),
+        );
     }
-    let withheld = |pod: &PodState| {
-        (!pod.withheld.is_empty()).then(|| format!("{} ({})", pod.name, pod.withheld.join(", ")))
-    };
-    let note = named(&withheld).map(|pods| format!("not offered by {pods}"));
+    let withheld: Vec<String> = pods
+        .iter()
+        .filter(|pod| !pod.withheld.is_empty())
+        .map(|pod| format!("{} ({})", pod.name, pod.withheld.join(", ")))
+        .take(STALE_LISTED)
+        .collect();
+    let note = (!withheld.is_empty()).then(|| format!("not offered by {}", withheld.join(", ")));
     verdict(
         ConditionStatus::True,
         StateReason::InForce,
         note.unwrap_or_default(),
     )
+}
+
+/// Every fault of the pods that waiting does not mend, in the order of [`in_force`]: `Ready` has
+/// the first one, and each is an Event.
+pub(super) fn faults(pods: &[PodState]) -> Vec<Verdict> {
+    let rejected = rejected(pods, |pod| pod.overdue);
+    let late = [late(pods), silent(pods)];
+    let all = [rejected, no_mediator(pods), token_refused(pods)];
+    all.into_iter().chain(late).flatten().collect()
+}
+
+/// The first names of the pods that `pick` chooses, separated by commas.
+fn names_of(pods: &[PodState], pick: impl Fn(&PodState) -> bool) -> Option<String> {
+    let chosen = pods.iter().filter(|pod| pick(pod));
+    let names: Vec<&str> = chosen.map(|pod| &*pod.name).take(STALE_LISTED).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Says which mediators refuse the compiled files, why, and what to do.
+fn rejected(pods: &[PodState], pick: impl Fn(&PodState) -> bool) -> Option<Verdict> {
+    let refusals: Vec<String> = pods
+        .iter()
+        .filter(|pod| pick(pod))
+        .filter_map(|pod| match &pod.news {
+            PodNews::Rejected(why) => Some(format!("{}: {why}", pod.name)),
+            PodNews::None
+            | PodNews::NoMediator
+            | PodNews::Loaded
+            | PodNews::Behind
+            | PodNews::TokenRefused(_) => None,
+        })
+        .take(STALE_LISTED)
+        .collect();
+    let text = format!(
+        "the mediator refuses the compiled files in {}; delete the pods, so that new ones get the mediator of the operator's release",
+        refusals.join(", ")
+    );
+    (!refusals.is_empty())
+        .then(|| verdict(ConditionStatus::False, StateReason::ManifestRejected, text))
+}
+
+/// Says which pods have had earlier files for too long, and where to look.
+fn late(pods: &[PodState]) -> Option<Verdict> {
+    let is_late = |pod: &&PodState| pod.overdue && pod.news == PodNews::Behind;
+    overdue(
+        pods.iter().filter(is_late),
+        "has not loaded the compiled files",
+        "the kubelet of its node has not brought them, or its mediator cannot reach the operator",
+    )
+}
+
+/// Says which mediators have not reported for too long, and where to look.
+fn silent(pods: &[PodState]) -> Option<Verdict> {
+    let is_silent = |pod: &&PodState| pod.overdue && pod.news == PodNews::None;
+    overdue(
+        pods.iter().filter(is_silent),
+        "has not reported to the operator",
+        "its mediator does not run, waits for its files, or cannot reach the operator",
+    )
+}
+
+fn overdue<'a>(
+    pods: impl Iterator<Item = &'a PodState>,
+    fault: &str,
+    causes: &str,
+) -> Option<Verdict> {
+    let names: Vec<&str> = pods.map(|pod| &*pod.name).take(STALE_LISTED).collect();
+    let first = names.first()?;
+    let others = match &names[1..] {
+        [] => String::new(),
+        others => format!(" (so it is with {})", others.join(", ")),
+    };
+    let text = format!(
+        "pod {first} {fault} in time{others}: {causes}; `kubectl describe pod {first}` shows its events, `kubectl logs {first} -c {}` its mediator's log",
+        names::MEDIATOR_CONTAINER,
+    );
+    Some(verdict(ConditionStatus::False, StateReason::Stale, text))
 }
 
 /// Says which pods have no mediator that they can use, and what to do. Only new pods help.
@@ -117,18 +185,9 @@ pub(super) fn unusable(pods: &[PodState]) -> Option<Verdict> {
 }
 
 fn no_mediator(pods: &[PodState]) -> Option<Verdict> {
-    let names: Vec<&str> = pods
-        .iter()
-        .filter(|pod| pod.news == PodNews::NoMediator)
-        .map(|pod| &*pod.name)
-        .take(STALE_LISTED)
-        .collect();
-    if names.is_empty() {
-        return None;
-    }
+    let names = names_of(pods, |pod| pod.news == PodNews::NoMediator)?;
     let text = format!(
-        "no mediator in {}: the webhook did not edit the pods when they were created, so their programs have none of the agent's tools and no limits; delete the pods, so that new ones get a mediator",
-        names.join(", ")
+        "no mediator in {names}: the webhook did not edit the pods when they were created, so their programs have none of the agent's tools and no limits; delete the pods, so that new ones get a mediator"
     );
     Some(verdict(
         ConditionStatus::False,
@@ -139,15 +198,7 @@ fn no_mediator(pods: &[PodState]) -> Option<Verdict> {
 
 /// Says which pods cannot use their mediator for want of a valid token, and what to do.
 fn token_refused(pods: &[PodState]) -> Option<Verdict> {
-    let named = |fault: TokenFault| {
-        let names: Vec<&str> = pods
-            .iter()
-            .filter(|pod| pod.news == PodNews::TokenRefused(fault))
-            .map(|pod| &*pod.name)
-            .take(STALE_LISTED)
-            .collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
+    let named = |fault: TokenFault| names_of(pods, |pod| pod.news == PodNews::TokenRefused(fault));
     if let Some(names) = named(TokenFault::EarlierAgent) {
         let text = format!(
             "created for an earlier Agent of this name, whose token is no longer valid: {names}; \
@@ -171,10 +222,17 @@ fn token_refused(pods: &[PodState]) -> Option<Verdict> {
     ))
 }
 
-/// The reason and the note of the Warning for [`unusable`].
-pub fn pod_warning(pods: &[PodState]) -> Option<(&'static str, String)> {
-    let Verdict(_, reason, note) = unusable(pods)?;
-    Some((reason.0, note))
+/// Reason and note of the Warnings about the pods. What the pods report is believed only of files
+/// that the operator wrote, and a pod has a mediator or not whatever was written.
+pub fn pod_warnings(written: &Written, pods: &[PodState]) -> Vec<(&'static str, String)> {
+    let faults = match written {
+        Written::Done => faults(pods),
+        Written::Conflict(_) | Written::Failed(_) => unusable(pods).into_iter().collect(),
+    };
+    let warnings = faults.into_iter();
+    warnings
+        .map(|Verdict(_, reason, note)| (reason.0, note))
+        .collect()
 }
 
 /// Names of those that have wanted too long.
