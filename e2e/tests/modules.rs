@@ -41,9 +41,7 @@ fn the_mediators_modules_import_in_no_new_circle() {
     check(
         "sidecar/src",
         &[
-            "admission app asked dispatch feeds history native record stop tools",
             "native/call native/message",
-            "outbound resolver",
             "tools/client tools/granted tools/http tools/mcp tools/prepared",
         ],
     );

@@ -17,8 +17,8 @@ use toolcrib_compile::{
     LastGood, ObjectRef, SecretKeyRef, Settings, compile, load, materialize, names,
 };
 use toolcrib_sidecar::config::version::{Files, parse};
+use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
-use toolcrib_sidecar::resolver::Resolver;
 
 const KEY: &str = "sk-never-shown";
 const PROXY: &str = "proxy.elsewhere.svc";

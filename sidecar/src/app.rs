@@ -13,9 +13,10 @@ use crate::history::History;
 use crate::link::LinkStatus;
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
-use crate::native::Native;
 use crate::outbound::Outbound;
+use crate::sessions::native::NativeClients;
 use crate::telemetry::Telemetry;
+use crate::tools::client::Services;
 use crate::tools::mcp::Servers;
 use crate::tools::oauth::Tokens;
 
@@ -31,7 +32,7 @@ pub struct App {
     /// How MCP servers are spoken to.
     pub servers: Servers,
     /// Clients of the tools themselves.
-    pub native: Native,
+    pub native: NativeClients,
     pub feeds: Feeds,
     pub models: ModelClient,
     pub history: History,
@@ -41,6 +42,13 @@ pub struct App {
     pub requests: Arc<Semaphore>,
     /// One permit per KiB of a body that is held.
     pub bodies: Arc<Semaphore>,
+}
+
+impl App {
+    /// What the clients of tools send with.
+    pub fn services(&self) -> Services<'_> {
+        Services::new(&self.outbound, &self.tokens, &self.servers, &self.current)
+    }
 }
 
 #[derive(Clone, Debug)]

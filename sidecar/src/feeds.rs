@@ -32,14 +32,14 @@ use toolcrib_mediation::{
 };
 
 use crate::config::{Current, Effective};
-use crate::flight::{Flight, Flights};
 use crate::metrics::Metrics;
+use crate::outbound::error;
 use crate::outbound::{Outbound, OutboundError};
+use crate::single_flight::{Flight, Flights};
 use crate::tools::CLAW_ID;
 use crate::tools::answer::{self, Unreadable};
 use crate::tools::credential::{CredentialError, credential};
 use crate::tools::oauth::Tokens;
-use crate::unconnected;
 
 /// Of connect, token, headers and body together: a feed delays a request by no more.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -312,7 +312,7 @@ impl Shared {
             Ok(fetched) => fetched,
             Err(_) => {
                 let url = feed.url.as_ref().map(Url::as_str).unwrap_or_default();
-                Err(FetchError::Timeout(unconnected::timed_out(url)))
+                Err(FetchError::Timeout(error::timed_out(url)))
             }
         };
         let outcome = fetched.as_ref().map_or_else(|error| error.name(), |_| "ok");
@@ -394,8 +394,7 @@ impl Shared {
             token = credential.token;
         }
         let sent = client.get(url).headers(headers).send().await;
-        let response =
-            sent.map_err(|error| FetchError::Unreachable(unconnected::failure(&error)))?;
+        let response = sent.map_err(|error| FetchError::Unreachable(error::failure(&error)))?;
         let mut renewable = false;
         if let Some(token) = token.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
             renewable = token.reused;

@@ -5,41 +5,31 @@
 //! who executes them and when to stop is decided in `toolcrib_mediation`; how the bytes of
 //! a model API look, in `toolcrib_dialect`; both are pure.
 //!
+//! Reading order: [`config`] (the four files), [`app`] (what requests share), [`http`] (listeners
+//! and routes), [`request`] (who asks, and what is left of it), [`turn`] and [`native`] (what
+//! happens in between), [`tools`], [`model`] and [`feeds`] (what is asked of others, all by
+//! [`outbound`]), [`history`] (the record), [`link`] (what the operator takes away).
+//!
 //! Invariants: nothing is served that the four files do not give at that moment
 //! ([`config`]); no side effect without a line in the record before it ([`history`]).
 
-pub mod admin;
-pub mod admission;
 pub mod app;
-pub mod args;
-pub mod asked;
-pub mod body;
 pub mod config;
 pub mod connections;
 pub mod continuity;
 pub mod digest;
-pub mod dispatch;
 pub mod feeds;
-pub mod flight;
 pub mod history;
-pub mod identity;
+pub mod http;
 pub mod link;
-pub mod log;
 pub mod metrics;
 pub mod model;
 pub mod native;
 pub mod outbound;
-pub mod outgoing;
-pub mod passthrough;
-pub mod probe;
 pub mod process;
-pub mod record;
-pub mod resolver;
-pub mod routes;
-pub mod server;
+pub mod request;
 pub mod sessions;
-pub mod stop;
+pub mod single_flight;
 pub mod telemetry;
 pub mod tools;
 pub mod turn;
-mod unconnected;

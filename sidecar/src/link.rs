@@ -18,10 +18,10 @@ use thiserror::Error;
 use tokio::time::Instant;
 use toolcrib_manifest::{LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, Loaded, MOST_WITHHELD, names};
 
-use crate::body::{self, Unread};
 use crate::config::version::UNDERSTANDS;
 use crate::config::{Current, Effective, Older};
 use crate::metrics::{LinkState, Metrics};
+use crate::outbound::body::{self, Unread};
 use crate::outbound::{Outbound, OutboundError};
 
 /// How long the operator may hold its answer. Counters go up as often.

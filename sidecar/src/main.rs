@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use toolcrib_sidecar::app::Limits;
-use toolcrib_sidecar::args::{Cli, Command, ServeArgs};
-use toolcrib_sidecar::log::Log;
-use toolcrib_sidecar::server::Server;
-use toolcrib_sidecar::{probe, process};
+use toolcrib_sidecar::http::server::Server;
+use toolcrib_sidecar::process::args::{Cli, Command, ServeArgs};
+use toolcrib_sidecar::process::log::Log;
+use toolcrib_sidecar::process::{self, probe};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

@@ -20,7 +20,7 @@ pub fn operator() -> String {
 }
 
 pub fn mediator() -> String {
-    let command = toolcrib_sidecar::args::Cli::command();
+    let command = toolcrib_sidecar::process::args::Cli::command();
     format!(
         "# The mediator's flags\n\nInjection sets them; a flag wins over its variable, and no secret is either of the two.\nWhat it answers when it cannot: [errors](errors.md). What it counts:\n[metrics](../metrics.md).\n\n{}",
         toolcrib_docs::command(&command, 2)

@@ -12,8 +12,8 @@ use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{Current, Effective, Observation};
 use toolcrib_sidecar::link::{Link, LinkStatus};
 use toolcrib_sidecar::metrics::Metrics;
+use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
-use toolcrib_sidecar::resolver::Resolver;
 
 use crate::DEADLINE;
 use crate::controller::Controller;

@@ -20,7 +20,7 @@ use toolcrib_manifest::{
 };
 use toolcrib_mediation::{Authority, Catalog, Scrubber, feed_name};
 
-use crate::identity::Runner;
+use crate::config::identity::Runner;
 
 use super::standing::{Observation, Standing};
 use super::version::Version;

@@ -9,6 +9,7 @@
 
 pub mod current;
 pub mod directory;
+pub mod identity;
 pub mod standing;
 pub mod version;
 pub mod watch;

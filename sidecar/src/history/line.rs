@@ -12,7 +12,6 @@ use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 use toolcrib_mediation::{ConnectionFailure, ManagedCall, Scrubber, TurnRecord};
 
 use super::kept::{KeptBody, MAX_BODY, whole};
-use crate::asked::Via;
 
 const BLOCK: usize = 256;
 
@@ -96,6 +95,22 @@ impl<'a> ModelCallLine<'a> {
             model,
             token,
         }
+    }
+}
+
+/// How tools are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Via {
+    /// By a model, whose turn is mediated.
+    Mediated,
+    /// By the runner itself, as an MCP client.
+    Native,
+}
+
+impl Via {
+    pub fn is_mediated(&self) -> bool {
+        *self == Self::Mediated
     }
 }
 

@@ -668,7 +668,7 @@ mod tests {
         let names: Vec<&str> = toolcrib_dialect::Dialect::ALL
             .iter()
             .map(|dialect| dialect.name())
-            .chain([crate::record::MCP])
+            .chain([crate::request::record::MCP])
             .collect();
         assert_eq!(names, table::DIALECTS);
         let own = toolcrib_mediation::RunnerCode::ALL.map(|code| code.status());

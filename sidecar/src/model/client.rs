@@ -23,10 +23,10 @@ use url::Url;
 use super::headers;
 use super::policy::Candidate;
 use super::pool::{Exhausted, KeyPool, Lease, Outcome};
-use crate::body::{self, Unread};
 use crate::metrics::{KeyCounts, Metrics};
+use crate::outbound::body::{self, Unread};
+use crate::outbound::error;
 use crate::outbound::{Outbound, OutboundError};
-use crate::unconnected;
 
 /// What of an error's body is passed on.
 const MAX_ERROR: usize = 256 * 1024;
@@ -118,12 +118,12 @@ const UNASKED: ModelError = ModelError::Unreachable { connection: None };
 
 impl ModelError {
     pub fn unconnected(error: &reqwest::Error) -> Self {
-        Self::unreachable(unconnected::failure(error))
+        Self::unreachable(error::failure(error))
     }
 
     /// The error of a body that breaks off, of an answer from `url`.
     pub(super) fn broken_off(error: &reqwest::Error, url: &Url) -> Self {
-        Self::unreachable(unconnected::body_failure(error, url))
+        Self::unreachable(error::body_failure(error, url))
     }
 
     fn unreachable(connection: ConnectionFailure) -> Self {
@@ -198,7 +198,7 @@ impl AwaitedProvider {
 
 impl Candidate {
     fn timed_out(&self) -> ConnectionFailure {
-        unconnected::timed_out(&self.base_url)
+        error::timed_out(&self.base_url)
     }
 }
 

@@ -10,7 +10,7 @@ use toolcrib_dialect::{DialectError, MAX_REPLY, SseEvent, SseParser};
 use toolcrib_mediation::ConnectionFailure;
 
 use super::client::{ModelError, ModelStream};
-use crate::unconnected;
+use crate::outbound::error;
 
 /// One event may be as long as the reply, since the last one of some dialects says the
 /// reply again.
@@ -36,8 +36,8 @@ pub struct EventStream {
 pub async fn next_chunk(rest: &mut Response, silence: Duration) -> Result<Option<Bytes>, Broken> {
     match tokio::time::timeout(silence, rest.chunk()).await {
         Ok(Ok(chunk)) => Ok(chunk),
-        Ok(Err(error)) => Err(Broken::Off(unconnected::body_failure(&error, rest.url()))),
-        Err(_) => Err(Broken::Silent(unconnected::timed_out(rest.url().as_str()))),
+        Ok(Err(error)) => Err(Broken::Off(error::body_failure(&error, rest.url()))),
+        Err(_) => Err(Broken::Silent(error::timed_out(rest.url().as_str()))),
     }
 }
 

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use toolcrib_manifest::{EndpointDialect, Provider};
 
 use super::client::{ModelClient, credential};
-use crate::body;
 use crate::outbound::Outbound;
-use crate::unconnected;
+use crate::outbound::body;
+use crate::outbound::error;
 
 /// The wait for one provider.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ impl ModelClient {
             Ok(None) => {}
             Err(_) => return Err("its key cannot be sent".to_string()),
         }
-        let unconnected = |error: reqwest::Error| unconnected::failure(&error).cause.to_string();
+        let unconnected = |error: reqwest::Error| error::failure(&error).cause.to_string();
         let response = request.send().await.map_err(unconnected)?;
         let status = response.status();
         if !status.is_success() {

@@ -13,13 +13,13 @@ use toolcrib_mcp::{Fault, Raw, Said, raw, reply};
 use toolcrib_mediation::{LoneCall, Presented, RunnerError};
 
 use super::message::{NOT_SERVED, Refusal, completed};
-use super::session::Running;
 use crate::app::App;
-use crate::asked::Caller;
-use crate::dispatch::{cut_off, dispatch};
 use crate::history::{Bodies, Body};
-use crate::record::{self, Ended, HUNG_UP, Recorded};
-use crate::stop::AccessWatch;
+use crate::request::caller::Caller;
+use crate::request::record::{self, Ended, HUNG_UP, Recorded};
+use crate::request::stop::AccessWatch;
+use crate::sessions::client::Running;
+use crate::turn::dispatch::{cut_off, dispatch};
 
 /// A call that was let in.
 #[derive(Debug)]

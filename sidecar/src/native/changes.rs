@@ -20,9 +20,9 @@ use toolcrib_mcp::{Raw, Said, raw, reply};
 
 use super::is_offered;
 use super::listing::Listing;
-use super::session::{Session, Told};
 use crate::app::App;
-use crate::identity::Runner;
+use crate::config::identity::Runner;
+use crate::sessions::client::{Session, Told};
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 

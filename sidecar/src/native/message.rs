@@ -21,11 +21,11 @@ use toolcrib_mediation::{Presented, Resolved, RunnerError};
 use super::call::Call;
 use super::changes::{self, Of, Subscription};
 use super::listing::Listing;
-use super::session::Session;
-use crate::admission::recordable;
 use crate::app::App;
-use crate::asked::Caller;
 use crate::config::Effective;
+use crate::request::admission::recordable;
+use crate::request::caller::Caller;
+use crate::sessions::client::Session;
 
 /// A message's own; arguments have a smaller bound.
 const MAX_DEPTH: usize = 128;

@@ -1,8 +1,8 @@
 //! Native mode: the agent's tools for a runner that is an MCP client itself, at `/mcp` beside
 //! the model routes.
 //!
-//! In reading order: [`listing`] (the tools as a client sees them; pure), [`session`] (what
-//! is kept for a client of the older revision), [`changes`] (the stream that announces a
+//! In reading order: [`listing`] (the tools as a client sees them; pure), [`crate::sessions`]
+//! (what is kept for a client of the older revision), [`changes`] (the stream that announces a
 //! changed list), [`call`] (one call: the mediated one's reading, executor and record),
 //! [`message`] (what a message asks, and what it may not), [`routes`] (HTTP).
 //!
@@ -17,47 +17,11 @@ mod changes;
 mod listing;
 mod message;
 mod routes;
-mod session;
 
-use std::sync::Arc;
-
-use tokio::sync::{Semaphore, watch};
 use toolcrib_manifest::Mode;
 
 use crate::config::Effective;
-use crate::sessions::Sessions;
 pub use routes::method_router;
-use session::Session;
-
-/// Clients of one pod: its runner, and what that starts.
-const SESSIONS: usize = 64;
-/// Streams that are held open. One session has one at most.
-const STREAMS: usize = 64;
-
-#[derive(Debug)]
-pub struct Native {
-    sessions: Sessions<Arc<Session>>,
-    /// One permit per open stream.
-    streams: Arc<Semaphore>,
-    closing: watch::Sender<bool>,
-}
-
-impl Default for Native {
-    fn default() -> Self {
-        Self {
-            sessions: Sessions::new(SESSIONS),
-            streams: Arc::new(Semaphore::new(STREAMS)),
-            closing: watch::Sender::new(false),
-        }
-    }
-}
-
-impl Native {
-    /// Ends what would wait for ever. Calls end by themselves.
-    pub fn close(&self) {
-        self.closing.send_replace(true);
-    }
-}
 
 /// Whether the agent's tools are offered so.
 fn is_offered(now: &Effective) -> bool {

@@ -19,10 +19,11 @@ use super::call::{Told, call};
 use super::changes::{self, Of};
 use super::is_offered;
 use super::message::{Next, Received, Refusal, document, session, session_name, too_many_streams};
-use crate::admission::{enter, let_in, not_let_in, read_body};
 use crate::app::App;
-use crate::asked::{Caller, Via};
-use crate::record::MCP;
+use crate::history::line::Via;
+use crate::request::admission::{enter, let_in, not_let_in, read_body};
+use crate::request::caller::Caller;
+use crate::request::record::MCP;
 
 /// Of one message. Arguments have a quarter of it.
 const MAX_BODY: usize = 1024 * 1024;

@@ -14,7 +14,7 @@ use reqwest::Response;
 use thiserror::Error;
 use toolcrib_mediation::{ConnectionFailure, Scrubber, ToolBody};
 
-use crate::unconnected;
+use crate::outbound::error;
 
 /// How far a body is counted to learn its true length; beyond, it is not known. Decoded
 /// bytes count, so this is also all that a compressed body may cost.
@@ -51,7 +51,7 @@ pub async fn read(
         Decoder::Gzip { .. } | Decoder::Deflate { .. } => None,
     };
     let url = response.url().clone();
-    let broken_off = |error| Unreadable::BrokenOff(unconnected::body_failure(&error, &url));
+    let broken_off = |error| Unreadable::BrokenOff(error::body_failure(&error, &url));
     let mut stopped = false;
     while let Some(chunk) = response.chunk().await.map_err(broken_off)? {
         decoder.push(&chunk)?;

@@ -18,7 +18,6 @@ use super::mcp::Servers;
 use super::oauth::{AccessToken, Tokens};
 use super::prepared::Prepared;
 use super::{Tool, ToolContext, http, mcp, unanswered};
-use crate::app::App;
 use crate::config::Current;
 use crate::outbound::{Outbound, OutboundError};
 
@@ -80,13 +79,7 @@ pub struct FullClient<'a>(Services<'a>);
 
 impl<'a> ToolClient<'a> {
     /// The client of a context in which a tool of at most `tier` may act.
-    pub fn new(app: &'a App, tier: Tier) -> Self {
-        let services = Services {
-            outbound: &app.outbound,
-            tokens: &app.tokens,
-            servers: &app.servers,
-            current: &app.current,
-        };
+    pub fn new(services: Services<'a>, tier: Tier) -> Self {
         match tier {
             Tier::ReadOnly => Self::Read(ReadClient(services)),
             Tier::Workspace | Tier::System | Tier::Elevated => Self::Full(FullClient(services)),
@@ -154,7 +147,7 @@ impl<'a> FullClient<'a> {
 
 /// What sends, whichever client it is in. Only a request that a client made holds one, too.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Services<'a> {
+pub struct Services<'a> {
     outbound: &'a Outbound,
     tokens: &'a Tokens,
     /// How MCP servers are spoken to.
@@ -164,6 +157,20 @@ pub(super) struct Services<'a> {
 }
 
 impl<'a> Services<'a> {
+    pub fn new(
+        outbound: &'a Outbound,
+        tokens: &'a Tokens,
+        servers: &'a Servers,
+        current: &'a Current,
+    ) -> Self {
+        Self {
+            outbound,
+            tokens,
+            servers,
+            current,
+        }
+    }
+
     fn http(
         self,
         tool: &GrantedTool,

@@ -14,7 +14,7 @@ use super::client::Services;
 use super::credential::Credential;
 use super::granted::GrantedTool;
 use super::{CLAW_ID, ToolOutput, ToolResult, unanswered};
-use crate::unconnected;
+use crate::outbound::error;
 
 /// A request, and the URL that it is sent to.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ fn unsent(name: &str, error: reqwest::Error) -> ToolFailure {
         true => ToolFailure::unreachable(name),
         false => ToolFailure::broken_off(name),
     };
-    unanswered(name, failure, unconnected::failure(&error))
+    unanswered(name, failure, error::failure(&error))
 }
 
 fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {

@@ -30,11 +30,11 @@ use toolcrib_manifest::{SecretText, ServiceSettings};
 use url::form_urlencoded::Serializer;
 
 use super::auth::{self, AuthError};
-use crate::body::{self, Unread};
 use crate::config::Current;
 use crate::digest::Parts;
-use crate::flight::Flights;
 use crate::outbound::Outbound;
+use crate::outbound::body::{self, Unread};
+use crate::single_flight::Flights;
 
 /// For the token endpoint, connect and body included. A call's own deadline ends its wait
 /// earlier; the token then serves the next.

@@ -10,7 +10,7 @@ use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 use super::client::Services;
 use super::granted::GrantedTool;
 use super::{Tool, ToolContext, ToolResult, http, mcp, unanswered};
-use crate::unconnected;
+use crate::outbound::error;
 
 /// A call that was found sendable, before anything is asked for it.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl<'a> Prepared<'a> {
                 match timeout_at(deadline, exchange).await {
                     Ok(result) => result,
                     Err(_) => {
-                        let connection = unconnected::timed_out(url.as_str());
+                        let connection = error::timed_out(url.as_str());
                         Err(unanswered(name, ToolFailure::timeout(name), connection))
                     }
                 }

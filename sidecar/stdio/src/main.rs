@@ -18,8 +18,8 @@ use toolcrib_mcp_stdio::supervisor::{self, State};
 use toolcrib_mcp_stdio::token::TokenFile;
 use toolcrib_serve::bind;
 use toolcrib_sidecar::connections::{self, Bounds};
-use toolcrib_sidecar::log::Log;
 use toolcrib_sidecar::process;
+use toolcrib_sidecar::process::log::Log;
 use toolcrib_sidecar::sessions::Sessions;
 
 /// Twice the calls that may run: probes and new sessions find room beside them.

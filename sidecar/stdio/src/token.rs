@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use http::HeaderMap;
 use thiserror::Error;
-use toolcrib_sidecar::identity;
+use toolcrib_sidecar::config::identity;
 
 /// A shorter one could be guessed: whoever reaches the port may try.
 const SHORTEST: usize = 16;

@@ -6,7 +6,7 @@ use hickory_resolver::proto::op::ResponseCode;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
-use toolcrib_sidecar::resolver::ResolveError;
+use toolcrib_sidecar::outbound::resolver::ResolveError;
 
 use crate::support::{Answer, Files, IN_A_POD, NameServer, Reply, World, within};
 

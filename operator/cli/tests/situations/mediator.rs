@@ -22,8 +22,8 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 use toolcrib_compile::names;
 use toolcrib_sidecar::app::Limits;
-use toolcrib_sidecar::args::{Cli, ServeArgs};
-use toolcrib_sidecar::server::Server;
+use toolcrib_sidecar::http::server::Server;
+use toolcrib_sidecar::process::args::{Cli, ServeArgs};
 
 use super::harness::Harness;
 

@@ -20,8 +20,8 @@ use url::Url;
 
 use super::message::{Answer, Asked, Incoming};
 use crate::metrics::Metrics;
+use crate::outbound::error;
 use crate::tools::{CLAW_ID, unanswered};
-use crate::unconnected;
 
 pub const SESSION: HeaderName = HeaderName::from_static(SESSION_HEADER);
 const REVISION: HeaderName = HeaderName::from_static(VERSION_HEADER);
@@ -326,7 +326,7 @@ fn read_message(text: &str) -> Option<Incoming> {
 
 fn lost(error: reqwest::Error) -> Lost {
     match error.is_connect() || error.is_builder() {
-        true => Lost::NotConnected(unconnected::failure(&error).cause),
+        true => Lost::NotConnected(error::failure(&error).cause),
         false => Lost::BrokenOff,
     }
 }

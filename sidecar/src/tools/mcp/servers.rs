@@ -29,8 +29,8 @@ use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 use super::exchange::{Bounds, Endpoint, Lost, Reply, SESSION, Said, Spoken, exchange};
 use super::{Call, message};
 use crate::digest::Parts;
-use crate::flight::Flights;
 use crate::metrics::Metrics;
+use crate::single_flight::Flights;
 
 /// To find out how a server is spoken to. A call's own deadline ends its wait earlier.
 const OPENING: Duration = Duration::from_secs(10);
@@ -457,8 +457,8 @@ fn session(mut name: HeaderValue) -> Result<HeaderValue, NotOpened> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbound::resolver::Resolver;
     use crate::outbound::{LocalNames, Outbound};
-    use crate::resolver::Resolver;
 
     #[test]
     fn what_was_not_used_for_long_is_found_out_anew() {

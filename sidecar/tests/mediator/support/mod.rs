@@ -18,8 +18,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use toolcrib_dialect::Dialect;
 use toolcrib_sidecar::app::Limits;
-use toolcrib_sidecar::args::Cli;
-use toolcrib_sidecar::server::Server;
+use toolcrib_sidecar::http::server::Server;
+use toolcrib_sidecar::process::args::Cli;
 
 pub use dns::{NameServer, Reply};
 pub use fake::{Answer, Fake, Recorded};
@@ -266,7 +266,7 @@ pub async fn start_server(
     limits: Limits,
     stdout: Sink,
     flags: &[&str],
-) -> Result<Server, toolcrib_sidecar::server::StartError> {
+) -> Result<Server, toolcrib_sidecar::http::server::StartError> {
     let config = files.dir().to_str().unwrap();
     let history = history.path().to_str().unwrap();
     let mut line = vec![

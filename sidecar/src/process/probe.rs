@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::args::ProbeArgs;
+use crate::process::args::ProbeArgs;
 
 /// The kubelet's default probe timeout is 1 s; an answer that comes later counts for nothing.
 const TIMEOUT: Duration = Duration::from_millis(900);

@@ -15,17 +15,17 @@ use toolcrib_mediation::{
     ConnectionFailure, ModelFailure, RecordStatus, RunnerCode, RunnerError, TraceUsage, TurnRecord,
 };
 
-use crate::admission::BodyRoom;
 use crate::app::App;
-use crate::asked::{Asked, Preparation};
 use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{
     AwaitedProvider, ModelError, ModelRequest, ModelStream, ModelTimeouts, headers, next_chunk,
 };
-use crate::outgoing::{Head, Outgoing};
-use crate::record::{self, Ended, HUNG_UP};
-use crate::stop::{AccessWatch, Stopped, stopped};
-use crate::turn::{DELIVERY, failure};
+use crate::request::prepare::{Asked, Preparation};
+use crate::request::record::{self, Ended, HUNG_UP};
+use crate::request::response::{Head, Outgoing};
+use crate::request::room::BodyRoom;
+use crate::request::stop::{AccessWatch, Stopped, stopped};
+use crate::turn::drive::{DELIVERY, failure};
 
 /// One event of a stream; a larger one ends the reading along, not the stream.
 const MAX_EVENT: usize = 1024 * 1024;

@@ -11,13 +11,14 @@ use toolcrib_mediation::{
     ConnectionFailure, RecordStatus, ResultCode, RunnerError, TraceCall, TraceUsage, TurnRecord,
 };
 
-use crate::admission::unrecordable;
 use crate::app::App;
-use crate::asked::{Asked, Caller, Preparation};
 use crate::history::line::{Bodies, TurnLine, body, escaped};
 use crate::history::{ModelCallLine, TurnLines};
 use crate::metrics::usage::CallKind;
 use crate::model::Candidate;
+use crate::request::admission::unrecordable;
+use crate::request::caller::Caller;
+use crate::request::prepare::{Asked, Preparation};
 use crate::telemetry::spans::Root;
 
 /// A request, as far as its record and the counters speak of it.

@@ -1,5 +1,9 @@
 //! What the process does to itself before it serves: no dumps, and one signal that ends it.
 
+pub mod args;
+pub mod log;
+pub mod probe;
+
 use std::io;
 
 use rustix::process::DumpableBehavior;

@@ -4,6 +4,9 @@
 //! Invariant: bounded. When there is no room, the session that was used longest ago ends; its
 //! client hears 404 and begins anew, as the protocol says.
 
+pub mod client;
+pub mod native;
+
 use std::collections::HashMap;
 use std::time::Instant;
 

@@ -12,19 +12,19 @@ use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode, ProviderTools};
 use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig, claimed_calls};
 
-use crate::admission::{
-    BodyRoom, admit, enter, let_in, not_let_in, overloaded, read_body, recordable,
-};
 use crate::app::App;
-use crate::asked::{Asked, Via, prepare};
 use crate::config::Effective;
+use crate::history::line::Via;
 use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{headers, policy};
 use crate::native;
-use crate::outgoing;
-use crate::passthrough::{self, Passage};
-use crate::record::{self, Ended};
-use crate::turn::Drive;
+use crate::request::admission::{admit, enter, let_in, not_let_in, read_body, recordable};
+use crate::request::prepare::{Asked, prepare};
+use crate::request::record::{self, Ended};
+use crate::request::response;
+use crate::request::room::{BodyRoom, overloaded};
+use crate::turn::drive::Drive;
+use crate::turn::passthrough::{self, Passage};
 
 /// The runner's history speaks of managed calls, which no runner is ever shown.
 const FABRICATED: &str = "fabricated_history";
@@ -51,7 +51,7 @@ async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
             let body = models_body(dialect, &models);
             ([(CONTENT_TYPE, "application/json")], body).into_response()
         }
-        Err(error) => outgoing::error(dialect, &error),
+        Err(error) => response::error(dialect, &error),
     }
 }
 
@@ -80,7 +80,7 @@ async fn not_found(request: HttpRequest) -> Response {
         "the mediator serves POST /v1/chat/completions, /v1/messages and /v1/responses, GET \
          /v1/models, and in native mode /mcp",
     );
-    outgoing::error(spoken(request.headers()), &error)
+    response::error(spoken(request.headers()), &error)
 }
 
 /// Where the path does not say it: Anthropic's SDK always sends its version.
@@ -102,7 +102,7 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
             not_let_in(&app, &now, dialect.name(), &error);
             app.metrics
                 .request(dialect.name(), error.status(), started.elapsed());
-            return outgoing::error(dialect, &error);
+            return response::error(dialect, &error);
         }
     };
     let mut asked = Asked {
@@ -132,10 +132,10 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
                 waited: asked.caller.started.elapsed(),
             };
             record::finish(&app, asked.recorded(), ended);
-            return outgoing::error(dialect, &error);
+            return response::error(dialect, &error);
         }
     };
-    let (to_runner, from_task) = outgoing::channel();
+    let (to_runner, from_task) = response::channel();
     // Its owner is the semaphore: draining waits for the permits that the task holds.
     match begun {
         Begun::Pass(passage) => {
@@ -145,7 +145,7 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
             tokio::spawn(Drive::new(app, asked, *turn, to_runner).run(effects));
         }
     }
-    outgoing::response(from_task, dialect).await
+    response::response(from_task, dialect).await
 }
 
 enum Begun {

@@ -21,18 +21,18 @@ use toolcrib_mediation::{
     RunnerError, Turn,
 };
 
-use crate::admission::BodyRoom;
 use crate::app::App;
-use crate::asked::{Asked, prepare};
-use crate::dispatch::{Dispatched, cut_off, dispatch};
 use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{
     AwaitedProvider, Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest,
     ModelStream, ModelTimeouts, Opened, headers,
 };
-use crate::outgoing::{Head, Outgoing, SHOULD_RETRY};
-use crate::record::{self, Ended, HUNG_UP};
-use crate::stop::{AccessWatch, Stopped, stopped};
+use crate::request::prepare::{Asked, prepare};
+use crate::request::record::{self, Ended, HUNG_UP};
+use crate::request::response::{Head, Outgoing, SHOULD_RETRY};
+use crate::request::room::BodyRoom;
+use crate::request::stop::{AccessWatch, Stopped, stopped};
+use crate::turn::dispatch::{Dispatched, cut_off, dispatch};
 
 /// How long an answer waits for a runner that reads nothing.
 pub const DELIVERY: Duration = Duration::from_secs(60);

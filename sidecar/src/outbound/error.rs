@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
 use url::Url;
 
-use crate::resolver::ResolveError;
+use crate::outbound::resolver::ResolveError;
 
 /// Returns why the connection failed, and to where. Names no path, user or query.
 pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
@@ -108,8 +108,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::outbound::resolver::Resolver;
     use crate::outbound::{LocalNames, Outbound};
-    use crate::resolver::Resolver;
 
     async fn check(local: LocalNames, url: &str, cause: ConnectionCause) {
         let client = Outbound::new(local, Resolver::of_machine())

@@ -2,86 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 use toolcrib_dialect::Dialect;
-use toolcrib_manifest::{AgentFile, Provider};
-use toolcrib_mediation::{ClawId, RunnerCode, RunnerError};
+use toolcrib_manifest::Provider;
+use toolcrib_mediation::{RunnerCode, RunnerError};
 
-use crate::admission::BodyRoom;
 use crate::config::{Effective, Unavailable, Version};
-use crate::history::line::Who;
 use crate::history::{Body, KeptBody};
-use crate::identity::Runner;
 use crate::model::{Candidate, PolicyError, Prepared, candidates};
-use crate::telemetry::Trace;
-
-/// A request of the runner that was let in, whatever it asks for. What it holds of the
-/// bounds that all requests share is held until its record is written.
-#[derive(Debug)]
-pub struct Caller {
-    pub request_id: String,
-    pub via: Via,
-    pub runner: Runner,
-    pub agent: Arc<AgentFile>,
-    /// The identity that services and the record see.
-    pub claw_id: String,
-    pub pod: String,
-    pub started: Instant,
-    pub trace: Trace,
-    /// One of the requests that may run at once.
-    pub running: Option<OwnedSemaphorePermit>,
-    /// For the body that it sent.
-    pub body: BodyRoom,
-}
-
-/// How tools are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Via {
-    /// By a model, whose turn is mediated.
-    Mediated,
-    /// By the runner itself, as an MCP client.
-    Native,
-}
-
-impl Via {
-    pub fn is_mediated(&self) -> bool {
-        *self == Self::Mediated
-    }
-}
-
-impl Caller {
-    pub fn who(&self) -> Who<'_> {
-        Who {
-            request_id: &self.request_id,
-            agent_id: &self.claw_id,
-            pod: &self.pod,
-            path: self.via,
-        }
-    }
-
-    /// The same, as each service is told it.
-    pub fn identity(&self) -> ClawId {
-        ClawId {
-            name: self.claw_id.clone(),
-            namespace: self.agent.namespace.clone(),
-        }
-    }
-
-    /// Why this request may not go on, if something was taken away meanwhile.
-    pub fn ended(&self, now: &Effective) -> Option<RunnerError> {
-        match now.version() {
-            Err(unavailable) => Some(unavailable.into()),
-            Ok(_) if !now.admits(&self.runner) => Some(unauthorized()),
-            Ok(_) => None,
-        }
-    }
-}
+use crate::request::caller::Caller;
+use crate::request::room::BodyRoom;
 
 /// A request for a model.
 #[derive(Debug)]
@@ -109,16 +42,6 @@ impl Asked {
             Some(_) | None => Body::Kept(&self.body),
         }
     }
-}
-
-/// The one text for every way of not being let in.
-pub fn unauthorized() -> RunnerError {
-    RunnerError::new(
-        RunnerCode::Unauthorized,
-        // The code's own advice follows.
-        "a valid token of the agent is required; a pod that is older than its Agent holds the key \
-         of an earlier Agent, so delete it",
-    )
 }
 
 /// A model call that is ready to be sent: who may serve it now, with the bodies.

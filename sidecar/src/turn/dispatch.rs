@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use toolcrib_mediation::{Certainty, Display, ManagedCall, ResultCode, ToolFailure, ToolOutcome};
 
 use crate::app::App;
-use crate::asked::Caller;
 use crate::config::Effective;
 use crate::history::IntentLine;
 use crate::history::line::escaped;
 use crate::metrics::CallKind;
+use crate::request::caller::Caller;
 use crate::tools::client::ToolClient;
 use crate::tools::granted::GrantedTool;
 use crate::tools::{Tool, ToolContext};
@@ -101,7 +101,10 @@ async fn run(
         timeout,
         max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
         // No more than the tool's own tier: a tool that only reads gets nothing to write with.
-        client: ToolClient::new(app, live.catalog_tool().tier.min(version.agent.max_tier)),
+        client: ToolClient::new(
+            app.services(),
+            live.catalog_tool().tier.min(version.agent.max_tier),
+        ),
     };
     let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone())?);
     let result = tool.execute(context).await?;

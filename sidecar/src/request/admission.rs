@@ -3,59 +3,25 @@
 //! Nobody's body is read before it is known whose it is; every body has a bound of its own
 //! and a share of the one that all have together.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::body::Body as HttpBody;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use http_body_util::BodyExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolcrib_manifest::RunnerAccess;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use crate::app::App;
-use crate::asked::{Caller, Via, unauthorized};
 use crate::config::Effective;
-use crate::identity::{self, Runner, authenticate};
+use crate::config::identity::{self, Runner, authenticate};
+use crate::history::line::Via;
+use crate::request::caller::{Caller, unauthorized};
+use crate::request::room::{BodyRoom, overloaded};
 
 /// A body's declared length is believed so far, before any of it has come.
 const EXPECTED: usize = 512 * 1024;
-
-/// A request's share of what all bodies together may hold. Given back when it is dropped.
-#[derive(Debug)]
-pub struct BodyRoom {
-    bodies: Arc<Semaphore>,
-    held: Option<OwnedSemaphorePermit>,
-}
-
-impl BodyRoom {
-    pub fn new(bodies: Arc<Semaphore>) -> Self {
-        Self { bodies, held: None }
-    }
-
-    /// Makes it at least so large. Errors: there is no room for that.
-    pub fn hold(&mut self, bytes: usize) -> Result<(), RunnerError> {
-        let held = self.held.as_ref().map_or(0, |it| it.num_permits());
-        let more = bytes.div_ceil(1024).saturating_sub(held);
-        if more == 0 {
-            return Ok(());
-        }
-        let more = u32::try_from(more).map_err(|_| overloaded())?;
-        let permit = self.bodies.clone().try_acquire_many_owned(more);
-        let permit = permit.map_err(|_| overloaded())?;
-        match &mut self.held {
-            Some(held) => held.merge(permit),
-            None => self.held = Some(permit),
-        }
-        Ok(())
-    }
-
-    /// Nothing is held any more.
-    pub fn release(&mut self) {
-        self.held = None;
-    }
-}
 
 /// Who it is, also where nothing is served any more: a wrong token hears 401 either way.
 pub fn admit(now: &Effective, headers: &HeaderMap) -> Result<Runner, RunnerError> {
@@ -201,13 +167,6 @@ pub fn unrecordable() -> RunnerError {
         RunnerCode::RecordUnavailable,
         "neither the disk nor the log takes the record of this request; free the volume of \
          the record, or read the mediator's stdout",
-    )
-}
-
-pub fn overloaded() -> RunnerError {
-    RunnerError::new(
-        RunnerCode::Overloaded,
-        "too many requests are running; try again later",
     )
 }
 

@@ -12,24 +12,25 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use toolcrib_serve::bind;
 
+use super::{admin, routes};
 use crate::app::{App, Limits, Settings};
-use crate::args::ServeArgs;
 use crate::config::watch::Watch;
 use crate::config::{Current, Standing};
+use crate::connections;
 use crate::continuity::ContinuityStore;
 use crate::feeds::Feeds;
 use crate::history::{History, HistoryError, OnStdout};
 use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
-use crate::native::Native;
+use crate::outbound::resolver::Resolver;
 use crate::outbound::{LocalNames, Outbound};
-use crate::resolver::Resolver;
+use crate::process::args::ServeArgs;
+use crate::sessions::native::NativeClients;
 use crate::telemetry::Telemetry;
 use crate::telemetry::export::Exporter;
 use crate::tools::mcp::Servers;
 use crate::tools::oauth::Tokens;
-use crate::{admin, connections, routes};
 
 /// How long a start waits for its first file: the kubelet may still be syncing, and the
 /// restart after this makes it sync.
@@ -128,7 +129,7 @@ impl Server {
             outbound,
             tokens,
             servers: Servers::new(metrics.clone(), bodies.clone()),
-            native: Native::default(),
+            native: NativeClients::default(),
             models: ModelClient::new(metrics.clone()),
             history: History::open(
                 &args.history_dir,

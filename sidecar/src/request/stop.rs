@@ -6,8 +6,8 @@ use std::time::Instant;
 use tokio::sync::watch;
 use toolcrib_mediation::RunnerError;
 
-use crate::asked::Caller;
 use crate::config::Current;
+use crate::request::caller::Caller;
 
 /// What ended a request.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 //! How the mediator dials anybody: the settings that every outgoing client shares, and
-//! which addresses a name may stand for. The name itself is looked up by [`crate::resolver`].
+//! which addresses a name may stand for. The name itself is looked up by [`crate::outbound::resolver`].
 //!
 //! Invariants: no redirect is followed (a 307 would carry the credential to another
 //! host), no proxy or root certificate is taken from the environment, and a name never
@@ -8,6 +8,10 @@
 //! name that changes its answer gains nothing. A literal address in the compiled files is held
 //! against the compiler's own rule, by [`Outbound::towards`], through which every client for a URL
 //! of these files is got.
+
+pub mod body;
+pub mod error;
+pub mod resolver;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -27,7 +31,7 @@ use toolcrib_manifest::addresses::{is_loopback, is_refused};
 use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
 use url::{Host, ParseError, Url};
 
-use crate::resolver::{ResolveError, Resolver};
+use crate::outbound::resolver::{ResolveError, Resolver};
 
 /// Long enough for a lost SYN to be sent twice.
 const CONNECT: Duration = Duration::from_secs(10);

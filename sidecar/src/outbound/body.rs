@@ -1,6 +1,6 @@
 //! Bodies of answers, each read within a bound of its own.
 //!
-//! Not here: requests of runners, which share a bound ([`crate::admission`]), the answers of
+//! Not here: requests of runners, which share a bound ([`crate::request::admission`]), the answers of
 //! tools, which are decoded and counted ([`crate::tools::answer`]), and those of MCP servers,
 //! which are read as events.
 

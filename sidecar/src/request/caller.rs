@@ -1,0 +1,71 @@
+//! A request of the runner that was let in, whatever it asks for.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::OwnedSemaphorePermit;
+use toolcrib_manifest::AgentFile;
+use toolcrib_mediation::{ClawId, RunnerCode, RunnerError};
+
+use super::room::BodyRoom;
+use crate::config::Effective;
+use crate::config::identity::Runner;
+use crate::history::line::{Via, Who};
+use crate::telemetry::Trace;
+
+/// A request of the runner that was let in, whatever it asks for. What it holds of the
+/// bounds that all requests share is held until its record is written.
+#[derive(Debug)]
+pub struct Caller {
+    pub request_id: String,
+    pub via: Via,
+    pub runner: Runner,
+    pub agent: Arc<AgentFile>,
+    /// The identity that services and the record see.
+    pub claw_id: String,
+    pub pod: String,
+    pub started: Instant,
+    pub trace: Trace,
+    /// One of the requests that may run at once.
+    pub running: Option<OwnedSemaphorePermit>,
+    /// For the body that it sent.
+    pub body: BodyRoom,
+}
+
+impl Caller {
+    pub fn who(&self) -> Who<'_> {
+        Who {
+            request_id: &self.request_id,
+            agent_id: &self.claw_id,
+            pod: &self.pod,
+            path: self.via,
+        }
+    }
+
+    /// The same, as each service is told it.
+    pub fn identity(&self) -> ClawId {
+        ClawId {
+            name: self.claw_id.clone(),
+            namespace: self.agent.namespace.clone(),
+        }
+    }
+
+    /// Why this request may not go on, if something was taken away meanwhile.
+    pub fn ended(&self, now: &Effective) -> Option<RunnerError> {
+        match now.version() {
+            Err(unavailable) => Some(unavailable.into()),
+            Ok(_) if !now.admits(&self.runner) => Some(unauthorized()),
+            Ok(_) => None,
+        }
+    }
+}
+
+/// The one text for every way of not being let in.
+pub fn unauthorized() -> RunnerError {
+    RunnerError::new(
+        RunnerCode::Unauthorized,
+        // The code's own advice follows.
+        "a valid token of the agent is required; a pod that is older than its Agent holds the key \
+         of an earlier Agent, so delete it",
+    )
+}

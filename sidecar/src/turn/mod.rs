@@ -1,0 +1,9 @@
+//! What happens between a model request and its answer.
+//!
+//! Reading order: [`passthrough`] (an agent without managed tools), [`drive`] (a turn with tools),
+//! [`dispatch`] (one call of a tool). Not here: what a turn decides, which is pure
+//! (`toolcrib_mediation`).
+
+pub mod dispatch;
+pub mod drive;
+pub mod passthrough;
