@@ -377,7 +377,7 @@ impl Shared {
                     OutboundError::AddressRefused(connection) => {
                         FetchError::Unreachable(connection)
                     }
-                    OutboundError::Ca | OutboundError::Proxy | OutboundError::Build(_) => {
+                    OutboundError::Ca(_) | OutboundError::Proxy | OutboundError::Build(_) => {
                         FetchError::Unusable
                     }
                 })?;

@@ -8,6 +8,7 @@
 //! Invariant: every function is linear in the size of its input, and counts before it allocates.
 
 pub mod arguments;
+pub mod ca;
 pub mod headers;
 pub mod names;
 pub mod number;

@@ -189,9 +189,19 @@ fn a_server_of_a_private_authority_is_asked_where_that_one_is_named() {
     for strange in [&["--ca-file", "other.crt"][..], &[]] {
         assert_eq!(ask(strange).status.code(), Some(1));
     }
-    let none = ask(&["--ca-file", "tls.key"]);
-    assert_eq!(none.status.code(), Some(2));
-    assert!(text(&none.stderr).contains("no certificate"));
+    let torn = own.cert.pem().replacen("MII", "", 1);
+    write("torn.crt", format!("{}{torn}", own.cert.pem()));
+    for (file, said) in [
+        ("tls.key", "tls.key holds no certificate"),
+        (
+            "torn.crt",
+            "torn.crt holds a certificate that cannot be decoded, number 2",
+        ),
+    ] {
+        let refused = ask(&["--ca-file", file]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains(said), "{file}");
+    }
 }
 
 #[test]

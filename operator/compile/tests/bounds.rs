@@ -93,7 +93,10 @@ fn bytes_are_bounded_too() {
 /// What is not a tool counts as well, and goes where no tool could make room for it.
 #[test]
 fn ca_bundles_are_counted() {
-    let bundle = |bytes: usize| format!("-----BEGIN CERTIFICATE-----{}", "x".repeat(bytes));
+    let bundle = |bytes: usize| {
+        let pem = include_str!("../../../crds/bounds/tests/pond.pem").replace('\n', "\\n");
+        format!("{}\\n{pem}", "x".repeat(bytes))
+    };
     let check = |surface: usize,
                  provider: usize,
                  tools: &[&str],

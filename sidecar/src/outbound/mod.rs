@@ -23,9 +23,9 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Proxy, redirect};
 use rustix::io::Errno;
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
+use toolcrib_bounds::ca::{CaError, certificates};
 use toolcrib_manifest::ServiceSettings;
 use toolcrib_manifest::addresses::{is_loopback, is_refused};
 use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
@@ -66,8 +66,8 @@ pub enum OutboundError {
     /// The URL, or that of the proxy, has a literal address that is not dialled.
     #[error("{}", .0.cause)]
     AddressRefused(ConnectionFailure),
-    #[error("the CA bundle holds no usable certificate")]
-    Ca,
+    #[error("the CA bundle {0}")]
+    Ca(CaError),
     #[error("the proxy is not a URL")]
     Proxy,
     #[error("no client: {0}")]
@@ -240,15 +240,7 @@ fn tls(ca: Option<&str>) -> Result<ClientConfig, OutboundError> {
     let mut roots = RootCertStore::empty();
     match ca {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate = certificate.map_err(|_| OutboundError::Ca)?;
-                roots.add(certificate).map_err(|_| OutboundError::Ca)?;
-            }
-            if roots.is_empty() {
-                return Err(OutboundError::Ca);
-            }
-        }
+        Some(pem) => roots.extend(certificates(pem).map_err(OutboundError::Ca)?),
     }
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -525,12 +517,22 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_bundle_without_a_certificate_is_no_bundle() {
+    fn a_ca_bundle_is_used_as_a_whole_or_not_at_all() {
         let outbound = Outbound::new(LocalNames::Refused, Resolver::of_machine());
-        assert!(matches!(
-            outbound.client(Some("nothing"), None),
-            Err(OutboundError::Ca)
-        ));
+        let pond = include_str!("../../../crds/bounds/tests/pond.pem");
+        let torn = format!("{pond}{}", pond.replace("MII", ""));
+        for (pem, refused) in [
+            ("nothing", Some(CaError::Empty)),
+            (&torn, Some(CaError::Undecodable(2))),
+            (pond, None),
+        ] {
+            let why = match outbound.client(Some(pem), None) {
+                Err(OutboundError::Ca(why)) => Some(why),
+                Err(other) => panic!("{other}"),
+                Ok(_) => None,
+            };
+            assert_eq!(why, refused, "{pem}");
+        }
         assert!(outbound.client(None, None).is_ok());
     }
 }

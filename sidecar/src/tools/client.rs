@@ -199,7 +199,7 @@ impl<'a> Services<'a> {
                 let failure = ToolFailure::unreachable(tool.name());
                 unanswered(tool.name(), failure, connection)
             }
-            OutboundError::Ca | OutboundError::Proxy | OutboundError::Build(_) => {
+            OutboundError::Ca(_) | OutboundError::Proxy | OutboundError::Build(_) => {
                 tracing::error!(tool = tool.name(), error = error.to_string(), "no client");
                 tool.unusable("its transport settings cannot be used")
             }

@@ -10,8 +10,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 use super::in_cluster;
@@ -76,23 +74,15 @@ fn list(args: &DiscoverArgs, headers: HeaderMap) -> Result<Vec<Value>, Failure> 
     Ok(listed?)
 }
 
-/// Who is believed that a server is the one of the URL.
+/// The certificate authorities that may vouch for the server: those of the file, or the public ones.
 fn roots(ca_file: Option<&PathBuf>) -> Result<RootCertStore, Failure> {
-    let mut roots = RootCertStore::empty();
     let Some(path) = ca_file else {
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        return Ok(roots);
+        let public = webpki_roots::TLS_SERVER_ROOTS.iter().cloned();
+        return Ok(public.collect());
     };
-    let pem = text(path)?;
-    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-    let (added, _) = roots.add_parsable_certificates(certificates.flatten());
-    if added == 0 {
-        let shown = path.display();
-        return Err(Failure::usage(format_args!(
-            "{shown} holds no certificate in PEM"
-        )));
-    }
-    Ok(roots)
+    let certificates = toolcrib_bounds::ca::certificates(&text(path)?)
+        .map_err(|error| Failure::usage(format_args!("{} {error}", path.display())))?;
+    Ok(certificates.into_iter().collect())
 }
 
 /// What `--token-file` and `--header-file` hold. No message shows a value.

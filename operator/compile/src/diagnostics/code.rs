@@ -337,8 +337,13 @@ codes! {
 
     /// The CA bundle is not there or not readable.
     CaNotFound: Error, Reference,
-    cause "`tls.caFrom` names a ConfigMap or a key that does not exist or holds no PEM certificate. Nothing is called: falling back to public roots would trust others than the owner chose."
+    cause "`tls.caFrom` names a ConfigMap or a key that does not exist. Nothing is called: falling back to public roots would trust others than the owner chose."
     cure "Create the ConfigMap with the bundle under that key."
+
+    /// The CA bundle holds no certificate, or one that cannot be decoded.
+    CaInvalid: Error, Reference,
+    cause "The mediator trusts the certificates of a bundle all together or not at all, so that none is missed silently. A part that is cut off, a line that is lost, or OpenSSL's form `TRUSTED CERTIFICATE` cannot be used."
+    cure "Correct or remove the certificate that the message numbers: `openssl crl2pkcs7 -nocrl -certfile FILE | openssl pkcs7 -print_certs -noout` lists those of a good bundle."
 
     /// A destination could not be opened narrowly; the NetworkPolicy is wider than the objects.
     EgressNotNarrowed: Warning, Spec,

@@ -418,8 +418,8 @@ fn own_authority(objects: &dyn Objects, address: &Address) -> Option<CaBundle> {
     })
 }
 
-/// A CA bundle by reference. One that is missing withholds: falling back to public roots
-/// would trust others than the owner chose.
+/// Reads a CA bundle by reference. Without a bundle that the mediator can use, tools are withheld:
+/// falling back to public roots would trust others than the owner chose.
 pub(crate) fn read_ca(
     objects: &dyn Objects,
     namespace: &str,
@@ -438,14 +438,17 @@ pub(crate) fn read_ca(
         Ok(Some(found)) => {
             findings.extend(stale(field, &config_map, &found));
             match found.data.get(&source.key) {
-                Some(pem) if pem.contains("-----BEGIN CERTIFICATE-----") => Ok(Some(CaBundle {
-                    pem: pem.clone(),
-                    private: Some(PrivateCa::new(config_map.clone(), &source.key, pem)),
-                })),
-                Some(_) => not_found(format!(
-                    "key {:?} of ConfigMap {config_map} holds no PEM certificate",
-                    source.key
-                )),
+                Some(pem) => match toolcrib_bounds::ca::certificates(pem) {
+                    Ok(_) => Ok(Some(CaBundle {
+                        pem: pem.clone(),
+                        private: Some(PrivateCa::new(config_map.clone(), &source.key, pem)),
+                    })),
+                    Err(error) => Err(Finding::new(
+                        field,
+                        Code::CaInvalid,
+                        format!("key {:?} of ConfigMap {config_map} {error}", source.key),
+                    )),
+                },
                 None => not_found(format!(
                     "ConfigMap {config_map} has no key {:?}: add it",
                     source.key

@@ -168,12 +168,7 @@ const OTHERS: &[(&str, &str, &str, &[&str])] = &[
             "annotations: {toolcrib.dev/hosts: 'news.lake.svc,reef.test'}}\nstringData: {token: t}",
         ],
     ),
-    (
-        "ConfigMap",
-        "pond",
-        "ca",
-        &["data: {ca.crt: '-----BEGIN CERTIFICATE-----'}"],
-    ),
+    ("ConfigMap", "pond", "ca", &["data: {ca.crt: $CA}"]),
     (
         "ConfigMap",
         "pond",
@@ -220,6 +215,13 @@ pub fn ours(kind: &str, namespace: &str, name: &str, spec: &str) -> Document {
 }
 
 fn other(kind: &str, namespace: &str, name: &str, rest: &str) -> Document {
+    let rest = rest.replace(
+        "$CA",
+        &format!(
+            "{:?}",
+            include_str!("../../../../crds/bounds/tests/pond.pem")
+        ),
+    );
     // The rest of the metadata, or what follows them.
     let rest = match rest.starts_with("labels") || rest.starts_with("annotations") {
         true => format!(", {rest}"),
