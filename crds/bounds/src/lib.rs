@@ -10,6 +10,7 @@
 pub mod arguments;
 pub mod ca;
 pub mod headers;
+pub mod json;
 pub mod names;
 pub mod number;
 pub mod pattern;

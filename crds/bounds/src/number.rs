@@ -3,7 +3,7 @@
 //! A schema's bounds are compared as floats, and a service gets the digits that were written. The
 //! two agree only where the float has the written value when it is printed again.
 
-use std::ops::Range;
+use crate::json::numbers;
 
 /// The first number in a valid JSON text whose value a 64-bit float or integer does not keep.
 pub fn first_rounded(json: &str) -> Option<&str> {
@@ -43,46 +43,6 @@ fn significant(number: &str) -> (bool, String, i64) {
         .saturating_sub(fraction.len() as i64)
         .saturating_add(dropped as i64);
     (negative, value.to_owned(), exponent)
-}
-
-/// The numbers of a valid JSON text, in order; digits in strings are none.
-fn numbers(json: &str) -> impl Iterator<Item = &str> {
-    let bytes = json.as_bytes();
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        while let Some(byte) = bytes.get(at) {
-            match byte {
-                b'"' => at = string_end(bytes, at),
-                b'-' | b'0'..=b'9' => {
-                    let number = number_at(bytes, at);
-                    at = number.end;
-                    return json.get(number);
-                }
-                _ => at += 1,
-            }
-        }
-        None
-    })
-}
-
-fn string_end(bytes: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    bytes.len()
-}
-
-fn number_at(bytes: &[u8], start: usize) -> Range<usize> {
-    let length = bytes[start..]
-        .iter()
-        .take_while(|byte| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9'))
-        .count();
-    start..start + length
 }
 
 #[cfg(test)]

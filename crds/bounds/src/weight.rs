@@ -1,5 +1,7 @@
 //! The memory that an object takes once it is decoded, estimated without decoding it.
 
+use crate::json;
+
 /// What one value takes beside its own bytes: its place in a list or a map, and its type.
 const VALUE: usize = 64;
 
@@ -13,23 +15,8 @@ pub const NAMESPACE_WEIGHT: usize = 48 * 1024 * 1024;
 /// An upper estimate of the memory that a JSON text takes once it is decoded, in bytes. One pass,
 /// no recursion; what is no JSON weighs something too.
 pub fn weight(json: &str) -> usize {
-    let (mut values, mut quoted, mut escaped) = (1_usize, false, false);
-    for byte in json.bytes() {
-        if quoted {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => quoted = false,
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => quoted = true,
-            b'{' | b'[' | b',' | b':' => values += 1,
-            _ => {}
-        }
-    }
+    let begins_value = |token: &&str| matches!(*token, "{" | "[" | "," | ":");
+    let values = 1 + json::tokens(json).filter(begins_value).count();
     json.len().saturating_add(values.saturating_mul(VALUE))
 }
 

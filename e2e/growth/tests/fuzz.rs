@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use toolcrib_bounds::json::nests_within;
 use toolcrib_bounds::schema::{self, Validator};
 use toolcrib_bounds::{number, pattern, pointer};
 use toolcrib_compile::normalize::normalize;
 use toolcrib_compile::{ObjectRef, Settings, check_surface, load, yaml};
 use toolcrib_dialect::json as scan;
 use toolcrib_manifest::{AgentFile, FeedsFile, ProvidersFile, Tier, ToolsFile};
-use toolcrib_mcp::{Message, header, message};
+use toolcrib_mcp::{Message, header};
 use toolcrib_mediation::Catalog;
 
 /// The pieces that a mutation inserts: words that readers look for, and syntax.
@@ -260,7 +261,7 @@ fn readers_of_mcp_messages_agree() {
         let value: Result<Value, _> = serde_json::from_str(text);
         if value.is_ok() {
             assert!(scan::checked(text).is_some());
-            assert!(message::nests_within(text, 128));
+            assert!(nests_within(text, 128));
             number::first_rounded(text);
         }
         if let Some(canonical) = scan::canonical(text) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use toolcrib_bounds::json::nests_within;
 use toolcrib_compile::normalize::MAX_DEPTH;
 use toolcrib_compile::{Code, Inputs, Key, Keys as _, Kind, left_out, too_heavy_text};
 use toolcrib_crds::{Agent, Conditioned, ModelProvider, Surface, ToolDefaults, ToolGrant};
@@ -50,7 +51,7 @@ pub fn kind(name: &str) -> Option<Kind> {
 
 impl Object {
     pub fn read(kind: Kind, text: &str) -> Result<Self, Unreadable> {
-        if depth(text) > MAX_DEPTH {
+        if !nests_within(text, MAX_DEPTH) {
             return Err(Unreadable::TooDeep);
         }
         // Weighed as text: the operator never decodes an object that is too heavy.
@@ -133,51 +134,4 @@ impl Object {
 struct OnlySpec<'a> {
     #[serde(borrow)]
     spec: Option<&'a RawValue>,
-}
-
-/// The deepest nesting of a JSON text; counted, not recursed into.
-fn depth(text: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    let (mut quoted, mut escaped) = (false, false);
-    for byte in text.bytes() {
-        if quoted {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => quoted = false,
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => quoted = true,
-            b'{' | b'[' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn depth_is_of_the_nesting_and_not_of_the_text() {
-        for (text, expected) in [
-            ("1", 0),
-            (r#"{"a":[{"b":1}],"c":{}}"#, 3),
-            (r#"{"a":"{[{[\"{["}"#, 1),
-            (r#"["\\",[]]"#, 2),
-        ] {
-            assert_eq!(depth(text), expected, "{text}");
-        }
-        let levels = 1_000_000;
-        let deep = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        assert_eq!(depth(&deep), levels);
-    }
 }

@@ -104,25 +104,6 @@ fn is_id(raw: &RawValue) -> bool {
         }
 }
 
-/// Whether JSON is nested no deeper; also of what is found to be none afterwards.
-pub fn nests_within(text: &str, max: usize) -> bool {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => depth += 1,
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > max {
-            return false;
-        }
-    }
-    true
-}
-
 /// Members of an object; `None`: it is none.
 pub fn members(raw: &RawValue) -> Option<Members> {
     serde_json::from_str(raw.get()).ok()
@@ -278,12 +259,6 @@ mod tests {
                 "{bad}"
             );
         }
-    }
-
-    #[test]
-    fn a_bracket_in_a_string_nests_nothing() {
-        assert!(nests_within(r#"[{"a":"[[\"[{"}]"#, 2));
-        assert!(!nests_within(r#"[{"a":[]}]"#, 2));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! body can forge another feed, a role or the sentence that goes before; the message is
 //! bounded whatever the bodies hold; what is cut or missing says so.
 
+use toolcrib_bounds::json::tokens;
 use toolcrib_dialect::json;
 use toolcrib_manifest::Feed;
 
@@ -100,19 +101,12 @@ fn data(body: &ToolBody, room: &mut usize) -> Vec<(&'static str, String)> {
 
 /// JSON without the white space between its tokens; numbers and keys as they came.
 fn compact(text: &str) -> Option<String> {
-    let (mut in_string, mut escaped) = (false, false);
-    let kept = json::checked(text)?.chars().filter(|c| {
-        let keep = in_string || !c.is_ascii_whitespace();
-        if escaped {
-            escaped = false;
-        } else if *c == '"' {
-            in_string = !in_string;
-        } else {
-            escaped = in_string && *c == '\\';
-        }
-        keep
-    });
-    Some(kept.collect())
+    let tokens = tokens(json::checked(text)?);
+    Some(
+        tokens
+            .filter(|token| !token.trim_ascii().is_empty())
+            .collect(),
+    )
 }
 
 /// The longest beginning that takes at most `limit` bytes as a JSON string.

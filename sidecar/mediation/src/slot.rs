@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use toolcrib_bounds::json::{nests_within, numbers};
 use toolcrib_dialect::json;
 use toolcrib_manifest::RawJson;
 
@@ -172,46 +173,6 @@ pub(crate) fn as_json(text: &str) -> RawJson {
 /// Whether valid JSON nests no deeper than that and has no number beyond a double's range:
 /// log collectors drop a line for either.
 fn is_readable(json: &str) -> bool {
-    let bytes = json.as_bytes();
-    let is_number = |byte: u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
-    let (mut at, mut depth) = (0, 0_usize);
-    while let Some(&byte) = bytes.get(at) {
-        at += match byte {
-            b'"' => string_length(&bytes[at..]),
-            b'-' | b'0'..=b'9' => {
-                let rest = &json[at..];
-                let length = rest.bytes().take_while(|byte| is_number(*byte)).count();
-                if !rest[..length].parse::<f64>().is_ok_and(f64::is_finite) {
-                    return false;
-                }
-                length
-            }
-            b'[' | b'{' => {
-                depth += 1;
-                if depth > MAX_NESTING {
-                    return false;
-                }
-                1
-            }
-            b']' | b'}' => {
-                depth = depth.saturating_sub(1);
-                1
-            }
-            _ => 1,
-        };
-    }
-    true
-}
-
-/// Of the string that begins here, with its quotes.
-fn string_length(bytes: &[u8]) -> usize {
-    let mut at = 1;
-    while let Some(&byte) = bytes.get(at) {
-        at += match byte {
-            b'"' => return at + 1,
-            b'\\' => 2,
-            _ => 1,
-        };
-    }
-    at
+    let is_finite = |number: &str| number.parse::<f64>().is_ok_and(f64::is_finite);
+    nests_within(json, MAX_NESTING) && numbers(json).all(is_finite)
 }

@@ -8,10 +8,10 @@ use http::header::{CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
 use serde_json::value::RawValue;
+use toolcrib_bounds::json::nests_within;
 use toolcrib_dialect::json::Object;
 use toolcrib_mcp::code::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 use toolcrib_mcp::header::{SESSION_HEADER, check_mirrored};
-use toolcrib_mcp::message::nests_within;
 use toolcrib_mcp::revision::{
     self, Form, META, NEWEST_HANDSHAKE, SERVER_KEY, STATELESS, implementation, settled,
 };

@@ -6,13 +6,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use toolcrib_bounds::json::nests_within;
 use toolcrib_bounds::schema::Validator;
 use toolcrib_bounds::{number, pattern, pointer, schema};
 use toolcrib_compile::normalize::normalize;
 use toolcrib_compile::{ObjectRef, Settings, check_surface, load, yaml};
 use toolcrib_dialect::{Dialect, Reassembly, Reply, Request, SseParser, json as scan};
 use toolcrib_manifest::{Tier, ToolsFile};
-use toolcrib_mcp::{Message, header, message};
+use toolcrib_mcp::{Message, header};
 use toolcrib_mediation::{Authority, Catalog, ClawId, LoneCall, Presented, Scrubber};
 use toolcrib_sidecar::history::line;
 
@@ -644,7 +645,7 @@ fn messages() -> Vec<Entry> {
         ),
         entry("MCP message", "4 MiB", KIB, whole, |text| {
             drop(black_box(Message::parse(text.as_bytes())));
-            black_box(message::nests_within(text, 128));
+            black_box(nests_within(text, 128));
         }),
         entry(
             "MCP headers",

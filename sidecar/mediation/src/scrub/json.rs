@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use toolcrib_bounds::json::{is_structure, token};
 use toolcrib_dialect::json;
 
 use super::{MARK, Scrubber};
@@ -21,8 +22,7 @@ impl Scrubber {
         }
         let mut out = Vec::with_capacity(text.len() + MARK.len());
         let (mut at, mut next) = (0, 0);
-        while at < text.len() {
-            let token = token(&text, at);
+        while let Some(token) = token(&text, at) {
             at = token.end;
             while found.get(next).is_some_and(|it| it.end <= token.start) {
                 next += 1;
@@ -64,31 +64,4 @@ fn write(text: &[u8], token: Range<usize>, found: &[Range<usize>], out: &mut Vec
     out.push(b'"');
     out.extend_from_slice(MARK);
     out.push(b'"');
-}
-
-/// The string, the other scalar or the one byte between values that begins here.
-fn token(text: &[u8], start: usize) -> Range<usize> {
-    let rest = &text[start..];
-    let length = match rest[0] {
-        b'"' => {
-            let mut escaped = false;
-            let closes = |byte: &u8| {
-                let closing = *byte == b'"' && !escaped;
-                escaped = *byte == b'\\' && !escaped;
-                closing
-            };
-            let end = rest[1..].iter().position(closes);
-            end.map_or(rest.len(), |end| end + 2)
-        }
-        byte if is_structure(byte) => 1,
-        _ => {
-            let end = rest.iter().position(|it| is_structure(*it) || *it == b'"');
-            end.unwrap_or(rest.len())
-        }
-    };
-    start..start + length
-}
-
-fn is_structure(byte: u8) -> bool {
-    matches!(byte, b'{' | b'}' | b'[' | b']' | b':' | b',') || byte.is_ascii_whitespace()
 }

@@ -9,11 +9,11 @@ use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use toolcrib_bounds::json::nests_within;
 use toolcrib_dialect::SseParser;
 use toolcrib_mcp::header::{
     self as mcp_header, METHOD_HEADER, NAME_HEADER, SESSION_HEADER, VERSION_HEADER,
 };
-use toolcrib_mcp::message::nests_within;
 use toolcrib_mcp::revision::STATELESS;
 use toolcrib_mediation::{Certainty, ConnectionCause, ConnectionFailure, ResultCode, ToolFailure};
 use url::Url;
