@@ -17,7 +17,6 @@ pub mod app;
 pub mod config;
 pub mod connections;
 pub mod continuity;
-pub mod digest;
 pub mod feeds;
 pub mod history;
 pub mod http;

@@ -9,6 +9,7 @@
 
 pub mod arguments;
 pub mod ca;
+pub mod digest;
 pub mod headers;
 pub mod json;
 pub mod names;

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
+use toolcrib_bounds::digest::Parts;
 use toolcrib_compile::{ObjectRef, Presence, Role, names};
 use toolcrib_crds::Agent;
 
@@ -341,25 +341,20 @@ fn differing(
 }
 
 fn fingerprint(desired: &Desired, owner: &OwnerReference) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    // Lengths first: no two contents run together.
-    let mut part = |bytes: &[u8]| {
-        hash.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
-        hash.update(bytes);
-    };
-    part(owner.uid.as_bytes());
+    let mut parts = Parts::default();
+    parts.push(&owner.uid);
     for map in [&desired.labels, &desired.annotations] {
-        part(&map.len().to_be_bytes());
+        parts.push(map.len().to_be_bytes());
         for (key, value) in map {
-            part(key.as_bytes());
-            part(value.as_bytes());
+            parts.push(key);
+            parts.push(value);
         }
     }
     for (key, value) in &desired.data {
-        part(key.as_bytes());
-        part(value);
+        parts.push(key);
+        parts.push(value);
     }
-    hash.finalize().into()
+    parts.digest()
 }
 
 #[cfg(test)]

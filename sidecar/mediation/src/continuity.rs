@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use toolcrib_bounds::digest::Parts;
 use toolcrib_dialect::{
     Dialect, DialectError, HistoryItem, HistoryPart, Insertion, Request, history_item,
     may_be_reply, reference, respell,
@@ -122,12 +122,12 @@ impl Continuity {
             .history()
             .map(|item| history_item(dialect, item))
             .collect::<Result<_, _>>()?;
-        let mut chain = Chain::default();
+        let mut chain = Parts::default();
         let mut at = 0;
         while at < items.len() {
             let own = reply_length(dialect, &items[at..]);
             if own == 0 {
-                chain.push(&items[at]);
+                push_item(&items[at], &mut chain);
                 at += 1;
                 continue;
             }
@@ -144,7 +144,7 @@ impl Continuity {
                     replaced: if hidden.replaces { own } else { 0 },
                 });
             }
-            reply.iter().for_each(|item| chain.push(item));
+            reply.iter().for_each(|item| push_item(item, &mut chain));
             at += own;
         }
         Ok(found)
@@ -225,9 +225,9 @@ impl Hidden {
             return Ok(None);
         }
         let dialect = request.dialect();
-        let mut chain = Chain::default();
+        let mut chain = Parts::default();
         for item in request.history() {
-            chain.push(&history_item(dialect, item)?);
+            push_item(&history_item(dialect, item)?, &mut chain);
         }
         let own: Vec<HistoryItem> = own_items
             .iter()
@@ -264,29 +264,14 @@ impl Hidden {
     }
 }
 
-/// A running digest of what a history says. System messages are left out: runners write
-/// the time of day into them.
-#[derive(Default)]
-struct Chain(Sha256);
-
-impl Chain {
-    fn push(&mut self, item: &HistoryItem) {
-        said(item, |bytes| self.0.update(bytes));
-    }
-
-    fn digest(&self) -> Vec<u8> {
-        self.0.clone().finalize().to_vec()
-    }
-}
-
 fn key(dialect: Dialect, before: &[u8], reply: &[HistoryItem]) -> String {
-    let mut hash = Sha256::new();
-    hash.update(dialect.name());
-    hash.update(before);
+    let mut parts = Parts::default();
+    parts.push_fixed(dialect.name());
+    parts.push_fixed(before);
     for item in reply {
-        said(item, |bytes| hash.update(bytes));
+        push_item(item, &mut parts);
     }
-    hex::encode(hash.finalize())
+    hex::encode(parts.digest())
 }
 
 /// How many items, from here, are one reply of the model.
@@ -302,8 +287,9 @@ fn reply_length(dialect: Dialect, items: &[HistoryItem]) -> usize {
         .count()
 }
 
-/// What an item says, in bytes that no other item has: every text with its length.
-fn said(item: &HistoryItem, mut write: impl FnMut(&[u8])) {
+/// Adds what an item says, in bytes that no other item has. System messages are left out: runners
+/// write the time of day into them.
+fn push_item(item: &HistoryItem, parts: &mut Parts) {
     if matches!(item.role.as_str(), "system" | "developer") {
         return;
     }
@@ -312,11 +298,8 @@ fn said(item: &HistoryItem, mut write: impl FnMut(&[u8])) {
         return;
     }
     let mut write = |kind: u8, texts: &[&str]| {
-        write(&[kind]);
-        for text in texts {
-            write(&(text.len() as u64).to_be_bytes());
-            write(text.as_bytes());
-        }
+        parts.push_fixed([kind]);
+        texts.iter().for_each(|text| parts.push(text));
     };
     write(b'r', &[&item.role]);
     for part in &item.parts {
@@ -330,5 +313,44 @@ fn said(item: &HistoryItem, mut write: impl FnMut(&[u8])) {
             HistoryPart::Result { call_id, content } => write(b'o', &[call_id, content]),
             HistoryPart::Other(json) => write(b'x', &[json]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mediators of other releases wrote the keys of `continuity.jsonl`.
+    #[test]
+    fn keys_stay_as_files_have_them() {
+        let item = |role: &str, parts: Vec<HistoryPart>| HistoryItem {
+            role: role.to_string(),
+            parts,
+        };
+        let call = HistoryPart::Call {
+            id: "c1".to_string(),
+            name: "pond.list".to_string(),
+            arguments: "{}".to_string(),
+        };
+        let result = HistoryPart::Result {
+            call_id: "c1".to_string(),
+            content: "7".to_string(),
+        };
+        let mut before = Parts::default();
+        for item in [
+            item("system", vec![HistoryPart::Text("noon".to_string())]),
+            item("user", vec![HistoryPart::Text("hi".to_string())]),
+            item("assistant", Vec::new()),
+        ] {
+            push_item(&item, &mut before);
+        }
+        let reply = [
+            item("assistant", vec![call]),
+            item("tool", vec![result, HistoryPart::Other("[]".to_string())]),
+        ];
+        assert_eq!(
+            key(Dialect::AnthropicMessages, &before.digest(), &reply),
+            "3fbd5175045f7290036498f672f59ba35198fbbc562c3c7e2b63702858327c53"
+        );
     }
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+use toolcrib_bounds::digest::Parts;
 use toolcrib_manifest::{
     AgentFile, Auth, Dns, Execution, Feed, FeedAuth, FeedsFile, LinkConfig, Policy, Provider,
     ProvidersFile, SecretText, ServiceSettings, ToolsFile, VERSION, Withheld, names,
@@ -179,16 +180,16 @@ pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, Conf
     secrets.sort();
     secrets.dedup();
 
-    let mut fingerprint = Sha256::new();
+    let mut fingerprint = Parts::default();
     for part in [&files.agent, &files.tools, &files.providers, &files.feeds] {
-        fingerprint.update(Sha256::digest(part));
+        fingerprint.push(part);
     }
     for secret in &secrets {
-        fingerprint.update(Sha256::digest(secret.expose()));
+        fingerprint.push(secret.expose());
     }
 
     Ok(Version {
-        fingerprint: fingerprint.finalize().into(),
+        fingerprint: fingerprint.digest(),
         agent: Arc::new(agent),
         catalog: Arc::new(catalog),
         unusable,

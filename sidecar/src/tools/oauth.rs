@@ -26,12 +26,12 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::Instant;
+use toolcrib_bounds::digest::Parts;
 use toolcrib_manifest::{SecretText, ServiceSettings};
 use url::form_urlencoded::Serializer;
 
 use super::auth::{self, AuthError};
 use crate::config::Current;
-use crate::digest::Parts;
 use crate::outbound::Outbound;
 use crate::outbound::body::{self, Unread};
 use crate::single_flight::Flights;

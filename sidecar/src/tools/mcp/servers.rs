@@ -23,12 +23,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use toolcrib_bounds::digest::Parts;
 use toolcrib_manifest::ServiceSettings;
 use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 
 use super::exchange::{Bounds, Endpoint, Lost, Reply, SESSION, Said, Spoken, exchange};
 use super::{Call, message};
-use crate::digest::Parts;
 use crate::metrics::Metrics;
 use crate::single_flight::Flights;
 
