@@ -22,5 +22,5 @@ mod text;
 mod weight;
 
 pub use shown::{is_hidden, shown};
-pub use text::cut;
+pub use text::{count, cut};
 pub use weight::{NAMESPACE_WEIGHT, OBJECT_WEIGHT, weight};

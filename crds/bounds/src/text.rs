@@ -1,4 +1,4 @@
-//! Texts that are shown to people: cut where they are too long, and visibly so.
+//! Texts that are shown to people: cut where they are too long, and counted things.
 
 use std::borrow::Cow;
 
@@ -13,6 +13,16 @@ pub fn cut(text: &str, bytes: usize) -> Cow<'_, str> {
     let end = text.floor_char_boundary(bytes.saturating_sub(MARK.len()));
     let mark = if bytes < MARK.len() { "" } else { MARK };
     Cow::Owned(format!("{}{mark}", &text[..end]))
+}
+
+/// A number with its noun: "1 tool", "2 tools", "2 losses".
+pub fn count(number: usize, noun: &str) -> String {
+    let ending = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {noun}{ending}")
 }
 
 #[cfg(test)]
@@ -35,5 +45,18 @@ mod tests {
         check("otter", 4, " …");
         check("otter", 3, "");
         check("", 0, "");
+    }
+
+    #[test]
+    fn a_noun_has_the_form_of_its_number() {
+        for (number, noun, expected) in [
+            (0, "tool", "0 tools"),
+            (1, "tool", "1 tool"),
+            (2, "tool", "2 tools"),
+            (1, "loss", "1 loss"),
+            (7, "loss", "7 losses"),
+        ] {
+            assert_eq!(count(number, noun), expected);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! One line for people about a call's result.
 
 use serde::Serialize;
+use toolcrib_bounds::cut;
 
 use crate::scrub::Scrubber;
 
 /// The longest line, in bytes. A log viewer and a trace viewer show about as much of one.
 const MAX: usize = 200;
-const CUT: &str = "…";
 
 /// Text of a tool for people: one line, without known secrets, at most 200 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -16,16 +16,12 @@ pub struct Display(String);
 impl Display {
     /// Scrubs before it cuts, so that no part of a secret stays at the end.
     pub fn new(text: &str, scrubber: &Scrubber) -> Self {
-        let mut line = scrubber.scrub_text(text);
-        line = line
+        let line: String = scrubber
+            .scrub_text(text)
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
-        if line.len() > MAX {
-            line.truncate(line.floor_char_boundary(MAX - CUT.len()));
-            line.push_str(CUT);
-        }
-        Self(line)
+        Self(cut(&line, MAX).into_owned())
     }
 
     pub fn as_str(&self) -> &str {
@@ -44,7 +40,7 @@ mod tests {
         assert_eq!(check("pond.depth: 7 bytes"), "pond.depth: 7 bytes");
         assert_eq!(check("a\nb\u{1b}[2J"), "a b [2J");
         let long = check(&"ö".repeat(200));
-        assert!(long.len() <= MAX && long.ends_with("ö…"), "{long}");
+        assert!(long.len() <= MAX && long.ends_with("ö …"), "{long}");
         // The secret lies across the cut.
         let across = check(&format!("{}sekrit-token", "x".repeat(MAX - 8)));
         assert!(!across.contains("sek"), "{across}");

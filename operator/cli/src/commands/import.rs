@@ -260,9 +260,8 @@ fn write(
         write_private(&path, text)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
-        let count = file.documents.len();
-        let objects = if count == 1 { "object" } else { "objects" };
-        said += &format!("{} ({count} {objects})\n", path.display());
+        let objects = toolcrib_bounds::count(file.documents.len(), "object");
+        said += &format!("{} ({objects})\n", path.display());
     }
     print::to_stdout(&said).context("cannot write to standard output")?;
     Ok(())

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, process::ExitCode};
 
 use anyhow::Context as _;
+use toolcrib_bounds::count;
 use toolcrib_compile::{
     AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Kind, Loaded, Plan, Severity, compile_all,
 };
@@ -169,13 +170,9 @@ fn table(plan: &Plan, color: Color) -> String {
     }
     let mut text = print::table(&["AGENT", "EFFECT", "WHAT", "WHY"], &rows);
     text = color.words(&text, &[("gains", Color::GREEN), ("loses", Color::RED)]);
-    let counted = |effect, noun: &str| {
-        let count = plan.count(effect);
-        format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-    };
-    let (gains, losses) = (counted(Effect::Gain, "gain"), plan.count(Effect::Loss));
-    let losses = format!("{losses} loss{}", if losses == 1 { "" } else { "es" });
-    let changes = counted(Effect::Change, "other change");
+    let gains = count(plan.count(Effect::Gain), "gain");
+    let losses = count(plan.count(Effect::Loss), "loss");
+    let changes = count(plan.count(Effect::Change), "other change");
     format!("{text}\n{gains}, {losses}, {changes}\n")
 }
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
+use toolcrib_bounds::cut;
 
 use super::document::{Body, Document, Operation, Version};
 use super::schema::{Schemas, Shape, cleaned, takes_anything};
@@ -416,9 +417,5 @@ fn description(operation: &Operation<'_>, place: &str, remarks: &mut Remarks) ->
         place,
         format!("the description is cut to {MAX_DESCRIPTION} bytes"),
     );
-    let mut end = MAX_DESCRIPTION;
-    while !whole.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", whole.get(..end).unwrap_or_default().trim_end())
+    cut(&whole, MAX_DESCRIPTION).into_owned()
 }

@@ -81,8 +81,8 @@ fn describe(lines: &[String]) -> String {
         .collect();
     let mut text = format!(
         "toolcrib: {}, {}\n",
-        counted(records.len(), "request"),
-        counted(calls.len(), "managed tool call")
+        toolcrib_bounds::count(records.len(), "request"),
+        toolcrib_bounds::count(calls.len(), "managed tool call")
     );
     for call in calls {
         let outcome = match (&call.result["ok"], call.result["error"]["code"].as_str()) {
@@ -98,11 +98,6 @@ fn describe(lines: &[String]) -> String {
             .expect("writing to a string cannot fail");
     }
     text
-}
-
-fn counted(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 #[cfg(test)]

@@ -40,12 +40,8 @@ pub(super) fn without(text: &str, reader: &mut Reader) -> Option<String> {
 
 /// The warning for a text that held `count` hidden characters.
 pub(crate) fn message(count: usize) -> String {
-    let characters = if count == 1 {
-        "character"
-    } else {
-        "characters"
-    };
-    format!("holds {count} hidden {characters}, left out: read what is left, and remove them here")
+    let hidden = toolcrib_bounds::count(count, "hidden character");
+    format!("holds {hidden}, left out: read what is left, and remove them here")
 }
 
 /// A hidden character in the name of a member, at any depth.
