@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
 use toolcrib_manifest::{LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, Loaded, MOST_WITHHELD, names};
+use toolcrib_serve::part_of;
 
 use crate::config::version::UNDERSTANDS;
 use crate::config::{Current, Effective, Older};
@@ -38,6 +39,7 @@ const QUICK: u32 = 8;
 /// Until an operator that was away is found again; 10,000 pods then are some hundred attempts
 /// a second.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
 /// Answers of 503 in a row that are taken for a leader that has just begun: it will answer in
 /// a moment, and until then withdrawals wait.
 const BEGINNING: u32 = 8;
@@ -162,8 +164,10 @@ impl Link {
                 self.status.is(LinkState::Failing);
                 self.metrics.link_report("failed");
                 let failures = progress.failures;
-                tracing::warn!(failures, error = chain(&error), "the link failed");
-                now + wait(&error, failures)
+                let wait = wait(&error, failures);
+                let error = format!("{:#}", anyhow::Error::new(error));
+                tracing::warn!(failures, error, "the link failed");
+                now + wait
             }
         }
     }
@@ -249,9 +253,7 @@ async fn bearer(file: &Path) -> Result<HeaderValue, LinkError> {
 
 fn wait(error: &LinkError, failures: u32) -> Duration {
     match error {
-        LinkError::Status(503) if failures <= BEGINNING => {
-            Duration::from_secs(1).mul_f64(1.0 + share())
-        }
+        LinkError::Status(503) if failures <= BEGINNING => SECOND + part_of(SECOND),
         _ => backoff(failures),
     }
 }
@@ -259,34 +261,11 @@ fn wait(error: &LinkError, failures: u32) -> Duration {
 /// At once or within a second; then 2, 4, 8 … seconds, each cut by up to half. At random: many
 /// pods that lost one leader must not come back as one.
 fn backoff(failures: u32) -> Duration {
-    let share = share();
     if failures <= 1 {
-        return Duration::from_secs(1).mul_f64(share);
+        return part_of(SECOND);
     }
     let whole = Duration::from_secs(1 << (failures - 1).min(7)).min(LONGEST_BACKOFF);
-    whole.mul_f64(0.5 + share / 2.0)
-}
-
-/// Anything from 0 to 1.
-fn share() -> f64 {
-    let mut random = [0u8; 2];
-    match getrandom::fill(&mut random) {
-        Ok(()) => f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX),
-        // Without randomness the whole wait is right too.
-        Err(_) => 1.0,
-    }
-}
-
-/// The error and its sources, once, for the log.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    whole / 2 + part_of(whole / 2)
 }
 
 #[cfg(test)]

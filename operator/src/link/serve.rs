@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_manifest::{LONGEST_REPORT, LinkUp};
+use toolcrib_serve::part_of;
 
 use super::answers::Heard;
 use super::holds::Holds;
@@ -25,7 +26,7 @@ use super::reports::{News, Sender};
 use super::review::{Bearer, ReviewError, Reviewer};
 use super::state::State;
 use crate::leadership::Leadership;
-use crate::listen::{Bounds, Visitor, part_of};
+use crate::listen::{Bounds, Visitor};
 use crate::metrics::{Metrics, Outcome};
 use crate::objects::stores::Tables;
 use crate::objects::tables::Stored as _;

@@ -19,7 +19,7 @@ use axum::extract::Request;
 use axum::{Extension, Router};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use toolcrib_serve::{Door, Guest, Http, Transport};
+use toolcrib_serve::{Door, Guest, Http, Transport, part_of};
 use tower::Layer as _;
 
 /// What connections may take of this process.
@@ -127,15 +127,6 @@ async fn overstay(visitor: &Visitor, introduction: Duration) {
     tokio::time::sleep(introduction).await;
     if visitor.is_known() {
         std::future::pending().await
-    }
-}
-
-/// A random part of it. Without randomness all of it, which is right too.
-pub(crate) fn part_of(whole: Duration) -> Duration {
-    let mut random = [0u8; 2];
-    match getrandom::fill(&mut random) {
-        Ok(()) => whole.mul_f64(f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX)),
-        Err(_) => whole,
     }
 }
 
