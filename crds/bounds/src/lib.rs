@@ -8,6 +8,7 @@
 //! Invariant: every function is linear in the size of its input, and counts before it allocates.
 
 pub mod arguments;
+mod buffer;
 pub mod ca;
 pub mod digest;
 pub mod headers;
@@ -21,6 +22,7 @@ mod shown;
 mod text;
 mod weight;
 
+pub use buffer::{Buffer, TooLarge};
 pub use shown::{is_hidden, shown};
 pub use text::{count, cut};
 pub use weight::{NAMESPACE_WEIGHT, OBJECT_WEIGHT, weight};

@@ -14,6 +14,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
+use toolcrib_bounds::Buffer;
 
 /// The most that a page of more than one object has.
 const PAGE: usize = 4 * 1024 * 1024;
@@ -109,17 +110,16 @@ fn with_limit(uri: &http::Uri, limit: u32) -> http::Uri {
 
 /// The body; `None`: it is over `most` bytes, and the rest was not read.
 async fn read(mut body: Body, most: usize) -> Result<Option<Vec<u8>>, kube::Error> {
-    let mut bytes = Vec::new();
+    let mut bytes = Buffer::new(most);
     while let Some(frame) = body.frame().await {
         let frame = frame?;
-        if let Some(data) = frame.data_ref() {
-            if bytes.len() + data.len() > most {
-                return Ok(None);
-            }
-            bytes.extend_from_slice(data);
+        if let Some(data) = frame.data_ref()
+            && bytes.push(data).is_err()
+        {
+            return Ok(None);
         }
     }
-    Ok(Some(bytes))
+    Ok(Some(bytes.into_bytes()))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use http_body_util::BodyExt as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use toolcrib_bounds::Buffer;
 
 /// How much of a body is kept. An object of 1.5 MiB, which is etcd's limit, fits twice.
 pub const MAX_KEPT: usize = 3 * 1024 * 1024;
@@ -79,7 +80,7 @@ impl Bodies {
 
 /// At most `most` bytes of it, and how many there were.
 async fn taken(mut body: Body, most: usize) -> Result<(Vec<u8>, usize), &'static str> {
-    let mut kept = Vec::new();
+    let mut kept = Buffer::new(most);
     let mut length = 0_usize;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| "the body broke off")?;
@@ -90,10 +91,9 @@ async fn taken(mut body: Body, most: usize) -> Result<(Vec<u8>, usize), &'static
         if length > MAX_TAKEN {
             break;
         }
-        let room = most - kept.len();
-        kept.extend_from_slice(&data[..data.len().min(room)]);
+        kept.fill(&data);
     }
-    Ok((kept, length))
+    Ok((kept.into_bytes(), length))
 }
 
 /// `request.uid` of a review whose end is missing.

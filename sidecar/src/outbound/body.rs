@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use reqwest::Response;
+use toolcrib_bounds::Buffer;
 
 /// An answer that was not read to its end.
 #[derive(Debug)]
@@ -26,30 +27,24 @@ pub async fn whole_after(
     mut rest: Response,
     limit: usize,
 ) -> Result<Vec<u8>, Unread> {
-    let mut body = Vec::new();
+    let mut body = Buffer::new(limit);
     let mut next = Some(first);
     while let Some(chunk) = next {
-        if chunk.len() > limit - body.len() {
-            return Err(Unread::TooLarge);
-        }
-        body.extend_from_slice(&chunk);
+        body.push(&chunk).map_err(|_| Unread::TooLarge)?;
         next = rest.chunk().await.map_err(Unread::Broken)?;
     }
-    Ok(body)
+    Ok(body.into_bytes())
 }
 
 /// The first `limit` bytes. The connection is closed where there are more.
 pub async fn prefix(mut response: Response, limit: usize) -> Result<Vec<u8>, reqwest::Error> {
-    let mut body = Vec::new();
+    let mut body = Buffer::new(limit);
     while let Some(chunk) = response.chunk().await? {
-        let room = limit - body.len();
-        if chunk.len() >= room {
-            body.extend_from_slice(&chunk[..room]);
+        if body.fill(&chunk) {
             break;
         }
-        body.extend_from_slice(&chunk);
     }
-    Ok(body)
+    Ok(body.into_bytes())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use oci_client::{Client, Reference, RegistryOperation};
 use reqwest::{StatusCode, header::ACCEPT};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
+use toolcrib_bounds::Buffer;
 
 use super::layer::{Place, Seen, look};
 use crate::args::Platform;
@@ -218,14 +219,11 @@ impl Registry {
             StatusCode::NOT_FOUND => bail!("{registry} has no image {repository} {which}"),
             status => bail!("{registry} answered {status}"),
         }
-        let mut body = Vec::new();
+        let mut body = Buffer::new(DOCUMENT);
         while let Some(chunk) = response.chunk().await? {
-            ensure!(
-                body.len() + chunk.len() <= DOCUMENT,
-                "the image's manifest is too long"
-            );
-            body.extend_from_slice(&chunk);
+            body.push(&chunk).context("the image's manifest")?;
         }
+        let body = body.into_bytes();
         let is = format!("sha256:{}", hex::encode(Sha256::digest(&body)));
         if let Some(digest) = digest {
             ensure!(

@@ -14,6 +14,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode, Url, redirect};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::Value;
+use toolcrib_bounds::Buffer;
 use toolcrib_dialect::SseParser;
 use toolcrib_mcp::header::{METHOD_HEADER, SESSION_HEADER, VERSION_HEADER};
 use toolcrib_mcp::revision::STATELESS;
@@ -193,15 +194,11 @@ fn broken_off(chunks: impl Stream<Item = anyhow::Result<Bytes>> + Send + 'static
 
 /// `None`: the body is no JSON.
 async fn from_document(mut chunks: Chunks) -> anyhow::Result<Option<Value>> {
-    let mut body = Vec::new();
+    let mut body = Buffer::new(MESSAGE);
     while let Some(chunk) = chunks.try_next().await? {
-        ensure!(
-            body.len() + chunk.len() <= MESSAGE,
-            "the server's answer is too long"
-        );
-        body.extend_from_slice(&chunk);
+        body.push(&chunk).context("the server's answer")?;
     }
-    Ok(serde_json::from_slice(&body).ok())
+    Ok(serde_json::from_slice(&body.into_bytes()).ok())
 }
 
 /// JSON-RPC's: an object with a code. Other services say `error` in words of their own.
