@@ -1,7 +1,7 @@
 //! The scripted model and the trading desk at their sockets: who is let in, what is written
 //! down, and that a fault on the wire is the fault that was asked for.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
 //! That the benchmark runs and says every row. Its figures are no test's business.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,7 +2,7 @@
 //!
 //! One program, so that the machine's set-up is compiled once.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod conformance;
 mod forwarder;

@@ -1,6 +1,6 @@
 //! The same objects in any order, in any files, give the same bytes.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::{
     fs,

@@ -1,7 +1,7 @@
 //! MCP servers become Surfaces, and their drift is found: a scripted server with two pages, in
 //! both forms, and the official one for Node.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod common;
 mod scripted;

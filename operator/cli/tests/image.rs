@@ -1,6 +1,6 @@
 //! Images become Surfaces: of a real registry, with layers that hide each other's files.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod common;
 mod registry;

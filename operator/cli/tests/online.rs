@@ -4,7 +4,7 @@
 //! A document that the API server refuses is left out on both sides. Needs the kubeconfig of
 //! a cluster in TOOLCRIB_TEST_KUBECONFIG; the namespaces of the cases are used there.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod in_cluster;
 mod scripted;

@@ -10,7 +10,7 @@
 //! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test openapi
 //! ```
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod common;
 

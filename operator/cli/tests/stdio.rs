@@ -9,7 +9,7 @@
 //! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test stdio
 //! ```
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod common;
 

@@ -2,7 +2,7 @@
 //! asking agent's files: address, authority, token, and the mediator's own form of a request.
 
 // clippy.toml allows it in test functions; helpers of tests are as much a test.
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::collections::BTreeMap;
 

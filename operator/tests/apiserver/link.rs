@@ -4,7 +4,7 @@
 //! whatever they lose, they lose by the link. Tokens are those of pods (TokenRequest).
 
 // clippy.toml allows it in test functions; helpers of tests are as much a test.
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -209,7 +209,7 @@ impl Outbound {
 }
 
 /// `addresses`: of names that `names` is not asked for.
-#[allow(clippy::disallowed_methods, reason = "the one place")]
+#[expect(clippy::disallowed_methods, reason = "the one place")]
 fn build(
     route: &Route,
     names: impl Resolve + 'static,

@@ -231,7 +231,7 @@ impl Resolver {
     }
 }
 
-#[allow(
+#[expect(
     clippy::disallowed_methods,
     reason = "where the files name no name servers"
 )]

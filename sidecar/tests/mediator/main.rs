@@ -3,7 +3,8 @@
 
 // clippy.toml allows the one in test functions; helpers of tests are as much a test. The
 // other is banned in the program, which the tests have to start.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::disallowed_methods, reason = "tests dial by themselves")]
 
 mod support;
 

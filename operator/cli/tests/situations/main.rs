@@ -5,7 +5,7 @@
 //! The controller and the mediators are real and run in this process. The pods are only objects,
 //! because the control plane has no node. `UPDATE_EXPECT=1` writes the page.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 #[allow(dead_code, reason = "the operator's tests use the rest")]
 #[path = "../../../tests/apiserver/harness.rs"]

@@ -1,6 +1,6 @@
 //! Reading cases from files.
 
-#![allow(clippy::disallowed_methods, reason = "the cases are files")]
+#![expect(clippy::disallowed_methods, reason = "the cases are files")]
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! The program as it is run, at its socket: a scripted child behind it.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is its report")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 mod real;
 mod support;
