@@ -223,6 +223,19 @@ def models_are_listed():
     assert isinstance(client.models.list().data, list)
 
 
+def tokens_are_counted_with_the_granted_tools():
+    """The scripted model counts a token for each tool and each message."""
+    messages = [{"role": "user", "content": "market"}]
+    own = [CLOCK, {**CLOCK, "name": "second_clock"}]
+    counts = [
+        client.messages.count_tokens(model=MODEL, messages=messages, tools=tools).input_tokens
+        for tools in [[CLOCK], own]
+    ]
+    assert counts[1] == counts[0] + 1, counts
+    # The program's clock and message, and at least one granted tool.
+    assert counts[0] > 2, counts
+
+
 def a_limit_passes_and_cools_the_key_down():
     """Last, since the provider's only key rests for seconds afterwards."""
     error = raised(anthropic.RateLimitError, lambda: ask("limited"))
@@ -255,6 +268,7 @@ CASES = [
     an_error_in_a_stream_is_an_error,
     refused_requests,
     models_are_listed,
+    tokens_are_counted_with_the_granted_tools,
     a_limit_passes_and_cools_the_key_down,
 ]
 

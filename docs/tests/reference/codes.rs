@@ -127,7 +127,7 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
         ),
         RunnerCode::NotFound => (
             "nothing is served under that method and path",
-            "`/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/v1/models`",
+            "`/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/v1/messages/count_tokens`, `/v1/models`",
         ),
     }
 }

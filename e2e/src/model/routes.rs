@@ -1,6 +1,7 @@
 //! The scripted model's HTTP surface.
 //!
 //! `POST /v1/chat/completions`, `/v1/messages`, `/v1/responses` play the script;
+//! `POST /v1/messages/count_tokens` counts tools and messages;
 //! `GET /v1/models` lists one model; `POST /script` replaces the script; `GET /requests
 //! [?since=SEQ]` gives what was asked, `DELETE /requests` forgets it; `GET /healthz`.
 
@@ -102,6 +103,7 @@ pub fn router(state: Arc<ModelState>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/messages", post(messages))
+        .route("/v1/messages/count_tokens", post(count_tokens))
         .route("/v1/responses", post(responses))
         .route("/v1/models", get(models))
         .route("/script", post(replace_script))
@@ -146,6 +148,17 @@ async fn messages(
         body,
     )
     .await
+}
+
+/// The tools and the messages, each as one token.
+async fn count_tokens(body: Bytes) -> Response<Body> {
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let length = |field: &str| body[field].as_array().map_or(0, Vec::len);
+    let count = json!({"input_tokens": length("tools") + length("messages")});
+    let mut response = Response::new(Body::from(count.to_string()));
+    let json = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
 }
 
 async fn responses(

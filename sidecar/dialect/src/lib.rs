@@ -67,6 +67,10 @@ pub use request::{
 pub use sse::{SseEvent, SseParser, frame, keepalive};
 pub use usage::Usage;
 
+/// What is joined to a provider's `base_url` to have the tokens of a request counted. Of the three
+/// dialects only Anthropic's has that.
+pub const COUNT_TOKENS: &str = "/messages/count_tokens";
+
 /// A model API's wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dialect {

@@ -125,4 +125,5 @@ pub use target::target;
 pub use trace::{DuplicateOf, RecordStatus, TraceCall, TraceRound, TraceUsage, TurnRecord};
 pub use turn::{
     Answer, Effect, Event, ModelCall, ModelFailure, Purpose, Response, Turn, TurnConfig,
+    first_edits,
 };

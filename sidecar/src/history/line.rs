@@ -12,6 +12,7 @@ use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 use toolcrib_mediation::{ConnectionFailure, ManagedCall, Scrubber, TurnRecord};
 
 use super::kept::{KeptBody, MAX_BODY, whole};
+use crate::model::Operation;
 
 const BLOCK: usize = 256;
 
@@ -70,6 +71,9 @@ pub struct ModelCallLine<'a> {
     pub pod: &'a str,
     pub timestamp: String,
     pub dialect: &'static str,
+    /// Left out: an answer.
+    #[serde(skip_serializing_if = "Operation::is_answer")]
+    pub operation: Operation,
     /// `provider/model`, who is asked first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -82,6 +86,7 @@ impl<'a> ModelCallLine<'a> {
         who: Who<'a>,
         timestamp: String,
         dialect: Dialect,
+        operation: Operation,
         model: Option<String>,
         token: &'a str,
     ) -> Self {
@@ -92,6 +97,7 @@ impl<'a> ModelCallLine<'a> {
             pod: who.pod,
             timestamp,
             dialect: dialect.name(),
+            operation,
             model,
             token,
         }
@@ -135,6 +141,9 @@ pub struct TurnLine<'a> {
     pub path: Via,
     pub timestamp: String,
     pub dialect: &'static str,
+    /// Left out: an answer.
+    #[serde(skip_serializing_if = "Operation::is_answer")]
+    pub operation: Operation,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<&'a str>,
     /// Ids of the provider's key and the runner's token, never their text.

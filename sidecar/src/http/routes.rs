@@ -10,13 +10,15 @@ use axum::routing::{get, post};
 use http::header::{CONTENT_TYPE, HeaderMap};
 use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode, ProviderTools};
-use toolcrib_mediation::{Presented, RunnerCode, RunnerError, Turn, TurnConfig, claimed_calls};
+use toolcrib_mediation::{
+    Presented, RunnerCode, RunnerError, Turn, TurnConfig, claimed_calls, first_edits,
+};
 
 use crate::app::App;
 use crate::config::Effective;
 use crate::history::line::Via;
 use crate::history::{Bodies, Body, KeptBody};
-use crate::model::{headers, policy};
+use crate::model::{Operation, headers, policy};
 use crate::native;
 use crate::request::admission::{admit, enter, let_in, not_let_in, read_body, recordable};
 use crate::request::prepare::{Asked, prepare};
@@ -30,12 +32,17 @@ use crate::turn::passthrough::{self, Passage};
 const FABRICATED: &str = "fabricated_history";
 
 pub fn router(app: Arc<App>) -> Router {
-    let model = |dialect| {
-        post(move |State(app): State<Arc<App>>, request: HttpRequest| serve(app, dialect, request))
+    let ask = |operation, dialect| {
+        post(move |State(app): State<Arc<App>>, request: HttpRequest| {
+            serve(app, operation, dialect, request)
+        })
     };
+    let model = |dialect| ask(Operation::Answer, dialect);
+    let count = ask(Operation::CountTokens, Dialect::AnthropicMessages);
     Router::new()
         .route("/v1/chat/completions", model(Dialect::OpenaiChat))
         .route("/v1/messages", model(Dialect::AnthropicMessages))
+        .route("/v1/messages/count_tokens", count)
         .route("/v1/responses", model(Dialect::OpenaiResponses))
         .route("/v1/models", get(models))
         .route("/mcp", native::method_router())
@@ -77,8 +84,8 @@ async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerErr
 async fn not_found(request: HttpRequest) -> Response {
     let error = RunnerError::new(
         RunnerCode::NotFound,
-        "the mediator serves POST /v1/chat/completions, /v1/messages and /v1/responses, GET \
-         /v1/models, and in native mode /mcp",
+        "the mediator serves POST /v1/chat/completions, /v1/messages, \
+         /v1/messages/count_tokens and /v1/responses, GET /v1/models, and in native mode /mcp",
     );
     response::error(spoken(request.headers()), &error)
 }
@@ -92,7 +99,12 @@ fn spoken(headers: &HeaderMap) -> Dialect {
     }
 }
 
-async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Response {
+async fn serve(
+    app: Arc<App>,
+    operation: Operation,
+    dialect: Dialect,
+    request: HttpRequest,
+) -> Response {
     let started = Instant::now();
     let now = app.current.now();
     // From the headers alone: nobody's body is read before it is known whose it is.
@@ -107,6 +119,7 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
     };
     let mut asked = Asked {
         caller,
+        operation,
         dialect,
         headers: headers::upstream(request.headers()),
         noticed: Vec::new(),
@@ -149,7 +162,7 @@ async fn serve(app: Arc<App>, dialect: Dialect, request: HttpRequest) -> Respons
 }
 
 enum Begun {
-    /// Nothing is managed here.
+    /// No call is answered here.
     Pass(Box<Passage>),
     Turn(Box<Turn>, Vec<toolcrib_mediation::Effect>),
 }
@@ -194,13 +207,24 @@ async fn begin(
     // tools that were taken away, or guess those that the files name and the agent does not get.
     // Hidden rounds stay in its history. Several answers at once call nothing.
     let denies = presented.answers_calls() && request.choices() == 1;
-    if (presented.is_empty() && !denies) || is_native {
+    let passes = is_native || (presented.is_empty() && !denies);
+    if passes || asked.operation == Operation::CountTokens {
+        let edits = if passes {
+            let mut edits = Edits::new("");
+            edits.prompt = prompt(asked);
+            edits.context = context;
+            edits
+        } else {
+            // What is counted is what a model would be asked.
+            asked.tools_count = presented.len();
+            let insertions = app.continuity.insertions(&request, &presented)?;
+            first_edits(&request, &presented, insertions, prompt(asked), context)?
+        };
         let mut room = BodyRoom::new(app.bodies.clone());
         let (dialect, model) = (asked.dialect, asked.model.as_deref());
         let prepared = prepare(now, dialect, model, &mut room, |model| {
-            let mut edits = Edits::new(model);
-            edits.prompt = prompt(asked);
-            edits.context = context.clone();
+            let mut edits = edits.clone();
+            edits.model = model.to_string();
             Ok(request.encode(&edits)?)
         })?;
         let passage = Passage {

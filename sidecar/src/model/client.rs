@@ -12,10 +12,10 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::Response;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::timeout_at;
-use toolcrib_dialect::{Dialect, MAX_REPLY};
+use toolcrib_dialect::{COUNT_TOKENS, Dialect, MAX_REPLY};
 use toolcrib_manifest::{Provider, ProviderAuth};
 use toolcrib_mediation::{ConnectionFailure, upstream_status};
 use url::Url;
@@ -155,9 +155,34 @@ pub struct Prepared {
     pub body: Bytes,
 }
 
+/// What a request asks a provider for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// A model's answer.
+    Answer,
+    /// The tokens of a request, which no model answers.
+    CountTokens,
+}
+
+impl Operation {
+    pub fn is_answer(&self) -> bool {
+        *self == Self::Answer
+    }
+
+    /// What is joined to a provider's `base_url`.
+    pub fn resource(self, dialect: Dialect) -> &'static str {
+        match self {
+            Operation::Answer => dialect.resource(),
+            Operation::CountTokens => COUNT_TOKENS,
+        }
+    }
+}
+
 /// What one call is made of.
 #[derive(Clone, Copy)]
 pub struct ModelRequest<'a> {
+    pub operation: Operation,
     pub dialect: Dialect,
     pub candidates: &'a [Prepared],
     pub providers: &'a BTreeMap<String, Provider>,
@@ -378,7 +403,8 @@ impl ModelClient {
         let failed = |error| (Attempt::Failed(error), Outcome::Fine);
         let candidate = &prepared.candidate;
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
-        let address = format!("{}{}", candidate.base_url, request.dialect.resource());
+        let resource = request.operation.resource(request.dialect);
+        let address = format!("{}{}", candidate.base_url, resource);
         let Ok(url) = outbound.url(&address) else {
             tracing::error!(provider = candidate.provider, "its address is no URL");
             return failed(UNASKED);

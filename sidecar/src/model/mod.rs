@@ -11,7 +11,7 @@ pub mod pool;
 
 pub use client::{
     AwaitedProvider, HttpFailure, ModelClient, ModelError, ModelReply, ModelRequest, ModelStream,
-    ModelTimeouts, Prepared,
+    ModelTimeouts, Operation, Prepared,
 };
 pub use events::{Broken, EventStream, Opened, next_chunk};
 pub use policy::{Candidate, PolicyError, candidates};

@@ -15,6 +15,7 @@ use toolcrib_mediation::{LoneCall, Presented, RunnerError};
 use super::message::{NOT_SERVED, Refusal, completed};
 use crate::app::App;
 use crate::history::{Bodies, Body};
+use crate::model::Operation;
 use crate::request::caller::Caller;
 use crate::request::record::{self, Ended, HUNG_UP, Recorded};
 use crate::request::stop::AccessWatch;
@@ -123,6 +124,7 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
     let recorded = Recorded {
         caller: &asked.caller,
         dialect: None,
+        operation: Operation::Answer,
         model: None,
         tools_count: presented.len(),
         noticed: &[],

@@ -12,7 +12,7 @@ use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use crate::config::{Effective, Unavailable, Version};
 use crate::history::{Body, KeptBody};
-use crate::model::{Candidate, PolicyError, Prepared, candidates};
+use crate::model::{Candidate, Operation, PolicyError, Prepared, candidates};
 use crate::request::caller::Caller;
 use crate::request::room::BodyRoom;
 
@@ -20,6 +20,7 @@ use crate::request::room::BodyRoom;
 #[derive(Debug)]
 pub struct Asked {
     pub caller: Caller,
+    pub operation: Operation,
     pub dialect: Dialect,
     /// The runner's, filtered for the model.
     pub headers: HeaderMap,

@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::history::line::{Bodies, TurnLine, body, escaped};
 use crate::history::{ModelCallLine, TurnLines};
 use crate::metrics::usage::CallKind;
-use crate::model::Candidate;
+use crate::model::{Candidate, Operation};
 use crate::request::admission::unrecordable;
 use crate::request::caller::Caller;
 use crate::request::prepare::{Asked, Preparation};
@@ -27,6 +27,7 @@ pub struct Recorded<'a> {
     pub caller: &'a Caller,
     /// `None`: it was MCP.
     pub dialect: Option<Dialect>,
+    pub operation: Operation,
     /// As the runner named it.
     pub model: Option<&'a str>,
     pub tools_count: usize,
@@ -39,6 +40,7 @@ impl Asked {
         Recorded {
             caller: &self.caller,
             dialect: Some(self.dialect),
+            operation: self.operation,
             model: self.model.as_deref(),
             tools_count: self.tools_count,
             noticed: &self.noticed,
@@ -92,6 +94,7 @@ pub fn model_call(app: &App, asked: &Asked, prepared: &Preparation) -> Result<()
         caller.who(),
         jiff::Timestamp::now().to_string(),
         asked.dialect,
+        asked.operation,
         prepared.first().map(Candidate::reference),
         &caller.runner.token_id,
     );
@@ -168,6 +171,7 @@ fn lines<'a>(
         path: asked.caller.via,
         timestamp: jiff::Timestamp::now().to_string(),
         dialect: asked.spoken(),
+        operation: asked.operation,
         model: ended.served_by.map(|(model, _)| model).or(asked.model),
         key: ended.served_by.map(|(_, key)| key),
         token: &asked.caller.runner.token_id,

@@ -219,6 +219,7 @@ impl Drive {
                 ModelTimeouts::of_whole(first_byte, deadline, prepared.candidates.len())
             };
             let request = ModelRequest {
+                operation: asked.operation,
                 dialect: asked.dialect,
                 candidates: &prepared.candidates,
                 providers: prepared.providers(),

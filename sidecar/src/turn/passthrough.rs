@@ -1,5 +1,6 @@
 //! A request of an agent without managed tools: byte for byte but for the model's name,
-//! and the answer as it comes.
+//! and the answer as it comes. And a request that has its tokens counted, whatever tools it gets:
+//! no model answers it, so it has no rounds.
 //!
 //! What passes is read along for its usage and kept for the record up to a bound; nothing
 //! of that delays a byte.
@@ -85,6 +86,7 @@ pub async fn pass(
     };
     let awaited = AwaitedProvider::default();
     let model_request = ModelRequest {
+        operation: asked.operation,
         dialect: asked.dialect,
         candidates: &prepared.candidates,
         providers: prepared.providers(),
@@ -95,7 +97,10 @@ pub async fn pass(
     // A cost of ours, unlike the wait that follows.
     let recorded = record::model_call(&app, &asked, prepared);
     let waiting = Instant::now();
-    let span = asked.caller.trace.chat(prepared.first());
+    let span = asked
+        .operation
+        .is_answer()
+        .then(|| asked.caller.trace.chat(prepared.first()));
     let answered = match recorded {
         Err(error) => Err(Stopped::Ended(error)),
         Ok(()) => tokio::select! {
@@ -111,9 +116,11 @@ pub async fn pass(
         },
     };
     let waited = waiting.elapsed();
-    match &answered {
-        Ok(answered) => span.replied(answered.as_ref().map(|stream| &stream.candidate)),
-        Err(_) => drop(span),
+    match (&answered, span) {
+        (Ok(answered), Some(span)) => {
+            span.replied(answered.as_ref().map(|stream| &stream.candidate));
+        }
+        (_, span) => drop(span),
     }
     let (passed, last) = match answered {
         Ok(Ok(stream)) => {
@@ -163,7 +170,7 @@ pub async fn pass(
         usage: TraceUsage {
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
-            total_rounds: Some(1),
+            total_rounds: asked.operation.is_answer().then_some(1),
         },
         tool_trace: Vec::new(),
         interventions: Vec::new(),

@@ -10,6 +10,7 @@ mod support;
 
 mod arguments;
 mod binary;
+mod count_tokens;
 mod feeds;
 mod fidelity;
 mod fixtures;

@@ -195,6 +195,32 @@ enum State {
     Done,
 }
 
+/// The edits of the first request to a model, but for the stream, which stays as it is. A request
+/// that has its tokens counted gets the same. Errors: what makes this request impossible to
+/// mediate.
+pub fn first_edits(
+    request: &Request,
+    presented: &Presented,
+    insertions: Vec<Insertion>,
+    prompt: Option<String>,
+    context: Option<String>,
+) -> Result<Edits, RunnerError> {
+    if request.choices() != 1 {
+        return Err(RunnerError::new(
+            RunnerCode::NNotSupported,
+            "one choice per request is possible while tools are managed",
+        ));
+    }
+    let mut edits = Edits::new("");
+    edits.normalize_legacy = request.legacy_functions();
+    edits.tools = presented.declared(request.dialect());
+    edits.spell_choice = spelled_choice(request, presented)?;
+    edits.inserted = insertions;
+    edits.prompt = prompt;
+    edits.context = context;
+    Ok(edits)
+}
+
 impl Turn {
     /// Begins a turn with tools to present. Errors: what makes this request impossible
     /// to mediate; nothing has been asked of anybody then.
@@ -209,13 +235,7 @@ impl Turn {
             prompt,
             context,
         } = config;
-        if request.choices() != 1 {
-            return Err(RunnerError::new(
-                RunnerCode::NNotSupported,
-                "one choice per request is possible while tools are managed",
-            ));
-        }
-        let mut edits = Edits::new("");
+        let mut edits = first_edits(&request, &presented, insertions, prompt, context)?;
         let live = match (streaming, request.stream()) {
             (Streaming::Live, true) => Some(Live::new(&request, MAX_REPLY)),
             (Streaming::Live, false) | (Streaming::Buffered, _) => None,
@@ -224,12 +244,6 @@ impl Turn {
             Some(_) => StreamEdit::Stream,
             None => StreamEdit::Whole,
         };
-        edits.normalize_legacy = request.legacy_functions();
-        edits.tools = presented.declared(request.dialect());
-        edits.spell_choice = spelled_choice(&request, &presented)?;
-        edits.inserted = insertions;
-        edits.prompt = prompt;
-        edits.context = context;
         let mut turn = Self {
             request,
             presented,
