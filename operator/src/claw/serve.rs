@@ -381,7 +381,10 @@ fn bearer(headers: &HeaderMap) -> Result<&[u8], Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::metrics::{CLAW_OUTCOMES, CLAW_VERBS};
 
     #[track_caller]
     fn check(values: &[&str], expected: Option<&str>) {
@@ -391,6 +394,66 @@ mod tests {
         }
         let found = bearer(&headers).ok();
         assert_eq!(found, expected.map(str::as_bytes), "{values:?}");
+    }
+
+    /// Each refusal, once. The match makes a new one a compile error here.
+    fn refusals() -> [Refusal; 11] {
+        let next = |refusal: &Refusal| match refusal {
+            Refusal::NotReady => Refusal::NoToken,
+            Refusal::NoToken => Refusal::NotGranted(Verb::GetAgent),
+            Refusal::NotGranted(_) => Refusal::NoSuchPath,
+            Refusal::NoSuchPath => Refusal::NotGet,
+            Refusal::NotGet => Refusal::Body,
+            Refusal::Body => Refusal::Argument("why".to_owned()),
+            Refusal::Argument(_) => Refusal::NoSuchAgent(ObjectRef::new("pond", "otter")),
+            Refusal::NoSuchAgent(agent) => Refusal::Unreadable(agent.clone(), "why".to_owned()),
+            Refusal::Unreadable(..) => Refusal::Busy,
+            Refusal::Busy => Refusal::TooSlow,
+            Refusal::TooSlow => Refusal::NotReady,
+        };
+        let mut refusal = Refusal::NotReady;
+        std::array::from_fn(|_| {
+            let following = next(&refusal);
+            std::mem::replace(&mut refusal, following)
+        })
+    }
+
+    #[test]
+    fn the_words_of_answers_metrics_and_documentation_are_the_same() {
+        let codes = refusals().map(|refusal| refusal.code().1);
+        assert_eq!(["ok"], CLAW_OUTCOMES[..1]);
+        assert_eq!(codes, CLAW_OUTCOMES[1..]);
+        let verbs = Verb::ALL.map(Verb::name);
+        assert_eq!([&verbs[..], &["none"]].concat(), CLAW_VERBS);
+
+        let page = include_str!("../../../docs/claw-api.md");
+        let table = page
+            .split_once("| code | status | |\n|---|---|---|\n")
+            .and_then(|(_, rest)| rest.split_once("\n\n"))
+            .map(|(rows, _)| rows)
+            .expect("the table of errors");
+        let mut documented = BTreeSet::new();
+        for row in table.lines() {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let codes: Vec<&str> = cells[0]
+                .split(", ")
+                .map(|it| it.trim_matches('`'))
+                .collect();
+            let statuses: Vec<&str> = cells[1].split(", ").collect();
+            // One status for all codes of the row, or one for each.
+            for (at, code) in codes.into_iter().enumerate() {
+                let status = statuses.get(at).unwrap_or(&statuses[0]);
+                documented.insert((code.to_owned(), (*status).to_owned()));
+            }
+        }
+        let served: BTreeSet<_> = refusals()
+            .iter()
+            .map(|refusal| {
+                let (status, code) = refusal.code();
+                (code.to_owned(), status.as_str().to_owned())
+            })
+            .collect();
+        assert_eq!(served, documented);
     }
 
     #[test]
