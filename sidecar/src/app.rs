@@ -16,7 +16,7 @@ use crate::model::ModelClient;
 use crate::outbound::Outbound;
 use crate::sessions::native::NativeClients;
 use crate::telemetry::Telemetry;
-use crate::tools::client::Services;
+use crate::tools::client::Sender;
 use crate::tools::mcp::Servers;
 use crate::tools::oauth::Tokens;
 
@@ -46,8 +46,8 @@ pub struct App {
 
 impl App {
     /// What the clients of tools send with.
-    pub fn services(&self) -> Services<'_> {
-        Services::new(&self.outbound, &self.tokens, &self.servers, &self.current)
+    pub fn sender(&self) -> Sender<'_> {
+        Sender::new(&self.outbound, &self.tokens, &self.servers, &self.current)
     }
 }
 

@@ -12,7 +12,7 @@ use toolcrib_mcp::revision::Form;
 use toolcrib_mcp::{Fault, Raw, Said, raw, reply};
 use toolcrib_mediation::{LoneCall, Presented, RunnerError};
 
-use super::message::{NOT_SERVED, Refusal, completed};
+use super::answer::{NOT_SERVED, Refusal, completed};
 use crate::app::App;
 use crate::history::{Bodies, Body};
 use crate::model::Operation;

@@ -4,7 +4,8 @@
 //! In reading order: [`listing`] (the tools as a client sees them; pure), [`crate::sessions`]
 //! (what is kept for a client of the older revision), [`changes`] (the stream that announces a
 //! changed list), [`call`] (one call: the mediated one's reading, executor and record),
-//! [`message`] (what a message asks, and what it may not), [`routes`] (HTTP).
+//! [`answer`] (results and refusals), [`message`] (what a message asks, and what it may not),
+//! [`routes`] (HTTP).
 //!
 //! Not here: prompts, resources, requests to the client, and what a turn adds to a call
 //! ([`toolcrib_mediation::LoneCall`]).
@@ -12,6 +13,7 @@
 //! Invariants: a client sees and calls what is granted at that moment and nothing else; a
 //! session is its agent's; whatever is held here has a bound.
 
+mod answer;
 mod call;
 mod changes;
 mod listing;

@@ -15,10 +15,11 @@ use toolcrib_mcp::code::INVALID_REQUEST;
 use toolcrib_mcp::revision::{self, Form};
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
+use super::answer::{Refusal, document};
 use super::call::{Told, call};
 use super::changes::{self, Of};
 use super::is_offered;
-use super::message::{Next, Received, Refusal, document, session, session_name, too_many_streams};
+use super::message::{Next, Received, session, session_name, too_many_streams};
 use crate::app::App;
 use crate::history::line::Via;
 use crate::request::admission::{enter, let_in, not_let_in, read_body};

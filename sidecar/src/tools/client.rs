@@ -10,16 +10,16 @@
 //! word of their authors: no client can know it.
 
 use toolcrib_manifest::{HttpMethod, ReadMethod, Tier};
-use toolcrib_mediation::{Certainty, HttpCall, ResultCode, Scrubber, ToolFailure};
+use toolcrib_mediation::{HttpCall, ToolFailure};
 
-use super::credential::{Credential, CredentialError, credential};
 use super::granted::GrantedTool;
 use super::mcp::Servers;
-use super::oauth::{AccessToken, Tokens};
+use super::oauth::Tokens;
 use super::prepared::Prepared;
-use super::{Tool, ToolContext, http, mcp, unanswered};
+use super::services::Services;
+use super::{ToolContext, http, mcp};
 use crate::config::Current;
-use crate::outbound::{Outbound, OutboundError};
+use crate::outbound::Outbound;
 
 /// The client of a context: all that it can do to the outside.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub enum ToolClient<'a> {
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct ReadClient<'a>(Services<'a>);
+pub struct ReadClient<'a>(Sender<'a>);
 
 /// Sends anything that was permitted.
 ///
@@ -75,14 +75,14 @@ pub struct ReadClient<'a>(Services<'a>);
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct FullClient<'a>(Services<'a>);
+pub struct FullClient<'a>(Sender<'a>);
 
 impl<'a> ToolClient<'a> {
     /// The client of a context in which a tool of at most `tier` may act.
-    pub fn new(services: Services<'a>, tier: Tier) -> Self {
+    pub fn new(sender: Sender<'a>, tier: Tier) -> Self {
         match tier {
-            Tier::ReadOnly => Self::Read(ReadClient(services)),
-            Tier::Workspace | Tier::System | Tier::Elevated => Self::Full(FullClient(services)),
+            Tier::ReadOnly => Self::Read(ReadClient(sender)),
+            Tier::Workspace | Tier::System | Tier::Elevated => Self::Full(FullClient(sender)),
         }
     }
 
@@ -145,30 +145,27 @@ impl<'a> FullClient<'a> {
     }
 }
 
-/// What sends, whichever client it is in. Only a request that a client made holds one, too.
+/// Makes requests, whichever client it is in.
 #[derive(Clone, Copy, Debug)]
-pub struct Services<'a> {
-    outbound: &'a Outbound,
-    tokens: &'a Tokens,
+pub struct Sender<'a> {
+    services: Services<'a>,
     /// How MCP servers are spoken to.
     servers: &'a Servers,
-    /// Its scrubber is asked when the answer is there: it knows the token of this call.
-    current: &'a Current,
 }
 
-impl<'a> Services<'a> {
+impl<'a> Sender<'a> {
     pub fn new(
         outbound: &'a Outbound,
         tokens: &'a Tokens,
         servers: &'a Servers,
         current: &'a Current,
     ) -> Self {
-        Self {
+        let services = Services {
             outbound,
             tokens,
-            servers,
             current,
-        }
+        };
+        Self { services, servers }
     }
 
     fn http(
@@ -177,8 +174,8 @@ impl<'a> Services<'a> {
         method: HttpMethod,
         call: HttpCall,
     ) -> Result<Prepared<'a>, ToolFailure> {
-        let request = http::request(&self.connections(tool)?, tool, method, call)?;
-        Ok(Prepared::http(self, request))
+        let request = http::request(&self.services.connections(tool)?, tool, method, call)?;
+        Ok(Prepared::http(self.services, request))
     }
 
     fn mcp(
@@ -186,69 +183,7 @@ impl<'a> Services<'a> {
         tool: &GrantedTool,
         context: ToolContext<'_>,
     ) -> Result<Prepared<'a>, ToolFailure> {
-        let call = mcp::prepare(self.connections(tool)?, tool, context)?;
-        Ok(Prepared::mcp(self, call))
-    }
-
-    fn connections(self, tool: &GrantedTool) -> Result<reqwest::Client, ToolFailure> {
-        let url = self.outbound.url(&tool.entry().execution.base_url);
-        let url = url.map_err(|_| tool.unusable("its address is no URL"))?;
-        let client = self.outbound.towards_service(&url, tool.settings());
-        client.map_err(|error| match error {
-            OutboundError::AddressRefused(connection) => {
-                let failure = ToolFailure::unreachable(tool.name());
-                unanswered(tool.name(), failure, connection)
-            }
-            OutboundError::Ca(_) | OutboundError::Proxy | OutboundError::Build(_) => {
-                tracing::error!(tool = tool.name(), error = error.to_string(), "no client");
-                tool.unusable("its transport settings cannot be used")
-            }
-        })
-    }
-
-    pub(super) fn servers(self) -> &'a Servers {
-        self.servers
-    }
-
-    pub(super) fn scrubber(self) -> std::sync::Arc<Scrubber> {
-        self.current.scrubber()
-    }
-
-    /// The tool's credential of now.
-    pub(super) async fn credential(
-        self,
-        tool: &GrantedTool,
-    ) -> Result<Option<Credential>, ToolFailure> {
-        let Some(auth) = &tool.entry().execution.auth else {
-            return Ok(None);
-        };
-        let found = credential(auth, tool.settings(), self.tokens).await;
-        found.map(Some).map_err(|error| {
-            let (code, certainty) = match error {
-                CredentialError::Header(_) => (ResultCode::UnsupportedTool, Certainty::NeverRan),
-                CredentialError::Token(error) if error.is_transient() => {
-                    (ResultCode::RequestFailed, Certainty::Unreached)
-                }
-                CredentialError::Token(_) => (ResultCode::RequestFailed, Certainty::NeverRan),
-            };
-            ToolFailure::new(
-                code,
-                certainty,
-                format!("{} was not called: {error}", tool.name()),
-            )
-        })
-    }
-
-    /// The service answered 401 to the token. `Some`: the next call can go better, since it
-    /// brings another one.
-    pub(super) fn refused(self, name: &str, token: &AccessToken) -> Option<ToolFailure> {
-        self.tokens.forget(token);
-        token.reused.then(|| {
-            ToolFailure::new(
-                ResultCode::Http(401),
-                Certainty::Transient,
-                format!("{name} did not take the access token; the next call brings a new one"),
-            )
-        })
+        let call = mcp::prepare(self.services.connections(tool)?, tool, context)?;
+        Ok(Prepared::mcp(self.services, self.servers, call))
     }
 }

@@ -2,18 +2,9 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use toolcrib_manifest::{
-    HttpMethod, RawJson, ReadMethod, ServiceSettings, Tier, Tool as Entry, Transport,
-};
-use toolcrib_mediation::{
-    CatalogTool, Certainty, LiveTool, ResultCode, ToolFailure, http_call, http_method,
-};
+use toolcrib_manifest::{HttpMethod, ReadMethod, ServiceSettings, Tier, Tool as Entry, Transport};
+use toolcrib_mediation::{CatalogTool, Certainty, LiveTool, ResultCode, ToolFailure, http_method};
 
-use super::client::ToolClient;
-use super::prepared::Prepared;
-use super::{Tool, ToolContext, ToolResult};
 use crate::config::Version;
 
 /// A tool of the manifest, permitted for one call.
@@ -26,14 +17,14 @@ pub struct GrantedTool {
 
 /// What a call of the tool asks its context for.
 #[derive(Clone, Copy, Debug)]
-enum Access {
+pub(super) enum Access {
     Read(Operation<ReadMethod>),
     Write(Operation<HttpMethod>),
 }
 
 /// How the call is made.
 #[derive(Clone, Copy, Debug)]
-enum Operation<M> {
+pub(super) enum Operation<M> {
     Http(M),
     Mcp,
 }
@@ -61,6 +52,16 @@ impl GrantedTool {
         })
     }
 
+    /// What a call of it asks its context for.
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Canonical, `surface.tool`.
+    pub(super) fn name(&self) -> &str {
+        self.catalog_tool().name()
+    }
+
     pub(super) fn entry(&self) -> &Entry {
         self.live.tool()
     }
@@ -81,66 +82,5 @@ impl GrantedTool {
             Certainty::NeverRan,
             format!("{}: {what}", self.name()),
         )
-    }
-
-    fn prepare<'a>(&self, context: ToolContext<'a>) -> Result<Prepared<'a>, ToolFailure> {
-        let call = || http_call(self.entry(), context.arguments, context.claw_id);
-        match self.access {
-            Access::Read(operation) => {
-                let client = context.client.read();
-                match operation {
-                    Operation::Http(method) => client.http(self, method, call()?),
-                    Operation::Mcp => client.mcp(self, context),
-                }
-            }
-            Access::Write(operation) => {
-                let client = self.full(context.client)?;
-                match operation {
-                    Operation::Http(method) => client.http(self, method, call()?),
-                    Operation::Mcp => client.mcp(self, context),
-                }
-            }
-        }
-    }
-
-    fn full<'a>(
-        &self,
-        client: ToolClient<'a>,
-    ) -> Result<super::client::FullClient<'a>, ToolFailure> {
-        client.full().ok_or_else(|| {
-            ToolFailure::new(
-                ResultCode::PermissionDenied,
-                Certainty::NeverRan,
-                format!("{} may write, and this call may only read", self.name()),
-            )
-        })
-    }
-}
-
-impl Tool for GrantedTool {
-    fn name(&self) -> &str {
-        self.catalog_tool().name()
-    }
-
-    fn description(&self) -> &str {
-        &self.entry().description
-    }
-
-    fn schema(&self) -> &RawJson {
-        &self.entry().input_schema
-    }
-
-    fn tier(&self) -> Tier {
-        self.catalog_tool().tier
-    }
-
-    fn execute<'a>(
-        self: Box<Self>,
-        context: ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>>
-    where
-        Self: 'a,
-    {
-        async move { self.prepare(context)?.send(&self, context).await }.boxed()
     }
 }

@@ -10,9 +10,9 @@ use toolcrib_mediation::{Certainty, HttpCall, ResultCode, ToolBody, ToolFailure,
 use url::Url;
 
 use super::answer::{self, EncodingError, Unreadable};
-use super::client::Services;
 use super::credential::Credential;
 use super::granted::GrantedTool;
+use super::services::Services;
 use super::{CLAW_ID, ToolOutput, ToolResult, unanswered};
 use crate::outbound::error;
 

@@ -11,11 +11,13 @@ pub mod answer;
 pub mod auth;
 pub mod client;
 pub mod credential;
+mod execute;
 pub mod granted;
 mod http;
 pub mod mcp;
 pub mod oauth;
 pub mod prepared;
+mod services;
 
 use std::time::Duration;
 

@@ -7,22 +7,23 @@
 use tokio::time::{Instant, timeout_at};
 use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 
-use super::client::Services;
 use super::granted::GrantedTool;
-use super::{Tool, ToolContext, ToolResult, http, mcp, unanswered};
+use super::mcp::Servers;
+use super::services::Services;
+use super::{ToolContext, ToolResult, http, mcp, unanswered};
 use crate::outbound::error;
 
 /// A call that was found sendable, before anything is asked for it.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     services: Services<'a>,
-    request: Request,
+    request: Request<'a>,
 }
 
 #[derive(Debug)]
-enum Request {
+enum Request<'a> {
     Http(Box<http::Request>),
-    Mcp(Box<mcp::Prepared>),
+    Mcp(&'a Servers, Box<mcp::Prepared>),
 }
 
 impl<'a> Prepared<'a> {
@@ -33,10 +34,10 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    pub(super) fn mcp(services: Services<'a>, call: mcp::Prepared) -> Self {
+    pub(super) fn mcp(services: Services<'a>, servers: &'a Servers, call: mcp::Prepared) -> Self {
         Self {
             services,
-            request: Request::Mcp(Box::new(call)),
+            request: Request::Mcp(servers, Box::new(call)),
         }
     }
 
@@ -70,7 +71,9 @@ impl<'a> Prepared<'a> {
                     }
                 }
             }
-            Request::Mcp(call) => mcp::call(self.services, tool, *call, credential, deadline).await,
+            Request::Mcp(servers, call) => {
+                mcp::call(self.services, servers, tool, *call, credential, deadline).await
+            }
         }
     }
 }

@@ -102,7 +102,7 @@ async fn run(
         max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
         // No more than the tool's own tier: a tool that only reads gets nothing to write with.
         client: ToolClient::new(
-            app.services(),
+            app.sender(),
             live.catalog_tool().tier.min(version.agent.max_tier),
         ),
     };

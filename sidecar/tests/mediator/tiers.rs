@@ -29,7 +29,7 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
         claw_id: call.claw_id(),
         timeout: Duration::from_secs(15),
         max_result: 400,
-        client: ToolClient::new(app.services(), tier),
+        client: ToolClient::new(app.sender(), tier),
     };
     let tool = Box::new(GrantedTool::new(live, now.version().unwrap().clone()).unwrap());
     within("the call", tool.execute(context)).await

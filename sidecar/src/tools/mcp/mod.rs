@@ -24,10 +24,10 @@ use toolcrib_mcp::header;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
 
 use super::answer;
-use super::client::Services;
 use super::credential::Credential;
 use super::granted::GrantedTool;
-use super::{Tool, ToolContext, ToolOutput, ToolResult};
+use super::services::Services;
+use super::{ToolContext, ToolOutput, ToolResult};
 use exchange::{Endpoint, Lost, Reply, Said};
 use message::RpcError;
 use result::{CallResult, NoResult};
@@ -83,6 +83,7 @@ pub(super) fn prepare(
 
 pub(super) async fn call(
     services: Services<'_>,
+    servers: &Servers,
     tool: &GrantedTool,
     prepared: Prepared,
     credential: Option<Credential>,
@@ -115,7 +116,7 @@ pub(super) async fn call(
     let mut renewed = false;
     loop {
         // Until it is open nothing was sent that could have run.
-        let opened = timeout_at(deadline, services.servers().open(key, &endpoint)).await;
+        let opened = timeout_at(deadline, servers.open(key, &endpoint)).await;
         let opened = opened.unwrap_or(Err(NotOpened::Lost(Lost::Silent)));
         let Opened { spoken, reused } = opened.map_err(|error| match error {
             NotOpened::Http(status) => {
@@ -125,20 +126,20 @@ pub(super) async fn call(
                 error.failure(name, &endpoint)
             }
         })?;
-        let sent = timeout_at(deadline, services.servers().call(&endpoint, &spoken, &call)).await;
+        let sent = timeout_at(deadline, servers.call(&endpoint, &spoken, &call)).await;
         let sent = sent.unwrap_or(Err(Lost::Silent));
         let Reply { status, said, .. } = sent.map_err(|lost| lost.failure(name, &endpoint))?;
         let in_session = spoken.has_session();
         let has_run = matches!(said, Said::Answer(Ok(_)));
         if in_session && status == 404 && !has_run && !renewed {
-            services.servers().forget(&key, &spoken);
+            servers.forget(&key, &spoken);
             renewed = true;
             continue;
         }
         if in_session && status == 400 && reused {
             // Some servers say so that they do not know the session. It can mean more, so
             // the call is not sent again.
-            services.servers().forget(&key, &spoken);
+            servers.forget(&key, &spoken);
             return Err(ToolFailure::new(
                 ResultCode::Http(status),
                 Certainty::Transient,
@@ -146,10 +147,12 @@ pub(super) async fn call(
             ));
         }
         return match said {
-            Said::Answer(Ok(result)) => output(services, tool, &result, max_result),
+            Said::Answer(Ok(result)) => {
+                output(&services.scrubber(), servers, tool, &result, max_result)
+            }
             Said::Answer(Err(RpcError { code, message })) => {
                 if code == UNSUPPORTED_VERSION {
-                    services.servers().forget(&key, &spoken);
+                    servers.forget(&key, &spoken);
                 }
                 let body = body(message, max_result, &services.scrubber());
                 Ok(ToolResult {
@@ -163,7 +166,7 @@ pub(super) async fn call(
                 }
                 if matches!(status, 400 | 404..=406) {
                     // It speaks otherwise than it did: the next call asks again.
-                    services.servers().forget(&key, &spoken);
+                    servers.forget(&key, &spoken);
                 }
                 let body = body(text, max_result, &services.scrubber());
                 Ok(ToolResult {
@@ -176,13 +179,13 @@ pub(super) async fn call(
 }
 
 fn output(
-    services: Services<'_>,
+    scrubber: &Scrubber,
+    servers: &Servers,
     tool: &GrantedTool,
     result: &RawValue,
     max_result: usize,
 ) -> Result<ToolResult, ToolFailure> {
     let name = tool.name();
-    let scrubber = services.scrubber();
     let unusable = |what: String| {
         ToolFailure::new(
             ResultCode::McpError,
@@ -195,7 +198,7 @@ fn output(
             NoResult::Malformed => "answered with what is no tool's result".into(),
             NoResult::OtherKind => "answered with a kind of result that is not read".into(),
             NoResult::InputRequired => {
-                services.servers().refused_input();
+                servers.refused_input();
                 "asks for input, which no tool's server is given".into()
             }
         })
@@ -211,7 +214,7 @@ fn output(
             unusable(format!("answered with what its output schema does not allow, so it may have changed since review: {mismatch}"))
         })?;
     }
-    let body = body(result.text, max_result, &scrubber);
+    let body = body(result.text, max_result, scrubber);
     Ok(ToolResult {
         display: format!("{name}: result of {} bytes", body.bytes.len()),
         output: ToolOutput::Mcp {

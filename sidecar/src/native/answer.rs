@@ -1,0 +1,95 @@
+//! How a message of a client is answered: documents, results, and refusals.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde_json::json;
+use serde_json::value::RawValue;
+use toolcrib_mcp::revision::{self, Form};
+use toolcrib_mcp::{Fault, Members, Raw, Said, raw, reply};
+use toolcrib_mediation::RunnerError;
+
+/// The code of what is refused for another reason than the message: `data.code` says it.
+pub const NOT_SERVED: i64 = -32000;
+
+/// Why a message has no result.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: StatusCode,
+    id: Option<Raw>,
+    fault: Fault,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, fault: Fault) -> Self {
+        Self {
+            status,
+            id: None,
+            fault,
+        }
+    }
+
+    /// Of the request with this id.
+    pub fn to(self, id: &RawValue) -> Self {
+        let id = Some(id.to_owned());
+        Self { id, ..self }
+    }
+
+    /// With the status that the revision gives the code.
+    pub fn of(form: Form, fault: Fault) -> Self {
+        Self::new(revision::status(form, Some(fault.code)), fault)
+    }
+
+    pub fn body(&self) -> Vec<u8> {
+        reply(self.id.as_deref(), Said::Fault(&self.fault))
+    }
+}
+
+impl From<&RunnerError> for Refusal {
+    fn from(error: &RunnerError) -> Self {
+        let status = StatusCode::from_u16(error.status());
+        let fault = Fault {
+            data: Some(json!({"code": error.code.name()})),
+            ..Fault::new(NOT_SERVED, error.to_string())
+        };
+        Self::new(status.unwrap_or(StatusCode::BAD_GATEWAY), fault)
+    }
+}
+
+impl From<RunnerError> for Refusal {
+    fn from(error: RunnerError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = document(self.status, self.body());
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+pub fn document(status: StatusCode, body: Vec<u8>) -> Response {
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// A result with these members, and what its revision requires beside them.
+pub fn completed<'a>(form: Form, with: impl IntoIterator<Item = (&'a str, Raw)>) -> Raw {
+    let with = with.into_iter();
+    let mut result: Members = with.map(|(name, value)| (name.to_owned(), value)).collect();
+    if form == Form::Stateless {
+        result.insert("resultType".to_owned(), raw(&"complete"));
+    }
+    raw(&result)
+}
+
+/// The same of a list or a description, which nobody may keep: it can change at any time.
+pub fn uncached<'a>(form: Form, with: impl IntoIterator<Item = (&'a str, Raw)>) -> Raw {
+    let caching = [("ttlMs", raw(&0)), ("cacheScope", raw(&"private"))];
+    let caching = caching.into_iter().filter(|_| form == Form::Stateless);
+    completed(form, with.into_iter().chain(caching))
+}

@@ -1,0 +1,85 @@
+//! What every client of a context sends with: connections, credentials, and the secrets of now.
+//!
+//! Not here: which requests a client can make ([`super::client`]).
+
+use std::sync::Arc;
+
+use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolFailure};
+
+use super::credential::{Credential, CredentialError, credential};
+use super::granted::GrantedTool;
+use super::oauth::{AccessToken, Tokens};
+use super::unanswered;
+use crate::config::Current;
+use crate::outbound::{Outbound, OutboundError};
+
+/// Connections and credentials for the calls of tools. Only a client of [`super::client`] and the
+/// requests that it made hold one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Services<'a> {
+    pub(super) outbound: &'a Outbound,
+    pub(super) tokens: &'a Tokens,
+    /// Its scrubber is asked when the answer is there: it knows the token of this call.
+    pub(super) current: &'a Current,
+}
+
+impl Services<'_> {
+    /// The client for the tool's service.
+    pub(super) fn connections(self, tool: &GrantedTool) -> Result<reqwest::Client, ToolFailure> {
+        let url = self.outbound.url(&tool.entry().execution.base_url);
+        let url = url.map_err(|_| tool.unusable("its address is no URL"))?;
+        let client = self.outbound.towards_service(&url, tool.settings());
+        client.map_err(|error| match error {
+            OutboundError::AddressRefused(connection) => {
+                let failure = ToolFailure::unreachable(tool.name());
+                unanswered(tool.name(), failure, connection)
+            }
+            OutboundError::Ca(_) | OutboundError::Proxy | OutboundError::Build(_) => {
+                tracing::error!(tool = tool.name(), error = error.to_string(), "no client");
+                tool.unusable("its transport settings cannot be used")
+            }
+        })
+    }
+
+    pub(super) fn scrubber(self) -> Arc<Scrubber> {
+        self.current.scrubber()
+    }
+
+    /// The tool's credential of now.
+    pub(super) async fn credential(
+        self,
+        tool: &GrantedTool,
+    ) -> Result<Option<Credential>, ToolFailure> {
+        let Some(auth) = &tool.entry().execution.auth else {
+            return Ok(None);
+        };
+        let found = credential(auth, tool.settings(), self.tokens).await;
+        found.map(Some).map_err(|error| {
+            let (code, certainty) = match error {
+                CredentialError::Header(_) => (ResultCode::UnsupportedTool, Certainty::NeverRan),
+                CredentialError::Token(error) if error.is_transient() => {
+                    (ResultCode::RequestFailed, Certainty::Unreached)
+                }
+                CredentialError::Token(_) => (ResultCode::RequestFailed, Certainty::NeverRan),
+            };
+            ToolFailure::new(
+                code,
+                certainty,
+                format!("{} was not called: {error}", tool.name()),
+            )
+        })
+    }
+
+    /// The service answered 401 to the token. `Some`: the next call can go better, since it
+    /// brings another one.
+    pub(super) fn refused(self, name: &str, token: &AccessToken) -> Option<ToolFailure> {
+        self.tokens.forget(token);
+        token.reused.then(|| {
+            ToolFailure::new(
+                ResultCode::Http(401),
+                Certainty::Transient,
+                format!("{name} did not take the access token; the next call brings a new one"),
+            )
+        })
+    }
+}
