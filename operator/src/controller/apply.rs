@@ -21,7 +21,7 @@ use toolcrib_compile::{ObjectRef, Presence, Role, names};
 use toolcrib_crds::Agent;
 
 use super::carrier::Carrier;
-use super::related::digest;
+use super::digest::digest;
 use crate::objects::kept::Kept;
 use crate::objects::stores::{Scoped, Version};
 

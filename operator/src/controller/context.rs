@@ -10,6 +10,7 @@ use toolcrib_compile::{Kind, ObjectRef, Role, names};
 use toolcrib_manifest::{Dns, LinkConfig, Want};
 
 use super::apply::Applied;
+use super::dependents::Dependents;
 use super::dns;
 use super::events::Events;
 use super::memory::Memory;
@@ -31,6 +32,8 @@ pub struct Context {
     pub settings: Settings,
     pub tables: Tables,
     pub queue: Queue<Work>,
+    /// Filled by the work of this leader.
+    pub dependents: Dependents,
     pub metrics: Metrics,
     pub events: Events,
     pub readers: Readers,
@@ -58,6 +61,7 @@ impl Context {
             tables,
             turns: Semaphore::new(COMPILATIONS),
             queue: Queue::default(),
+            dependents: Dependents::default(),
             events: Events::new(client.clone(), &settings.pod_name),
             leadership: Arc::new(Leadership::new(metrics.leader.clone())),
             certificate: Arc::default(),
@@ -107,6 +111,7 @@ impl Context {
     pub fn forget(&self) {
         *self.memory() = Memory::default();
         self.noticed.forget();
+        self.dependents.clear();
         self.holders.begin([]);
         self.link.begin(self.leadership.first_number());
     }

@@ -1,6 +1,6 @@
 //! How compiled files have mediators resolve names.
 
-use toolcrib_compile::{ServiceFacts, names};
+use toolcrib_compile::{Key, Kind, ObjectRef, ServiceFacts, names};
 use toolcrib_manifest::{ClusterDomain, Dns, NameServer};
 
 use crate::objects::stores::Tables;
@@ -16,6 +16,12 @@ pub fn dns(given: &[NameServer], cluster_domain: &ClusterDomain, tables: &Tables
         cluster_domain: cluster_domain.clone(),
         name_servers,
     }
+}
+
+/// The key that [`dns`] depends on.
+pub fn key() -> Key {
+    let service = ObjectRef::new(names::DNS_NAMESPACE, names::DNS_SERVICE);
+    Key::Object(Kind::Service, service)
 }
 
 fn found(tables: &Tables) -> Vec<NameServer> {

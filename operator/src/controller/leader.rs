@@ -1,5 +1,6 @@
 //! What only the leader does: label its pod, keep certificates, answer the link, reconcile.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
@@ -18,13 +19,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolcrib_bounds::cut;
-use toolcrib_compile::{Kind, ObjectRef, names};
+use toolcrib_compile::{Key, Kind, ObjectRef, Role, names};
 use toolcrib_serve::{Tls, bind};
 
 use super::context::Context;
+use super::dependents::affected::everything;
 use super::queue::{Done, Step};
 use super::reconcile::{explain, reconcile, reported, tell};
-use super::related::{everything, material_in_use, users_of_material};
 use super::report::panicked;
 use super::status::counted;
 use super::work::Work;
@@ -340,7 +341,8 @@ async fn keep_budgets(context: &Context) -> anyhow::Error {
         for kind in [Kind::ConfigMap, Kind::Secret] {
             for namespace in tables.budget.moved(kind) {
                 for key in context.readers.settle(kind, &namespace) {
-                    context.queue.add_all(users_of_material(tables, kind, &key));
+                    let key = Key::Object(kind, key);
+                    context.queue.add_all(context.dependents.of([&key]));
                 }
             }
         }
@@ -354,12 +356,23 @@ async fn keep_budgets(context: &Context) -> anyhow::Error {
 async fn look_again(context: &Context) -> anyhow::Error {
     loop {
         tokio::time::sleep(context.settings.resync).await;
-        let used = material_in_use(&context.tables);
-        context
-            .readers
-            .sweep(|kind, key| used.contains(&(kind, key.clone())));
+        let identities = identity_secrets(context);
+        context.readers.sweep(|kind, key| {
+            let is_identity = kind == Kind::Secret && identities.contains(key);
+            is_identity || context.dependents.has(&Key::Object(kind, key.clone()))
+        });
         context.queue.add_all(everything(&context.tables));
     }
+}
+
+/// The Secrets with the agents' tokens: they are read, and no object names them.
+fn identity_secrets(context: &Context) -> BTreeSet<ObjectRef> {
+    let agents = context.tables.agents.all();
+    let names = agents.iter().map(|agent| {
+        let name = Role::Identity.object_name(&agent.name_any());
+        ObjectRef::new(agent.namespace().unwrap_or_default(), name)
+    });
+    names.collect()
 }
 
 /// Labels this pod, and takes the label from others: a leader that was paused has it still.

@@ -1,7 +1,7 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
-//! Reading order: [`settings`]; [`context`] and [`memory`] (what the tasks share); [`watches`] (fill the tables of [`crate::objects`]); [`related`],
-//! [`work`], [`lanes`], [`queue`], [`noticed`] (whom a change concerns); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
+//! Reading order: [`settings`]; [`context`] and [`memory`] (what the tasks share); [`watches`] (fill the tables of [`crate::objects`]);
+//! [`dependents`] (the work that a change affects), [`work`], [`lanes`], [`queue`], [`noticed`] (which work is next); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
 //! [`merge_patch`], [`carrier`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
 //! (what is said); [`leader`] (who does it).
 //!
@@ -11,6 +11,8 @@
 pub mod apply;
 pub mod carrier;
 mod context;
+mod dependents;
+mod digest;
 mod dns;
 mod events;
 mod health;
@@ -24,7 +26,6 @@ mod pace;
 mod queue;
 mod readers;
 mod reconcile;
-mod related;
 mod report;
 mod settings;
 mod snapshot;

@@ -13,9 +13,9 @@ use toolcrib_compile::{Code, Diagnostic, names};
 use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
 use super::context::Context;
+use super::digest::digest;
 use super::events::Warning;
 use super::merge_patch::merge_patch;
-use super::related;
 use super::status::{self, AgentFacts, Notice, Reported, Written, sentence};
 use super::work::{Work, WorkKind};
 use crate::metrics::Finding;
@@ -247,7 +247,7 @@ where
     context
         .memory()
         .statuses
-        .insert(work.clone(), related::digest(&text(after)));
+        .insert(work.clone(), digest(&text(after)));
     let tree = |value: Result<Value, serde_json::Error>| value.expect("status types are JSON");
     let before = tree(serde_json::to_value(before));
     let after = tree(serde_json::to_value(after));
@@ -319,7 +319,7 @@ async fn say(
     warnings: Vec<(Option<Code>, Warning)>,
 ) -> bool {
     let uid = object.meta().uid.clone().unwrap_or_default();
-    let line = |warning: &Warning| related::digest(&(&*uid, &*warning.reason, &*warning.note));
+    let line = |warning: &Warning| digest(&(&*uid, &*warning.reason, &*warning.note));
     let standing: BTreeSet<u64> = warnings.iter().map(|(_, warning)| line(warning)).collect();
     let said = {
         let mut memory = context.memory();

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use toolcrib_compile::{Kind, names};
 
 use super::context::Context;
-use super::related::{Concerns, everything};
+use super::dependents::affected::{Watched, affected, everything};
 use crate::objects::decode::{Decoded, MetaOf, Undecodable, Whole};
 use crate::objects::kept::Kept;
 use crate::objects::pages;
@@ -128,7 +128,7 @@ fn plain<W, K>(
     table: &Table<K>,
 ) where
     W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    K: From<W> + Stored + Send + Sync + Concerns + Readable + 'static,
+    K: From<W> + Watched + Send + Sync + Readable + 'static,
 {
     let context = Arc::clone(context);
     let table = table.clone();
@@ -161,7 +161,7 @@ fn decoded<K>(
         + Send
         + Sync
         + 'static,
-    Decoded<K>: Concerns,
+    Decoded<K>: Watched,
 {
     let context = Arc::clone(context);
     let table = table.clone();
@@ -228,10 +228,10 @@ fn decoded<K>(
     });
 }
 
-/// Has everything looked at that the changes concern.
+/// Queues the work that the changes affect.
 fn take_over<K>(context: &Context, table: &Table<K>, changes: &[Change<K>], first: bool)
 where
-    K: Stored + Concerns + Readable,
+    K: Watched + Readable,
 {
     let now = Instant::now();
     let kind = K::kind_name();
@@ -250,18 +250,18 @@ where
             );
         }
         context.changed(change);
-        let concerned = K::concerns(change, &context.tables);
+        let affected = affected(change, &context.tables, &context.dependents);
         if context.leading() {
-            for work in concerned.iter().filter(|work| work.is_agent()) {
+            for work in affected.iter().filter(|work| work.is_agent()) {
                 context.noticed.event(&work.key, now);
             }
         }
-        context.queue.add_all(concerned);
-        if let Some((kind, status)) = change.new.as_ref().and_then(|object| object.status()) {
-            let work = kind.work(change.key());
-            if context.is_foreign(&work, status) {
-                context.queue.add_all([work]);
-            }
+        context.queue.add_all(affected);
+        if let Some(new) = &change.new
+            && let (Some(status), Some(work)) = (new.status(), new.own_work())
+            && context.is_foreign(&work, status)
+        {
+            context.queue.add_all([work]);
         }
     }
     if first && table.synced() {

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`pages`] (lists in bounded pages); [`decode`] (one object), [`kept`] and [`texts`]
 //! (the metadata of an object that is not decoded); [`budget`] (what a namespace may take);
-//! [`tables`] (objects by key) and [`stores`] (all tables); [`names_in`] (references of a spec).
+//! [`tables`] (objects by key) and [`stores`] (all tables).
 //! Not here: which objects are watched, and what a change of one causes.
 //!
 //! Invariant: an object that cannot be decoded, or is over its budget, affects no other object.
@@ -10,7 +10,6 @@
 pub mod budget;
 pub mod decode;
 pub mod kept;
-pub mod names_in;
 pub mod pages;
 pub mod stores;
 pub mod tables;

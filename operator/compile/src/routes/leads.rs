@@ -1,18 +1,15 @@
-//! The Services that objects lead to, by their own name or by a url's host, be it short or a
-//! literal address.
+//! The Services that objects lead to, by their own name or by the full name in a url.
 //!
-//! The controller wakes agents and takes Services into a snapshot by these names. Compile itself
-//! asks for the Services that it needs.
+//! For those that look at objects without compiling them. Compile itself asks for the Services that
+//! it needs, short names and literal addresses included.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
-use kube::Resource;
 use toolcrib_crds::{ModelProvider, Surface};
 
 use crate::ObjectRef;
 use crate::objects::destination::Domain;
-use crate::routes::address::{address_of_url, service_of_url, services_of_url};
+use crate::routes::address::service_of_url;
 
 /// An object that leads somewhere.
 pub trait Leads {
@@ -27,22 +24,6 @@ pub trait Leads {
         let named = self.urls().into_iter();
         let named = named.filter_map(|url| service_of_url(url, Domain::Any));
         self.service().into_iter().chain(named).collect()
-    }
-
-    /// The Services that it names, in full or perhaps by a short name.
-    fn possible_services(&self) -> BTreeSet<ObjectRef>
-    where
-        Self: Resource,
-    {
-        let namespace = self.meta().namespace.as_deref().unwrap_or_default();
-        let named = self.urls().into_iter();
-        let named = named.flat_map(|url| services_of_url(namespace, url, Domain::Any));
-        self.service().into_iter().chain(named).collect()
-    }
-
-    /// The literal addresses of its urls: a Service could have one of them.
-    fn addresses(&self) -> BTreeSet<IpAddr> {
-        self.urls().into_iter().filter_map(address_of_url).collect()
     }
 }
 
@@ -93,13 +74,13 @@ mod tests {
 
     #[track_caller]
     fn of_surface(spec: &str, expected: &[&str]) {
-        let services = read::<Surface>("Surface", spec).possible_services();
+        let services = read::<Surface>("Surface", spec).services();
         assert_eq!(names(services), expected, "{spec}");
     }
 
     #[track_caller]
     fn of_provider(spec: &str, expected: &[&str]) {
-        let services = read::<ModelProvider>("ModelProvider", spec).possible_services();
+        let services = read::<ModelProvider>("ModelProvider", spec).services();
         assert_eq!(names(services), expected, "{spec}");
     }
 
@@ -108,8 +89,8 @@ mod tests {
         of_surface("{service: {name: fish, port: 80}}", &["pond/fish"]);
         of_surface("{url: 'https://fish.reef.svc:8443/v1'}", &["reef/fish"]);
         of_surface("{url: 'https://api.fish.test'}", &[]);
-        of_surface("{url: 'https://fish.reef'}", &["reef/fish"]);
-        of_surface("{url: 'https://fish:8443'}", &["pond/fish"]);
+        of_surface("{url: 'https://fish.reef'}", &[]);
+        of_surface("{url: 'https://fish:8443'}", &[]);
         of_surface(
             "{service: {name: fish, port: 80}, auth: {tokenUrl: 'https://tokens.reef.svc/token'}}",
             &["pond/fish", "reef/tokens"],
@@ -122,11 +103,5 @@ mod tests {
             "{endpoints: [{dialect: OpenAI, url: 'https://api.model.test/v1'}]}",
             &[],
         );
-        let provider: ModelProvider = read(
-            "ModelProvider",
-            "{endpoints: [{dialect: OpenAI, url: 'https://[::ffff:10.96.0.7]/v1'}]}",
-        );
-        let addresses = BTreeSet::from(["10.96.0.7".parse().expect("an address")]);
-        assert_eq!(provider.addresses(), addresses);
     }
 }

@@ -33,7 +33,10 @@ use crate::objects::decode::Decoded;
 pub(super) async fn tell(context: &Context, work: &Work, synced: Synced) {
     let look = context.noticed.look(&work.key);
     match there(context, &work.key) {
-        None => say(context, &work.key, None, look),
+        None => {
+            context.dependents.forget(work);
+            say(context, &work.key, None, look);
+        }
         Some(stored) if readable(&stored).is_some() => {
             compiled(context, work, synced, look).await;
         }
@@ -52,6 +55,7 @@ pub(super) async fn agent(
     let look = context.noticed.look(key);
     let Some(stored) = there(context, key) else {
         // What was written for it goes with its owner.
+        context.dependents.forget(work);
         say(context, key, None, look);
         context.memory().agents.remove(key);
         return Ok(Done::Settled);
@@ -86,7 +90,7 @@ pub(super) async fn agent(
 pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option<ToolExplained> {
     let synced = context.tables.synced()?;
     let known = Known::default();
-    let mut asker = Asker::new(context, synced);
+    let mut asker = Asker::new(context, synced, None);
     let answer = asker.ask(&known, |objects| {
         let compiled = compile(objects, agent)?;
         Some(explain_tool(objects, &compiled, tool))
@@ -116,7 +120,8 @@ async fn compiled(
     look: Look<'_>,
 ) -> Option<(Compilation, Known)> {
     let key = &work.key;
-    let mut asker = Asker::new(context, synced);
+    let looking = context.dependents.look(work);
+    let mut asker = Asker::new(context, synced, Some(looking));
     let question = |objects: &dyn Objects| compile(objects, key);
     let first = asker.ask(&Known::default(), question).await;
     let first = first.value?;

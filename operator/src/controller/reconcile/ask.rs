@@ -1,7 +1,8 @@
 //! One question to compile, asked of the stores as they are now.
 //!
-//! Here: a compilation or check on a snapshot of the stores, and reading the ConfigMaps that it
-//! needs. Not here: answering from the tables (the controller's `snapshot`), and reading Secrets.
+//! Here: a compilation or check on a snapshot of the stores, noting what it depends on, and reading
+//! the ConfigMaps that it needs. Not here: answering from the tables (the controller's `snapshot`),
+//! and reading Secrets.
 //!
 //! Invariant: a Secret or ConfigMap that was not read is unknown or as it was before, never absent.
 
@@ -9,18 +10,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_compile::{
-    ConfigMapFacts, MOST_ROUNDS, ObjectRef, Objects, Presence, SecretFacts, Synced,
+    ConfigMapFacts, Key, MOST_ROUNDS, ObjectRef, Objects, Presence, SecretFacts, Synced,
 };
 
 use super::computed;
 use super::secrets::Known;
 use crate::controller::context::Context;
+use crate::controller::dependents::Look;
 use crate::controller::snapshot::{Material, Snapshot};
 
-/// Asks questions for one piece of work.
+/// Asks questions for one piece of work, which depends on the answers from then on.
 pub(super) struct Asker<'a> {
     context: &'a Context,
     synced: Synced,
+    /// `None`: nothing depends on the answers.
+    look: Option<Look<'a>>,
     /// ConfigMaps that were read for this piece of work.
     config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
 }
@@ -32,10 +36,11 @@ pub(super) struct Answer<T> {
 }
 
 impl<'a> Asker<'a> {
-    pub(super) fn new(context: &'a Context, synced: Synced) -> Self {
+    pub(super) fn new(context: &'a Context, synced: Synced, look: Option<Look<'a>>) -> Self {
         Self {
             context,
             synced,
+            look,
             config_maps: BTreeMap::new(),
         }
     }
@@ -51,11 +56,13 @@ impl<'a> Asker<'a> {
         question: impl Fn(&dyn Objects) -> T,
     ) -> Answer<T> {
         let context = self.context;
+        self.set_whole(false);
         let mut rounds = 0;
         loop {
             let (answer, to_read) = computed(context, || self.answer(known, &question)).await;
             rounds += 1;
             if to_read.is_empty() || rounds == MOST_ROUNDS {
+                self.set_whole(true);
                 return answer;
             }
             for key in to_read {
@@ -63,6 +70,12 @@ impl<'a> Asker<'a> {
                 let facts = context.readers.config_map(table, &key).await;
                 self.config_maps.insert(key, facts);
             }
+        }
+    }
+
+    fn set_whole(&mut self, is_whole: bool) {
+        if let Some(look) = &mut self.look {
+            look.set_whole(is_whole);
         }
     }
 
@@ -80,7 +93,12 @@ impl<'a> Asker<'a> {
             to_read: RefCell::default(),
         };
         let settings = context.compile_settings();
-        let snapshot = Snapshot::new(&context.tables, self.synced, settings, &material);
+        let look = |key: &Key| {
+            if let Some(look) = &self.look {
+                look.at(key);
+            }
+        };
+        let snapshot = Snapshot::new(&context.tables, self.synced, settings, &material, &look);
         let value = question(&snapshot);
         let is_listing = material.is_listing.get();
         (Answer { value, is_listing }, material.to_read.into_inner())

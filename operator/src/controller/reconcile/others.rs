@@ -77,7 +77,8 @@ async fn checked<T>(
     synced: Synced,
     check: fn(&dyn Objects, &ObjectRef) -> Option<T>,
 ) -> Result<Option<T>, ReconcileError> {
-    let mut asker = Asker::new(context, synced);
+    let look = context.dependents.look(work);
+    let mut asker = Asker::new(context, synced, Some(look));
     let known = Known::default();
     let answer = asker.ask(&known, |objects| check(objects, &work.key)).await;
     if answer.is_listing {

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Resource};
 use toolcrib_compile::{
-    Compilation, LastGood, ObjectRef, Presence, SecretFacts, SecretKeyRef, SourceState, names,
+    Compilation, Key, Kind, LastGood, ObjectRef, Presence, SecretFacts, SecretKeyRef, SourceState,
+    names,
 };
 use toolcrib_crds::Agent;
 use toolcrib_manifest::SecretText;
@@ -22,7 +23,6 @@ use crate::controller::apply::{self, Standing};
 use crate::controller::carrier::Carrier;
 use crate::controller::context::Context;
 use crate::controller::readers::{Held, Read, Values};
-use crate::controller::related::users_of_secret;
 use crate::objects::kept::Kept;
 
 /// Secrets as one piece of work knows them: each of one version, whatever the watch brings
@@ -107,9 +107,11 @@ pub(super) async fn read(context: &Context, compiled: &Compilation) -> Known {
             }
             Ok(Some(Read::Now(content))) => {
                 // Keys are known now: surfaces and providers can say which are missing.
-                context
-                    .queue
-                    .add_all(users_of_secret(&context.tables, &key));
+                let mut users = context
+                    .dependents
+                    .of([&Key::Object(Kind::Secret, key.clone())]);
+                users.retain(|work| !work.is_agent());
+                context.queue.add_all(users);
                 known.learned = true;
                 known.held.insert(key, content);
             }

@@ -3,9 +3,10 @@
 //! Here: answering compile's questions from the tables, and from the facts about Secrets and
 //! ConfigMaps that the caller gives. Not here: reading these from the API server.
 //!
-//! Invariant: each object is taken from its table once, when the first question needs it, so a
-//! change in between never gives a compilation parts of two versions. An object that no question
-//! needs costs nothing: one agent of ten thousand costs what its own objects cost.
+//! Invariants: each object is taken from its table once, when the first question needs it, so a
+//! change in between never gives a compilation parts of two versions. The key of a question is
+//! reported before the answer is taken. An object that no question needs costs nothing: one agent
+//! of ten thousand costs what its own objects cost.
 
 #[cfg(test)]
 pub mod tests;
@@ -37,6 +38,7 @@ pub struct Snapshot<'a> {
     tables: &'a Tables,
     material: &'a dyn Material,
     settings: Settings,
+    look: &'a dyn Fn(&Key),
     asked: RefCell<BTreeSet<Key>>,
     taken: RefCell<BTreeSet<(Kind, ObjectRef)>>,
     /// The objects that were taken, with settings that nothing reads.
@@ -44,16 +46,19 @@ pub struct Snapshot<'a> {
 }
 
 impl<'a> Snapshot<'a> {
+    /// `look` is told each key before it is answered.
     pub fn new(
         tables: &'a Tables,
         synced: Synced,
         settings: Settings,
         material: &'a dyn Material,
+        look: &'a dyn Fn(&Key),
     ) -> Self {
         Self {
             tables,
             material,
             settings,
+            look,
             asked: RefCell::default(),
             taken: RefCell::default(),
             inputs: RefCell::new(Inputs::online(synced, Settings::default())),
@@ -63,6 +68,7 @@ impl<'a> Snapshot<'a> {
     /// Inputs that hold the answer to `key`.
     fn with(&self, key: Key) -> Ref<'_, Inputs> {
         if self.asked.borrow_mut().insert(key.clone()) {
+            (self.look)(&key);
             match &key {
                 Key::Object(kind, key) => self.take(*kind, key),
                 list => self.take_list(list),

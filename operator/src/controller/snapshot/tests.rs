@@ -14,8 +14,9 @@ use toolcrib_compile::{check_defaults, check_grant, check_provider, check_surfac
 use worlds::{OBJECTS, World, world};
 
 use super::*;
+use crate::controller::digest::digest;
 use crate::objects::decode::MetaOf;
-use crate::objects::stores::SecretScope;
+use crate::objects::stores::{Scoped, SecretScope};
 use crate::objects::tables::{Filler, Stored, Table};
 
 /// The facts about Secrets and ConfigMaps that these inputs hold.
@@ -52,10 +53,7 @@ pub fn subject(name: &str) -> (Kind, ObjectRef) {
 /// The document as the API server has it; each text is a version of its own.
 pub fn object(text: &str) -> Value {
     let mut object: Value = serde_yaml::from_str(text).expect("a document");
-    let version = format!(
-        "{:x}",
-        text.len() * 31 + text.bytes().map(usize::from).sum::<usize>()
-    );
+    let version = digest(text).to_string();
     let meta = &mut object["metadata"];
     meta["uid"] = json!(format!("u-{}", meta["name"]));
     meta["resourceVersion"] = json!(version);
@@ -81,6 +79,13 @@ pub fn tables(world: &World) -> Tables {
     fill(&tables.providers, world, Kind::ModelProvider);
     fill(&tables.services, world, Kind::Service);
     fill::<MetaOf<Namespace>>(&tables.namespaces, world, Kind::Namespace);
+    let (Scoped::Cluster(secrets), Scoped::Cluster(config_maps)) =
+        (&tables.secrets, &tables.config_maps)
+    else {
+        panic!("cluster-wide")
+    };
+    fill(secrets, world, Kind::Secret);
+    fill(config_maps, world, Kind::ConfigMap);
     tables
 }
 
@@ -102,9 +107,13 @@ pub fn results(objects: &dyn Objects, kind: Kind, key: &ObjectRef) -> String {
     })
 }
 
-pub fn snapshot<'a>(tables: &'a Tables, material: &'a FromInputs) -> Snapshot<'a> {
+pub fn snapshot<'a>(
+    tables: &'a Tables,
+    material: &'a FromInputs,
+    look: &'a dyn Fn(&Key),
+) -> Snapshot<'a> {
     let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
-    Snapshot::new(tables, synced, Settings::default(), material)
+    Snapshot::new(tables, synced, Settings::default(), material, look)
 }
 
 proptest! {
@@ -117,7 +126,7 @@ proptest! {
         for (kind, namespace, name, _) in OBJECTS {
             let (kind, key) = subject(&format!("{kind} {namespace}/{name}"));
             prop_assert_eq!(
-                results(&snapshot(&tables, &material), kind, &key),
+                results(&snapshot(&tables, &material, &|_| ()), kind, &key),
                 results(&material.0, kind, &key)
             );
         }
@@ -135,7 +144,7 @@ fn a_snapshot_takes_each_object_once() {
     let world: World = documents.into();
     let material = FromInputs(inputs(&World::new()));
     let tables = tables(&world);
-    let snapshot = snapshot(&tables, &material);
+    let snapshot = snapshot(&tables, &material, &|_| ());
     let [fish, otter, newt] = ["fish", "otter", "newt"].map(|name| ObjectRef::new("pond", name));
     assert!(snapshot.surface(&fish).is_some() && snapshot.agent(&newt).is_none());
     assert_eq!(snapshot.grants_for(&otter).len(), 1);

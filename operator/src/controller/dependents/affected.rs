@@ -1,0 +1,255 @@
+//! Which work a change of a watched object affects.
+//!
+//! Here: whether a change matters, and the keys of both versions. Not here: watching, and waiting
+//! in line.
+//!
+//! Invariants: level-based; a key in line means "look again", never what happened. Both versions
+//! count, so the dependents of a reference that was removed look again. A change of
+//! status alone, including our own, affects no work.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use toolcrib_compile::{Key, Keys, Kind, ObjectRef, names};
+use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+
+use super::Dependents;
+use crate::controller::digest::digest;
+use crate::controller::work::{Work, WorkKind};
+use crate::objects::decode::{Decoded, MetaOf, Whole};
+use crate::objects::kept::Kept;
+use crate::objects::stores::Tables;
+use crate::objects::tables::{Change, Stored, Table};
+
+/// An object whose changes the controller is told of.
+pub trait Watched: Stored {
+    /// Whether anything that the controller reads may differ between two versions.
+    fn differs(_old: &Self, _new: &Self) -> bool {
+        true
+    }
+
+    /// The keys whose answers this object is in.
+    fn keys(&self, tables: &Tables) -> BTreeSet<Key>;
+
+    /// The work that is about this very object, or that writes it.
+    fn own_work(&self) -> Option<Work>;
+
+    /// Of a kind whose status is ours: a digest of the status.
+    fn status(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The work that is to look again after `change`, which is in the tables already.
+pub fn affected<K: Watched>(
+    change: &Change<K>,
+    tables: &Tables,
+    dependents: &Dependents,
+) -> BTreeSet<Work> {
+    if let (Some(old), Some(new)) = (&change.old, &change.new)
+        && !K::differs(old, new)
+    {
+        return BTreeSet::new();
+    }
+    let mut keys = BTreeSet::new();
+    let mut own = BTreeSet::new();
+    for version in [&change.old, &change.new].into_iter().flatten() {
+        keys.extend(version.keys(tables));
+        own.extend(version.own_work());
+    }
+    let mut affected = dependents.of(&keys);
+    affected.append(&mut own);
+    affected
+}
+
+/// All work there is, for a start and for the periodic second look.
+pub fn everything(tables: &Tables) -> BTreeSet<Work> {
+    fn add<K: Resource + Clone>(table: &Table<Decoded<K>>, kind: WorkKind, all: &mut BTreeSet<Work>)
+    where
+        Decoded<K>: Stored,
+    {
+        all.extend(table.all().iter().map(|object| kind.work(key(&**object))));
+    }
+    let mut all = BTreeSet::new();
+    add(&tables.agents, WorkKind::Agent, &mut all);
+    add(&tables.surfaces, WorkKind::Surface, &mut all);
+    add(&tables.grants, WorkKind::ToolGrant, &mut all);
+    add(&tables.defaults, WorkKind::ToolDefaults, &mut all);
+    add(&tables.providers, WorkKind::ModelProvider, &mut all);
+    all
+}
+
+fn key(object: &impl Stored) -> ObjectRef {
+    let id = object.id();
+    ObjectRef::new(id.namespace, id.name)
+}
+
+/// A kind of Toolcrib's.
+trait Ours: Whole + Keys {
+    const WORK: WorkKind;
+
+    /// The keys that an object of this name may be the answer to although it cannot be used.
+    fn keys_unread(key: &ObjectRef, _: &Tables) -> BTreeSet<Key> {
+        Key::of_object(Self::WORK.kind(), key).into()
+    }
+}
+
+impl Ours for Agent {
+    const WORK: WorkKind = WorkKind::Agent;
+}
+
+impl Ours for Surface {
+    const WORK: WorkKind = WorkKind::Surface;
+}
+
+impl Ours for ToolGrant {
+    const WORK: WorkKind = WorkKind::ToolGrant;
+
+    /// It may have named any agent of its namespace.
+    fn keys_unread(key: &ObjectRef, tables: &Tables) -> BTreeSet<Key> {
+        let agents = tables.agents.namespace(&key.namespace);
+        let named = agents
+            .iter()
+            .map(|agent| Key::GrantsFor(self::key(&**agent)));
+        named.chain(Key::of_object(Kind::ToolGrant, key)).collect()
+    }
+}
+
+impl Ours for ToolDefaults {
+    const WORK: WorkKind = WorkKind::ToolDefaults;
+}
+
+impl Ours for ModelProvider {
+    const WORK: WorkKind = WorkKind::ModelProvider;
+}
+
+impl<K: Ours> Watched for Decoded<K> {
+    fn differs(old: &Self, new: &Self) -> bool {
+        // Its body was put out, or has come back, with no other version.
+        if old.object.is_ok() != new.object.is_ok() {
+            return true;
+        }
+        let (old, new) = (old.meta(), new.meta());
+        old.uid != new.uid
+            || old.generation.is_none()
+            || old.generation != new.generation
+            || old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
+            || rotation(old) != rotation(new)
+    }
+
+    fn keys(&self, tables: &Tables) -> BTreeSet<Key> {
+        match &self.object {
+            Ok(object) => object.keys(),
+            Err(_) => K::keys_unread(&key(self), tables),
+        }
+    }
+
+    fn own_work(&self) -> Option<Work> {
+        Some(K::WORK.work(key(self)))
+    }
+
+    fn status(&self) -> Option<u64> {
+        self.object.as_ref().ok()?;
+        Some(digest(&self.status_text()))
+    }
+}
+
+/// The annotation that asks for a new token.
+fn rotation(meta: &ObjectMeta) -> Option<&String> {
+    meta.annotations.as_ref()?.get(names::ROTATE_ANNOTATION)
+}
+
+impl Watched for Decoded<Service> {
+    /// Services carry no generation; their spec is small enough to compare.
+    fn differs(old: &Self, new: &Self) -> bool {
+        match (&old.object, &new.object) {
+            (Ok(old), Ok(new)) => old.spec != new.spec,
+            (Ok(_) | Err(_), _) => true,
+        }
+    }
+
+    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+        match &self.object {
+            Ok(service) => service.keys(),
+            Err(_) => Key::of_object(Kind::Service, &key(self)).into(),
+        }
+    }
+
+    fn own_work(&self) -> Option<Work> {
+        None
+    }
+}
+
+impl Watched for MetaOf<Namespace> {
+    /// Its labels decide which surfaces of other namespaces its agents may use.
+    fn differs(old: &Self, new: &Self) -> bool {
+        old.meta().labels != new.meta().labels
+    }
+
+    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+        [Key::namespace(self.id().name)].into()
+    }
+
+    fn own_work(&self) -> Option<Work> {
+        None
+    }
+}
+
+impl Watched for Kept<Secret> {
+    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+        [Key::Object(Kind::Secret, key(self))].into()
+    }
+
+    fn own_work(&self) -> Option<Work> {
+        of_agent(self, names::COMPILED_FOR_LABEL)
+    }
+}
+
+impl Watched for Kept<ConfigMap> {
+    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+        [Key::Object(Kind::ConfigMap, key(self))].into()
+    }
+
+    fn own_work(&self) -> Option<Work> {
+        of_agent(self, names::COMPILED_FOR_LABEL)
+    }
+}
+
+impl Watched for Kept<NetworkPolicy> {
+    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+        BTreeSet::new()
+    }
+
+    fn own_work(&self) -> Option<Work> {
+        of_agent(self, names::COMPILED_FOR_LABEL)
+    }
+}
+
+impl Watched for Kept<Pod> {
+    /// A pod's own status changes often and says nothing to us.
+    fn differs(old: &Self, new: &Self) -> bool {
+        let read = |pod: &Self| (pod.label(names::AGENT_LABEL).map(str::to_owned), pod.ending);
+        read(old) != read(new)
+    }
+
+    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+        BTreeSet::new()
+    }
+
+    fn own_work(&self) -> Option<Work> {
+        of_agent(self, names::AGENT_LABEL)
+    }
+}
+
+/// The work of the agent that a label of an object names.
+fn of_agent<K>(object: &Kept<K>, label: &str) -> Option<Work>
+where
+    Kept<K>: Stored,
+{
+    let agent = object.label(label)?;
+    let agent = ObjectRef::new(object.id().namespace, agent);
+    Some(WorkKind::Agent.work(agent))
+}

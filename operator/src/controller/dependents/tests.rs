@@ -1,0 +1,539 @@
+//! Which work looks again after a change, as recorded by compiling what was there before it.
+
+use std::fmt::Debug;
+
+use kube_runtime::watcher::Event;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use toolcrib_compile::{ObjectRef, Objects};
+
+use super::affected::{Watched, affected, everything};
+use super::*;
+use crate::controller::snapshot::tests::worlds::{OBJECTS, World, ours, world};
+use crate::controller::snapshot::tests::{
+    FromInputs, inputs, object, results, snapshot, subject, tables,
+};
+use crate::controller::work::WorkKind;
+use crate::objects::stores::{Scoped, Tables};
+use crate::objects::tables::{Filler, Table};
+
+/// Looks once for each work, and returns the results.
+fn look(
+    tables: &Tables,
+    material: &FromInputs,
+    dependents: &Dependents,
+    works: impl IntoIterator<Item = Work>,
+) -> Vec<(Work, String)> {
+    let look = |work: Work| {
+        let mut look = dependents.look(&work);
+        let note = |key: &Key| look.at(key);
+        let result = results(
+            &snapshot(tables, material, &note),
+            work.kind.kind(),
+            &work.key,
+        );
+        look.set_whole(true);
+        drop(look);
+        (work, result)
+    };
+    works.into_iter().map(look).collect()
+}
+
+/// Puts an object into its table. The work that this affects.
+fn put<K>(
+    table: &Table<K>,
+    tables: &Tables,
+    dependents: &Dependents,
+    object: Value,
+) -> BTreeSet<Work>
+where
+    K: Watched + DeserializeOwned,
+{
+    let object = serde_json::from_value(object).expect("an object of its kind");
+    apply(table, tables, dependents, Event::Apply(object))
+}
+
+fn apply<K: Watched>(
+    table: &Table<K>,
+    tables: &Tables,
+    dependents: &Dependents,
+    event: Event<K>,
+) -> BTreeSet<Work> {
+    let changes = Filler::new(table.clone()).apply(event);
+    let affected = changes
+        .iter()
+        .map(|change| affected(change, tables, dependents));
+    affected.flatten().collect()
+}
+
+/// The table of a kind, for a call of a generic function.
+macro_rules! with_table {
+    ($kind:expr, $tables:expr, $table:ident => $do:expr) => {{
+        let (Scoped::Cluster(secrets), Scoped::Cluster(config_maps)) =
+            (&$tables.secrets, &$tables.config_maps)
+        else {
+            panic!("cluster-wide")
+        };
+        match $kind {
+            Kind::Agent => {
+                let $table = &$tables.agents;
+                $do
+            }
+            Kind::Surface => {
+                let $table = &$tables.surfaces;
+                $do
+            }
+            Kind::ToolGrant => {
+                let $table = &$tables.grants;
+                $do
+            }
+            Kind::ToolDefaults => {
+                let $table = &$tables.defaults;
+                $do
+            }
+            Kind::ModelProvider => {
+                let $table = &$tables.providers;
+                $do
+            }
+            Kind::Service => {
+                let $table = &$tables.services;
+                $do
+            }
+            Kind::Secret => {
+                let $table = secrets;
+                $do
+            }
+            Kind::ConfigMap => {
+                let $table = config_maps;
+                $do
+            }
+            Kind::Namespace => {
+                let $table = &$tables.namespaces;
+                $do
+            }
+        }
+    }};
+}
+
+fn delete<K>(
+    table: &Table<K>,
+    tables: &Tables,
+    dependents: &Dependents,
+    object: Value,
+) -> BTreeSet<Work>
+where
+    K: Watched + DeserializeOwned,
+{
+    let object = serde_json::from_value(object).expect("an object of its kind");
+    apply(table, tables, dependents, Event::Delete(object))
+}
+
+/// One change of one object.
+#[derive(Clone, Copy, Debug)]
+enum Edit {
+    /// It becomes what it is in another world, which may be nothing.
+    Replace,
+    Delete,
+    /// Its spec cannot be decoded any more.
+    Break,
+}
+
+/// All objects that a result may be about.
+fn works() -> impl Iterator<Item = Work> {
+    OBJECTS.iter().map(|(kind, namespace, name, _)| {
+        let kinds = [
+            WorkKind::Agent,
+            WorkKind::Surface,
+            WorkKind::ToolGrant,
+            WorkKind::ToolDefaults,
+            WorkKind::ModelProvider,
+        ];
+        let of_kind = kinds.into_iter().find(|known| known.kind().name() == *kind);
+        let of_kind = of_kind.expect("a kind of Toolcrib's");
+        of_kind.work(ObjectRef::new(*namespace, *name))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(192) })]
+
+    /// Also after a second change, when the entries are those of the looks that the first one led to.
+    #[test]
+    fn a_result_that_a_change_alters_is_looked_at_again(
+        before in world(),
+        other in world(),
+        edits in prop::collection::vec(
+            (any::<Index>(), select(vec![Edit::Replace, Edit::Replace, Edit::Delete, Edit::Break])),
+            1..4,
+        ),
+    ) {
+        let tables = tables(&before);
+        let dependents = Dependents::default();
+        let mut world = before;
+        let mut results: Vec<(Work, String)> =
+            look(&tables, &FromInputs(inputs(&world)), &dependents, works());
+        for (which, edit) in edits {
+            let names: BTreeSet<&String> = world.keys().chain(other.keys()).collect();
+            let names: Vec<&String> = names.into_iter().collect();
+            let name = which.get(&names).to_string();
+            let (kind, key) = subject(&name);
+            let old = world.remove(&name);
+            let new = match edit {
+                Edit::Replace => other.get(&name).cloned(),
+                Edit::Delete => None,
+                Edit::Break if kind == Kind::Namespace => None,
+                Edit::Break => {
+                    let broken = "surfaces: 7, agents: 7, url: 7, tools: 7, endpoints: 7, ports: 7";
+                    Some(ours(kind.name(), &key.namespace, &key.name, broken).1)
+                }
+            };
+            let affected = match (&old, &new) {
+                (_, Some(text)) => {
+                    with_table!(kind, &tables, table => put(table, &tables, &dependents, object(text)))
+                }
+                (Some(text), None) => {
+                    with_table!(kind, &tables, table => delete(table, &tables, &dependents, object(text)))
+                }
+                (None, None) => BTreeSet::new(),
+            };
+            world.extend(new.map(|text| (name.clone(), text)));
+            let material = FromInputs(inputs(&world));
+            // Without entries of its own: the results as they are now.
+            let now = look(&tables, &material, &Dependents::default(), works());
+            for ((work, was), (_, is)) in results.iter().zip(&now) {
+                prop_assert!(
+                    was == is || affected.contains(work),
+                    "{edit:?} {name} changes {work:?}, which does not look again:\n{was}\n{is}"
+                );
+            }
+            look(&tables, &material, &dependents, affected);
+            results = now;
+        }
+    }
+}
+
+/// Two agents, two surfaces with a credential each: `otter` uses `reed`, `newt` uses `mud`.
+struct Pond {
+    tables: Tables,
+    material: FromInputs,
+    dependents: Dependents,
+}
+
+fn meta(name: &str, version: &str, generation: i64) -> Value {
+    json!({
+        "name": name, "namespace": "pond", "uid": format!("uid-{name}"),
+        "resourceVersion": version, "generation": generation,
+    })
+}
+
+fn toolcrib(kind: &str, meta: Value, spec: Value) -> Value {
+    json!({"apiVersion": "toolcrib.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
+}
+
+impl Pond {
+    fn new() -> Self {
+        let mut world = World::new();
+        for (surface, agent) in [("reed", "otter"), ("mud", "newt")] {
+            let service = json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": meta(&format!("{surface}-service"), "1", 1),
+                "spec": {"ports": [{"port": 80}]},
+            });
+            world.insert(
+                format!("Service pond/{surface}-service"),
+                service.to_string(),
+            );
+            let spec = format!(
+                "service: {{name: {surface}-service, port: 80}}, auth: {{secretKeyRef: {{name: {surface}-key, key: k}}}}, descriptor: {{version: 2, tools: [{{name: list, $S, http: {{method: GET, path: /}}}}]}}"
+            );
+            world.extend([
+                ours("Surface", "pond", surface, &spec),
+                ours(
+                    "Agent",
+                    "pond",
+                    agent,
+                    &format!("surfaces: [{{name: {surface}}}]"),
+                ),
+                ours(
+                    "ToolGrant",
+                    "pond",
+                    &format!("{agent}-grant"),
+                    &format!(
+                        "agents: [{agent}], tools: [{{surface: {{name: {surface}}}, allow: ['*']}}]"
+                    ),
+                ),
+            ]);
+        }
+        Self::of(&world)
+    }
+
+    fn of(world: &World) -> Self {
+        let pond = Self {
+            tables: tables(world),
+            material: FromInputs(inputs(world)),
+            dependents: Dependents::default(),
+        };
+        pond.look(everything(&pond.tables));
+        pond
+    }
+
+    fn look(&self, works: BTreeSet<Work>) {
+        look(&self.tables, &self.material, &self.dependents, works);
+    }
+
+    /// Puts an object. The work that looks again, as `KIND NAME`.
+    fn put(&self, kind: Kind, object: Value) -> BTreeSet<String> {
+        let affected = with_table!(kind, &self.tables, table => {
+            put(table, &self.tables, &self.dependents, object)
+        });
+        self.look(affected.clone());
+        let named = affected
+            .iter()
+            .map(|work| format!("{} {}", work.kind.kind().name(), work.key.name));
+        named.collect()
+    }
+}
+
+#[track_caller]
+fn check(affected: BTreeSet<String>, expected: &[&str]) {
+    let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(affected, expected);
+}
+
+#[test]
+fn a_grant_that_moves_affects_the_agents_of_both_versions() {
+    let pond = Pond::new();
+    let moved = toolcrib(
+        "ToolGrant",
+        meta("otter-grant", "2", 2),
+        json!({"agents": ["newt"]}),
+    );
+    check(
+        pond.put(Kind::ToolGrant, moved),
+        &["Agent newt", "Agent otter", "ToolGrant otter-grant"],
+    );
+}
+
+#[test]
+fn status_alone_affects_nothing_and_a_rotation_does() {
+    let pond = Pond::new();
+    let spec = json!({"surfaces": [{"name": "reed"}]});
+    let mut otter = toolcrib("Agent", meta("otter", "2", 1), spec);
+    pond.put(Kind::Agent, otter.clone());
+    otter["metadata"]["resourceVersion"] = json!("3");
+    otter["status"] = json!({"toolCount": 1});
+    check(pond.put(Kind::Agent, otter.clone()), &[]);
+    otter["metadata"]["resourceVersion"] = json!("4");
+    otter["metadata"]["annotations"] = json!({"toolcrib.dev/rotate": "1"});
+    check(
+        pond.put(Kind::Agent, otter),
+        &["Agent otter", "Surface reed", "ToolGrant otter-grant"],
+    );
+}
+
+#[test]
+fn a_service_and_a_credential_affect_the_users_of_their_surface() {
+    let pond = Pond::new();
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": meta("mud-service", "2", 1),
+        "spec": {"ports": [{"port": 81}]},
+    });
+    check(
+        pond.put(Kind::Service, service),
+        &["Agent newt", "Surface mud", "ToolGrant newt-grant"],
+    );
+    let secret = |name: &str| json!({"metadata": meta(name, "1", 1)});
+    let reed = pond.put(Kind::Secret, secret("reed-key"));
+    check(reed, &["Agent otter", "Surface reed"]);
+    check(pond.put(Kind::Secret, secret("somebody-elses")), &[]);
+}
+
+#[test]
+fn a_service_affects_the_surfaces_that_name_it_shortly_or_by_its_address() {
+    let named = [("lake", "http://perch.pond"), ("sea", "https://10.96.0.7")];
+    let named = named.map(|(name, url)| ours("Surface", "pond", name, &format!("url: '{url}'")));
+    let pond = Pond::of(&named.into());
+    let service = |name: &str, version: &str, spec: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": meta(name, version, 1),
+            "spec": spec,
+        })
+    };
+    let put = |object: Value| pond.put(Kind::Service, object);
+    check(
+        put(service("perch", "1", json!({"ports": [{"port": 80}]}))),
+        &["Surface lake"],
+    );
+    let pike =
+        |version: &str, address: &str| service("pike", version, json!({"clusterIP": address}));
+    check(put(pike("1", "10.96.0.7")), &["Surface sea"]);
+    check(put(pike("2", "10.96.0.8")), &["Surface sea"]);
+    check(put(pike("3", "10.96.0.9")), &[]);
+}
+
+/// Every agent's files name its addresses.
+#[test]
+fn the_service_of_the_name_servers_affects_every_agent() {
+    let pond = Pond::new();
+    let mut service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": meta("kube-dns", "1", 1),
+        "spec": {"clusterIP": "10.96.0.10"},
+    });
+    check(pond.put(Kind::Service, service.clone()), &[]);
+    service["metadata"]["namespace"] = json!("kube-system");
+    check(
+        pond.put(Kind::Service, service),
+        &["Agent newt", "Agent otter"],
+    );
+}
+
+#[test]
+fn labels_of_a_namespace_affect_all_that_depends_on_consent() {
+    let consent = "url: 'https://pike.test', consumers: {namespaces: {from: Selector, selector: {matchLabels: {team: reeds}}}}";
+    let foreign = "surface: {name: pike, namespace: lake}, allow: ['*']";
+    let world = [
+        ours("Surface", "lake", "pike", consent),
+        ours(
+            "Agent",
+            "pond",
+            "eel",
+            "surfaces: [{name: pike, namespace: lake}]",
+        ),
+        ours("Agent", "pond", "otter", "surfaces: []"),
+        ours(
+            "ToolGrant",
+            "pond",
+            "far",
+            &format!("agents: [otter], tools: [{{{foreign}}}]"),
+        ),
+        ours(
+            "ToolDefaults",
+            "pond",
+            "default",
+            &format!("feeds: [{{{foreign}}}]"),
+        ),
+    ];
+    let pond = Pond::of(&world.into());
+    let labelled = |version: &str, team: &str| {
+        let meta = json!({"name": "pond", "resourceVersion": version, "labels": {"team": team}});
+        pond.put(Kind::Namespace, json!({ "metadata": meta }))
+    };
+    let all = [
+        "Agent eel",
+        "Surface pike",
+        "ToolDefaults default",
+        "ToolGrant far",
+    ];
+    check(labelled("1", "reeds"), &all);
+    check(labelled("2", "mud"), &all);
+    check(labelled("3", "mud"), &[]);
+}
+
+#[test]
+fn a_compiled_object_affects_its_agent() {
+    let pond = Pond::new();
+    let mut compiled = json!({"metadata": meta("toolcrib-otter-mediator", "1", 1)});
+    compiled["metadata"]["labels"] = json!({"toolcrib.dev/compiled-for": "otter"});
+    check(pond.put(Kind::Secret, compiled.clone()), &["Agent otter"]);
+    check(pond.put(Kind::ConfigMap, compiled), &["Agent otter"]);
+}
+
+#[test]
+fn a_grant_that_cannot_be_decoded_affects_every_agent_of_its_namespace() {
+    let pond = Pond::new();
+    let broken = |version: &str| {
+        toolcrib(
+            "ToolGrant",
+            meta("otter-grant", version, 2),
+            json!({"agents": 5}),
+        )
+    };
+    let all = ["Agent newt", "Agent otter", "ToolGrant otter-grant"];
+    check(pond.put(Kind::ToolGrant, broken("2")), &all);
+}
+
+/// A change between the read and its entry would affect nothing.
+#[test]
+fn a_key_is_entered_before_its_answer_is_read() {
+    let pond = Pond::of(&World::new());
+    let otter = WorkKind::Agent.work(ObjectRef::new("pond", "otter"));
+    let reed = ObjectRef::new("pond", "reed");
+    let look = pond.dependents.look(&otter);
+    let affected = Mutex::default();
+    let note = |key: &Key| {
+        look.at(key);
+        let (_, text) = ours("Surface", "pond", "reed", "url: 'https://reed.test'");
+        let found = put(
+            &pond.tables.surfaces,
+            &pond.tables,
+            &pond.dependents,
+            object(&text),
+        );
+        *affected.lock().expect("one thread") = found;
+    };
+    let snapshot = snapshot(&pond.tables, &pond.material, &note);
+    assert!(
+        snapshot.surface(&reed).is_some(),
+        "the answer is read after the change"
+    );
+    assert!(affected.lock().expect("one thread").contains(&otter));
+}
+
+#[test]
+fn a_look_that_is_broken_off_keeps_the_entries_of_before() {
+    let dependents = Dependents::default();
+    let otter = WorkKind::Agent.work(ObjectRef::new("pond", "otter"));
+    let [reed, mud] =
+        ["reed", "mud"].map(|name| Key::Object(Kind::Surface, ObjectRef::new("pond", name)));
+    let look = |keys: &[&Key], is_whole: bool| {
+        let mut look = dependents.look(&otter);
+        keys.iter().for_each(|key| look.at(key));
+        look.set_whole(is_whole);
+    };
+    let has = || [&reed, &mud].map(|key| dependents.has(key));
+    look(&[&reed], true);
+    assert_eq!(has(), [true, false]);
+    look(&[&mud], false);
+    assert_eq!(has(), [true, true]);
+    look(&[&mud, &mud], true);
+    assert_eq!(has(), [false, true]);
+    assert_eq!(dependents.of([&reed, &mud]), [otter.clone()].into());
+    dependents.forget(&otter);
+    assert_eq!(has(), [false, false]);
+    assert!(dependents.entries().dependents.is_empty());
+    assert!(dependents.entries().looked_at.is_empty());
+}
+
+/// Each agent has a grant, looks at two surfaces with all that they name, and at what its namespace has.
+#[test]
+fn the_entries_of_ten_thousand_agents_take_few_mebibytes() {
+    let dependents = Dependents::default();
+    let taken = allocation_counter::measure(|| {
+        for number in 0..10_000 {
+            let namespace = format!("namespace-{}", number / 200);
+            let key = |name: String| ObjectRef::new(&*namespace, name);
+            let of = |kind, name: &str, number: usize| {
+                Key::Object(kind, key(format!("{name}-{number}")))
+            };
+            let agent = key(format!("agent-{number}"));
+            let grant = key(format!("grant-{number}"));
+            let mut look = dependents.look(&WorkKind::ToolGrant.work(grant));
+            look.at(&Key::Object(Kind::Agent, agent.clone()));
+            look.set_whole(true);
+            let mut look = dependents.look(&WorkKind::Agent.work(agent.clone()));
+            look.at(&Key::GrantsFor(agent));
+            look.at(&of(Kind::ToolDefaults, "default", 0));
+            look.at(&Key::In(Kind::ModelProvider, namespace.clone()));
+            look.at(&of(Kind::Secret, "own", number));
+            for surface in [number / 20, number / 20 + 1] {
+                for kind in [Kind::Surface, Kind::Service, Kind::Secret, Kind::ConfigMap] {
+                    look.at(&of(kind, "surface", surface));
+                }
+            }
+            look.set_whole(true);
+        }
+    });
+    let mebibytes = taken.bytes_current >> 20;
+    assert!((1..10).contains(&mebibytes), "{mebibytes} MiB");
+}
