@@ -356,6 +356,19 @@ fn one_text(answer: &ToolExplained) -> String {
             }))
             .collect(),
     };
+    let give = answer.because.iter().filter_map(|reason| match reason {
+        WhyNot::NotGranted { tool, .. } => Some(format!(
+            "to give it, add {tool} under allow in spec.tools of a ToolGrant that names the agent"
+        )),
+        WhyNot::Withheld(_)
+        | WhyNot::NotAName(_)
+        | WhyNot::NoAgent(_)
+        | WhyNot::NotDeclared { .. }
+        | WhyNot::NoSurface(_)
+        | WhyNot::NoConsent { .. }
+        | WhyNot::NotOffered { .. } => None,
+    });
+    let lines: Vec<_> = lines.into_iter().chain(give).collect();
     let lines: Vec<_> = lines.iter().map(|line| print::plain(line)).collect();
     lines.join("\n") + "\n"
 }

@@ -94,7 +94,7 @@ pub(crate) fn hold<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) -> Mat
                 name: name.to_owned(),
                 code,
                 message: format!(
-                    "surface {surface} has no {noun} {name:?}: {}; correct the name, or remove it",
+                    "surface {surface} has no {noun} {name:?} ({}): correct the name, or remove it",
                     if name.contains('*') {
                         format!("patterns are not known, so name each {noun}, or \"*\" alone")
                     } else {

@@ -4,6 +4,7 @@
 use serde::{Serialize, Serializer};
 use toolcrib_manifest::{RawJson, Tool};
 
+use super::why::canonical;
 use crate::surface::descriptor::OtherArguments;
 use crate::{Compilation, ObjectRef, Objects, ToolSummary, WhyNot, executed, why_not};
 
@@ -48,6 +49,7 @@ pub fn given_tools(compilation: &Compilation) -> impl Iterator<Item = GivenTool>
 
 /// `compilation` is made of these objects.
 pub fn explain_tool(objects: &dyn Objects, compilation: &Compilation, name: &str) -> ToolExplained {
+    let name = &*canonical(name);
     let how = given_tools(compilation).find(|tool| tool.name == name);
     let because = match how {
         Some(_) => Vec::new(),

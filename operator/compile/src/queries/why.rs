@@ -1,6 +1,7 @@
 //! Why an agent does not have something: what withholds it, else the first layer that says
 //! nothing of it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::compilation::Withheld;
@@ -49,12 +50,21 @@ pub enum WhyNot {
 /// Why the agent of `compilation`, made of these objects, has no tool `name`; at least one
 /// reason if it has not.
 pub fn why_not(objects: &dyn Objects, compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+    let name = &*canonical(name);
     let whole = whole_surface(name, '.');
     let withheld = withheld(compilation, &[Some(name), whole.as_deref()]);
     if withheld.is_empty() {
         vec![missing_layer(objects, compilation, name)]
     } else {
         withheld
+    }
+}
+
+/// `SURFACE.TOOL` for a name as models and the record write it: `SURFACE__TOOL`.
+pub(crate) fn canonical(name: &str) -> Cow<'_, str> {
+    match name.split_once("__") {
+        Some((surface, tool)) if !name.contains('.') => format!("{surface}.{tool}").into(),
+        Some(_) | None => name.into(),
     }
 }
 
@@ -88,11 +98,8 @@ fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -
     let key = &compilation.agent;
     let Some((alias, tool)) = name.split_once('.') else {
         let tools = || compilation.tools.iter().map(|tool| &*tool.name);
-        // The model's own name of it, or the name without the surface.
-        let same = |tool: &&str| {
-            let bare = tool.split_once('.').map_or(*tool, |(_, bare)| bare);
-            bare == name || tool.replacen('.', "__", 1) == name
-        };
+        // The name without the surface.
+        let same = |tool: &&str| tool.split_once('.').is_some_and(|(_, bare)| bare == name);
         let meant = tools().find(same).or_else(|| near::nearest(name, tools()));
         return WhyNot::NotAName(meant.map(str::to_owned));
     };
@@ -145,22 +152,26 @@ impl fmt::Display for WhyNot {
         match self {
             WhyNot::Withheld(withheld) => write!(f, "{}: {}", withheld.code, withheld.message),
             WhyNot::NotAName(meant) => {
-                f.write_str("a tool is named SURFACE.TOOL")?;
-                write_meant(f, meant.as_deref())
+                write!(f, "a tool is named SURFACE.TOOL{}", Meant(meant.as_deref()))
             }
-            WhyNot::NoAgent(agent) => write!(f, "there is no {} {agent}", Kind::Agent.name()),
+            WhyNot::NoAgent(agent) => write!(
+                f,
+                "there is no {} {agent}: create it, or correct the name",
+                Kind::Agent.name()
+            ),
             WhyNot::NotDeclared {
                 agent,
                 alias,
                 meant,
-            } => {
-                write!(
-                    f,
-                    "the surface {alias} is not among spec.surfaces of agent {agent}"
-                )?;
-                write_meant(f, meant.as_deref())
-            }
-            WhyNot::NoSurface(surface) => write!(f, "there is no Surface {surface}"),
+            } => write!(
+                f,
+                "agent {agent} does not declare surface {alias}{}: add it to the agent's spec.surfaces, or correct the name",
+                Meant(meant.as_deref())
+            ),
+            WhyNot::NoSurface(surface) => write!(
+                f,
+                "there is no Surface {surface}: create it, or correct the agent's spec.surfaces"
+            ),
             WhyNot::NoConsent { surface, namespace } => write!(
                 f,
                 "the surface {surface} is not open to namespace {namespace}: its owner must allow it in spec.consumers.namespaces, if there is such a surface"
@@ -169,27 +180,32 @@ impl fmt::Display for WhyNot {
                 surface,
                 tool,
                 meant,
-            } => {
-                write!(f, "the surface {surface} has no tool {tool:?}")?;
-                write_meant(f, meant.as_deref())
-            }
+            } => write!(
+                f,
+                "surface {surface} has no tool {tool:?}{}: `kubectl toolcrib inspect` lists its tools",
+                Meant(meant.as_deref())
+            ),
             WhyNot::NotGranted {
                 agent,
                 surface,
                 tool,
             } => write!(
                 f,
-                "no ToolGrant of namespace {} that names the agent {} allows {tool} of the surface {surface}, and no ToolDefaults either",
-                agent.namespace, agent.name
+                "surface {surface} has the tool {tool}, and no ToolGrant that names agent {agent} allows it, nor do ToolDefaults"
             ),
         }
     }
 }
 
-fn write_meant(f: &mut fmt::Formatter<'_>, meant: Option<&str>) -> fmt::Result {
-    match meant {
-        Some(name) => write!(f, ": did you mean {name}?"),
-        None => Ok(()),
+/// ` (did you mean X?)`, or nothing.
+struct Meant<'a>(Option<&'a str>);
+
+impl fmt::Display for Meant<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, " (did you mean {name}?)"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -237,12 +253,24 @@ spec: {surfaces: [{name: news, namespace: lake}]}
         for (name, answer) in [
             (
                 "news.reed",
-                "the surface pond/news has no tool \"reed\": did you mean read?",
+                "surface pond/news has no tool \"reed\" (did you mean read?): `kubectl toolcrib inspect` lists its tools",
             ),
-            ("news.write", "the surface pond/news has no tool \"write\""),
+            (
+                "news.write",
+                "surface pond/news has no tool \"write\": `kubectl toolcrib inspect` lists its tools",
+            ),
             (
                 "newt.read",
-                "the surface newt is not among spec.surfaces of agent pond/otter: did you mean news?",
+                "agent pond/otter does not declare surface newt (did you mean news?): add it to the agent's spec.surfaces, or correct the name",
+            ),
+            // As the record has them.
+            (
+                "news__reed",
+                "surface pond/news has no tool \"reed\" (did you mean read?): `kubectl toolcrib inspect` lists its tools",
+            ),
+            (
+                "news__read",
+                "surface pond/news has the tool read, and no ToolGrant that names agent pond/otter allows it, nor do ToolDefaults",
             ),
         ] {
             let said: Vec<String> = why_not(&inputs, &compiled, name)

@@ -80,7 +80,7 @@ pub(crate) fn resolve(
                     format!("spec.tiers.{tool}"),
                     Code::ToolNotFound,
                     format!(
-                        "the descriptor has no tool {tool:?}: {}; correct the name, or remove it",
+                        "the descriptor has no tool {tool:?} ({}): correct the name, or remove it",
                         near::meant_or_known(tool, descriptor.tools.keys().map(String::as_str))
                     ),
                 ));
