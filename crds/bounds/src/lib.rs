@@ -15,6 +15,7 @@ pub mod headers;
 pub mod json;
 pub mod names;
 pub mod number;
+mod path;
 pub mod pattern;
 pub mod pointer;
 pub mod schema;
@@ -23,6 +24,7 @@ mod text;
 mod weight;
 
 pub use buffer::{Buffer, TooLarge};
+pub use path::FieldPath;
 pub use shown::{is_hidden, shown};
 pub use text::{count, cut};
 pub use weight::{NAMESPACE_WEIGHT, OBJECT_WEIGHT, weight};

@@ -147,11 +147,12 @@ fn pods() -> Vec<Shape> {
 }
 
 /// The names of the inputs in which each of [`surfaces`] is changed.
-const UPDATES: [&str; 5] = [
+const UPDATES: [&str; 6] = [
     "changed tools",
     "changed tools of one name",
     "changed remote references",
     "changed malformed tools",
+    "changed characters in a member of a long name",
     "a changed long address",
 ];
 
@@ -180,6 +181,13 @@ fn surfaces() -> Vec<Shape> {
             ),
         ),
         shape("malformed tools", tools(r#"{"name":#}"#)),
+        shape("hidden characters in a member of a long name", |bytes| {
+            let texts = list(bytes / 2, r#""\u202e#""#, ",");
+            let name = "x".repeat(bytes / 2);
+            format!(
+                r#"{{"apiVersion":"toolcrib.dev/v1alpha1","kind":"Surface","metadata":{{"name":"otter","namespace":"pond"}},"spec":{{"url":"https://reef.test","descriptor":{{"version":2,"tools":[],"{name}":[{texts}]}}}}}}"#
+            )
+        }),
         shape("a long address", |bytes| {
             format!(
                 r#"{{"metadata":{{"name":"otter"}},"spec":{{"url":"http://reef.test/{}"}}}}"#,

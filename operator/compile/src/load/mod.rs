@@ -16,6 +16,7 @@ use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toolcrib_bounds::FieldPath;
 use toolcrib_crds::{
     Agent, AgentSpec, DecodeError, ModelProvider, Surface, ToolDefaults, ToolGrant, decode,
 };
@@ -286,7 +287,7 @@ impl Loader {
             pruned(
                 spec,
                 kept.get("spec").unwrap_or(&Value::Null),
-                "spec",
+                FieldPath::Member(&FieldPath::Root, "spec"),
                 &mut unknown,
             );
         }
@@ -415,22 +416,22 @@ struct Labels {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// Fields of `written` that are not in `kept`. What is empty may be left out of `kept`.
-fn pruned(written: &Value, kept: &Value, path: &str, unknown: &mut Vec<String>) {
+/// Collects the paths of the fields of `written` that `kept` lacks. `kept` may lack an empty value.
+fn pruned(written: &Value, kept: &Value, path: FieldPath<'_>, unknown: &mut Vec<String>) {
     match (written, kept) {
         (Value::Object(written), Value::Object(kept)) => {
             for (name, value) in written {
-                let path = format!("{path}.{name}");
+                let path = FieldPath::Member(&path, name);
                 match kept.get(name) {
-                    Some(kept) => pruned(value, kept, &path, unknown),
+                    Some(kept) => pruned(value, kept, path, unknown),
                     None if is_empty(value) => {}
-                    None => unknown.push(path),
+                    None => unknown.push(path.to_string()),
                 }
             }
         }
         (Value::Array(written), Value::Array(kept)) => {
             for (index, (written, kept)) in written.iter().zip(kept).enumerate() {
-                pruned(written, kept, &format!("{path}[{index}]"), unknown);
+                pruned(written, kept, FieldPath::Item(&path, index), unknown);
             }
         }
         _ => {}

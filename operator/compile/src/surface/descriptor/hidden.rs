@@ -5,13 +5,22 @@
 //! ([`hidden_name`]).
 
 use serde_json::Value;
-use toolcrib_bounds::{is_hidden, shown};
+use toolcrib_bounds::{FieldPath, is_hidden, shown};
 
 use super::members::Reader;
 use crate::Code;
 
-/// Places that are said one by one; of more, how many there are.
-const SAID: usize = 8;
+/// Texts that have a finding each; one more finding counts the others.
+const NAMED: usize = 8;
+
+/// The texts that held hidden characters.
+#[derive(Default)]
+struct Stripped {
+    /// The paths of the first ones, and how many characters each held.
+    first: Vec<(String, usize)>,
+    /// All of them.
+    texts: usize,
+}
 
 /// The text without hidden characters. `None`: there are none, and the text is as it was written.
 pub(super) fn without(text: &str, reader: &mut Reader) -> Option<String> {
@@ -19,16 +28,16 @@ pub(super) fn without(text: &str, reader: &mut Reader) -> Option<String> {
         return None;
     }
     let mut value: Value = serde_json::from_str(text).ok()?;
-    let mut found = Vec::new();
-    strip(&mut value, "", &mut found);
-    if found.is_empty() {
+    let mut stripped = Stripped::default();
+    strip(&mut value, FieldPath::Root, &mut stripped);
+    if stripped.texts == 0 {
         return None;
     }
-    for (field, count) in found.iter().take(SAID) {
+    for (field, count) in &stripped.first {
         reader.find(field, Code::HiddenCharacters, message(*count));
     }
-    if found.len() > SAID {
-        let more = found.len() - SAID;
+    let more = stripped.texts - stripped.first.len();
+    if more > 0 {
         reader.find(
             "",
             Code::HiddenCharacters,
@@ -68,25 +77,27 @@ fn may_hide(text: &str) -> bool {
     text.contains(is_hidden) || text.contains("\\u") || text.contains("\\b") || text.contains("\\f")
 }
 
-fn strip(value: &mut Value, field: &str, found: &mut Vec<(String, usize)>) {
+fn strip(value: &mut Value, path: FieldPath<'_>, stripped: &mut Stripped) {
     match value {
         Value::String(text) => {
             let (visible, hidden) = shown(text);
             if hidden > 0 {
-                found.push((field.to_owned(), hidden));
+                if stripped.first.len() < NAMED {
+                    let (field, _) = shown(&path.to_string());
+                    stripped.first.push((field, hidden));
+                }
+                stripped.texts += 1;
                 *text = visible;
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                strip(item, &format!("{field}[{index}]"), found);
+                strip(item, FieldPath::Item(&path, index), stripped);
             }
         }
         Value::Object(members) => {
             for (name, member) in members {
-                let (name, _) = shown(name);
-                let dot = if field.is_empty() { "" } else { "." };
-                strip(member, &format!("{field}{dot}{name}"), found);
+                strip(member, FieldPath::Member(&path, name), stripped);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
