@@ -29,6 +29,8 @@ use crate::{
 
 /// Larger than any contract, descriptor or pod file.
 const MAX_BYTES: u64 = 1 << 20;
+/// Bytes of all files that the pod file names: it may name one file for each of its services.
+const MAX_NAMED_BYTES: u64 = 16 << 20;
 
 pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
     let shown = args.pod_file.display().to_string();
@@ -97,11 +99,8 @@ fn given(
     read_file: &mut Read,
     existing: &[(String, String)],
 ) -> Result<Given, Failure> {
-    let folder = match args.pod_file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    let beside = folder.join(".env");
+    let mut folder = Folder::of(&args.pod_file);
+    let beside = folder.path.join(".env");
     let env_file = args
         .env_file
         .clone()
@@ -117,7 +116,7 @@ fn given(
     let files = read_file
         .files()
         .into_iter()
-        .map(|path| (path.to_owned(), read_below(&folder, path)))
+        .map(|path| (path.to_owned(), folder.read(path)))
         .collect();
     Ok(Given {
         namespace: args.namespace.clone(),
@@ -127,7 +126,7 @@ fn given(
         } else {
             SecretValues::Placeholders
         },
-        descriptors: descriptors(args, &folder, read_file)?,
+        descriptors: descriptors(args, &mut folder, read_file)?,
         files,
         providers: args.provider.clone(),
         existing: existing_objects(args, read_file, existing),
@@ -163,33 +162,36 @@ fn existing_objects(args: &ImportArgs, read: &Read, texts: &[(String, String)]) 
     }
 }
 
-/// By `--describe`, by the pod file, or as `claw discover` left it.
+/// The descriptors that `--describe` or the pod file names, or that `claw discover` left.
 fn descriptors(
     args: &ImportArgs,
-    folder: &Path,
+    folder: &mut Folder,
     read_file: &mut Read,
 ) -> Result<BTreeMap<String, serde_json::Value>, Failure> {
-    let mut texts: BTreeMap<String, Result<String, String>> = BTreeMap::new();
+    let mut texts: BTreeMap<String, (usize, Result<String, String>)> = BTreeMap::new();
     for (service, path) in read_file.described() {
         let discovered = format!(".claw-discovered/{service}.claw-describe.json");
         let text = match path {
-            Some(path) => read_below(folder, path),
-            None if folder.join(&discovered).is_file() => read_below(folder, &discovered),
+            Some(path) => folder.read(&path.value),
+            None if folder.path.join(&discovered).is_file() => folder.read(&discovered),
             None => continue,
         };
-        texts.insert(service.to_owned(), text);
+        let line = path.map_or(0, |path| path.line);
+        texts.insert(service.to_owned(), (line, text));
     }
     for given in &args.describe {
         let text = read(&given.file).map_err(Failure::Usage)?;
-        texts.insert(given.service.clone(), Ok(text));
+        let (_, known) = texts
+            .entry(given.service.clone())
+            .or_insert((0, Ok(String::new())));
+        *known = Ok(text);
     }
     let mut descriptors = BTreeMap::new();
-    for (service, text) in texts {
+    for (service, (line, text)) in texts {
         match text.and_then(|text| describe::parse(&text)) {
-            Err(reason) => read_file.undescribed(&service, &reason),
+            Err(reason) => read_file.undescribed(line, &service, &reason),
             Ok(mut descriptor) => {
-                let skill =
-                    describe::skill(&descriptor).and_then(|path| read_below(folder, path).ok());
+                let skill = describe::skill(&descriptor).and_then(|path| folder.read(path).ok());
                 read_file.adapt(&service, &mut descriptor, skill);
                 descriptors.insert(service, descriptor);
             }
@@ -212,18 +214,47 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A file that the pod file names. It may come from anybody, so it names files of its own
-/// folder only, links included.
-fn read_below(folder: &Path, path: &str) -> Result<String, String> {
-    let real = |path: &Path| fs::canonicalize(path).map_err(|_| "there is no such file".to_owned());
-    let file = real(&folder.join(path))?;
-    if !file.starts_with(real(folder)?) {
-        return Err("it is outside of the pod file's folder".to_owned());
+/// The pod file's folder. Anybody may have written the pod file, so it names files of its own
+/// folder only, links included, and all of them together have a bound.
+struct Folder {
+    path: PathBuf,
+    /// Bytes that may still be read.
+    left: u64,
+}
+
+impl Folder {
+    fn of(pod_file: &Path) -> Self {
+        let path = match pod_file.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        Self {
+            path,
+            left: MAX_NAMED_BYTES,
+        }
     }
-    if file.is_dir() {
-        return Err("it is a folder".to_owned());
+
+    fn read(&mut self, path: &str) -> Result<String, String> {
+        let real =
+            |path: &Path| fs::canonicalize(path).map_err(|_| "there is no such file".to_owned());
+        let file = real(&self.path.join(path))?;
+        if !file.starts_with(real(&self.path)?) {
+            return Err("it is outside of the pod file's folder".to_owned());
+        }
+        if file.is_dir() {
+            return Err("it is a folder".to_owned());
+        }
+        let text = read(&file).map_err(|error| format!("{error:#}"))?;
+        let left = u64::try_from(text.len())
+            .ok()
+            .and_then(|length| self.left.checked_sub(length));
+        self.left = left.ok_or_else(|| {
+            format!(
+                "the files that the pod file names are larger than {MAX_NAMED_BYTES} bytes together"
+            )
+        })?;
+        Ok(text)
     }
-    read(&file).map_err(|error| format!("{error:#}"))
 }
 
 fn print(texts: &[(String, String)]) -> Result<(), Failure> {
@@ -289,6 +320,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn the_files_that_a_pod_file_names_have_a_bound_together() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.json"), "x".repeat(1 << 20)).unwrap();
+        let mut named = Folder::of(&folder.path().join("claw-pod.yml"));
+        for _ in 0..16 {
+            assert!(named.read("a.json").is_ok());
+        }
+        let error = named.read("a.json").unwrap_err();
+        assert!(error.contains("16777216 bytes together"), "{error}");
+    }
 
     #[test]
     fn a_file_with_secrets_is_its_users_and_follows_no_link() {

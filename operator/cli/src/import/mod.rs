@@ -22,7 +22,7 @@ use serde_json::Value;
 
 pub use file::File;
 pub use finding::{Finding, Findings, Weight};
-pub use pod::PodFile;
+pub use pod::{At, PodFile};
 pub use providers::KnownProvider;
 pub use translate::namespace;
 pub use variables::{Values, dotenv};
@@ -70,20 +70,15 @@ pub struct Read {
 pub fn read(text: &str) -> Result<Read, YamlError> {
     let root = yaml::parse(text)?;
     let mut findings = Findings::default();
-    let pod = pod::read(&root, &mut findings);
+    let pod = pod::read(&root, &mut findings)?;
     Ok(Read { pod, findings })
 }
 
 impl Read {
-    /// Services that describe themselves by a file: name, and path as written.
-    pub fn described(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        self.pod.services.iter().map(|service| {
-            let path = service.describe_file.as_ref();
-            (
-                service.name.value.as_str(),
-                path.map(|path| path.value.as_str()),
-            )
-        })
+    /// The services' names, each with the path of the file that describes it, as written.
+    pub fn described(&self) -> impl Iterator<Item = (&str, Option<&At<String>>)> {
+        let services = self.pod.services.iter();
+        services.map(|service| (service.name.value.as_str(), service.describe_file.as_ref()))
     }
 
     /// Paths of contracts and skills, as written.
@@ -105,16 +100,10 @@ impl Read {
         describe::adapt(descriptor, skill, service, &mut self.findings);
     }
 
-    /// A descriptor that could not be read.
-    pub fn undescribed(&mut self, service: &str, reason: &str) {
-        let line = self.pod.services.iter().find_map(|known| {
-            let path = known.describe_file.as_ref()?;
-            (known.name.value == service).then_some(path.line)
-        });
-        self.findings.error(
-            line.unwrap_or_default(),
-            format!("descriptor of {service}: {reason}"),
-        );
+    /// Notes that a service's descriptor, named in this line, could not be read.
+    pub fn undescribed(&mut self, line: usize, service: &str, reason: &str) {
+        self.findings
+            .error(line, format!("descriptor of {service}: {reason}"));
     }
 
     pub fn translate(mut self, given: &Given) -> (Vec<File>, Vec<Finding>) {

@@ -6,6 +6,7 @@
 //! the rest of `restricted` (no root) is a reviewer's, since many images of pod files run
 //! as root.
 
+use indexmap::IndexMap;
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
@@ -15,13 +16,16 @@ use crate::wrapped::{self, WHO_MAY_CONNECT, Wrapped};
 
 use super::pod::{At, Service};
 use super::providers::KnownProvider;
-use super::translate::{Translation, Wish, dns_label};
+use super::translate::{Lines, Translation, Wish, dns_label};
 use super::variables::Template;
+
+/// Bytes of all contracts and skills, each counted once for every agent that it is mounted into.
+pub const MAX_MOUNTED: usize = 32 << 20;
 
 /// Where Clawdapus mounts an agent's contract and skills.
 const CLAW_DIR: &str = "/claw";
 
-pub fn services(translation: &mut Translation<'_>, surfaces: &[(String, usize)]) -> Vec<Document> {
+pub fn services(translation: &mut Translation<'_>, surfaces: &Lines) -> Vec<Document> {
     let pod = translation.pod;
     let mut documents = Vec::new();
     for service in pod
@@ -30,7 +34,7 @@ pub fn services(translation: &mut Translation<'_>, surfaces: &[(String, usize)])
         .filter(|service| service.agent.is_none())
     {
         let name = translation.name(&service.name.value);
-        let is_used = surfaces.iter().any(|(surface, _)| *surface == name);
+        let is_used = surfaces.contains_key(&name);
         if translation.given.existing.services.contains_key(&name) {
             translation.found.note(
                 service.name.line,
@@ -129,7 +133,7 @@ pub fn agents(translation: &mut Translation<'_>, wishes: &[Wish<'_>]) -> Vec<Doc
             let config_map = format!("{name}-contract");
             let mut data = serde_json::Map::new();
             let mut items = Vec::new();
-            for (key, path, text) in files {
+            for (key, (path, text)) in files {
                 data.insert(key.clone(), text.into());
                 items.push(json!({"key": key, "path": path}));
             }
@@ -286,10 +290,11 @@ fn seen(translation: &mut Translation<'_>, text: &At<Template>, what: &str) -> O
 /// `env` of a container; variables' values are keys of Secrets.
 fn environment(translation: &mut Translation<'_>, name: &str, service: &Service) -> Vec<Value> {
     let is_agent = service.agent.is_some();
-    let credentials = translation.credential_variables();
     let mut env = Vec::new();
     for (variable, value) in &service.environment {
-        if is_agent && (is_mediators(variable) || credentials.contains(variable)) {
+        if is_agent
+            && (is_mediators(variable) || translation.credential_variables.contains(variable))
+        {
             translation.found.warning(
                 value.line,
                 format!("{name} does not get {variable}: its mediator has the credentials, an agent holds none"),
@@ -328,28 +333,38 @@ fn is_mediators(variable: &str) -> bool {
         || KnownProvider::by_variable(variable).is_some()
 }
 
-/// `(key, path below /claw, text)` of the contract and the skills that could be read.
+/// The contract and the skills that could be read: for each key of the ConfigMap, the path below
+/// `/claw` and the text.
 fn contract_files(
     translation: &mut Translation<'_>,
     wish: &Wish<'_>,
-) -> Vec<(String, String, String)> {
+) -> IndexMap<String, (String, String)> {
     let contract = wish.contract.map(|path| (path, "AGENTS.md".to_owned()));
     let skills = wish.skills.iter().map(|path| {
         let file = path.value.rsplit('/').next().unwrap_or_default();
         (path, format!("skills/{file}"))
     });
-    let mut files = Vec::new();
+    let mut files = IndexMap::new();
     for (path, place) in contract.into_iter().chain(skills) {
         match translation.given.files.get(&path.value) {
             Some(Ok(text)) => {
                 let key = place.replace('/', ".");
-                if files.iter().any(|(known, _, _)| *known == key) {
+                if files.contains_key(&key) {
                     translation.found.warning(
                         path.line,
                         format!("{place} is there twice: the first one stays"),
                     );
+                } else if let Some(left) = translation.mountable.checked_sub(text.len()) {
+                    translation.mountable = left;
+                    files.insert(key, (place, text.clone()));
                 } else {
-                    files.push((key, place, text.clone()));
+                    translation.found.error(
+                        path.line,
+                        format!(
+                            "{place} is not mounted into {}: the files of all agents are larger than {MAX_MOUNTED} bytes together; import the agents from several pod files",
+                            dns_label(&wish.name)
+                        ),
+                    );
                 }
             }
             Some(Err(reason)) => translation.found.warning(

@@ -4,15 +4,20 @@
 //! reader sees plain lists and maps. All scalars stay the text that was written: Compose
 //! takes `4000`, `"4000"` and `yes` for text where it wants text.
 //!
-//! Invariant: whatever the file, time and memory are bounded (depth, and values after
-//! aliases are replaced, so that nine lines cannot make a billion).
+//! Invariant: time and memory are linear in the file. Depth has a bound; so have values and bytes
+//! after aliases are replaced, so that nine lines cannot make a billion values and an alias of a
+//! long text cannot fill the memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
 const MAX_DEPTH: usize = 64;
 const MAX_VALUES: usize = 50_000;
+/// Bytes of all texts once aliases are followed: four times the largest file.
+const MAX_TEXT: usize = 4 << 20;
+/// Bytes of one key. Messages name the keys above the place that they speak of.
+const MAX_KEY: usize = 1024;
 
 /// A value and the line it begins in, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +80,26 @@ impl Node {
         }
     }
 
-    /// What it is, for messages.
+    /// The values in it, itself included, and the bytes of their texts.
+    pub fn size(&self) -> Size {
+        let own = Size::VALUE;
+        match &self.value {
+            Value::Null => own,
+            Value::Text(text) => Size {
+                text: text.len(),
+                ..own
+            },
+            Value::List(items) => items.iter().map(Node::size).fold(own, Size::and),
+            Value::Map(entries) => {
+                let keys = entries.iter().map(|(key, _)| key.text.len()).sum();
+                let own = Size { text: keys, ..own };
+                let values = entries.iter().map(|(_, value)| value.size());
+                values.fold(own, Size::and)
+            }
+        }
+    }
+
+    /// Describes the value in messages.
     pub fn shown(&self) -> String {
         match &self.value {
             Value::Null => "nothing".to_owned(),
@@ -86,12 +110,32 @@ impl Node {
     }
 }
 
+/// How much there is of something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    pub values: usize,
+    /// In bytes.
+    pub text: usize,
+}
+
+impl Size {
+    /// One value without a text.
+    const VALUE: Self = Self { values: 1, text: 0 };
+
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            values: self.values + other.values,
+            text: self.text + other.text,
+        }
+    }
+}
+
 /// Reads the one document of `text`.
 pub fn parse(text: &str) -> Result<Node, YamlError> {
     let mut composer = Composer {
         parser: Parser::new_from_str(text),
         anchors: HashMap::new(),
-        values: 0,
+        size: Size::default(),
     };
     loop {
         match composer.next()? {
@@ -120,7 +164,8 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
 struct Composer<'a> {
     parser: Parser<'a, StrInput<'a>>,
     anchors: HashMap<usize, Node>,
-    values: usize,
+    /// What was read, with aliases followed.
+    size: Size,
 }
 
 impl<'a> Composer<'a> {
@@ -144,20 +189,29 @@ impl<'a> Composer<'a> {
                 format!("is nested deeper than {MAX_DEPTH} levels"),
             ));
         }
-        self.count(line, 1)?;
         let (anchor, value) = match event {
             Event::Alias(anchor) => {
-                let Some(known) = self.anchors.get(&anchor).cloned() else {
+                let Some(known) = self.anchors.get(&anchor) else {
                     return Err(YamlError::new(
                         line,
                         "an alias stands inside its own anchor",
                     ));
                 };
-                self.count(line, size(&known))?;
-                return Ok(Node { line, ..known });
+                let more = known.size();
+                let value = known.value.clone();
+                self.count(line, more)?;
+                return Ok(Node { line, value });
             }
-            Event::Scalar(text, style, anchor, _) => (anchor, scalar(&text, style)),
+            Event::Scalar(text, style, anchor, _) => {
+                let size = Size {
+                    text: text.len(),
+                    ..Size::VALUE
+                };
+                self.count(line, size)?;
+                (anchor, scalar(&text, style))
+            }
             Event::SequenceStart(anchor, _) => {
+                self.count(line, Size::VALUE)?;
                 let mut items = Vec::new();
                 loop {
                     match self.next()? {
@@ -166,7 +220,10 @@ impl<'a> Composer<'a> {
                     }
                 }
             }
-            Event::MappingStart(anchor, _) => (anchor, self.map(depth)?),
+            Event::MappingStart(anchor, _) => {
+                self.count(line, Size::VALUE)?;
+                (anchor, self.map(depth)?)
+            }
             Event::Nothing
             | Event::StreamStart
             | Event::StreamEnd
@@ -187,6 +244,7 @@ impl<'a> Composer<'a> {
 
     fn map(&mut self, depth: usize) -> Result<Value, YamlError> {
         let mut entries: Vec<(Key, Node)> = Vec::new();
+        let mut known: HashSet<String> = HashSet::new();
         let mut merged: Vec<Node> = Vec::new();
         loop {
             let key = match self.next()? {
@@ -201,12 +259,18 @@ impl<'a> Composer<'a> {
                     return Err(YamlError::new(key.line, "a key must be text"));
                 }
             };
+            if text.len() > MAX_KEY {
+                return Err(YamlError::new(
+                    key.line,
+                    format!("a key is longer than {MAX_KEY} bytes: write a shorter one"),
+                ));
+            }
             if text == "<<" {
                 merged.extend(match value.value {
                     Value::List(items) => items,
                     Value::Null | Value::Text(_) | Value::Map(_) => vec![value],
                 });
-            } else if entries.iter().any(|(known, _)| known.text == text) {
+            } else if !known.insert(text.clone()) {
                 return Err(YamlError::new(
                     key.line,
                     format!("{text:?} stands here a second time: keep one"),
@@ -222,7 +286,7 @@ impl<'a> Composer<'a> {
                 return Err(YamlError::new(from.line, "only maps can be merged with <<"));
             };
             for (key, value) in more {
-                if !entries.iter().any(|(known, _)| known.text == key.text) {
+                if known.insert(key.text.clone()) {
                     entries.push((key, value));
                 }
             }
@@ -230,15 +294,19 @@ impl<'a> Composer<'a> {
         Ok(Value::Map(entries))
     }
 
-    fn count(&mut self, line: usize, more: usize) -> Result<(), YamlError> {
-        self.values += more;
-        if self.values > MAX_VALUES {
-            return Err(YamlError::new(
-                line,
-                format!("the file has more than {MAX_VALUES} values once aliases are followed"),
-            ));
-        }
-        Ok(())
+    fn count(&mut self, line: usize, more: Size) -> Result<(), YamlError> {
+        self.size = self.size.and(more);
+        let over = if self.size.values > MAX_VALUES {
+            format!("{MAX_VALUES} values")
+        } else if self.size.text > MAX_TEXT {
+            format!("{MAX_TEXT} bytes of text")
+        } else {
+            return Ok(());
+        };
+        Err(YamlError::new(
+            line,
+            format!("the file has more than {over} once aliases are followed"),
+        ))
     }
 }
 
@@ -248,14 +316,6 @@ fn scalar(text: &str, style: ScalarStyle) -> Value {
         Value::Null
     } else {
         Value::Text(text.to_owned())
-    }
-}
-
-fn size(node: &Node) -> usize {
-    1 + match &node.value {
-        Value::Null | Value::Text(_) => 0,
-        Value::List(items) => items.iter().map(size).sum(),
-        Value::Map(entries) => entries.iter().map(|(_, value)| size(value)).sum(),
     }
 }
 
@@ -313,6 +373,11 @@ mod tests {
             laughs += &format!("l{level}: &l{level} [{aliases}]\n");
         }
         assert!(parse(&laughs).unwrap_err().message.contains("aliases"));
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 19), "*a,".repeat(99));
+        let error = parse(&long).unwrap_err();
+        assert!(error.message.contains("bytes of text"), "{error:?}");
+        let error = parse(&format!("? {}\n: 1", "x".repeat(2000))).unwrap_err();
+        assert!(error.message.contains("a key is longer"), "{error:?}");
         assert!(parse(&"[".repeat(500)).is_err());
         assert!(parse("a: &a [*a]\n").is_err());
     }

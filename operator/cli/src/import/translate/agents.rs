@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use indexmap::IndexSet;
 use serde_json::{Value, json};
 
 use super::Translation;
@@ -51,16 +52,16 @@ impl Translation<'_> {
             .iter()
             .map(|(surface, allow)| rule(surface, allow))
             .collect();
-        let mut feeds: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
+        let mut feeds: BTreeMap<&String, IndexSet<&str>> = BTreeMap::new();
         for (surface, feed) in &wish.feeds {
-            let names = feeds.entry(surface).or_default();
-            if !names.contains(&feed) {
-                names.push(feed);
-            }
+            feeds.entry(surface).or_default().insert(feed);
         }
         let feeds: Vec<Value> = feeds
             .into_iter()
-            .map(|(surface, allow)| json!({"surface": {"name": surface}, "allow": allow}))
+            .map(|(surface, allow)| {
+                let allow: Value = allow.into_iter().collect();
+                json!({"surface": {"name": surface}, "allow": allow})
+            })
             .collect();
         let mut spec = json!({"agents": [wish.name]});
         for (field, rules) in [("tools", tools), ("feeds", feeds)] {
@@ -80,14 +81,10 @@ fn rule(surface: &str, allow: &Allow) -> Value {
     json!({"surface": {"name": surface}, "allow": allow})
 }
 
-/// Every slot may be asked for: that is what naming one means there.
+/// `spec.models`. The agent may ask for the model of every slot: a pod file names a slot for that.
 fn models_of(models: &Models) -> Value {
-    let mut allowed: Vec<&String> = Vec::new();
-    for reference in refs(models) {
-        if !allowed.contains(&reference) {
-            allowed.push(reference);
-        }
-    }
+    let allowed: IndexSet<&str> = refs(models).map(String::as_str).collect();
+    let allowed: Value = allowed.into_iter().collect();
     let mut spec = json!({"allowed": allowed});
     if let Some(primary) = &models.primary {
         spec["default"] = primary.as_str().into();

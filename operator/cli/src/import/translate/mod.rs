@@ -11,21 +11,25 @@
 //! | a variable in `environment` | a key of a Secret, without its value |
 //! | a service's `image`, `expose` | Deployment, Service |
 //!
-//! In reading order: [`wishes`] (what each agent asks for), [`surfaces`], [`providers`],
-//! [`agents`] (with their grants). Not here: reading files, and whether the objects compile.
+//! In reading order: [`feeds`] (the feeds of all descriptors), [`wishes`] (the requests of each
+//! agent), [`surfaces`], [`providers`], [`agents`] (with their grants). Not here: reading files, and
+//! whether the objects compile.
 //!
 //! Invariants: no value of a variable leaves but in a Secret that was asked for with its
 //! values; an agent's container gets no key that its mediator holds; nothing is dropped
-//! without a finding.
+//! without a finding; the work is linear in the pod file, once each agent has its defaults.
 
+mod feeds;
 mod wishes;
 
 mod agents;
 mod providers;
 mod surfaces;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use indexmap::IndexMap;
 use serde_json::{Value, json};
 
 use crate::print::Document;
@@ -36,6 +40,7 @@ use super::pod::{PodFile, Service};
 use super::secrets::Secrets;
 use super::variables::Values;
 use super::{Given, workloads};
+use feeds::Feeds;
 pub(super) use wishes::Wish;
 
 pub fn translate(pod: &PodFile, given: &Given, found: &mut Findings) -> Vec<File> {
@@ -52,7 +57,10 @@ pub fn translate(pod: &PodFile, given: &Given, found: &mut Findings) -> Vec<File
         found,
         namespace,
         names: BTreeMap::new(),
-        descriptors: given.descriptors.clone(),
+        services: BTreeMap::new(),
+        credential_variables: credential_variables(&given.descriptors),
+        feeds: Feeds::new(given.descriptors.clone()),
+        mountable: workloads::MAX_MOUNTED,
         secrets: Secrets::default(),
     };
     translation.names();
@@ -151,15 +159,31 @@ pub(super) struct Translation<'a> {
     pub namespace: String,
     /// Name in the pod file → name in Kubernetes.
     names: BTreeMap<String, String>,
-    /// By the name in the pod file.
-    descriptors: BTreeMap<String, Value>,
+    /// By the name in Kubernetes.
+    services: BTreeMap<String, &'a Service>,
+    /// Variables that hold some mediator's credential.
+    pub credential_variables: BTreeSet<String>,
+    feeds: Feeds,
+    /// Bytes that files of agents may still have.
+    pub mountable: usize,
     pub secrets: Secrets,
+}
+
+/// The surfaces that something names, in the order of their first mention, each with the line that
+/// names it.
+pub(super) type Lines = IndexMap<String, usize>;
+
+fn credential_variables(descriptors: &BTreeMap<String, Value>) -> BTreeSet<String> {
+    let variables = descriptors.values().map(|it| &it["auth"]["env"]);
+    variables
+        .filter_map(|variable| variable.as_str().map(String::from))
+        .collect()
 }
 
 impl<'a> Translation<'a> {
     fn names(&mut self) {
-        let mut taken: BTreeMap<String, &str> = BTreeMap::new();
-        for service in &self.pod.services {
+        let pod = self.pod;
+        for service in &pod.services {
             let written = &service.name.value;
             let name = dns_label(written);
             if name != *written {
@@ -168,11 +192,17 @@ impl<'a> Translation<'a> {
                     format!("{written} is called {name}: Kubernetes allows a-z, 0-9 and -"),
                 );
             }
-            if let Some(other) = taken.insert(name.clone(), written) {
-                self.found.error(
+            match self.services.entry(name.clone()) {
+                Entry::Vacant(place) => {
+                    place.insert(service);
+                }
+                Entry::Occupied(first) => self.found.error(
                     service.name.line,
-                    format!("{written} and {other} would both be called {name}: rename one"),
-                );
+                    format!(
+                        "{written} and {} would both be called {name}: rename one",
+                        first.get().name.value
+                    ),
+                ),
             }
             self.names.insert(written.clone(), name);
         }
@@ -186,10 +216,7 @@ impl<'a> Translation<'a> {
     }
 
     pub fn service(&self, name: &str) -> Option<&'a Service> {
-        self.pod
-            .services
-            .iter()
-            .find(|service| self.name(&service.name.value) == name)
+        self.services.get(name).copied()
     }
 
     fn object(&self, kind: &str, name: &str, spec: Value) -> Value {
@@ -199,14 +226,6 @@ impl<'a> Translation<'a> {
             "metadata": {"name": name, "namespace": self.namespace},
             "spec": spec,
         })
-    }
-
-    /// Variables that some mediator's credential stands in.
-    pub fn credential_variables(&self) -> BTreeSet<String> {
-        self.descriptors
-            .values()
-            .filter_map(|descriptor| descriptor["auth"]["env"].as_str().map(String::from))
-            .collect()
     }
 
     pub fn values(&self) -> &'a Values {

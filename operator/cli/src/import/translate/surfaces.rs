@@ -3,21 +3,21 @@
 
 use serde_json::{Value, json};
 
-use super::Translation;
 use super::wishes::Wish;
+use super::{Lines, Translation};
 use crate::import::pod::{Allow, Service};
 use crate::print::Document;
 use crate::wrapped;
 
 impl Translation<'_> {
-    /// Every service that somebody may reach or that describes itself; with the line that
-    /// says so.
+    /// Every service that an agent may reach or that describes itself: those of the file in its
+    /// order with their own lines, then the others with the line that names them.
     pub(super) fn surfaces_in_use(
         &self,
         wishes: &[Wish<'_>],
         defaults: &[(String, Allow, usize)],
-    ) -> Vec<(String, usize)> {
-        let mut used: Vec<(String, usize)> = Vec::new();
+    ) -> Lines {
+        let mut used = Lines::new();
         let asked = wishes
             .iter()
             .flat_map(|wish| {
@@ -31,26 +31,21 @@ impl Translation<'_> {
                     .map(|(surface, _, line)| (surface.clone(), *line)),
             );
         let described = self
-            .descriptors
-            .keys()
+            .feeds
+            .described()
             .map(|service| (self.name(service), 0));
         for (surface, line) in asked.chain(described) {
-            if !used.iter().any(|(known, _)| *known == surface) {
-                used.push((surface, line));
-            }
+            used.entry(surface).or_insert(line);
         }
-        // The service's own line is the better one, and its order in the file.
-        let mut ordered: Vec<(String, usize)> = Vec::new();
+        let mut ordered = Lines::new();
         for service in &self.pod.services {
             let name = self.name(&service.name.value);
-            if used.iter().any(|(known, _)| *known == name) {
-                ordered.push((name, service.name.line));
+            if used.contains_key(&name) {
+                ordered.entry(name).or_insert(service.name.line);
             }
         }
         for (name, line) in used {
-            if !ordered.iter().any(|(known, _)| *known == name) {
-                ordered.push((name, line));
-            }
+            ordered.entry(name).or_insert(line);
         }
         ordered
     }
@@ -82,7 +77,7 @@ impl Translation<'_> {
         };
         let mut spec = json!({"service": {"name": name, "port": port}});
         let written = service.map_or(name, |service| service.name.value.as_str());
-        let descriptor = self.descriptors.get(written).cloned();
+        let descriptor = self.feeds.descriptor(written).cloned();
         let mut document_comments = Vec::new();
         let described = descriptor
             .as_ref()

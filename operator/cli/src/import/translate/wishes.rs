@@ -1,9 +1,9 @@
 //! What each agent asks for: its own lists and the pod's defaults, `...` spliced in, and the
 //! surfaces that its tools and feeds imply.
 
-use serde_json::{Value, json};
+use indexmap::{IndexMap, IndexSet};
 
-use super::{Translation, dns_label};
+use super::{Lines, Translation, dns_label};
 use crate::import::finding::Findings;
 use crate::import::pod::{
     Allow, At, Entry, FeedWish, Models, Reach, Service, ToolPolicy, ToolWish, spread,
@@ -17,7 +17,7 @@ pub(in crate::import) struct Wish<'a> {
     pub contract: Option<&'a At<String>>,
     pub skills: Vec<At<String>>,
     pub replicas: u16,
-    pub(super) reach: Vec<String>,
+    pub(super) reach: IndexSet<String>,
     /// What it is granted besides the defaults, by surface in the order of first mention.
     pub(super) tools: Vec<(String, Allow)>,
     pub(super) feeds: Vec<(String, String)>,
@@ -29,23 +29,18 @@ pub(in crate::import) struct Wish<'a> {
 impl<'a> Translation<'a> {
     pub(super) fn default_tools(&mut self) -> Vec<(String, Allow, usize)> {
         let wanted = spread(None, self.pod.defaults.tools.as_ref());
-        let line = |surface: &str| {
-            wanted
-                .iter()
-                .find(|wish| self.name(&wish.value.service) == surface)
-                .map_or(0, |wish| wish.line)
-        };
-        union(
-            wanted
-                .iter()
-                .map(|wish| (self.name(&wish.value.service), wish.value.allow.clone())),
-        )
-        .into_iter()
-        .map(|(surface, allow)| {
-            let line = line(&surface);
+        let mut lines = Lines::new();
+        let named = wanted.into_iter().map(|wish| {
+            let surface = self.name(&wish.value.service);
+            lines.entry(surface.clone()).or_insert(wish.line);
+            (surface, wish.value.allow)
+        });
+        let united = union(named);
+        let with_line = |(surface, allow)| {
+            let line = lines[&surface];
             (surface, allow, line)
-        })
-        .collect()
+        };
+        united.into_iter().map(with_line).collect()
     }
 
     pub(super) fn wishes(&mut self, defaults: &[(String, Allow, usize)]) -> Vec<Wish<'a>> {
@@ -73,14 +68,11 @@ impl<'a> Translation<'a> {
             .is_none_or(|entries| entries.iter().any(is_default));
         let added = spread(own.tools.as_ref(), None);
 
-        let mut reach: Vec<String> = Vec::new();
+        let mut reach: IndexSet<String> = IndexSet::new();
         for surface in spread(own.surfaces.as_ref(), shared.surfaces.as_ref()) {
             match surface.value {
                 Reach::Service(service) => {
-                    let surface = self.name(&service);
-                    if !reach.contains(&surface) {
-                        reach.push(surface);
-                    }
+                    reach.insert(self.name(&service));
                 }
                 Reach::Other(address) => self.found.warning(
                     surface.line,
@@ -89,14 +81,13 @@ impl<'a> Translation<'a> {
             }
         }
         let mut imply = |surface: &str, line: usize, found: &mut Findings| {
-            if !reach.iter().any(|known| known == surface) {
+            if reach.insert(surface.to_owned()) {
                 found.note(
                     line,
                     format!(
                         "{name} gets the surface {surface}, since its tools or feeds are there"
                     ),
                 );
-                reach.push(surface.to_owned());
             }
         };
         if takes_defaults {
@@ -114,15 +105,7 @@ impl<'a> Translation<'a> {
         let mut feeds = Vec::new();
         for feed in spread(own.feeds.as_ref(), shared.feeds.as_ref()) {
             if let Some((surface, feed_name)) = self.feed(&feed) {
-                if !reach.contains(&surface) {
-                    self.found.note(
-                        feed.line,
-                        format!(
-                            "{name} gets the surface {surface}, since its tools or feeds are there"
-                        ),
-                    );
-                    reach.push(surface.clone());
-                }
+                imply(&surface, feed.line, self.found);
                 feeds.push((surface, feed_name));
             }
         }
@@ -174,25 +157,17 @@ impl<'a> Translation<'a> {
     fn feed(&mut self, wish: &At<FeedWish>) -> Option<(String, String)> {
         match &wish.value {
             FeedWish::Named(name) => {
-                let has = |descriptor: &Value| {
-                    feeds_of(descriptor).any(|feed| feed["name"] == name.as_str())
-                };
-                let from: Vec<&String> = self
-                    .descriptors
-                    .iter()
-                    .filter(|(_, descriptor)| has(descriptor))
-                    .map(|(service, _)| service)
-                    .collect();
-                match from.as_slice() {
-                    [service] => Some((self.name(service), name.clone())),
-                    [] => {
+                let mut from = self.feeds.services(name);
+                match (from.next(), from.next()) {
+                    (Some(service), None) => Some((self.name(service), name.clone())),
+                    (None, _) => {
                         self.found.error(
                             wish.line,
                             format!("no descriptor has the feed {name}: give the service's with --describe"),
                         );
                         None
                     }
-                    [_, _, ..] => {
+                    (Some(_), Some(_)) => {
                         self.found.error(
                             wish.line,
                             format!("several services have the feed {name}: write source: SERVICE with it"),
@@ -208,39 +183,24 @@ impl<'a> Translation<'a> {
                 ttl,
             } => {
                 let surface = self.name(service);
-                let descriptor = self.descriptors.get_mut(service);
-                let known = descriptor.as_ref().and_then(|descriptor| {
-                    feeds_of(descriptor)
-                        .find(|feed| {
-                            name.as_ref()
-                                .is_some_and(|name| feed["name"] == name.as_str())
-                                || path
-                                    .as_ref()
-                                    .is_some_and(|path| feed["path"] == path.as_str())
-                        })
-                        .and_then(|feed| feed["name"].as_str().map(String::from))
-                });
+                let known = self.feeds.known(service, name.as_deref(), path.as_deref());
                 if let Some(known) = known {
-                    return Some((surface, known));
+                    return Some((surface, known.to_owned()));
                 }
-                let (Some(Value::Object(descriptor)), Some(path)) = (descriptor, path) else {
+                let added = path.as_ref().and_then(|path| {
+                    let name = name
+                        .clone()
+                        .unwrap_or_else(|| dns_label(path.rsplit('/').next().unwrap_or(path)));
+                    let is_added = self.feeds.add(service, &name, path, ttl.unwrap_or(60));
+                    is_added.then_some(name)
+                });
+                let Some(name) = added else {
                     self.found.error(
                         wish.line,
                         format!("the feed of {service} is not in its descriptor, or has no path: give the descriptor with --describe {service}=FILE"),
                     );
                     return None;
                 };
-                let name = name
-                    .clone()
-                    .unwrap_or_else(|| dns_label(path.rsplit('/').next().unwrap_or(path)));
-                let feed = json!({"name": name, "path": path, "ttl": ttl.unwrap_or(60)});
-                if let Some(feeds) = descriptor
-                    .entry("feeds")
-                    .or_insert_with(|| json!([]))
-                    .as_array_mut()
-                {
-                    feeds.push(feed);
-                }
                 self.found.note(
                     wish.line,
                     format!("the feed {name} is added to the descriptor of {service}"),
@@ -251,29 +211,30 @@ impl<'a> Translation<'a> {
     }
 }
 
-/// `all` wins, else names are united; nothing named is nothing.
+/// Unites the names of each surface. `all` wins; a surface without names is left out.
 fn union(wishes: impl IntoIterator<Item = (String, Allow)>) -> Vec<(String, Allow)> {
-    let mut united: Vec<(String, Allow)> = Vec::new();
+    // `None`: all.
+    let mut united: IndexMap<String, Option<IndexSet<String>>> = IndexMap::new();
     for (surface, allow) in wishes {
-        match united.iter_mut().find(|(known, _)| *known == surface) {
-            None => united.push((surface, allow)),
-            Some((_, known)) => match (&mut *known, allow) {
-                (Allow::All, _) => {}
-                (known, Allow::All) => *known = Allow::All,
-                (Allow::Named(known), Allow::Named(more)) => {
-                    for name in more {
-                        if !known.contains(&name) {
-                            known.push(name);
-                        }
-                    }
+        let known = united
+            .entry(surface)
+            .or_insert_with(|| Some(IndexSet::new()));
+        match allow {
+            Allow::All => *known = None,
+            Allow::Named(more) => {
+                if let Some(known) = known {
+                    known.extend(more);
                 }
-            },
+            }
         }
     }
-    united.retain(|(_, allow)| *allow != Allow::Named(Vec::new()));
+    let allow = |names: Option<IndexSet<String>>| match names {
+        None => Some(Allow::All),
+        Some(names) if names.is_empty() => None,
+        Some(names) => Some(Allow::Named(names.into_iter().collect())),
+    };
     united
-}
-
-fn feeds_of(descriptor: &Value) -> impl Iterator<Item = &Value> {
-    descriptor["feeds"].as_array().into_iter().flatten()
+        .into_iter()
+        .filter_map(|(surface, names)| Some((surface, allow(names)?)))
+        .collect()
 }

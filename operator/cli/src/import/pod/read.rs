@@ -1,153 +1,29 @@
-//! A Clawdapus pod file as it is written: services, agents, and what the agents ask for.
-//!
-//! Here: its shape, and a finding for every part that has no place in it. Not here: what it
-//! becomes. Defaults are not applied yet, since a `...` is part of what was written.
+//! Reads a pod file of its YAML, with a finding for every part that has no place in it.
 
-use super::finding::Findings;
-use super::variables::Template;
-use super::yaml::{Node, Value};
+use std::collections::BTreeSet;
 
-/// A value and its line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct At<T> {
-    pub line: usize,
-    pub value: T,
-}
+use super::scalar::{duration_seconds, service_name, split_words};
+use super::{
+    AgentBlock, Allow, At, Entry, FeedWish, Models, PodFile, Reach, Service, ToolPolicy, ToolWish,
+    Wishes,
+};
+use crate::import::finding::Findings;
+use crate::import::variables::Template;
+use crate::import::yaml::{Node, Size, Value, YamlError};
 
-impl<T> At<T> {
-    pub fn new(line: usize, value: T) -> Self {
-        Self { line, value }
-    }
-}
+/// Values of all `*-defaults` times the number of agents, each of which gets a copy: 200 agents
+/// with 100 tools each are 100,000.
+const MAX_DEFAULT_VALUES: usize = 200_000;
+/// Bytes of text, counted in the same way.
+const MAX_DEFAULT_TEXT: usize = 8 << 20;
 
-#[derive(Clone, Debug, Default)]
-pub struct PodFile {
-    pub name: Option<At<String>>,
-    /// The `*-defaults` of the file, as a service without anything of its own has them.
-    pub defaults: Wishes,
-    pub services: Vec<Service>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Service {
-    pub name: At<String>,
-    pub image: Option<At<Template>>,
-    pub entrypoint: Option<Vec<Template>>,
-    pub command: Option<Vec<Template>>,
-    pub environment: Vec<(String, At<Template>)>,
-    /// Container ports, from `expose`, then `ports`.
-    pub ports: Vec<At<u16>>,
-    pub user: Option<At<String>>,
-    pub describe_file: Option<At<String>>,
-    pub mcp_stdio: Option<At<Vec<String>>>,
-    /// `None`: no agent.
-    pub agent: Option<AgentBlock>,
-}
-
-/// What makes a service an agent.
-#[derive(Clone, Debug)]
-pub struct AgentBlock {
-    pub line: usize,
-    pub contract: Option<At<String>>,
-    pub replicas: Option<At<u16>>,
-    pub wishes: Wishes,
-}
-
-/// What may be declared for one agent and as the file's default. `None`: not declared.
-#[derive(Clone, Debug, Default)]
-pub struct Wishes {
-    pub cllama: Option<At<Vec<String>>>,
-    pub cllama_env: Vec<(String, At<Template>)>,
-    pub surfaces: Option<Vec<Entry<At<Reach>>>>,
-    pub tools: Option<Vec<Entry<At<ToolWish>>>>,
-    pub feeds: Option<Vec<Entry<At<FeedWish>>>>,
-    pub skills: Option<Vec<Entry<At<String>>>>,
-    pub models: Option<At<Models>>,
-    pub policy: Option<ToolPolicy>,
-}
-
-/// An entry of a list that may take over the file's defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry<T> {
-    /// `...`
-    Defaults,
-    Own(T),
-}
-
-/// The list with the defaults in place of each `...`; without a list, the defaults.
-pub fn spread<T: Clone>(own: Option<&Vec<Entry<T>>>, defaults: Option<&Vec<Entry<T>>>) -> Vec<T> {
-    let defaults: Vec<T> = defaults
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| match entry {
-            Entry::Own(value) => Some(value.clone()),
-            Entry::Defaults => None,
-        })
-        .collect();
-    match own {
-        None => defaults,
-        Some(own) => own
-            .iter()
-            .flat_map(|entry| match entry {
-                Entry::Defaults => defaults.clone(),
-                Entry::Own(value) => vec![value.clone()],
-            })
-            .collect(),
-    }
-}
-
-/// A `surfaces` entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
-    Service(String),
-    /// `volume://…` and the like.
-    Other(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolWish {
-    pub service: String,
-    pub allow: Allow,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Allow {
-    All,
-    Named(Vec<String>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FeedWish {
-    /// A name that some service's descriptor has.
-    Named(String),
-    Of {
-        service: String,
-        name: Option<String>,
-        path: Option<String>,
-        ttl: Option<u64>,
-    },
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Models {
-    pub primary: Option<String>,
-    pub fallbacks: Vec<String>,
-    /// All other slots.
-    pub others: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolPolicy {
-    pub max_rounds: Option<u64>,
-    pub tool_timeout_ms: Option<u64>,
-    pub total_timeout_ms: Option<u64>,
-    pub max_tool_result_bytes: Option<u64>,
-}
-
-/// Reads the file's tree.
-pub fn read(root: &Node, found: &mut Findings) -> PodFile {
+/// Reads the file's tree. Fails if the defaults of all agents together are too many.
+pub fn read(root: &Node, found: &mut Findings) -> Result<PodFile, YamlError> {
     let mut file = PodFile::default();
-    let mut reader = Reader { found };
+    let mut reader = Reader {
+        found,
+        defaults: Size::default(),
+    };
     for (key, line, value) in reader.map(root, "the file") {
         match key {
             "services" => {
@@ -160,17 +36,37 @@ pub fn read(root: &Node, found: &mut Findings) -> PodFile {
             "name" => {
                 file.name = file.name.take().or(reader.text(value, "name"));
             }
-            // What anchors are usually kept under means nothing by itself.
+            // Anchors are usually kept under a key of `x-`, which means nothing by itself.
             "version" => {}
             key if key.starts_with("x-") => {}
             key => reader.untranslated(line, key),
         }
     }
-    file
+    let agents = file.services.iter().filter(|it| it.agent.is_some());
+    check_defaults(reader.defaults, agents.count())?;
+    Ok(file)
+}
+
+/// Refuses defaults that would be too large once every agent has them.
+fn check_defaults(defaults: Size, agents: usize) -> Result<(), YamlError> {
+    let values = defaults.values.saturating_mul(agents);
+    let text = defaults.text.saturating_mul(agents);
+    if values <= MAX_DEFAULT_VALUES && text <= MAX_DEFAULT_TEXT {
+        return Ok(());
+    }
+    Err(YamlError {
+        line: 0,
+        message: format!(
+            "{agents} agents with {} values of defaults are more than {MAX_DEFAULT_VALUES} values, or {MAX_DEFAULT_TEXT} bytes of text: write shorter *-defaults, or several pod files",
+            defaults.values
+        ),
+    })
 }
 
 struct Reader<'a> {
     found: &'a mut Findings,
+    /// The size of all `*-defaults`.
+    defaults: Size,
 }
 
 impl Reader<'_> {
@@ -181,6 +77,9 @@ impl Reader<'_> {
 
     fn pod_block(&mut self, node: &Node, file: &mut PodFile) {
         for (key, line, value) in self.map(node, "x-claw") {
+            if key.ends_with("-defaults") {
+                self.defaults = self.defaults.and(value.size());
+            }
             if key == "pod" {
                 file.name = self.text(value, "x-claw.pod");
             } else if key == "cllama-defaults" && matches!(value.value, Value::Map(_)) {
@@ -233,11 +132,9 @@ impl Reader<'_> {
                 key => self.untranslated(line, &format!("{}.{key}", service.name.value)),
             }
         }
-        for port in published {
-            if !service.ports.iter().any(|known| known.value == port.value) {
-                service.ports.push(port);
-            }
-        }
+        let mut known = BTreeSet::new();
+        service.ports.extend(published);
+        service.ports.retain(|port| known.insert(port.value));
         service
     }
 
@@ -303,10 +200,19 @@ impl Reader<'_> {
                 &[]
             }
         };
+        let mut has_defaults = false;
         items
             .iter()
             .filter_map(|item| match item.text() {
-                Some("...") => Some(Entry::Defaults),
+                Some("...") if has_defaults => {
+                    self.found
+                        .warning(item.line, format!("{key} has ... a second time: keep one"));
+                    None
+                }
+                Some("...") => {
+                    has_defaults = true;
+                    Some(Entry::Defaults)
+                }
                 _ => one(self, item).map(|value| Entry::Own(At::new(item.line, value))),
             })
             .collect()
@@ -623,70 +529,41 @@ impl Reader<'_> {
     }
 }
 
-/// `30`, `30s`, `5m`, `1h`.
-pub fn duration_seconds(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match text.get(digits.len()..)? {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
-/// `service://x` and `x` are the same where only a service can stand.
-fn service_name(written: &str) -> String {
-    written
-        .strip_prefix("service://")
-        .unwrap_or(written)
-        .to_owned()
-}
-
-/// Words as a shell splits them, without its substitutions. `None`: a quote stays open.
-fn split_words(text: &str) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    let mut characters = text.chars();
-    while let Some(c) = characters.next() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (None, '"' | '\'') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (None | Some('"'), '\\') => word.get_or_insert_default().push(characters.next()?),
-            (None, c) if c.is_whitespace() => words.extend(word.take()),
-            (_, c) => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    quote.is_none().then_some(words)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::yaml;
 
-    #[test]
-    fn commands_are_split_as_a_shell_does() {
-        let split = |text| split_words(text).map(|words| words.join("|"));
-        assert_eq!(
-            split("run --at 'a b' \"c d\""),
-            Some("run|--at|a b|c d".into())
-        );
-        assert_eq!(split(r"a\ b ''"), Some("a b|".into()));
-        assert_eq!(split("open 'quote"), None);
+    fn read_text(text: &str) -> Result<PodFile, YamlError> {
+        read(&yaml::parse(text)?, &mut Findings::default())
     }
 
     #[test]
-    fn a_list_is_replaced_or_extended() {
-        let defaults = Some(vec![Entry::Own(1), Entry::Own(2)]);
-        assert_eq!(spread(None, defaults.as_ref()), [1, 2]);
-        assert_eq!(spread(Some(&vec![]), defaults.as_ref()), [0; 0]);
-        let own = vec![Entry::Own(3), Entry::Defaults, Entry::Own(4)];
-        assert_eq!(spread(Some(&own), defaults.as_ref()), [3, 1, 2, 4]);
-        assert_eq!(spread(Some(&own), None), [3, 4]);
+    fn defaults_of_all_agents_together_have_a_bound() {
+        let pod = |agents: usize, defaults: usize| {
+            let names: Vec<String> = (0..defaults).map(|at| format!("s{at}")).collect();
+            let services: Vec<String> = (0..agents)
+                .map(|at| format!("  a{at}: {{x-claw: {{agent: ./a.md}}}}\n"))
+                .collect();
+            let names = names.join(", ");
+            let services = services.concat();
+            format!("x-claw: {{surfaces-defaults: [{names}]}}\nservices:\n{services}")
+        };
+        assert_eq!(read_text(&pod(100, 1000)).unwrap().services.len(), 100);
+        let error = read_text(&pod(1000, 1000)).unwrap_err();
+        assert!(error.message.contains("1000 agents"), "{error:?}");
+        let long = pod(20, 1).replace("s0", &"s".repeat(1 << 20));
+        let error = read_text(&long).unwrap_err();
+        assert!(error.message.contains("20 agents"), "{error:?}");
+    }
+
+    #[test]
+    fn each_port_and_the_defaults_are_read_once() {
+        let text = "services:\n  a:\n    expose: [4000, 4000]\n    ports: ['80:4000', 5000]\n    x-claw: {surfaces: [..., b, ...]}\n";
+        let file = read_text(text).unwrap();
+        let ports: Vec<u16> = file.services[0].ports.iter().map(|it| it.value).collect();
+        assert_eq!(ports, [4000, 5000]);
+        let agent = file.services[0].agent.as_ref().unwrap();
+        assert_eq!(agent.wishes.surfaces.as_ref().unwrap().len(), 2);
     }
 }

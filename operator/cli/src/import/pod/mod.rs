@@ -1,0 +1,165 @@
+//! A Clawdapus pod file as it is written: services, agents, and what the agents ask for.
+//!
+//! Here: the types of its parts. [`read`] makes them of YAML, [`scalar`] reads the small formats
+//! within a text. Not here: the objects that they become. Defaults are not applied yet, since a
+//! `...` is part of what was written.
+
+mod read;
+mod scalar;
+
+pub use read::read;
+pub use scalar::duration_seconds;
+
+use super::variables::Template;
+
+/// A value and its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct At<T> {
+    pub line: usize,
+    pub value: T,
+}
+
+impl<T> At<T> {
+    pub fn new(line: usize, value: T) -> Self {
+        Self { line, value }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PodFile {
+    pub name: Option<At<String>>,
+    /// The `*-defaults` of the file, as a service without anything of its own has them.
+    pub defaults: Wishes,
+    pub services: Vec<Service>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Service {
+    pub name: At<String>,
+    pub image: Option<At<Template>>,
+    pub entrypoint: Option<Vec<Template>>,
+    pub command: Option<Vec<Template>>,
+    pub environment: Vec<(String, At<Template>)>,
+    /// Container ports, from `expose`, then `ports`.
+    pub ports: Vec<At<u16>>,
+    pub user: Option<At<String>>,
+    pub describe_file: Option<At<String>>,
+    pub mcp_stdio: Option<At<Vec<String>>>,
+    /// `None`: no agent.
+    pub agent: Option<AgentBlock>,
+}
+
+/// What makes a service an agent.
+#[derive(Clone, Debug)]
+pub struct AgentBlock {
+    pub line: usize,
+    pub contract: Option<At<String>>,
+    pub replicas: Option<At<u16>>,
+    pub wishes: Wishes,
+}
+
+/// What may be declared for one agent and as the file's default. `None`: not declared.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    pub cllama: Option<At<Vec<String>>>,
+    pub cllama_env: Vec<(String, At<Template>)>,
+    pub surfaces: Option<Vec<Entry<At<Reach>>>>,
+    pub tools: Option<Vec<Entry<At<ToolWish>>>>,
+    pub feeds: Option<Vec<Entry<At<FeedWish>>>>,
+    pub skills: Option<Vec<Entry<At<String>>>>,
+    pub models: Option<At<Models>>,
+    pub policy: Option<ToolPolicy>,
+}
+
+/// An entry of a list that may take over the file's defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry<T> {
+    /// `...`
+    Defaults,
+    Own(T),
+}
+
+/// The list with the defaults in place of each `...`; without a list, the defaults.
+pub fn spread<T: Clone>(own: Option<&Vec<Entry<T>>>, defaults: Option<&Vec<Entry<T>>>) -> Vec<T> {
+    let defaults: Vec<T> = defaults
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| match entry {
+            Entry::Own(value) => Some(value.clone()),
+            Entry::Defaults => None,
+        })
+        .collect();
+    match own {
+        None => defaults,
+        Some(own) => own
+            .iter()
+            .flat_map(|entry| match entry {
+                Entry::Defaults => defaults.clone(),
+                Entry::Own(value) => vec![value.clone()],
+            })
+            .collect(),
+    }
+}
+
+/// A `surfaces` entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Service(String),
+    /// `volume://…` and the like.
+    Other(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolWish {
+    pub service: String,
+    pub allow: Allow,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allow {
+    All,
+    Named(Vec<String>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FeedWish {
+    /// A name that some service's descriptor has.
+    Named(String),
+    Of {
+        service: String,
+        name: Option<String>,
+        path: Option<String>,
+        ttl: Option<u64>,
+    },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Models {
+    pub primary: Option<String>,
+    pub fallbacks: Vec<String>,
+    /// All other slots.
+    pub others: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolPolicy {
+    pub max_rounds: Option<u64>,
+    pub tool_timeout_ms: Option<u64>,
+    pub total_timeout_ms: Option<u64>,
+    pub max_tool_result_bytes: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_replaced_or_extended() {
+        let defaults = Some(vec![Entry::Own(1), Entry::Own(2)]);
+        assert_eq!(spread(None, defaults.as_ref()), [1, 2]);
+        assert_eq!(spread(Some(&vec![]), defaults.as_ref()), [0; 0]);
+        let own = vec![Entry::Own(3), Entry::Defaults, Entry::Own(4)];
+        assert_eq!(spread(Some(&own), defaults.as_ref()), [3, 1, 2, 4]);
+        assert_eq!(spread(Some(&own), None), [3, 4]);
+    }
+}
