@@ -22,6 +22,7 @@ use toolcrib_bounds::Buffer;
 
 use super::layer::{Place, Seen, look};
 use crate::args::Platform;
+use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Between two pieces of an answer.
@@ -118,7 +119,7 @@ impl Image {
     pub async fn file(&mut self, place: &Place) -> anyhow::Result<Option<Vec<u8>>> {
         for layer in &mut self.layers {
             let seen = layer.look(&self.registry, &mut self.left, place).await;
-            match seen.with_context(|| format!("layer {}", shown(&layer.descriptor.digest)))? {
+            match seen.with_context(|| format!("layer {}", brief(&layer.descriptor.digest)))? {
                 Seen::Nothing => {}
                 Seen::File(bytes) => return Ok(Some(bytes)),
                 Seen::Removed => return Ok(None),
@@ -141,7 +142,7 @@ impl Layer {
             other if other.ends_with("+zstd") => {
                 bail!("is compressed with zstd, which is not read here: push the image with gzip")
             }
-            other => bail!("is of the type {}, which is not read here", shown(other)),
+            other => bail!("is of the type {}, which is not read here", brief(other)),
         };
         let file = match &mut self.file {
             Some(file) => file,
@@ -229,7 +230,7 @@ impl Registry {
             ensure!(
                 digest == is,
                 "the manifest is not {}, but {is}",
-                shown(digest)
+                brief(digest)
             );
         }
         let manifest = serde_json::from_slice(&body)
@@ -275,7 +276,7 @@ impl Registry {
             .await
             .map_err(said)?;
         while let Some(chunk) = blob.next().await {
-            let chunk = chunk.map_err(|error| anyhow::anyhow!(shown(&error.to_string())))?;
+            let chunk = chunk.map_err(|error| anyhow::anyhow!(brief(&error.to_string())))?;
             *left = left
                 .checked_sub(u64::try_from(chunk.len())?)
                 .context("there is more of it than is read here")?;
@@ -298,7 +299,7 @@ fn of_platform(list: &OciImageIndex, wanted: &Platform) -> anyhow::Result<String
         Some(entry) => Ok(entry.digest.clone()),
         None => {
             let others = list.manifests.iter().filter_map(platform_of);
-            let others: Vec<String> = others.map(|it| shown(&it.to_string())).collect();
+            let others: Vec<String> = others.map(|it| brief(&it.to_string())).collect();
             bail!(
                 "the image is not there for {wanted}, but for {}: choose with --platform",
                 others.join(", ")
@@ -313,12 +314,6 @@ fn said(error: oci_client::errors::OciDistributionError) -> anyhow::Error {
     match error {
         // Its causes say more than it does.
         Library::RequestError(error) => error.into(),
-        error => anyhow::anyhow!(shown(&error.to_string())),
+        error => anyhow::anyhow!(brief(&error.to_string())),
     }
-}
-
-/// Somebody else's words, on a terminal.
-fn shown(text: &str) -> String {
-    let start: String = text.chars().take(300).collect();
-    start.escape_debug().to_string()
 }

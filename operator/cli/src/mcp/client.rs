@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use toolcrib_mcp::revision::{META, NEWEST_HANDSHAKE, STATELESS, implementation, request_meta};
 
 use super::{http::Http, stdio::Stdio};
+use crate::print::brief;
 
 /// More than any server has; a list without end has an end here.
 const PAGES: usize = 64;
@@ -118,7 +119,7 @@ impl Server {
         if let Some(error) = answer.get("error") {
             bail!(Refused {
                 code: error["code"].as_i64().unwrap_or_default(),
-                message: shown(error["message"].as_str().unwrap_or_default()),
+                message: brief(error["message"].as_str().unwrap_or_default()),
             });
         }
         answer
@@ -130,17 +131,6 @@ impl Server {
 
 fn client_info() -> Value {
     implementation(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
-}
-
-/// Somebody else's words, on a terminal.
-pub fn shown(text: &str) -> String {
-    let start: String = text.chars().take(300).collect();
-    // Quotes speak to no terminal.
-    start
-        .escape_debug()
-        .to_string()
-        .replace("\\\"", "\"")
-        .replace("\\'", "'")
 }
 
 /// Whether a message answers the request of this id.

@@ -19,7 +19,8 @@ use toolcrib_dialect::SseParser;
 use toolcrib_mcp::header::{METHOD_HEADER, SESSION_HEADER, VERSION_HEADER};
 use toolcrib_mcp::revision::STATELESS;
 
-use super::client::{MESSAGE, answers, shown};
+use super::client::{MESSAGE, answers};
+use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// For a server to take the end of its session.
@@ -120,7 +121,7 @@ impl Http {
             // The API server's own word: it may not be asked, or the Service has no pod.
             Some(answer) if matches!(self.way, Way::Proxy { .. }) && answer["kind"] == "Status" => {
                 let message = answer["message"].as_str().unwrap_or_default();
-                bail!("the API server answered {status}: {}", shown(message))
+                bail!("the API server answered {status}: {}", brief(message))
             }
             _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
                 bail!(
@@ -129,7 +130,7 @@ impl Http {
             }
             Some(answer) => bail!(
                 "the server answered {status}, and no MCP message: {}; is it an MCP server?",
-                shown(&answer.to_string())
+                brief(&answer.to_string())
             ),
             None => bail!(
                 "the server answered {status}, and no message: is this the URL of an MCP server?"

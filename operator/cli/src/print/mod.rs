@@ -11,7 +11,7 @@ pub use color::Color;
 pub use diagnostics::{Findings, findings};
 pub use documents::{Document, commented, documents};
 pub use objects::objects;
-pub use plain::plain;
+pub use plain::{brief, plain};
 pub use table::{columns, table};
 
 use std::io::Write as _;

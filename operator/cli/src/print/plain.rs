@@ -1,6 +1,9 @@
-//! What others wrote, for a terminal.
+//! Texts of other people and programs, for a terminal.
 
 use std::borrow::Cow;
+
+/// Bytes of a server's words in a message of ours: a sentence or two.
+const BRIEF: usize = 300;
 
 /// One line in which no character speaks to the terminal: objects hold texts of whoever may write
 /// them, and a text could clear a line above it, or forge one.
@@ -16,9 +19,20 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped.collect())
 }
 
+/// The beginning of a text that a server sent, on one line.
+pub fn brief(text: &str) -> String {
+    plain(&toolcrib_bounds::cut(text, BRIEF)).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_is_cut() {
+        assert_eq!(brief("no \"token\"\n"), "no \"token\"\\n");
+        assert!(brief(&"ö".repeat(BRIEF)).len() <= BRIEF);
+    }
 
     #[test]
     fn a_text_stays_on_its_line() {
