@@ -1,6 +1,5 @@
 //! Whether this replica may act as the leader at this very moment.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus_client::metrics::gauge::Gauge;
@@ -55,7 +54,7 @@ impl Leadership {
     }
 
     fn current(&self) -> Option<lease::Tenure> {
-        *self.tenure.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.tenure.lock()
     }
 }
 
@@ -76,7 +75,7 @@ mod tests {
             until: Instant::now() + Duration::from_secs(3),
         };
         assert_eq!(leadership.first_number(), 0);
-        *lease.lock().unwrap() = Some(tenure);
+        *lease.lock() = Some(tenure);
         assert!(!leadership.holds());
         assert_eq!(leadership.first_number(), 7_000);
         leadership.set(true);
@@ -85,7 +84,7 @@ mod tests {
         assert!(!leadership.holds());
 
         let until = Instant::now() + Duration::from_secs(3);
-        *lease.lock().unwrap() = Some(lease::Tenure { until, ..tenure });
+        *lease.lock() = Some(lease::Tenure { until, ..tenure });
         assert!(leadership.holds());
         leadership.set(false);
         assert!(!leadership.holds());

@@ -8,7 +8,7 @@
 //! The lease keeps two leaders from doing the same work. Safety does not rest on it: every write
 //! of a leader carries a fence as well.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Shortest time between the beginnings of two tenures.
@@ -244,7 +245,7 @@ impl Candidate {
         match written {
             Ok(_) => {
                 election.written(begun);
-                *self.tenure.lock().unwrap_or_else(PoisonError::into_inner) = election.tenure();
+                *self.tenure.lock() = election.tenure();
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {

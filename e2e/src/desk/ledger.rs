@@ -1,10 +1,8 @@
 //! What the desk knows: trades, and what it was asked. Both bounded.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::VecDeque;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -53,7 +51,7 @@ struct Books {
 impl Ledger {
     /// Writes one request down; its `seq` is set here.
     pub fn ask(&self, asked: Asked) {
-        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut books = self.0.lock();
         let seq = books.total;
         books.total += 1;
         push_bounded(&mut books.asked, Asked { seq, ..asked });
@@ -61,7 +59,7 @@ impl Ledger {
 
     /// The answer of `GET /log`.
     pub fn log_since(&self, since: u64) -> Value {
-        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let books = self.0.lock();
         let asked: Vec<_> = books
             .asked
             .iter()
@@ -71,7 +69,7 @@ impl Ledger {
     }
 
     pub fn trade(&self, principal: &str, symbol: &str, side: &str, quantity: Value) -> Trade {
-        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut books = self.0.lock();
         books.next_trade += 1;
         let trade = Trade {
             id: books.next_trade,
@@ -85,7 +83,7 @@ impl Ledger {
     }
 
     pub fn trades(&self) -> Vec<Trade> {
-        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let books = self.0.lock();
         books.trades.iter().cloned().collect()
     }
 }

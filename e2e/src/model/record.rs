@@ -1,8 +1,9 @@
 //! The bounded memory of what was asked, for tests that look at what the model saw.
 
-use std::{collections::VecDeque, sync::Mutex};
+use std::collections::VecDeque;
 
 use axum::http::HeaderMap;
+use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 use serde_json::value::RawValue;
 
@@ -73,10 +74,7 @@ impl Recorder {
                 )
             })
             .collect();
-        let mut ring = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ring = self.0.lock();
         let seq = ring.total;
         ring.total += 1;
         let recorded = Recorded {
@@ -100,10 +98,7 @@ impl Recorder {
 
     /// Those with `seq` of at least `since`.
     pub fn since(&self, since: u64) -> Requests {
-        let ring = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let ring = self.0.lock();
         let requests = ring.requests.iter().filter(|request| request.seq >= since);
         Requests {
             total: ring.total,
@@ -113,10 +108,7 @@ impl Recorder {
 
     /// Forgets all; `seq` goes on.
     pub fn clear(&self) {
-        let mut ring = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ring = self.0.lock();
         ring.requests.clear();
         ring.bytes = 0;
     }

@@ -8,7 +8,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -22,6 +22,7 @@ use axum::{
     routing::{get, post},
 };
 use futures::{Stream, StreamExt, stream};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -78,7 +79,7 @@ impl ModelState {
 
     /// The reply for this request; counts the play.
     fn play(&self, conversation: &Conversation) -> Result<(usize, Reply), ScriptError> {
-        let mut playing = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut playing = self.script.lock();
         let playing = &mut *playing;
         let index = playing
             .script
@@ -444,7 +445,7 @@ async fn replace_script(State(model): Model, headers: HeaderMap, body: String) -
     match Script::parse(&body) {
         Ok(script) => {
             let steps = script.steps.len();
-            *model.script.lock().unwrap_or_else(PoisonError::into_inner) = Playing::new(script);
+            *model.script.lock() = Playing::new(script);
             json_response(StatusCode::OK, &json!({"steps": steps}))
         }
         Err(error) => {

@@ -1,8 +1,8 @@
 //! What is declared: an agent whose every tool comes by another way, and a crowd of agents on
 //! one surface.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
@@ -136,13 +136,13 @@ impl Objects {
             .create(&PostParams::default(), &serde_json::from_value(object)?)
             .await
             .context("a namespace of an earlier run is left: take the cluster down first")?;
-        let mut made = self.made.lock().expect("no panic under it");
+        let mut made = self.made.lock();
         made.push(name.to_owned());
         Ok(())
     }
 
     pub async fn clear(&self) -> Result<()> {
-        let made = self.made.lock().expect("no panic under it").clone();
+        let made = self.made.lock().clone();
         for name in made {
             Api::<Namespace>::all(self.client.clone())
                 .delete(&name, &DeleteParams::background())

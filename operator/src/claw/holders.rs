@@ -6,8 +6,8 @@
 //! not know may still be somebody's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use toolcrib_compile::{
@@ -54,7 +54,7 @@ struct State {
 
 impl Holders {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Starts over, with these agents to be compiled.

@@ -1,9 +1,10 @@
 //! What the controller's tasks share: client, settings, tables, queue, and the state of each part.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use toolcrib_compile::{Kind, ObjectRef, Role, names};
@@ -76,7 +77,7 @@ impl Context {
     }
 
     pub fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// The object last found in place, in that role for the agent.

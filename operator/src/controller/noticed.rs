@@ -4,8 +4,8 @@
 //! when its agent's turn comes.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 
@@ -22,7 +22,7 @@ pub struct Look<'a> {
 
 impl Noticed {
     fn entries(&self) -> MutexGuard<'_, HashMap<ObjectRef, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub fn event(&self, agent: &ObjectRef, at: Instant) {

@@ -9,9 +9,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -185,7 +185,7 @@ impl<K> Default for Queue<K> {
 
 impl<K: Key> Queue<K> {
     fn line(&self) -> MutexGuard<'_, Option<Line<K>>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        self.line.lock()
     }
 
     /// Starts over with an empty line.

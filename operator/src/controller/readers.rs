@@ -9,11 +9,12 @@
 //! good version, and what cannot be read is unknown.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
+use parking_lot::{Mutex, MutexGuard};
 use toolcrib_bounds::weight;
 use toolcrib_compile::{
     ConfigMapFacts, Kind, ObjectRef, Presence, SecretFacts, credential_value, names,
@@ -87,7 +88,7 @@ impl<T> Default for Cache<T> {
 
 impl<T> Cache<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef, Arc<Held<T>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub fn get(&self, key: &ObjectRef, version: &Version) -> Option<Arc<Held<T>>> {
@@ -285,7 +286,7 @@ impl Readers {
     }
 
     fn out(&self) -> MutexGuard<'_, HashMap<(Kind, ObjectRef), Version>> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+        self.out.lock()
     }
 
     /// Why a version that was read before is not kept, if there is still no room for it.
@@ -469,11 +470,7 @@ mod tests {
                 request.uri().path(),
                 "/api/v1/namespaces/pond/configmaps/docs"
             );
-            let (code, body) = server
-                .lock()
-                .expect("one thread")
-                .pop_front()
-                .expect("a read that was expected");
+            let (code, body) = server.lock().pop_front().expect("a read that was expected");
             let body: serde_json::Value = body;
             let answer = Response::builder()
                 .status::<u16>(code)
@@ -493,7 +490,7 @@ mod tests {
             let (_, watched_table) = table.each().remove(0);
             let mut filler = Filler::new(watched_table);
             for (index, ((watched, read), expected)) in steps.into_iter().enumerate() {
-                answers.lock().expect("one thread").extend(read);
+                answers.lock().extend(read);
                 filler.apply(Event::Init);
                 if let Some((uid, version)) = watched {
                     filler.apply(Event::InitApply(kept(uid, version)));
@@ -502,7 +499,7 @@ mod tests {
                 let key = ObjectRef::new("pond", "docs");
                 let found = readers.config_map(&table, &key).await;
                 assert_eq!(found, expected, "step {index}");
-                let left = answers.lock().expect("one thread").len();
+                let left = answers.lock().len();
                 assert_eq!(left, 0, "step {index} read nothing");
             }
         });

@@ -8,8 +8,9 @@
 //! the leader before took away.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -82,7 +83,7 @@ impl Answer {
 impl Answers {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic cannot leave an answer half written: it is replaced whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Starts over, with numbers above `seq`.

@@ -4,9 +4,10 @@
 //! honest; so nobody holds more of this process than one request.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 
@@ -64,7 +65,7 @@ impl Holds {
     }
 
     fn pods(&self) -> MutexGuard<'_, HashMap<String, Holding>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pods.lock()
     }
 
     fn count(&self, pods: &HashMap<String, Holding>) {

@@ -5,12 +5,12 @@
 //! deleted pod is refused at once all the same.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -62,7 +62,7 @@ impl Reviewer {
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Instant, Bearer)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     fn remembered(&self, hash: &[u8; 32]) -> Option<Bearer> {

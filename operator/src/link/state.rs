@@ -3,9 +3,10 @@
 //! Here: the one place that holds [`Answers`], [`Reports`] and [`Revocations`], and counts what
 //! changes in them. Not here: connections, and who may say something ([`super::serve`]).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
@@ -53,7 +54,7 @@ impl State {
     }
 
     pub fn reports(&self) -> MutexGuard<'_, Reports> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reports.lock()
     }
 
     /// Publishes what is left of an agent's loaded files; `None`: the Agent was deleted. `since`
@@ -108,10 +109,7 @@ impl State {
 
     /// Changes the open revocations, and counts those that `change` completes.
     fn revocations(&self, change: impl FnOnce(&mut Revocations) -> Vec<Duration>) {
-        let mut revocations = self
-            .revocations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut revocations = self.revocations.lock();
         for took in change(&mut revocations) {
             self.metrics.revocation_seconds.observe(took.as_secs_f64());
         }

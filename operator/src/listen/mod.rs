@@ -12,11 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
 use axum::{Extension, Router};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use toolcrib_serve::{Door, Guest, Http, Transport, part_of};
@@ -207,7 +208,7 @@ impl Visitors {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// `None`: the share is full of strangers whose introduction is being checked.
@@ -268,7 +269,7 @@ impl Visitor {
     }
 
     fn state(&self) -> MutexGuard<'_, Introduction> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     fn is_known(&self) -> bool {
@@ -313,7 +314,7 @@ impl Visitor {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let state = *self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = *self.state.get_mut();
         let mut table = self.visitors.table();
         match state {
             // An evicted one has left its share already.

@@ -17,9 +17,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use toolcrib_bounds::NAMESPACE_WEIGHT;
 use toolcrib_compile::{Kind, ObjectRef};
@@ -334,7 +334,7 @@ impl Budget {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Enters an object; whether it is within the budget.

@@ -8,12 +8,13 @@
 //! Invariant: one object is always read, however large the API server let it be.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use toolcrib_bounds::Buffer;
 
 /// The most that a page of more than one object has.
@@ -42,11 +43,7 @@ async fn send(
         return client.send(request).await;
     };
     let (head, _) = request.into_parts();
-    let known = limits
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .get(&path)
-        .copied();
+    let known = limits.lock().get(&path).copied();
     let mut limit = known.map_or(asked, |known| known.min(asked));
     loop {
         let mut page = Request::new(Body::empty());
@@ -63,7 +60,7 @@ async fn send(
             } else {
                 limit
             };
-            let mut limits = limits.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut limits = limits.lock();
             if next < asked {
                 limits.insert(path, next);
             } else {
@@ -163,7 +160,7 @@ mod tests {
 
     fn asked_for(seen: &Mutex<Vec<u32>>, limit: usize) {
         let limit = u32::try_from(limit).expect("a small number");
-        seen.lock().expect("one thread").push(limit);
+        seen.lock().push(limit);
     }
 
     /// All names, by pages of 500.
@@ -186,7 +183,7 @@ mod tests {
         let (client, asked) = server(vec![1_500_000; 20]);
         let all: Vec<String> = (0..20).map(|at| format!("c{at}")).collect();
         assert_eq!(names(client).await, all);
-        let asked = asked.lock().expect("one thread");
+        let asked = asked.lock();
         assert_eq!(asked[..3], [500, 62, 7]);
         assert!(asked[3..].iter().all(|limit| *limit <= 2), "{asked:?}");
     }
@@ -201,6 +198,6 @@ mod tests {
     async fn small_objects_come_in_the_pages_that_were_asked_for() {
         let (client, asked) = server(vec![10; 700]);
         assert_eq!(names(client).await.len(), 700);
-        assert_eq!(*asked.lock().expect("one thread"), [500, 500]);
+        assert_eq!(*asked.lock(), [500, 500]);
     }
 }

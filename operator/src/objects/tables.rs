@@ -12,11 +12,12 @@
 use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Resource;
 use kube_runtime::watcher::Event;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use toolcrib_compile::{Key, Kind, ObjectRef};
 
 use super::budget::{Budget, Shortage};
@@ -223,7 +224,7 @@ impl<K> Table<K> {
 
     fn read(&self) -> RwLockReadGuard<'_, Content<K>> {
         // A panic cannot leave the maps half changed: they are replaced or one entry is set.
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     pub fn synced(&self) -> bool {
@@ -442,7 +443,7 @@ impl<K: Stored> Filler<K> {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Content<K>> {
-        self.table.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.table.0.write()
     }
 
     fn list(&mut self, object: Arc<K>) {

@@ -4,12 +4,13 @@
 //! it takes as a value.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use kube::{Api, Client, Resource as _, ResourceExt};
 use kube_runtime::{WatchStreamExt, watcher};
+use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use toolcrib_compile::{Kind, ObjectRef};
@@ -156,7 +157,7 @@ impl Agents {
     }
 
     fn kept(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectRef, Kept>> {
-        self.kept.read().unwrap_or_else(PoisonError::into_inner)
+        self.kept.read()
     }
 }
 
@@ -209,7 +210,7 @@ impl Filler {
     /// Leaves out the texts that have no room any more.
     fn put_out(&mut self) {
         for namespace in self.budget.moved(Kind::Agent) {
-            let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept.write();
             for (key, agent) in kept.iter_mut().chain(&mut self.listed) {
                 if key.namespace == namespace
                     && agent.0.is_some()
@@ -225,7 +226,7 @@ impl Filler {
     fn apply(&mut self, event: watcher::Event<Decoded<Agent>>) {
         let mut whole = *self.changed.borrow();
         let all = Arc::clone(&self.kept);
-        let kept = || all.write().unwrap_or_else(PoisonError::into_inner);
+        let kept = || all.write();
         match event {
             watcher::Event::Init => self.listed.clear(),
             watcher::Event::InitApply(agent) => {

@@ -1,10 +1,11 @@
 //! The serving certificate, from a mounted Secret that the controller keeps.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::RwLock;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use toolcrib_manifest::SecretText;
@@ -90,14 +91,11 @@ impl Certificate {
     }
 
     fn get(&self) -> Option<Arc<CertifiedKey>> {
-        self.current
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.current.read().clone()
     }
 
     fn set(&self, key: Arc<CertifiedKey>) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(key);
+        *self.current.write() = Some(key);
     }
 }
 

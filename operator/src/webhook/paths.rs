@@ -10,8 +10,8 @@
 //! an API server may hear of a change before this process does.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use k8s_openapi::ClusterResourceScope;
@@ -19,6 +19,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use kube::{Api, Client, Resource};
+use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
@@ -121,7 +122,7 @@ impl Paths {
     /// All of them are compared, each in constant time.
     fn at(&self, path: &str) -> Vec<Question> {
         let now = Instant::now();
-        let named = self.0.named.read().unwrap_or_else(PoisonError::into_inner);
+        let named = self.0.named.read();
         named
             .iter()
             .filter(|named| named.until.is_none_or(|until| now < until))
@@ -163,7 +164,7 @@ impl Paths {
 
     fn take(&self, question: Question, paths: &[String]) {
         let now = Instant::now();
-        let mut named = self.0.named.write().unwrap_or_else(PoisonError::into_inner);
+        let mut named = self.0.named.write();
         named.retain(|named| named.until.is_none_or(|until| now < until));
         for named in named.iter_mut().filter(|named| named.question == question) {
             named.until = match paths.contains(&named.path) {

@@ -556,8 +556,8 @@ mod tests {
     /// An API server with two webhook configurations, whose paths the test changes.
     #[derive(Clone, Default)]
     struct Configurations {
-        inject: Arc<std::sync::Mutex<Option<String>>>,
-        validate: Arc<std::sync::Mutex<Option<String>>>,
+        inject: Arc<parking_lot::Mutex<Option<String>>>,
+        validate: Arc<parking_lot::Mutex<Option<String>>>,
         looks: Arc<std::sync::atomic::AtomicUsize>,
     }
 
@@ -569,8 +569,8 @@ mod tests {
         }
 
         fn name(&self, inject: Option<&str>, validate: Option<&str>) {
-            *self.inject.lock().unwrap() = inject.map(str::to_owned);
-            *self.validate.lock().unwrap() = validate.map(str::to_owned);
+            *self.inject.lock() = inject.map(str::to_owned);
+            *self.validate.lock() = validate.map(str::to_owned);
         }
 
         fn looks(&self) -> usize {
@@ -586,9 +586,9 @@ mod tests {
                     let path = if mutating {
                         this.looks
                             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                        this.inject.lock().unwrap().clone()
+                        this.inject.lock().clone()
                     } else {
-                        this.validate.lock().unwrap().clone()
+                        this.validate.lock().clone()
                     };
                     let configuration = json!({
                         "metadata": { "name": "toolcrib" },

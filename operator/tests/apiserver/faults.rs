@@ -7,7 +7,7 @@
 //! Invariant: what is not told to go wrong passes unchanged, bodies as they come.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::body::{Body as Answer, Bytes};
 use futures::StreamExt;
@@ -15,6 +15,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -177,7 +178,7 @@ type Passed = Result<Response<Answer>, kube::Error>;
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     async fn until(&self, allowed: impl FnMut(&Process) -> bool) {

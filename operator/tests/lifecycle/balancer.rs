@@ -1,10 +1,11 @@
 //! A Service's address: new connections go to one of those that are ready, open ones stay.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
@@ -41,10 +42,8 @@ impl Balancer {
         self.endpoints().retain(|other| *other != endpoint);
     }
 
-    fn endpoints(&self) -> std::sync::MutexGuard<'_, Vec<SocketAddr>> {
-        self.endpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn endpoints(&self) -> parking_lot::MutexGuard<'_, Vec<SocketAddr>> {
+        self.endpoints.lock()
     }
 }
 
@@ -58,7 +57,7 @@ async fn serve(listener: TcpListener, endpoints: Arc<Mutex<Vec<SocketAddr>>>) {
         };
         while connections.try_join_next().is_some() {}
         let to = {
-            let endpoints = endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+            let endpoints = endpoints.lock();
             let number = next.fetch_add(1, Ordering::Relaxed);
             endpoints.get(number % endpoints.len().max(1)).copied()
         };

@@ -4,7 +4,7 @@
 //! Plain HTTP on loopback; it adds the account's token. What is not held passes as it comes.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use axum::Router;
@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::http::{Method, Request, Response, StatusCode, Uri};
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -84,8 +85,8 @@ impl Proxy {
 }
 
 impl Inner {
-    fn which(&self) -> std::sync::MutexGuard<'_, Option<Which>> {
-        self.which.lock().unwrap_or_else(PoisonError::into_inner)
+    fn which(&self) -> parking_lot::MutexGuard<'_, Option<Which>> {
+        self.which.lock()
     }
 }
 

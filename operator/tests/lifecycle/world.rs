@@ -12,8 +12,9 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams};
 use kube_runtime::{WatchStreamExt, watcher};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use toolcrib_crds::ToolGrant;
@@ -285,10 +286,7 @@ impl History {
         let watching = tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(secret) => fill
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(given(&secret)),
+                    Ok(secret) => fill.lock().push(given(&secret)),
                     Err(error) => tracing::debug!(%error, "the watch is begun again"),
                 }
             }
@@ -302,20 +300,17 @@ impl History {
     }
 
     pub fn len(&self) -> usize {
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.seen.lock().len()
     }
 
     pub fn always_gave(&self, tool: &str) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         seen.iter().all(|tools| tools.contains(tool))
     }
 
     /// Whether a version after that many gave the tool.
     pub fn gave(&self, tool: &str, after: usize) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         seen[after..].iter().any(|tools| tools.contains(tool))
     }
 }

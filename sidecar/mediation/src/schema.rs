@@ -5,8 +5,9 @@
 //! keeps too. Here is the bound on all tools of an agent together: validators are built when a
 //! call needs them, and those that were used longest ago make room.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use toolcrib_bounds::arguments::{Arguments, in_other_case};
 use toolcrib_bounds::schema::{Rejection, Schema as Counted, Validator};
@@ -84,14 +85,14 @@ pub(crate) enum Rejected {
 
 impl Validators {
     fn id(&self) -> usize {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.0.lock();
         recent.ids += 1;
         recent.ids
     }
 
     /// The validator of a schema, built if it is not kept. `None`: the schema cannot be used.
     fn get(&self, id: usize, text: &str) -> Option<Arc<Compiled>> {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.0.lock();
         if let Some(at) = recent.built.iter().position(|(known, _)| *known == id) {
             let found = recent.built.remove(at);
             let compiled = Arc::clone(&found.1);
@@ -381,7 +382,7 @@ mod tests {
             }
         });
         let kept = |validators: &Validators| {
-            let recent = validators.0.lock().unwrap();
+            let recent = validators.0.lock();
             let weights: usize = recent.built.iter().map(|(_, built)| built.weight()).sum();
             assert_eq!(weights, recent.weight);
             (recent.built.len(), weights)

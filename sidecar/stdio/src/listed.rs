@@ -4,9 +4,9 @@
 //! none.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolcrib_mcp::header::check_mirrored;
@@ -77,7 +77,7 @@ impl Listed {
 
     fn schemas(&self) -> MutexGuard<'_, HashMap<String, String>> {
         // Each change is one step, so a panic leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

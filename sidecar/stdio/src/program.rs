@@ -4,8 +4,8 @@
 //! next one, so that no answer reaches anybody but the caller.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -222,7 +222,7 @@ impl Program {
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
         // A panic under it leaves at worst a call that waits until its time is over.
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 }
 

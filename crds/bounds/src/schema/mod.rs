@@ -9,9 +9,8 @@
 //! along references, which can lead back into the schema at each level of a value; and collects
 //! an error for each branch of an `anyOf` before it words one of them.
 
-use std::sync::{Mutex, PoisonError};
-
 use jsonschema::PatternOptions;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cut;
@@ -61,7 +60,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Checks a schema by all rules: the ones counted here, and the library's, which knows whether
 /// each keyword has a value that it may have. The validator is built for that and dropped.
 pub fn check(text: &str) -> Result<Value, Defect> {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = ONE_AT_A_TIME.lock();
     let schema = Schema::read(text)?;
     schema.build()?;
     Ok(schema.value)
@@ -203,7 +202,7 @@ pub enum Rejection {
 impl Validator {
     /// Reads, counts and builds.
     pub fn read(text: &str) -> Result<Self, Defect> {
-        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_AT_A_TIME.lock();
         let schema = Schema::read(text)?;
         let library = schema.build()?;
         Ok(Self {

@@ -17,8 +17,9 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use toolcrib_compile::{Key, Kind};
 
 use super::dns;
@@ -40,7 +41,7 @@ struct Entries {
 
 impl Dependents {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 
     /// The work that looked at one of the keys.
@@ -114,7 +115,7 @@ impl Look<'_> {
             return;
         }
         let digest = self.dependents.hasher.hash_one(key);
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.lock();
         if now.insert(digest) && self.before.binary_search(&digest).is_err() {
             let mut entries = self.dependents.entries();
             let works = entries.dependents.entry(digest);
@@ -137,7 +138,7 @@ impl Look<'_> {
 
 impl Drop for Look<'_> {
     fn drop(&mut self) {
-        let now = self.now.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let now = self.now.get_mut();
         let mut now = std::mem::take(now);
         let mut entries = self.dependents.entries();
         if self.is_whole {

@@ -21,8 +21,9 @@ mod versions;
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolcrib_crds::decode_part;
@@ -153,7 +154,7 @@ fn weight_of(verdict: &Verdict) -> usize {
 
 fn with_memory<T>(use_it: impl FnOnce(&mut Memory) -> T) -> T {
     // A panic elsewhere leaves at worst an entry out.
-    let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut memory = MEMORY.lock();
     use_it(memory.get_or_insert_default())
 }
 
