@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use toolcrib_e2e::cluster::{self, Cluster, Extent, Name, Progress};
+use toolcrib_e2e::images::Profile;
 use toolcrib_e2e::platform::Platform;
 use toolcrib_e2e::{demo, images};
 
@@ -50,6 +51,9 @@ enum Verb {
     },
     /// Build the images and put them into the cluster if it is up.
     Images {
+        /// As images are published: smaller and faster, and minutes slower to build.
+        #[arg(long)]
+        release: bool,
         /// Only these, by their names without registry and tag.
         only: Vec<String>,
     },
@@ -108,9 +112,16 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
         }
         Verb::Kubectl { arguments } => become_program(found(&name)?.kubectl().args(arguments)),
         Verb::Helm { arguments } => become_program(found(&name)?.helm().args(arguments)),
-        Verb::Images { only } => {
+        Verb::Images { release, only } => {
+            let profile = if release {
+                Profile::Release
+            } else {
+                Profile::Quick
+            };
             let cluster = Cluster::find(&name)?;
-            images::build(&only, cluster.as_ref(), &Progress::stderr())
+            let progress = Progress::stderr();
+            let programs = images::build_programs(&only, profile, &progress)?;
+            programs.write_images(cluster.as_ref(), &progress)
         }
         Verb::Sbom { folder, only } => {
             for path in images::write_sboms(&folder, &only)? {
@@ -120,26 +131,15 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
         }
         Verb::Install { namespaces, images } => {
             let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
-            installed(&name, &namespaces, &images, &Progress::stderr()).map(drop)
+            Platform::install(&name, &namespaces, &images, &Progress::stderr()).map(drop)
         }
         Verb::Demo => {
             let progress = Progress::stderr();
-            let platform = installed(&name, &[demo::NAMESPACE], &[], &progress)?;
+            let platform = Platform::install(&name, &[demo::NAMESPACE], &[], &progress)?;
             demo::tell(&platform, &progress)
         }
         Verb::Node => cluster::serve_node(&name),
     }
-}
-
-fn installed(
-    name: &Name,
-    namespaces: &[&str],
-    images: &[String],
-    progress: &Progress,
-) -> Result<Platform> {
-    let platform = Platform::on(Cluster::up(name, progress)?);
-    platform.install(namespaces, images, progress)?;
-    Ok(platform)
 }
 
 fn found(name: &Name) -> Result<Cluster> {

@@ -5,14 +5,15 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::cluster::process::{poll, run};
-use crate::cluster::{Cluster, Progress};
-use crate::images;
+use crate::cluster::{Cluster, Name, Progress};
+use crate::images::{self, Profile};
 
 /// Where the operator runs.
 pub const NAMESPACE: &str = "toolcrib-system";
@@ -39,13 +40,31 @@ impl Platform {
         &self.cluster
     }
 
-    /// Builds and imports the images, and `more` of them, then installs or upgrades the chart.
-    /// The operator gets rights on Secrets in `namespaces` and nowhere else; they are created if
-    /// absent, since the rights are objects in them.
-    pub fn install(&self, namespaces: &[&str], more: &[String], progress: &Progress) -> Result<()> {
+    /// Starts the cluster and builds the images, and `more` of them, side by side: what one of
+    /// them waits for, the network for example, the other does not. Then installs or upgrades the
+    /// chart. The operator gets rights on Secrets in `namespaces` and nowhere else; they are
+    /// created if absent, since the rights are objects in them.
+    pub fn install(
+        name: &Name,
+        namespaces: &[&str],
+        more: &[String],
+        progress: &Progress,
+    ) -> Result<Platform> {
         let mut images = IMAGES.map(str::to_owned).to_vec();
         images.extend_from_slice(more);
-        images::build(&images, Some(&self.cluster), progress)?;
+        let (cluster, programs) = thread::scope(|scope| {
+            let programs =
+                scope.spawn(|| images::build_programs(&images, Profile::Quick, progress));
+            (Cluster::up(name, progress), programs.join())
+        });
+        let platform = Self { cluster: cluster? };
+        let programs = programs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        programs.write_images(Some(&platform.cluster), progress)?;
+        platform.install_chart(namespaces, progress)?;
+        Ok(platform)
+    }
+
+    fn install_chart(&self, namespaces: &[&str], progress: &Progress) -> Result<()> {
         for namespace in namespaces {
             self.apply(&format!(
                 "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n"

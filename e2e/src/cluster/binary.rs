@@ -20,6 +20,9 @@ use super::progress::Progress;
 
 /// A cold build takes about ten minutes on two cores; another process may be at it.
 const BUILD_DEADLINE: Duration = Duration::from_secs(45 * 60);
+/// The compiler collects its garbage less often than it does by itself: a fifth less processor
+/// time, for some hundred MB of memory.
+const GOGC: &str = "400";
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kube");
@@ -76,6 +79,7 @@ fn build(module: &Path, flags: &str, folder: &Path, progress: &Progress) -> Resu
         command
             .current_dir(module)
             .env("CGO_ENABLED", "0")
+            .env("GOGC", GOGC)
             .args(arguments);
         command
     };

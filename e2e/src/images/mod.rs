@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use self::archive::Archive;
+pub use self::programs::Profile;
 use self::programs::{BuiltProgram, cargo_build_static};
 use self::sbom::Sbom;
 use crate::cluster::layout::PAUSE_IMAGE;
@@ -109,12 +110,21 @@ impl Image {
     }
 }
 
-/// Builds the named images (all, if none is named) and puts them into the cluster, if one
-/// is given. Returns when pods can use them.
-pub fn build(only: &[String], cluster: Option<&Cluster>, progress: &Progress) -> Result<()> {
+/// Images whose programs are built.
+#[derive(Debug)]
+pub struct Programs {
+    home: Home,
+    images: Vec<&'static Image>,
+    /// In the order of `built`.
+    programs: Vec<Program>,
+    built: Vec<BuiltProgram>,
+}
+
+/// Builds the programs of the named images (all, if none is named).
+pub fn build_programs(only: &[String], profile: Profile, progress: &Progress) -> Result<Programs> {
     let home = Home::find()?;
-    let chosen = choose(only)?;
-    let programs: Vec<Program> = chosen
+    let images = choose(only)?;
+    let programs: Vec<Program> = images
         .iter()
         .flat_map(|image| match image.contents {
             Contents::Programs(programs) => programs,
@@ -125,26 +135,63 @@ pub fn build(only: &[String], cluster: Option<&Cluster>, progress: &Progress) ->
     if !programs.is_empty() {
         progress.stage("images: building the programs");
     }
-    let built = cargo_build_static(&home, &programs)?;
-    for image in chosen {
-        let folder = home.join("images");
-        let path = folder.join(format!("{}.tar", image.name));
-        let size = files(image, &home, &folder, &programs, &built, progress)?.write(&path)?;
-        let megabytes = size as f64 / 1e6;
-        progress.stage(format!(
-            "{}: {megabytes:.1} MB in {}",
-            image.tag(),
-            path.display()
-        ));
-        if let Some(cluster) = cluster {
-            cluster.import_image(&path)?;
+    let built = cargo_build_static(&home, profile, &programs)?;
+    Ok(Programs {
+        home,
+        images,
+        programs,
+        built,
+    })
+}
+
+impl Programs {
+    /// Writes the images and puts them into the cluster, if one is given. Returns when pods can
+    /// use them.
+    pub fn write_images(&self, cluster: Option<&Cluster>, progress: &Progress) -> Result<()> {
+        let folder = self.home.join("images");
+        for image in &self.images {
+            let path = folder.join(format!("{}.tar", image.name));
+            let size = self.files(image, &folder, progress)?.write(&path)?;
+            let megabytes = size as f64 / 1e6;
+            progress.stage(format!(
+                "{}: {megabytes:.1} MB in {}",
+                image.tag(),
+                path.display()
+            ));
+            if let Some(cluster) = cluster {
+                cluster.import_image(&path)?;
+            }
         }
+        progress.stage(match cluster {
+            Some(_) => "images: all in the cluster",
+            None => "images: no cluster is up, so they are in none",
+        });
+        Ok(())
     }
-    progress.stage(match cluster {
-        Some(_) => "images: all in the cluster",
-        None => "images: no cluster is up, so they are in none",
-    });
-    Ok(())
+
+    fn files(&self, image: &Image, folder: &Path, progress: &Progress) -> Result<Archive> {
+        let own = match image.contents {
+            Contents::PythonRunner => return python::archive(&image.tag(), &self.home, progress),
+            Contents::NodePackages(packages) => return node::archive(&image.tag(), packages),
+            Contents::Programs(own) => own,
+        };
+        let first = own.first().context("an image has a program")?;
+        let mut archive = Archive::new(&image.tag(), &[&format!("/{}", first.binary)]);
+        let mut crates = BTreeSet::new();
+        for (program, built) in self.programs.iter().zip(&self.built) {
+            if own.contains(program) {
+                archive.program(format!("/{}", program.binary), &built.path);
+                crates.extend(built.crates.iter().cloned());
+            }
+        }
+        let sbom = Sbom::describe(image.name, own)?;
+        sbom.check(&crates)?;
+        archive.file(
+            format!("/{}", image.sbom()),
+            write_sbom(folder, image, &sbom)?,
+        );
+        Ok(archive)
+    }
 }
 
 fn choose(only: &[String]) -> Result<Vec<&'static Image>> {
@@ -157,37 +204,6 @@ fn choose(only: &[String]) -> Result<Vec<&'static Image>> {
         .iter()
         .filter(|image| only.is_empty() || only.iter().any(|name| name == image.name))
         .collect())
-}
-
-fn files(
-    image: &Image,
-    home: &Home,
-    folder: &Path,
-    programs: &[Program],
-    built: &[BuiltProgram],
-    progress: &Progress,
-) -> Result<Archive> {
-    let own = match image.contents {
-        Contents::PythonRunner => return python::archive(&image.tag(), home, progress),
-        Contents::NodePackages(packages) => return node::archive(&image.tag(), packages),
-        Contents::Programs(own) => own,
-    };
-    let first = own.first().context("an image has a program")?;
-    let mut archive = Archive::new(&image.tag(), &[&format!("/{}", first.binary)]);
-    let mut crates = BTreeSet::new();
-    for (program, built) in programs.iter().zip(built) {
-        if own.contains(program) {
-            archive.program(format!("/{}", program.binary), &built.path);
-            crates.extend(built.crates.iter().cloned());
-        }
-    }
-    let sbom = Sbom::describe(image.name, own)?;
-    sbom.check(&crates)?;
-    archive.file(
-        format!("/{}", image.sbom()),
-        write_sbom(folder, image, &sbom)?,
-    );
-    Ok(archive)
 }
 
 /// Writes the SBOMs of the named images (all that consist of our programs, if none is named)
