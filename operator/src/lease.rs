@@ -190,8 +190,9 @@ pub struct Tenure {
 /// A candidate's tenure; `None`: it does not lead.
 pub type Shared = Arc<Mutex<Option<Tenure>>>;
 
-/// Held: renews while it is polled. Give it back with [`Held::release`].
-pub struct Held {
+/// The lease that this process holds: renewed while it is polled, given back by
+/// [`ActiveLease::release`].
+pub struct ActiveLease {
     candidate: Candidate,
     election: Election,
 }
@@ -202,12 +203,12 @@ impl Candidate {
     }
 
     /// Waits until this candidate leads. A server that cannot be reached is asked again.
-    pub async fn acquire(self) -> Held {
+    pub async fn acquire(self) -> ActiveLease {
         let mut election = Election::new(self.identity.clone(), self.timing);
         loop {
             match self.look(&mut election).await {
                 Ok(true) => {
-                    return Held {
+                    return ActiveLease {
                         candidate: self,
                         election,
                     };
@@ -278,7 +279,7 @@ impl Candidate {
     }
 }
 
-impl Held {
+impl ActiveLease {
     /// Renews until the lease is lost; returns why.
     pub async fn lost(&mut self) -> &'static str {
         let retry = self.candidate.timing.retry;

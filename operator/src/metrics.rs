@@ -35,7 +35,7 @@ pub struct Outcome {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Asked {
+pub struct RequestLabels {
     pub verb: &'static str,
     pub outcome: &'static str,
 }
@@ -304,7 +304,7 @@ pub struct Metrics {
     pub link_reports: Family<Outcome, Counter>,
     pub link_pods: Gauge,
     pub link_held: Gauge,
-    pub claw_requests: Family<Asked, Counter>,
+    pub claw_requests: Family<RequestLabels, Counter>,
     pub revocation_seconds: Histogram,
     pub revocations_open: Gauge,
     pub queue_depth: Gauge,
@@ -411,7 +411,10 @@ impl Metrics {
         }
         for verb in CLAW_VERBS {
             for outcome in CLAW_OUTCOMES {
-                drop(self.claw_requests.get_or_create(&Asked { verb, outcome }));
+                drop(
+                    self.claw_requests
+                        .get_or_create(&RequestLabels { verb, outcome }),
+                );
             }
         }
     }

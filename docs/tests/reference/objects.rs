@@ -1,6 +1,6 @@
 //! YAML objects of the pages: they compile as they are written.
 
-use toolcrib_compile::{Compilation, Loaded, ObjectRef, Settings, compile, load};
+use toolcrib_compile::{Compilation, LoadResult, ObjectRef, Settings, compile, load};
 
 /// Objects that the pages take to be there: the Service, and a model.
 const EXISTING: &str = r#"
@@ -18,7 +18,7 @@ spec:
 "#;
 
 /// The objects of a page's YAML blocks, with those that it takes to be there.
-pub fn load_page(page: &str, text: &str) -> Loaded {
+pub fn load_page(page: &str, text: &str) -> LoadResult {
     let blocks = text.split("```yaml\n").skip(1);
     let objects: Vec<&str> = blocks
         .filter_map(|block| block.split("```").next())
@@ -29,7 +29,7 @@ pub fn load_page(page: &str, text: &str) -> Loaded {
     load_text(page, objects.join("---\n"))
 }
 
-pub fn load_text(page: &str, text: String) -> Loaded {
+pub fn load_text(page: &str, text: String) -> LoadResult {
     let loaded = load([(page.to_owned(), text)], Settings::default());
     assert!(loaded.errors.is_empty(), "{page}: {:?}", loaded.errors);
     assert_eq!(loaded.diagnostics, [], "{page}");
@@ -37,7 +37,7 @@ pub fn load_text(page: &str, text: String) -> Loaded {
 }
 
 /// The agent as it is compiled, with nothing to find fault with.
-pub fn compile_clean(loaded: &Loaded, page: &str, agent: &ObjectRef) -> Compilation {
+pub fn compile_clean(loaded: &LoadResult, page: &str, agent: &ObjectRef) -> Compilation {
     let compiled = compile(&loaded.inputs, agent).expect("the agent");
     assert_eq!(compiled.diagnostics, [], "{page}");
     compiled

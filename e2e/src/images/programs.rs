@@ -69,7 +69,10 @@ pub fn cargo_build_static(
     programs
         .iter()
         .map(|program| {
-            let path = target.join(TARGET).join(profile.name()).join(program.binary);
+            let path = target
+                .join(TARGET)
+                .join(profile.name())
+                .join(program.binary);
             check_static(&path)?;
             Ok(BuiltProgram {
                 path,

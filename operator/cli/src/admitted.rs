@@ -5,11 +5,11 @@
 //! Invariant: an object that is refused gives nothing, as it would give nothing in a cluster.
 
 use serde::Serialize;
-use toolcrib_compile::{Code, Diagnostics, Kind, Loaded, ObjectRef, Subject};
+use toolcrib_compile::{Code, Diagnostics, Kind, LoadResult, ObjectRef, Subject};
 use toolcrib_crds::refusals;
 
 /// Takes out of `loaded` what no cluster would hold, and says why.
-pub fn admitted(mut loaded: Loaded) -> Loaded {
+pub fn admitted(mut loaded: LoadResult) -> LoadResult {
     let inputs = &loaded.inputs;
     let mut refused: Vec<(Subject, Vec<toolcrib_crds::Refusal>)> = Vec::new();
     let mut look = |kind: Kind, key: &ObjectRef, object: serde_json::Result<String>| {

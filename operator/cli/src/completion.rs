@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use clap::{ArgMatches, CommandFactory as _};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate, complete as candidates};
 use clap_complete::{Shell, generate};
-use toolcrib_compile::{Loaded, ObjectRef, Settings, inspect_surface};
+use toolcrib_compile::{LoadResult, ObjectRef, Settings, inspect_surface};
 use toolcrib_crds::{Agent, Surface};
 
 use crate::{
@@ -173,7 +173,7 @@ impl Place {
         }
     }
 
-    fn loaded(&self) -> Option<Loaded> {
+    fn loaded(&self) -> Option<LoadResult> {
         let namespace = self.source.cluster.namespace.as_deref();
         sources::loaded_into(&self.source.paths, namespace, Settings::default()).ok()
     }

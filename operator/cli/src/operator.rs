@@ -58,7 +58,7 @@ fn with_services(given: &OperatorArgs, services: [String; 2]) -> Settings {
 pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Settings, String> {
     #[derive(Parser)]
     #[command(no_binary_name = true)]
-    struct Said {
+    struct ControllerFlags {
         #[command(flatten)]
         operator: OperatorArgs,
     }
@@ -76,8 +76,8 @@ pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Sett
         let said = said.get(flag).map(String::as_str);
         said.unwrap_or(chart).to_owned()
     });
-    let Said { operator: said } =
-        Said::try_parse_from(words).map_err(|error| error.kind().to_string())?;
+    let ControllerFlags { operator: said } =
+        ControllerFlags::try_parse_from(words).map_err(|error| error.kind().to_string())?;
     let mut joined = given.clone();
     if joined.refused_hosts.is_empty() {
         joined.refused_hosts = said.refused_hosts;

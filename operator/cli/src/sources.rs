@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::Context as _;
 use toolcrib_compile::{
-    Fetch, Key, Kind, Loaded, ObjectRef, Objects as _, PodPort, Presence, ServiceFacts, Settings,
-    load_into, near,
+    Fetch, Key, Kind, LoadResult, ObjectRef, Objects as _, PodPort, Presence, ServiceFacts,
+    Settings, load_into, near,
 };
 
 use crate::{
@@ -29,7 +29,7 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// What a command works on.
 pub struct Objects {
-    pub loaded: Loaded,
+    pub loaded: LoadResult,
     /// Only of this namespace is an answer wanted.
     pub namespace: Option<String>,
     pub from: From,
@@ -58,9 +58,9 @@ impl From {
     }
 }
 
-/// Whose objects are needed to say something of one namespace of a cluster.
+/// The objects that an answer about one namespace of a cluster needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum ObjectScope {
     /// Its own: what its agents have.
     Namespace,
     /// Everybody's: who has what of its surfaces.
@@ -68,16 +68,16 @@ pub enum Asked {
 }
 
 /// The files of `-f`; without them, the cluster of the user's kubeconfig.
-pub fn objects(args: &SourceArgs, asked: Asked) -> Result<Objects, Failure> {
+pub fn objects(args: &SourceArgs, asked: ObjectScope) -> Result<Objects, Failure> {
     let named = &args.cluster;
     if args.paths.is_empty() {
         let session = cluster::Session::open(named, &args.operator)?;
         let namespace = session.namespace.clone();
         let read = match (asked, &namespace) {
-            (Asked::Everybody, Some(one)) => {
+            (ObjectScope::Everybody, Some(one)) => {
                 session.read_widely(BTreeSet::from([one.clone()]), None)?
             }
-            (Asked::Everybody, None) | (Asked::Namespace, _) => {
+            (ObjectScope::Everybody, None) | (ObjectScope::Namespace, _) => {
                 session.read(cluster::Scope::of(namespace.clone()), None)?
             }
         };
@@ -110,7 +110,7 @@ pub fn objects(args: &SourceArgs, asked: Asked) -> Result<Objects, Failure> {
 
 /// Reads and loads all of `-f`. Documents that are no objects at all are an error: an
 /// answer from half of the files would be wrong without a word.
-pub fn loaded(files: &FileArgs) -> Result<Loaded, Failure> {
+pub fn loaded(files: &FileArgs) -> Result<LoadResult, Failure> {
     loaded_into(&files.paths, None, operator::settings(&files.operator))
 }
 
@@ -119,7 +119,7 @@ pub fn loaded_into(
     paths: &[PathBuf],
     namespace: Option<&str>,
     settings: Settings,
-) -> Result<Loaded, Failure> {
+) -> Result<LoadResult, Failure> {
     let texts = read(paths).map_err(Failure::Usage)?;
     let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
     let loaded = admitted(load_into(texts, settings, namespace));
@@ -186,7 +186,7 @@ fn assume_services(inputs: &mut toolcrib_compile::Inputs) {
 
 /// The one agent of that name, in `namespace` if that is given.
 pub fn find_agent(
-    loaded: &Loaded,
+    loaded: &LoadResult,
     name: &str,
     namespace: Option<&str>,
     from: &From,
@@ -197,7 +197,7 @@ pub fn find_agent(
 
 /// The one surface of that name.
 pub fn find_surface(
-    loaded: &Loaded,
+    loaded: &LoadResult,
     name: &str,
     namespace: Option<&str>,
     from: &From,
@@ -207,7 +207,7 @@ pub fn find_surface(
 }
 
 fn find<'a>(
-    loaded: &Loaded,
+    loaded: &LoadResult,
     kind: Kind,
     all: impl Iterator<Item = &'a ObjectRef>,
     name: &str,

@@ -43,7 +43,7 @@ pub use diagnostics::report::{
 };
 pub use diagnostics::{Diagnostic, Diagnostics, Kind, Subject};
 pub use load::yaml;
-pub use load::{Loaded, Origin, OtherDocument, load, load_into};
+pub use load::{LoadResult, Origin, OtherDocument, load, load_into};
 pub use names::method_name;
 pub use objects::allowlist::{Allowlist, host_entry};
 pub use objects::budget::{left_out, too_heavy, too_heavy_text};
@@ -54,9 +54,9 @@ pub use objects::inputs::{Inputs, Synced};
 pub use objects::settings::{NetworkSettings, Settings, refused_hosts};
 pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
 pub use queries::allowlist::allowlist;
+pub use queries::entitlements::{Item, ItemKind, executed};
 pub use queries::explain::{GivenTool, ToolExplained, explain_tool, given_tools};
 pub use queries::fetch::{Fetch, MOST_ROUNDS, OverBound};
-pub use queries::holdings::{Item, ItemKind, executed};
 pub use queries::plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use queries::topology::{AgentNode, GrantNode, SurfaceNode, topology};
 pub use queries::view::{

@@ -16,7 +16,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicySpec;
 use serde::Deserialize as _;
 use serde_json::value::RawValue;
 use toolcrib_compile::{
-    Compilation, ConfigMapFacts, Diagnostic, Files, Inputs, Kind, LastGood, Loaded, Network,
+    Compilation, ConfigMapFacts, Diagnostic, Files, Inputs, Kind, LastGood, LoadResult, Network,
     ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults, check_grant, check_provider,
     check_surface, compile_all, digest, load, materialize, render,
 };
@@ -73,7 +73,7 @@ fn check(case: &Path) {
     expect(here!(), &case.join("expected.txt"), &actual);
 }
 
-fn describe(loaded: &Loaded) -> String {
+fn describe(loaded: &LoadResult) -> String {
     let mut out = String::new();
     for error in &loaded.errors {
         writeln!(
@@ -191,7 +191,7 @@ fn policy(spec: &NetworkPolicySpec) -> String {
 }
 
 /// What only shows once values are put in: nothing was compiled before.
-fn describe_late(out: &mut String, loaded: &Loaded, compilation: &Compilation) {
+fn describe_late(out: &mut String, loaded: &LoadResult, compilation: &Compilation) {
     let values = |reference: &SecretKeyRef| loaded.secrets.get(reference).cloned();
     let done = materialize(compilation, &values, &LastGood::default(), &[]);
     let (_, withheld) = done.given(compilation);

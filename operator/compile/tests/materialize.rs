@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_compile::{
-    Allowlist, Compilation, Inputs, LastGood, Loaded, Materialized, ObjectRef, Presence,
+    Allowlist, Compilation, Inputs, LastGood, LoadResult, Materialized, ObjectRef, Presence,
     SecretFacts, SecretKeyRef, Settings, Withheld, compile, load, materialize,
 };
 use toolcrib_manifest::{AgentFile, ProvidersFile, SecretText, ToolsFile};
@@ -43,7 +43,7 @@ metadata: {name: g, namespace: pond}
 spec: {agents: [otter], tools: [{surface: {name: fish-api}, allow: [list]}]}
 "#;
 
-fn world() -> Loaded {
+fn world() -> LoadResult {
     load(
         [("world.yaml".to_owned(), WORLD.to_owned())],
         Settings::default(),

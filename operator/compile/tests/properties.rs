@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use toolcrib_compile::{
-    Compilation, Effect, Inputs, LastGood, Loaded, ObjectRef, Presence, SecretKeyRef, Settings,
+    Compilation, Effect, Inputs, LastGood, LoadResult, ObjectRef, Presence, SecretKeyRef, Settings,
     comparable, compile, compile_all, floor, load, materialize, plan,
 };
 use toolcrib_manifest::SecretText;
@@ -187,7 +187,7 @@ fn secret() -> impl Strategy<Value = Option<&'static str>> {
     )
 }
 
-fn load_world(world: &World) -> Loaded {
+fn load_world(world: &World) -> LoadResult {
     let loaded = load(
         world
             .iter()

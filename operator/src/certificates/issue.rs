@@ -108,13 +108,13 @@ mod tests {
     use rustls::pki_types::{ServerName, UnixTime};
 
     use super::*;
-    use crate::certificates::plan::{self, Held};
+    use crate::certificates::plan::{self, StoredCertificates};
 
     #[test]
     fn a_client_that_trusts_the_bundle_accepts_the_certificate_for_its_hosts_only() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let hosts = vec!["link.pond.svc".to_owned()];
-        let made = plan::plan(&Held::default(), &hosts, &hosts, now)
+        let made = plan::plan(&StoredCertificates::default(), &hosts, &hosts, now)
             .add
             .unwrap();
         let ca = authority(&made).unwrap();

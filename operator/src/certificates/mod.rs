@@ -2,7 +2,7 @@
 //! webhook and the link, in one Secret of the operator's namespace.
 //!
 //! [`plan`] decides (pure), [`issue`] makes keys and certificates, [`path`] makes the webhook's
-//! secret paths, [`keep`] reads and writes, [`leader`] serves the certificates in the leader's
+//! secret paths, [`rotate`] reads and writes, [`leader`] serves the certificates in the leader's
 //! listeners.
 //!
 //! Invariants: a certificate is used only after its authority has been published for
@@ -11,7 +11,7 @@
 //! impersonate the link.
 
 pub mod issue;
-pub mod keep;
 pub mod leader;
 pub mod path;
 pub mod plan;
+pub mod rotate;

@@ -39,7 +39,7 @@ pub struct Serving {
 
 /// What the Secret holds; stands in its annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct StoredCertificates {
     /// Oldest first.
     pub authorities: Vec<Authority>,
     pub webhook: Option<Serving>,
@@ -79,7 +79,12 @@ fn earlier(at: Timestamp, by: Duration) -> Timestamp {
         .unwrap_or(Timestamp::MIN)
 }
 
-pub fn plan(held: &Held, webhook: &[String], link: &[String], now: Timestamp) -> Plan {
+pub fn plan(
+    held: &StoredCertificates,
+    webhook: &[String],
+    link: &[String],
+    now: Timestamp,
+) -> Plan {
     let valid: Vec<&Authority> = held
         .authorities
         .iter()
@@ -155,7 +160,7 @@ mod tests {
     }
 
     /// Does what a plan says, as the keeper would.
-    fn carry_out(held: &mut Held, plan: &Plan, now: Timestamp) {
+    fn carry_out(held: &mut StoredCertificates, plan: &Plan, now: Timestamp) {
         let (webhook, link) = hosts();
         held.authorities.extend(plan.add.clone());
         held.authorities
@@ -178,7 +183,7 @@ mod tests {
     #[test]
     fn twenty_years_of_daily_looks_never_leave_a_gap() {
         let (webhook, link) = hosts();
-        let mut held = Held::default();
+        let mut held = StoredCertificates::default();
         let mut signers = Vec::new();
         for today in 0..20 * 365 {
             let now = day(today);
@@ -219,7 +224,7 @@ mod tests {
     #[test]
     fn other_hosts_make_another_certificate() {
         let (webhook, link) = hosts();
-        let mut held = Held::default();
+        let mut held = StoredCertificates::default();
         let first = plan(&held, &webhook, &link, day(0));
         carry_out(&mut held, &first, day(0));
         let renamed = vec!["link.reef.svc".to_owned()];
@@ -230,7 +235,7 @@ mod tests {
     #[test]
     fn after_years_of_sleep_everything_is_made_anew() {
         let (webhook, link) = hosts();
-        let mut held = Held::default();
+        let mut held = StoredCertificates::default();
         let first = plan(&held, &webhook, &link, day(0));
         carry_out(&mut held, &first, day(0));
         let now = day(6 * 365);

@@ -85,7 +85,7 @@ pub struct AgentAnswer {
     usage: Counts,
     #[serde(skip_serializing_if = "Option::is_none")]
     manifest_digest: Option<String>,
-    conditions: Vec<Said>,
+    conditions: Vec<ErrorStatus>,
 }
 
 /// A surface that the agent may reach at all.
@@ -104,7 +104,7 @@ struct NotGiven {
 }
 
 #[derive(Debug, Serialize)]
-struct Said {
+struct ErrorStatus {
     #[serde(rename = "type")]
     kind: String,
     status: String,
@@ -202,7 +202,7 @@ impl Facts {
             conditions: status
                 .conditions
                 .into_iter()
-                .map(|condition| Said {
+                .map(|condition| ErrorStatus {
                     kind: condition.type_,
                     status: condition.status,
                     reason: condition.reason,

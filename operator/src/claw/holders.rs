@@ -159,7 +159,7 @@ fn token_of(compiled: &Compilation, summary: &ToolSummary) -> Option<SecretKeyRe
 
 #[cfg(test)]
 mod tests {
-    use toolcrib_compile::{Loaded, Settings, compile, load};
+    use toolcrib_compile::{LoadResult, Settings, compile, load};
 
     use super::*;
 
@@ -264,7 +264,7 @@ spec:
                 &super::super::descriptor::descriptor().to_string(),
             )
             .replace("SURFACES", surfaces);
-        let Loaded {
+        let LoadResult {
             inputs, secrets, ..
         } = load([("world.yaml".to_owned(), text)], Settings::default());
         let compiled = compile(&inputs, &agent("otter")).expect("the agent");

@@ -26,7 +26,7 @@ use super::verbs::{Place, Question, Verb};
 use crate::leadership::Leadership;
 use crate::link::state as link;
 use crate::listen::{Bounds, Visitor};
-use crate::metrics::{Asked, Metrics};
+use crate::metrics::{Metrics, RequestLabels};
 use crate::objects::stores::Tables;
 use crate::objects::tables::Stored;
 
@@ -176,7 +176,7 @@ async fn request(State(listener): State<Arc<Listener>>, request: Request) -> Res
     let verb = place.map_or("none", |place| place.verb().name());
     api.metrics
         .claw_requests
-        .get_or_create(&Asked { verb, outcome })
+        .get_or_create(&RequestLabels { verb, outcome })
         .inc();
     match result {
         Ok(answer) => ([(header::CACHE_CONTROL, "no-store")], axum::Json(answer)).into_response(),
@@ -276,26 +276,26 @@ impl ClawApi {
     }
 
     /// Whose agents are asked for, as far as the caller hears of them.
-    fn seen(&self, caller: &Caller, namespace: Option<String>) -> Seen {
+    fn seen(&self, caller: &Caller, namespace: Option<String>) -> AgentScope {
         let own = &caller.agent.namespace;
         match (self.scope, namespace) {
-            (ClawScope::Cluster, None) => Seen::All,
-            (ClawScope::Cluster, Some(namespace)) => Seen::Namespace(namespace),
-            (ClawScope::Namespace, None) => Seen::Namespace(own.clone()),
+            (ClawScope::Cluster, None) => AgentScope::All,
+            (ClawScope::Cluster, Some(namespace)) => AgentScope::Namespace(namespace),
+            (ClawScope::Namespace, None) => AgentScope::Namespace(own.clone()),
             (ClawScope::Namespace, Some(namespace)) if namespace == *own => {
-                Seen::Namespace(namespace)
+                AgentScope::Namespace(namespace)
             }
-            (ClawScope::Namespace, Some(_)) => Seen::Nobody,
+            (ClawScope::Namespace, Some(_)) => AgentScope::Nobody,
         }
     }
 
     /// In the order of their names.
-    fn agents(&self, seen: &Seen) -> Vec<ObjectRef> {
+    fn agents(&self, seen: &AgentScope) -> Vec<ObjectRef> {
         let agents = &self.tables.agents;
         let stored = match seen {
-            Seen::All => agents.all(),
-            Seen::Namespace(namespace) => agents.namespace(namespace),
-            Seen::Nobody => Vec::new(),
+            AgentScope::All => agents.all(),
+            AgentScope::Namespace(namespace) => agents.namespace(namespace),
+            AgentScope::Nobody => Vec::new(),
         };
         stored.iter().map(|agent| named(&**agent)).collect()
     }
@@ -311,8 +311,10 @@ impl ClawApi {
         let namespace = namespace.unwrap_or_else(|| caller.agent.namespace.clone());
         let key = ObjectRef::new(namespace.clone(), agent);
         match self.seen(caller, Some(namespace)) {
-            Seen::All | Seen::Namespace(_) if self.stored(&key) => Ok(key),
-            Seen::All | Seen::Namespace(_) | Seen::Nobody => Err(Refusal::NoSuchAgent(key)),
+            AgentScope::All | AgentScope::Namespace(_) if self.stored(&key) => Ok(key),
+            AgentScope::All | AgentScope::Namespace(_) | AgentScope::Nobody => {
+                Err(Refusal::NoSuchAgent(key))
+            }
         }
     }
 
@@ -356,7 +358,7 @@ fn named(object: &impl Stored) -> ObjectRef {
 
 /// Which agents are looked at.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum AgentScope {
     All,
     Namespace(String),
     Nobody,

@@ -29,7 +29,7 @@ use super::reconcile::{explain, reconcile, reported, tell};
 use super::report::panicked;
 use super::status::counted;
 use super::work::Work;
-use crate::certificates::keep::{self, Place};
+use crate::certificates::rotate::{self, CertificateTargets};
 use crate::claw::serve::{self as claw, ClawApi};
 use crate::link::review::Reviewer;
 use crate::link::revocations::GIVEN_UP;
@@ -279,7 +279,7 @@ async fn work(context: &Context) -> anyhow::Error {
     }
 }
 
-async fn certificates(context: &Context) -> Result<(), keep::KeepError> {
+async fn certificates(context: &Context) -> Result<(), rotate::RotateError> {
     let settings = &context.settings;
     let hosts = |service: &str| {
         let host = settings.service_host(service);
@@ -288,7 +288,7 @@ async fn certificates(context: &Context) -> Result<(), keep::KeepError> {
             format!("{host}.{}", settings.cluster_domain.as_str()),
         ]
     };
-    let place = Place {
+    let place = CertificateTargets {
         namespace: settings.namespace.clone(),
         secret: settings.certificate_secret.clone(),
         webhook_config: settings.webhook_config_name.clone(),
@@ -301,7 +301,7 @@ async fn certificates(context: &Context) -> Result<(), keep::KeepError> {
             .flat_map(|service| hosts(service))
             .collect(),
     };
-    let material = keep::keep(&context.client, &place, Timestamp::now()).await?;
+    let material = rotate::rotate(&context.client, &place, Timestamp::now()).await?;
     if material.renewed {
         context.metrics.wrote("Secret", "certificates");
     }

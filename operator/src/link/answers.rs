@@ -23,7 +23,7 @@ use crate::compressed::CompressedText;
 const FORGET_FROM: usize = 64;
 
 /// The latest answer for an agent, if this leader has one yet.
-pub type Heard = Option<Answer>;
+pub type LatestAnswer = Option<Answer>;
 
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -48,7 +48,7 @@ pub struct Answers(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     seq: u64,
-    agents: HashMap<ObjectRef, watch::Sender<Heard>>,
+    agents: HashMap<ObjectRef, watch::Sender<LatestAnswer>>,
     forget_at: usize,
 }
 
@@ -147,7 +147,7 @@ impl Answers {
 
     /// What the agent's mediators hear, from now on. `present`: whether there is such an
     /// agent, where nothing else is known of it.
-    pub fn hear(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<Heard> {
+    pub fn hear(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<LatestAnswer> {
         let mut state = self.state();
         if state.agents.len() >= state.forget_at.max(FORGET_FROM) {
             state.forget();
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    fn down(heard: &watch::Receiver<Heard>) -> Option<LinkDown> {
+    fn down(heard: &watch::Receiver<LatestAnswer>) -> Option<LinkDown> {
         let body = heard.borrow().as_ref()?.body();
         Some(serde_json::from_slice(&body).expect("a mediator reads it"))
     }

@@ -30,7 +30,7 @@ pub struct Sender {
 
 /// What one pod said last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct PodReport {
     pub pod: String,
     pub agent: ObjectRef,
     pub loaded: Option<Digests>,
@@ -101,7 +101,7 @@ impl Counters {
     }
 }
 
-/// What an agent's pods have counted that is not in [`Said`] of a living epoch.
+/// What an agent's pods have counted that is not in [`PodReport`] of a living epoch.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     settled: Counters,
@@ -118,7 +118,7 @@ pub struct News {
 
 #[derive(Debug, Default)]
 pub struct Reports {
-    pods: HashMap<String, Said>,
+    pods: HashMap<String, PodReport>,
     agents: HashMap<ObjectRef, Tally>,
 }
 
@@ -162,7 +162,7 @@ impl Reports {
                 };
                 self.pods.insert(
                     sender.uid.clone(),
-                    Said {
+                    PodReport {
                         pod: sender.pod.clone(),
                         agent: sender.agent.clone(),
                         loaded,
@@ -217,7 +217,7 @@ impl Reports {
         self.pods.retain(|_, said| said.agent != *agent);
     }
 
-    pub fn pod(&self, uid: &str) -> Option<&Said> {
+    pub fn pod(&self, uid: &str) -> Option<&PodReport> {
         self.pods.get(uid)
     }
 
@@ -258,7 +258,7 @@ impl Reports {
     }
 }
 
-impl Said {
+impl PodReport {
     fn delta(&self) -> Counters {
         self.latest.zip(self.baseline, u64::saturating_sub)
     }

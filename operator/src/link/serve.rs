@@ -20,8 +20,8 @@ use toolcrib_compile::{ObjectRef, names};
 use toolcrib_manifest::{LONGEST_REPORT, LinkUp};
 use toolcrib_serve::part_of;
 
-use super::answers::Heard;
-use super::holds::Holds;
+use super::answers::LatestAnswer;
+use super::long_polls::LongPolls;
 use super::reports::{News, Sender};
 use super::review::{Bearer, ReviewError, Reviewer};
 use super::state::State;
@@ -81,14 +81,14 @@ pub type OnNews = dyn Fn(&ObjectRef, News) + Send + Sync;
 /// One listener's state.
 struct Listener {
     link: Link,
-    holds: Arc<Holds>,
+    holds: Arc<LongPolls>,
     bodies: Semaphore,
 }
 
 impl Link {
     pub fn router(self) -> Router {
         let listener = Listener {
-            holds: Holds::new(self.metrics.link_held.clone()),
+            holds: LongPolls::new(self.metrics.link_held.clone()),
             bodies: Semaphore::new(BODIES_KIB),
             link: self,
         };
@@ -311,9 +311,9 @@ fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
 /// Waits until there is an answer that the pod has not in force, or it is time to say the
 /// same again.
 async fn held(
-    holds: &Arc<Holds>,
+    holds: &Arc<LongPolls>,
     pod: &str,
-    heard: &mut watch::Receiver<Heard>,
+    heard: &mut watch::Receiver<LatestAnswer>,
     seen: u64,
     hold: Duration,
 ) -> Result<(), Refusal> {

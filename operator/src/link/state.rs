@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{Floor, LinkUp, Want};
 
-use super::answers::{Answers, Heard};
+use super::answers::{Answers, LatestAnswer};
 use super::reports::{News, Reports, Sender};
 use super::revocations::Revocations;
 use crate::metrics::Metrics;
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// The agent's answers from now on. See [`Answers::hear`].
-    pub(super) fn hear(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<Heard> {
+    pub(super) fn hear(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<LatestAnswer> {
         self.answers.hear(agent, present)
     }
 

@@ -24,7 +24,7 @@ use crate::objects::pages;
 /// What is known of the cluster's Agents. Cheap to clone.
 #[derive(Clone)]
 pub struct Agents {
-    kept: Arc<RwLock<BTreeMap<ObjectRef, Kept>>>,
+    kept: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
     /// Sent whenever something has changed; the value says whether all were ever listed.
     changed: watch::Receiver<bool>,
 }
@@ -32,9 +32,9 @@ pub struct Agents {
 /// The side that fills [`Agents`].
 pub struct Filler {
     api: Option<Api<Decoded<Agent>>>,
-    kept: Arc<RwLock<BTreeMap<ObjectRef, Kept>>>,
+    kept: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
     /// Of a list that is not whole yet.
-    listed: BTreeMap<ObjectRef, Kept>,
+    listed: BTreeMap<ObjectRef, AgentText>,
     /// Which Agents' texts are kept: as in the controller, the oldest of a namespace first, and an
     /// equal share for each namespace.
     budget: Budget,
@@ -45,7 +45,7 @@ pub struct Filler {
 
 /// An Agent as JSON; `None`: it cannot be read as one, or takes too much memory.
 #[derive(Clone)]
-struct Kept(Option<Box<str>>);
+struct AgentText(Option<Box<str>>);
 
 /// What the texts of one namespace's Agents may take: a thousand times what a large Agent has.
 const NAMESPACE_BYTES: usize = 8 * 1024 * 1024;
@@ -53,7 +53,7 @@ const NAMESPACE_BYTES: usize = 8 * 1024 * 1024;
 /// Between two lists for the sake of Agents that have room again.
 const LIST_AGAIN: Duration = Duration::from_secs(60);
 
-impl Kept {
+impl AgentText {
     fn of(agent: &Decoded<Agent>) -> Self {
         let agent = agent.object.as_ref().ok();
         Self(agent.map(|agent| text(agent.as_ref()).into()))
@@ -71,7 +71,7 @@ impl Kept {
 
 /// What is found under a name.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum Lookup {
     Agent(Box<Agent>),
     /// It is there, but cannot be read as an Agent.
     Undecodable,
@@ -125,7 +125,7 @@ impl Agents {
         self.picked(|_, kept| kept.agent().is_some_and(|agent| pick(&agent)))
     }
 
-    fn picked(&self, pick: impl Fn(&ObjectRef, &Kept) -> bool) -> BTreeSet<ObjectRef> {
+    fn picked(&self, pick: impl Fn(&ObjectRef, &AgentText) -> bool) -> BTreeSet<ObjectRef> {
         let kept = self.kept();
         let picked = kept.iter().filter(|(key, kept)| pick(key, kept));
         picked.map(|(key, _)| key.clone()).collect()
@@ -133,7 +133,7 @@ impl Agents {
 
     /// Looks an agent up, and waits for it for up to `limit`: of files that are applied
     /// together, the pod's admission may be faster than the watch.
-    pub async fn find(&self, namespace: &str, name: &str, limit: Duration) -> Found {
+    pub async fn find(&self, namespace: &str, name: &str, limit: Duration) -> Lookup {
         let key = ObjectRef::new(namespace, name);
         let deadline = Instant::now() + limit;
         let mut changed = self.changed.clone();
@@ -143,20 +143,20 @@ impl Agents {
             let kept = self.kept().get(&key).cloned();
             if synced && let Some(kept) = kept {
                 return match kept.agent() {
-                    Some(agent) => Found::Agent(Box::new(agent)),
-                    None => Found::Undecodable,
+                    Some(agent) => Lookup::Agent(Box::new(agent)),
+                    None => Lookup::Undecodable,
                 };
             }
             match tokio::time::timeout_at(deadline, changed.changed()).await {
                 Ok(Ok(())) => {}
                 // The time is up, or the watch has ended.
-                Ok(Err(_)) | Err(_) if synced => return Found::Nothing,
-                Ok(Err(_)) | Err(_) => return Found::NotSynced,
+                Ok(Err(_)) | Err(_) if synced => return Lookup::Nothing,
+                Ok(Err(_)) | Err(_) => return Lookup::NotSynced,
             }
         }
     }
 
-    fn kept(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectRef, Kept>> {
+    fn kept(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectRef, AgentText>> {
         self.kept.read()
     }
 }
@@ -194,8 +194,8 @@ impl Filler {
     }
 
     /// What is kept of an Agent: nothing where its namespace has no room.
-    fn admit(&mut self, agent: &Decoded<Agent>) -> Kept {
-        let (key, kept) = (key(agent), Kept::of(agent));
+    fn admit(&mut self, agent: &Decoded<Agent>) -> AgentText {
+        let (key, kept) = (key(agent), AgentText::of(agent));
         let created = agent.meta().creation_timestamp.as_ref();
         let created = created.map(|time| time.0);
         let entered = self.budget.enter(Kind::Agent, &key, created, kept.len());
@@ -204,7 +204,7 @@ impl Filler {
             return kept;
         }
         self.lacking.insert(key);
-        Kept(None)
+        AgentText(None)
     }
 
     /// Leaves out the texts that have no room any more.
@@ -311,7 +311,7 @@ pub(super) mod tests {
         fake.add(agent("otter", "lake"));
         fake.add(agent("otter", "pond"));
         assert!(
-            matches!(looking.await, Ok(Found::Agent(found)) if found.metadata.namespace.as_deref() == Some("pond"))
+            matches!(looking.await, Ok(Lookup::Agent(found)) if found.metadata.namespace.as_deref() == Some("pond"))
         );
     }
 
@@ -321,12 +321,12 @@ pub(super) mod tests {
         let limit = Duration::from_secs(2);
         assert!(matches!(
             agents.find("pond", "otter", limit).await,
-            Found::NotSynced
+            Lookup::NotSynced
         ));
         fake.list(&[]);
         assert!(matches!(
             agents.find("pond", "otter", limit).await,
-            Found::Nothing
+            Lookup::Nothing
         ));
     }
 }

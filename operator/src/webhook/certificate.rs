@@ -12,7 +12,7 @@ use toolcrib_manifest::SecretText;
 use toolcrib_serve::Tls;
 
 use crate::certificates::issue::{Pair, certified};
-use crate::certificates::keep::{WEBHOOK_CERTIFICATE, WEBHOOK_KEY};
+use crate::certificates::rotate::{WEBHOOK_CERTIFICATE, WEBHOOK_KEY};
 
 /// How often the files are looked at. The controller publishes an authority long before it
 /// signs with it, so nothing depends on the second.

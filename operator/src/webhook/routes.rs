@@ -23,7 +23,7 @@ use toolcrib_compile::inject::{InjectConfig, Injection, agent_of, inject};
 use toolcrib_compile::names;
 use toolcrib_crds::Agent;
 
-use super::agents::{Agents, Found};
+use super::agents::{Agents, Lookup};
 use super::body::{Bodies, Read};
 use super::certificate::Certificate;
 use super::meter::{Meter, Outcome};
@@ -318,21 +318,21 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
     };
     let namespace = request.namespace.as_str();
     let (answer, outcome) = match app.agents.find(namespace, name, app.agent_wait).await {
-        Found::Agent(agent) => injected(&pod, &agent, &app.config),
-        Found::Undecodable => denied(
+        Lookup::Agent(agent) => injected(&pod, &agent, &app.config),
+        Lookup::Undecodable => denied(
             Outcome::NoAgent,
             &format!(
                 "Agent {name:?} of namespace {namespace:?} cannot be read as this release's kind, or takes too much memory; see its events"
             ),
         ),
-        Found::Nothing => denied(
+        Lookup::Nothing => denied(
             Outcome::NoAgent,
             &format!(
                 "there is no Agent {name:?} in namespace {namespace:?}: create it before the pod (`kubectl apply -f dir/` goes by file name, so number the files), or take the label {} off the pod",
                 names::AGENT_LABEL
             ),
         ),
-        Found::NotSynced => (
+        Lookup::NotSynced => (
             Answer::Later(
                 "toolcrib: the webhook has just started and does not know the Agents yet: try again in a moment"
                     .to_owned(),

@@ -101,7 +101,7 @@ mod tests {
     use super::super::certificate::Certificate;
     use super::*;
     use crate::certificates::issue;
-    use crate::certificates::plan::{self, Held};
+    use crate::certificates::plan::{self, StoredCertificates};
 
     const HOST: &str = "webhook.pond.svc";
     const DEADLINE: Duration = Duration::from_secs(20);
@@ -109,9 +109,14 @@ mod tests {
     /// Writes a new certificate; returns the authority that signed it.
     fn write_certificate(folder: &Path) -> String {
         let hosts = vec![HOST.to_owned()];
-        let made = plan::plan(&Held::default(), &hosts, &hosts, Timestamp::now())
-            .add
-            .unwrap();
+        let made = plan::plan(
+            &StoredCertificates::default(),
+            &hosts,
+            &hosts,
+            Timestamp::now(),
+        )
+        .add
+        .unwrap();
         let ca = issue::authority(&made).unwrap();
         let pair = issue::serving(&made, &ca.key, &hosts, Timestamp::now()).unwrap();
         std::fs::write(folder.join("tls.crt"), &pair.certificate).unwrap();

@@ -47,8 +47,8 @@ const NOT_KNOWN_HERE: [Code; 3] = [
     Code::CaNotFound,
 ];
 
-/// What is asked, of its own kind.
-struct Asked {
+/// The change that a review asks about.
+struct ObjectChange {
     kind: Kind,
     key: ObjectRef,
     old: Option<Object>,
@@ -56,11 +56,11 @@ struct Asked {
 }
 
 pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (Answer, Outcome) {
-    let asked = match Asked::or_answer(request) {
+    let asked = match ObjectChange::or_answer(request) {
         Ok(asked) => asked,
         Err(answered) => return answered,
     };
-    let Asked {
+    let ObjectChange {
         kind,
         key,
         old,
@@ -88,7 +88,7 @@ pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (A
 /// Answers by the objects of the request alone, without a read and without an agent that they
 /// concern.
 pub fn validate_alone(request: &Request) -> (Answer, Outcome) {
-    match Asked::or_answer(request) {
+    match ObjectChange::or_answer(request) {
         Ok(asked) => verdict(&asked, Ok(&Neighbours::none())),
         Err(answered) => answered,
     }
@@ -96,13 +96,13 @@ pub fn validate_alone(request: &Request) -> (Answer, Outcome) {
 
 /// What a review asks for.
 enum Reading {
-    Compare(Asked),
+    Compare(ObjectChange),
     Nothing,
     /// It was over the bound on one object before the change, and still is.
     StillTooExpensive(Unreadable),
 }
 
-impl Asked {
+impl ObjectChange {
     /// The change to look at, or the answer where there is none.
     fn or_answer(request: &Request) -> Result<Self, (Answer, Outcome)> {
         match Self::read(request) {
@@ -151,7 +151,7 @@ impl Asked {
     }
 }
 
-fn verdict(asked: &Asked, found: Result<&Neighbours, &Unavailable>) -> (Answer, Outcome) {
+fn verdict(asked: &ObjectChange, found: Result<&Neighbours, &Unavailable>) -> (Answer, Outcome) {
     let subject = Subject::new(asked.kind, &asked.key);
     let alone = Neighbours::none();
     let neighbours = found.unwrap_or(&alone);
@@ -204,7 +204,7 @@ fn verdict(asked: &Asked, found: Result<&Neighbours, &Unavailable>) -> (Answer, 
 }
 
 /// What is to be said about the object itself.
-fn findings(inputs: &Inputs, asked: &Asked, subject: &Subject) -> Vec<Diagnostic> {
+fn findings(inputs: &Inputs, asked: &ObjectChange, subject: &Subject) -> Vec<Diagnostic> {
     let key = &asked.key;
     let all = match asked.kind {
         Kind::Surface => check_surface(inputs, key).map(|report| report.diagnostics),
@@ -290,7 +290,7 @@ mod tests {
             "uid": "u-7", "operation": "UPDATE", "namespace": "pond", "name": "reed",
             "kind": {"kind": kind}, "oldObject": old, "object": new,
         });
-        Asked::read(&serde_json::from_str(&request.to_string()).unwrap())
+        ObjectChange::read(&serde_json::from_str(&request.to_string()).unwrap())
     }
 
     fn surface(spec: Value) -> Value {

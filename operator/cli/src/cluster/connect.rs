@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use toolcrib_compile::Inputs;
 use toolcrib_crds::Agent;
 
-use super::read::{Found, list};
-use super::{Broken, Cluster, Scope, advice, read_all};
+use super::read::{ListItem, list};
+use super::{Cluster, ReadError, Scope, advice, read_all};
 use crate::{
     args::{ClusterArgs, ConnectionArgs, OperatorArgs},
     failure::Failure,
@@ -87,7 +87,7 @@ impl Session {
     ) -> Result<Cluster, Failure> {
         match self.ask(read_all(&self.client, &Scope::All, &self.operator, files))? {
             Ok(cluster) => Ok(cluster),
-            Err(Broken::Api {
+            Err(ReadError::Api {
                 doing,
                 error: kube::Error::Api(status),
             }) if status.code == 403 => {
@@ -124,7 +124,7 @@ impl Session {
         let found = self.at_once::<Agent>(&Scope::of(self.namespace.clone()));
         found
             .iter()
-            .filter_map(Found::ok)
+            .filter_map(ListItem::ok)
             .filter(|(key, _)| agent.is_none_or(|agent| key.name == agent))
             .filter_map(|(_, agent)| agent.status.as_ref())
             .flat_map(|status| {
@@ -136,7 +136,7 @@ impl Session {
             .collect()
     }
 
-    fn at_once<K>(&self, scope: &Scope) -> Vec<Found<K>>
+    fn at_once<K>(&self, scope: &Scope) -> Vec<ListItem<K>>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
@@ -175,10 +175,10 @@ impl Session {
         })
     }
 
-    pub(super) fn failure(&self, broken: Broken) -> Failure {
+    pub(super) fn failure(&self, broken: ReadError) -> Failure {
         match broken {
-            Broken::Api { doing, error } => advice::failure(&self.server, &doing, error),
-            Broken::TooMany(over) => Failure::Failed(anyhow::anyhow!(
+            ReadError::Api { doing, error } => advice::failure(&self.server, &doing, error),
+            ReadError::TooMany(over) => Failure::Failed(anyhow::anyhow!(
                 "{over}, which is more than one command reads: narrow them with --namespace"
             )),
         }

@@ -1,4 +1,4 @@
-//! The objects of a cluster, read with the user's own rights, as [`Loaded`] inputs.
+//! The objects of a cluster, read with the user's own rights, as [`LoadResult`] inputs.
 //!
 //! The same inputs that files give, and the same compiler behind them: so a question has
 //! the same answer from both. Values of Secrets are never asked for, only their metadata.
@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::{Api, Client};
 use serde::Serialize;
 use toolcrib_compile::{
-    Fetch, Inputs, Key, Kind, Leads as _, Loaded, ObjectRef, OverBound, PodPort, Presence,
+    Fetch, Inputs, Key, Kind, Leads as _, LoadResult, ObjectRef, OverBound, PodPort, Presence,
     ServiceFacts, Subject, Synced, left_out, too_heavy,
 };
 use toolcrib_crds::{
@@ -33,8 +33,8 @@ use crate::args::OperatorArgs;
 pub use connect::Session;
 pub use pods::PodFacts;
 pub use read::Scope;
-use read::{Found, each, get, list};
-pub use surface::{Conflicts, Held};
+use read::{ListItem, each, get, list};
+pub use surface::{Conflicts, StoredSurface};
 
 /// Objects and lists that compile may ask for. The objects of Toolcrib's kinds count as well, so
 /// this is far above a large cluster.
@@ -42,7 +42,7 @@ const MOST_KEYS: usize = 1_000_000;
 
 /// What was read.
 pub struct Cluster {
-    pub loaded: Loaded,
+    pub loaded: LoadResult,
     /// Pods of agents; `None`: the user may not list them.
     pub pods: Option<Vec<PodFacts>>,
     /// What could not be read, and what is assumed instead.
@@ -59,7 +59,7 @@ impl Cluster {
 }
 
 /// Why the objects could not be read.
-enum Broken {
+enum ReadError {
     /// A request failed.
     Api { doing: String, error: kube::Error },
     /// The objects name more than is read.
@@ -68,11 +68,11 @@ enum Broken {
 
 /// The objects of our kinds, as they came.
 struct Ours {
-    surfaces: Vec<Found<Surface>>,
-    agents: Vec<Found<Agent>>,
-    grants: Vec<Found<ToolGrant>>,
-    defaults: Vec<Found<ToolDefaults>>,
-    providers: Vec<Found<ModelProvider>>,
+    surfaces: Vec<ListItem<Surface>>,
+    agents: Vec<ListItem<Agent>>,
+    grants: Vec<ListItem<ToolGrant>>,
+    defaults: Vec<ListItem<ToolDefaults>>,
+    providers: Vec<ListItem<ModelProvider>>,
 }
 
 /// `files`: objects that are to be laid over the cluster's. What they name may be there already,
@@ -82,7 +82,7 @@ async fn read_all(
     scope: &Scope,
     given: &OperatorArgs,
     files: Option<&Inputs>,
-) -> Result<Cluster, Broken> {
+) -> Result<Cluster, ReadError> {
     let mut notes = BTreeSet::new();
     let settings = operator::settings(client, given, &mut notes).await;
     let ours = Ours {
@@ -101,7 +101,7 @@ async fn read_all(
     complete(client, scope, &mut inputs, files, &mut notes).await?;
     let pods = pods::list(client, scope, &mut notes).await?;
     Ok(Cluster {
-        loaded: Loaded {
+        loaded: LoadResult {
             inputs,
             secrets: BTreeMap::new(),
             origins: BTreeMap::new(),
@@ -122,7 +122,7 @@ async fn complete(
     inputs: &mut Inputs,
     files: Option<&Inputs>,
     notes: &mut BTreeSet<String>,
-) -> Result<(), Broken> {
+) -> Result<(), ReadError> {
     let mut fetch = Fetch::new(MOST_KEYS);
     loop {
         let after = files.map(|files| inputs.overlaid(files));
@@ -132,7 +132,7 @@ async fn complete(
                 fetch.look(side, objects, &subject);
             }
         }
-        let missing = fetch.missing().map_err(Broken::TooMany)?;
+        let missing = fetch.missing().map_err(ReadError::TooMany)?;
         if missing.is_empty() {
             return Ok(());
         }
@@ -149,7 +149,7 @@ async fn read_missing(
     inputs: &mut Inputs,
     sides: &[Inputs],
     notes: &mut BTreeSet<String>,
-) -> Result<(), Broken> {
+) -> Result<(), ReadError> {
     let mut wanted: BTreeMap<Kind, BTreeSet<ObjectRef>> = BTreeMap::new();
     let mut addresses = BTreeSet::new();
     for key in missing {
@@ -185,7 +185,7 @@ async fn surfaces(
     inputs: &mut Inputs,
     mut keys: BTreeSet<ObjectRef>,
     notes: &mut BTreeSet<String>,
-) -> Result<(), Broken> {
+) -> Result<(), ReadError> {
     keys.retain(|key| !scope.includes(&key.namespace));
     for (key, found) in each(keys, |key| read::get_one::<Surface>(client, key)).await? {
         match found {
@@ -246,7 +246,7 @@ fn set_ours(inputs: &mut Inputs, ours: Ours) {
 fn set<K>(
     inputs: &mut Inputs,
     kind: Kind,
-    Found { key, object }: Found<K>,
+    ListItem { key, object }: ListItem<K>,
     take: fn(&mut Inputs, &ObjectRef, K),
 ) {
     match object {
@@ -265,8 +265,12 @@ fn note_all_left_out(ours: &Ours, notes: &mut BTreeSet<String>) {
 
 /// Objects that the operator has no room for, as their status says. Whether a change of them, or of
 /// others, makes room is known to the operator alone.
-fn note_left_out<K: Conditioned>(kind: Kind, objects: &[Found<K>], notes: &mut BTreeSet<String>) {
-    for Found { key, object } in objects {
+fn note_left_out<K: Conditioned>(
+    kind: Kind,
+    objects: &[ListItem<K>],
+    notes: &mut BTreeSet<String>,
+) {
+    for ListItem { key, object } in objects {
         let Ok(object) = object else { continue };
         if let Some(why) = left_out(object.conditions(), object.meta().generation) {
             let subject = Subject::new(kind, key);
@@ -316,7 +320,7 @@ async fn services(
     keys: BTreeSet<ObjectRef>,
     sides: &[Inputs],
     notes: &mut BTreeSet<String>,
-) -> Result<(), Broken> {
+) -> Result<(), ReadError> {
     let found = each(keys, |key| async move {
         let api: Api<Service> = Api::namespaced(client.clone(), &key.namespace);
         get("Service", &key, api.get_opt(&key.name).await)
@@ -366,13 +370,13 @@ async fn services_at(
     inputs: &mut Inputs,
     addresses: &BTreeSet<IpAddr>,
     notes: &mut BTreeSet<String>,
-) -> Result<(), Broken> {
+) -> Result<(), ReadError> {
     if addresses.is_empty() {
         return Ok(());
     }
     let all = match list::<Service>(client, &Scope::All).await {
         Ok(all) => all,
-        Err(Broken::Api {
+        Err(ReadError::Api {
             error: kube::Error::Api(status),
             ..
         }) if status.code == 403 => {
@@ -384,7 +388,7 @@ async fn services_at(
         }
         Err(broken) => return Err(broken),
     };
-    for (key, service) in all.iter().filter_map(Found::ok) {
+    for (key, service) in all.iter().filter_map(ListItem::ok) {
         if !ServiceFacts::addresses(service).is_disjoint(addresses) {
             inputs.set_service(key.clone(), ServiceFacts::from_object(service));
         }
@@ -398,7 +402,7 @@ async fn namespaces(
     inputs: &mut Inputs,
     keys: BTreeSet<ObjectRef>,
     notes: &mut BTreeSet<String>,
-) -> Result<(), Broken> {
+) -> Result<(), ReadError> {
     let api: Api<Namespace> = Api::all(client.clone());
     let found = each(keys, |key| {
         let api = api.clone();
@@ -429,7 +433,7 @@ async fn secrets(
     inputs: &mut Inputs,
     keys: BTreeSet<ObjectRef>,
     notes: &mut BTreeSet<String>,
-) -> Result<(), Broken> {
+) -> Result<(), ReadError> {
     let secrets = each(keys, |key| async move {
         let api: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
         get("Secret", &key, api.get_metadata_opt(&key.name).await)
@@ -459,7 +463,7 @@ async fn config_maps(
     inputs: &mut Inputs,
     keys: BTreeSet<ObjectRef>,
     notes: &mut BTreeSet<String>,
-) -> Result<(), Broken> {
+) -> Result<(), ReadError> {
     let config_maps = each(keys, |key| async move {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key.namespace);
         get("ConfigMap", &key, api.get_opt(&key.name).await)

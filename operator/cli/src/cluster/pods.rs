@@ -9,7 +9,7 @@ use serde::Serialize;
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_crds::Agent;
 
-use super::Broken;
+use super::ReadError;
 use super::read::Scope;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,7 +27,7 @@ pub async fn list(
     client: &Client,
     scope: &Scope,
     notes: &mut BTreeSet<String>,
-) -> Result<Option<Vec<PodFacts>>, Broken> {
+) -> Result<Option<Vec<PodFacts>>, ReadError> {
     let labelled = ListParams::default().labels(names::AGENT_LABEL);
     let mut all = Vec::new();
     for namespace in scope.namespaces() {
@@ -43,7 +43,7 @@ pub async fn list(
             }
             Err(error) => {
                 let doing = "list pods".to_owned();
-                return Err(Broken::Api { doing, error });
+                return Err(ReadError::Api { doing, error });
             }
         }
     }

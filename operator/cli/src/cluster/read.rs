@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use toolcrib_compile::{ObjectRef, Presence};
 
-use super::Broken;
+use super::ReadError;
 
 /// Questions at a time: a large cluster takes seconds, a small one is not flooded.
 const AT_ONCE: usize = 16;
@@ -52,19 +52,19 @@ impl Scope {
 }
 
 /// An object of a list; `Err`: why it does not read.
-pub struct Found<K> {
+pub struct ListItem<K> {
     pub key: ObjectRef,
     pub object: Result<K, String>,
 }
 
-impl<K> Found<K> {
+impl<K> ListItem<K> {
     pub fn ok(&self) -> Option<(&ObjectRef, &K)> {
         Some((&self.key, self.object.as_ref().ok()?))
     }
 }
 
 /// All objects of a kind, page by page.
-pub async fn list<K>(client: &Client, scope: &Scope) -> Result<Vec<Found<K>>, Broken>
+pub async fn list<K>(client: &Client, scope: &Scope) -> Result<Vec<ListItem<K>>, ReadError>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
@@ -76,14 +76,14 @@ where
                 None => "all namespaces".to_owned(),
             };
             let doing = format!("list {} in {place}", K::plural(&()));
-            Broken::Api { doing, error }
+            ReadError::Api { doing, error }
         })?;
         all.extend(found);
     }
     Ok(all)
 }
 
-async fn pages<K>(client: &Client, namespace: Option<&str>) -> Result<Vec<Found<K>>, kube::Error>
+async fn pages<K>(client: &Client, namespace: Option<&str>) -> Result<Vec<ListItem<K>>, kube::Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
@@ -114,7 +114,7 @@ where
 pub async fn get_one<K>(
     client: &Client,
     key: ObjectRef,
-) -> Result<Presence<Result<K, String>>, Broken>
+) -> Result<Presence<Result<K, String>>, ReadError>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
@@ -138,7 +138,7 @@ pub fn get<T>(
     kind: &str,
     key: &ObjectRef,
     found: Result<Option<T>, kube::Error>,
-) -> Result<Presence<T>, Broken> {
+) -> Result<Presence<T>, ReadError> {
     match found {
         Ok(Some(object)) => Ok(Presence::Present(object)),
         Ok(None) => Ok(Presence::Absent),
@@ -147,7 +147,7 @@ pub fn get<T>(
         }
         Err(error) => {
             let doing = format!("read {kind} {key}");
-            Err(Broken::Api { doing, error })
+            Err(ReadError::Api { doing, error })
         }
     }
 }
@@ -156,9 +156,9 @@ pub fn get<T>(
 pub async fn each<T, F>(
     keys: BTreeSet<ObjectRef>,
     ask: impl Fn(ObjectRef) -> F,
-) -> Result<Vec<(ObjectRef, T)>, Broken>
+) -> Result<Vec<(ObjectRef, T)>, ReadError>
 where
-    F: Future<Output = Result<T, Broken>>,
+    F: Future<Output = Result<T, ReadError>>,
 {
     futures::stream::iter(keys)
         .map(|key| {
@@ -173,7 +173,7 @@ where
 /// Errs only where not even the name can be read.
 fn decode<K: Resource<DynamicType = ()> + DeserializeOwned>(
     text: &str,
-) -> Result<Found<K>, serde_json::Error> {
+) -> Result<ListItem<K>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Named {
         metadata: Name,
@@ -187,7 +187,7 @@ fn decode<K: Resource<DynamicType = ()> + DeserializeOwned>(
     let Name { name, namespace } = serde_json::from_str::<Named>(text)?.metadata;
     let text = without_managed_fields(text)?;
     let object = toolcrib_crds::decode(&K::kind(&()), &text).map_err(|error| error.to_string());
-    Ok(Found {
+    Ok(ListItem {
         key: ObjectRef::new(namespace, name),
         object,
     })
@@ -219,7 +219,7 @@ mod tests {
     fn an_object_that_does_not_read_keeps_its_name() {
         let text =
             r#"{"metadata": {"name": "otter", "namespace": "pond"}, "spec": {"surfaces": 7}}"#;
-        let found: Found<Agent> = decode(text).unwrap();
+        let found: ListItem<Agent> = decode(text).unwrap();
         assert_eq!(found.key, ObjectRef::new("pond", "otter"));
         assert_eq!(
             found.object.unwrap_err(),
@@ -233,7 +233,7 @@ mod tests {
         let text = format!(
             r#"{{"metadata": {{"managedFields": {deep}, "name": "otter", "namespace": "pond"}}, "spec": {{}}}}"#
         );
-        let found: Found<Agent> = decode(&text).unwrap();
+        let found: ListItem<Agent> = decode(&text).unwrap();
         assert!(found.object.is_ok(), "{:?}", found.object);
     }
 }

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_crds::Surface;
 
-use super::{Broken, Session};
+use super::{ReadError, Session};
 use crate::failure::Failure;
 use crate::mcp::http::Http;
 
-/// As the API server has it.
-pub struct Held {
+/// A Surface as the API server has it.
+pub struct StoredSurface {
     /// What somebody wrote of it.
     pub surface: Value,
     version: Value,
@@ -30,7 +30,7 @@ pub enum Conflicts {
 }
 
 impl Session {
-    pub fn surface(&self, key: &ObjectRef) -> Result<Option<Held>, Failure> {
+    pub fn surface(&self, key: &ObjectRef) -> Result<Option<StoredSurface>, Failure> {
         let path = Surface::url_path(&(), Some(&key.namespace));
         let read = async {
             let request = Request::new(path)
@@ -39,11 +39,11 @@ impl Session {
             self.client().request::<Value>(request).await
         };
         match self.ask(read)? {
-            Ok(object) => Ok(Some(Held::of(object))),
+            Ok(object) => Ok(Some(StoredSurface::of(object))),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => {
                 let doing = format!("read Surface {key}");
-                Err(self.failure(Broken::Api { doing, error }))
+                Err(self.failure(ReadError::Api { doing, error }))
             }
         }
     }
@@ -63,7 +63,7 @@ impl Session {
     /// The tools into the Surface that was read, if it is still that one.
     pub fn apply_tools(
         &self,
-        held: &Held,
+        held: &StoredSurface,
         tools: &Value,
         conflicts: Conflicts,
     ) -> Result<(), Failure> {
@@ -96,13 +96,13 @@ impl Session {
             }
             Err(error) => {
                 let doing = format!("apply Surface {key}");
-                Err(self.failure(Broken::Api { doing, error }))
+                Err(self.failure(ReadError::Api { doing, error }))
             }
         }
     }
 }
 
-impl Held {
+impl StoredSurface {
     fn of(object: Value) -> Self {
         let mut surface = json!({
             "apiVersion": object["apiVersion"],

@@ -12,11 +12,11 @@ use crate::{
     args::{CompileArgs, Format},
     failure::Failure,
     print,
-    sources::{self, Asked, From},
+    sources::{self, From, ObjectScope},
 };
 
 pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
-    let objects = sources::objects(&args.source, Asked::Namespace)?;
+    let objects = sources::objects(&args.source, ObjectScope::Namespace)?;
     let (loaded, namespace) = (&objects.loaded, &objects.namespace);
     if matches!(objects.from, From::Files) && loaded.inputs.is_without_ours() {
         return Err(Failure::usage("no object of toolcrib.dev in the files"));

@@ -16,7 +16,7 @@ use crate::{
     cluster::PodFacts,
     failure::Failure,
     print,
-    sources::{self, Asked, From, Objects},
+    sources::{self, From, ObjectScope, Objects},
 };
 
 /// What an agent has, and what it was denied.
@@ -103,7 +103,7 @@ struct PodLine {
 }
 
 pub fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
-    let objects = sources::objects(&args.source, Asked::Namespace)?;
+    let objects = sources::objects(&args.source, ObjectScope::Namespace)?;
     // What is not read as it is written is missing below.
     print::findings(&objects.loaded, []);
     let agent = sources::find_agent(

@@ -18,7 +18,7 @@ use super::review::{self, Listing, Name};
 use crate::args::{DescribedAs, FromImageArgs};
 use crate::failure::Failure;
 use crate::image::credential::credential;
-use crate::image::described::{Described, Said, find};
+use crate::image::described::{Described, Description, find};
 use crate::image::descriptor::{drift, for_review};
 use crate::image::registry::{Access, Image};
 use crate::mcp::tools::Drift;
@@ -159,11 +159,11 @@ fn auth(config: Option<&Path>, registry: &str) -> Result<RegistryAuth, Failure> 
 /// The Surface with what the image says, and how that differs from what it said.
 fn with(
     mut surface: Value,
-    said: Said,
+    said: Description,
     remarks: &mut Remarks,
 ) -> Result<(Value, Vec<Drift>), Failure> {
     match said {
-        Said::Tools(listed) => {
+        Description::Tools(listed) => {
             let listing = Listing::of(Some(&surface), &listed, "the image's list")?;
             *remarks = listing.remarks;
             if surface["spec"]["descriptor"].is_null() {
@@ -174,7 +174,7 @@ fn with(
                 listing.drift,
             ))
         }
-        Said::Descriptor { descriptor, skill } => {
+        Description::Descriptor { descriptor, skill } => {
             let name = surface["metadata"]["name"].as_str().unwrap_or_default();
             let now = for_review(descriptor, skill, name, remarks);
             let drift = drift(&surface["spec"]["descriptor"], &now);

@@ -16,14 +16,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use toolcrib_compile::{Loaded, Settings, compile_all, load};
+use toolcrib_compile::{LoadResult, Settings, compile_all, load};
 
 use super::compile::of_objects;
 use crate::{
     admitted::admitted,
     args::ImportArgs,
     failure::Failure,
-    import::{self, Existing, File, Given, Read, SecretValues, Weight, describe},
+    import::{self, Existing, File, ImportOptions, Read, SecretValues, Weight, describe},
     print, sources,
 };
 
@@ -72,7 +72,7 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
 }
 
 /// What the API server and the compiler say of the result: it is what a cluster would say.
-fn check(loaded: &Loaded) -> ExitCode {
+fn check(loaded: &LoadResult) -> ExitCode {
     let all = compile_all(&loaded.inputs);
     let mut found = of_objects(&loaded.inputs);
     found.extend(
@@ -98,7 +98,7 @@ fn given(
     args: &ImportArgs,
     read_file: &mut Read,
     existing: &[(String, String)],
-) -> Result<Given, Failure> {
+) -> Result<ImportOptions, Failure> {
     let mut folder = Folder::of(&args.pod_file);
     let beside = folder.path.join(".env");
     let env_file = args
@@ -118,7 +118,7 @@ fn given(
         .into_iter()
         .map(|path| (path.to_owned(), folder.read(path)))
         .collect();
-    Ok(Given {
+    Ok(ImportOptions {
         namespace: args.namespace.clone(),
         values,
         secret_values: if args.with_secrets {

@@ -10,7 +10,7 @@ use toolcrib_compile::ObjectRef;
 
 use super::review::{self, Listing, Name};
 use crate::args::{ClusterArgs, DiscoverArgs, OperatorArgs, WRAPPED_PORT};
-use crate::cluster::{Conflicts, Held, Session};
+use crate::cluster::{Conflicts, Session, StoredSurface};
 use crate::failure::Failure;
 use crate::mcp::client::Server;
 use crate::openapi::Address;
@@ -68,7 +68,7 @@ pub fn discover(args: &DiscoverArgs, headers: HeaderMap) -> Result<ExitCode, Fai
 
 fn apply(
     session: &Session,
-    held: &Held,
+    held: &StoredSurface,
     listing: Listing,
     args: &DiscoverArgs,
 ) -> Result<ExitCode, Failure> {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use serde_json::{Value, json};
 use toolcrib_compile::{
-    Loaded, ObjectRef, OtherDocument,
+    LoadResult, ObjectRef, OtherDocument,
     inject::{
         Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, Injection, agent_of, inject as inject_pod,
     },
@@ -129,7 +129,7 @@ fn pod_of(document: &OtherDocument, namespace: &str) -> anyhow::Result<Option<Va
     Ok(Some(pod))
 }
 
-fn injected(loaded: &Loaded, value: &Value, config: &InjectConfig) -> anyhow::Result<Answer> {
+fn injected(loaded: &LoadResult, value: &Value, config: &InjectConfig) -> anyhow::Result<Answer> {
     let pod: Pod = toolcrib_crds::decode("Pod", &value.to_string())
         .context("the pod template cannot be decoded")?;
     let Some(name) = agent_of(&pod) else {
@@ -152,7 +152,7 @@ fn injected(loaded: &Loaded, value: &Value, config: &InjectConfig) -> anyhow::Re
     }
 }
 
-fn no_agent(loaded: &Loaded, key: &ObjectRef) -> String {
+fn no_agent(loaded: &LoadResult, key: &ObjectRef) -> String {
     let mut others = loaded.inputs.agents().map(|(other, _)| other);
     match others.find(|other| other.name == key.name) {
         Some(other) => format!(
@@ -162,7 +162,7 @@ fn no_agent(loaded: &Loaded, key: &ObjectRef) -> String {
     }
 }
 
-fn agent<'a>(loaded: &'a Loaded, key: &ObjectRef) -> Option<&'a Agent> {
+fn agent<'a>(loaded: &'a LoadResult, key: &ObjectRef) -> Option<&'a Agent> {
     loaded
         .inputs
         .agents()

@@ -9,11 +9,11 @@ use crate::{
     args::{InspectArgs, Output},
     failure::Failure,
     print,
-    sources::{self, Asked},
+    sources::{self, ObjectScope},
 };
 
 pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
-    let objects = sources::objects(&args.source, Asked::Everybody)?;
+    let objects = sources::objects(&args.source, ObjectScope::Everybody)?;
     let inputs = &objects.loaded.inputs;
     let key = sources::find_surface(
         &objects.loaded,

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, process::ExitCode};
 use anyhow::Context as _;
 use toolcrib_bounds::count;
 use toolcrib_compile::{
-    AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Kind, Loaded, Plan, Severity, compile_all,
+    AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Kind, LoadResult, Plan, Severity,
+    compile_all,
 };
 
 use crate::{
@@ -54,7 +55,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     }))
 }
 
-type Sides = (Loaded, Inputs, Inputs);
+type Sides = (LoadResult, Inputs, Inputs);
 
 fn against_files(args: &PlanArgs) -> Result<Sides, Failure> {
     let namespace = args.cluster.namespace.as_deref();
@@ -96,7 +97,7 @@ fn against_cluster(args: &PlanArgs) -> Result<Sides, Failure> {
 }
 
 /// Those that the files have objects in.
-fn namespaces(files: &Loaded) -> BTreeSet<String> {
+fn namespaces(files: &LoadResult) -> BTreeSet<String> {
     files
         .origins
         .keys()

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use crate::{
     args::{DescribedAs, FromOpenApiArgs, FromStdioArgs},
     failure::Failure,
-    openapi::{self, Choice, Described, RemarkKind, Wanted},
+    openapi::{self, Choice, Described, RemarkKind, SurfaceOptions},
     print::{self, Document},
     sources,
     wrapped::{self, Wrapped},
@@ -25,7 +25,7 @@ pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {
     };
     let document = openapi::parse(text)
         .map_err(|message| Failure::usage(format_args!("{shown}: {message}")))?;
-    let wanted = Wanted {
+    let wanted = SurfaceOptions {
         name: args.name.clone(),
         namespace: args.namespace.clone(),
         address: args.service.clone().or_else(|| args.url.clone()),

@@ -14,11 +14,11 @@ use crate::{
     cluster::PodFacts,
     failure::Failure,
     print,
-    sources::{self, Asked, Objects},
+    sources::{self, ObjectScope, Objects},
 };
 
 pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
-    let objects = sources::objects(&args.source, Asked::Everybody)?;
+    let objects = sources::objects(&args.source, ObjectScope::Everybody)?;
     // What is not read as it is written is missing below.
     print::findings(&objects.loaded, []);
     let mut surfaces = topology(&objects.loaded.inputs);

@@ -14,10 +14,11 @@ const TOOLS: &str = ".claw-tools.json";
 
 pub struct Described {
     pub place: Place,
-    pub said: Said,
+    pub said: Description,
 }
 
-pub enum Said {
+/// How an image describes its tools.
+pub enum Description {
     /// A `claw.describe` descriptor, an object; with the text of its skill, if that is a file.
     Descriptor { descriptor: Value, skill: Skill },
     /// What an MCP server answered to `tools/list` when the image was built.
@@ -37,13 +38,13 @@ pub async fn find(image: &mut Image) -> anyhow::Result<Described> {
     let (place, bytes) = file(image).await?;
     let said = said(&place, &bytes).with_context(|| place.to_string())?;
     match said {
-        Said::Tools(_) => Ok(Described { place, said }),
-        Said::Descriptor { descriptor, .. } => {
+        Description::Tools(_) => Ok(Described { place, said }),
+        Description::Descriptor { descriptor, .. } => {
             let skill = match descriptor["skill"].as_str() {
                 None => Skill::None,
                 Some(path) => skill(image, &place, path).await?,
             };
-            let said = Said::Descriptor { descriptor, skill };
+            let said = Description::Descriptor { descriptor, skill };
             Ok(Described { place, said })
         }
     }
@@ -70,11 +71,11 @@ async fn file(image: &mut Image) -> anyhow::Result<(Place, Vec<u8>)> {
 }
 
 /// By the file's name: a list of tools is an object with `tools`, too.
-fn said(place: &Place, bytes: &[u8]) -> anyhow::Result<Said> {
+fn said(place: &Place, bytes: &[u8]) -> anyhow::Result<Description> {
     let value: Value = serde_json::from_slice(bytes).context("is no JSON")?;
     if !place.to_string().ends_with(TOOLS) {
         ensure!(value.is_object(), "is no JSON object");
-        return Ok(Said::Descriptor {
+        return Ok(Description::Descriptor {
             descriptor: value,
             skill: Skill::None,
         });
@@ -87,7 +88,7 @@ fn said(place: &Place, bytes: &[u8]) -> anyhow::Result<Said> {
     );
     let list = answer.get("tools").unwrap_or(answer);
     let tools = list.as_array().context("has no list of tools")?;
-    Ok(Said::Tools(tools.clone()))
+    Ok(Description::Tools(tools.clone()))
 }
 
 async fn skill(image: &mut Image, descriptor: &Place, path: &str) -> anyhow::Result<Skill> {
@@ -109,8 +110,8 @@ mod tests {
 
     fn tools(path: &str, text: &str) -> Result<Option<usize>, String> {
         match said(&Place::parse(path).unwrap(), text.as_bytes()) {
-            Ok(Said::Tools(tools)) => Ok(Some(tools.len())),
-            Ok(Said::Descriptor { .. }) => Ok(None),
+            Ok(Description::Tools(tools)) => Ok(Some(tools.len())),
+            Ok(Description::Descriptor { .. }) => Ok(None),
             Err(error) => Err(error.to_string()),
         }
     }

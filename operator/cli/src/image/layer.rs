@@ -105,7 +105,7 @@ enum Relation {
 
 /// What a layer says of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum LayerEntry {
     /// So the layer below is asked.
     Nothing,
     File(Vec<u8>),
@@ -129,12 +129,12 @@ pub enum LayerError {
 }
 
 /// Reads a layer, uncompressed, up to its end: what comes later counts.
-pub fn look(layer: impl Read, place: &Place) -> Result<Seen, LayerError> {
+pub fn look(layer: impl Read, place: &Place) -> Result<LayerEntry, LayerError> {
     let mut archive = Archive::new(Bounded {
         inner: layer,
         left: UNPACKED,
     });
-    let mut seen = Seen::Nothing;
+    let mut seen = LayerEntry::Nothing;
     let mut long_name = None;
     // Raw, since a long name is otherwise read whole, however long it says that it is.
     for (index, entry) in archive.entries()?.raw(true).enumerate() {
@@ -166,9 +166,11 @@ pub fn look(layer: impl Read, place: &Place) -> Result<Seen, LayerError> {
             Relation::Itself | Relation::Folder if is_link => {
                 return Err(LayerError::Link(place.clone()));
             }
-            Relation::Itself => seen = Seen::File(file(&mut entry, kind, place)?),
+            Relation::Itself => seen = LayerEntry::File(file(&mut entry, kind, place)?),
             Relation::Folder if kind == EntryType::Directory => {}
-            Relation::Folder | Relation::Removes if seen == Seen::Nothing => seen = Seen::Removed,
+            Relation::Folder | Relation::Removes if seen == LayerEntry::Nothing => {
+                seen = LayerEntry::Removed
+            }
             Relation::Folder | Relation::Removes => {}
         }
     }
@@ -266,13 +268,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(entries: &[(&str, &str)], expected: Seen) {
+    fn check(entries: &[(&str, &str)], expected: LayerEntry) {
         let place = Place::parse("/pond/reed/fish.json").unwrap();
         assert_eq!(look(&layer(entries)[..], &place).unwrap(), expected);
     }
 
-    fn found(text: &str) -> Seen {
-        Seen::File(text.into())
+    fn found(text: &str) -> LayerEntry {
+        LayerEntry::File(text.into())
     }
 
     #[test]
@@ -285,31 +287,34 @@ mod tests {
         );
         check(
             &[("pond/", "/"), ("pond/reed/", "/"), ("reed/fish.json", "a")],
-            Seen::Nothing,
+            LayerEntry::Nothing,
         );
         check(
             &[("pond/reed/fish.json.old", "a"), ("fish.json", "a")],
-            Seen::Nothing,
+            LayerEntry::Nothing,
         );
-        check(&[], Seen::Nothing);
+        check(&[], LayerEntry::Nothing);
     }
 
     #[test]
     fn a_whiteout_takes_away_what_is_below_and_nothing_of_its_own_layer() {
-        check(&[("pond/reed/.wh.fish.json", "")], Seen::Removed);
-        check(&[("pond/.wh.reed", "")], Seen::Removed);
-        check(&[(".wh.pond", "")], Seen::Removed);
-        check(&[("pond/reed/.wh..wh..opq", "")], Seen::Removed);
-        check(&[(".wh..wh..opq", "")], Seen::Removed);
+        check(&[("pond/reed/.wh.fish.json", "")], LayerEntry::Removed);
+        check(&[("pond/.wh.reed", "")], LayerEntry::Removed);
+        check(&[(".wh.pond", "")], LayerEntry::Removed);
+        check(&[("pond/reed/.wh..wh..opq", "")], LayerEntry::Removed);
+        check(&[(".wh..wh..opq", "")], LayerEntry::Removed);
         check(
             &[
                 ("pond/.wh.ree", ""),
                 ("reed/.wh..wh..opq", ""),
                 (".wh.fish.json", ""),
             ],
-            Seen::Nothing,
+            LayerEntry::Nothing,
         );
-        check(&[("pond/reed/fish.json/.wh..wh..opq", "")], Seen::Nothing);
+        check(
+            &[("pond/reed/fish.json/.wh..wh..opq", "")],
+            LayerEntry::Nothing,
+        );
         let own = ("pond/reed/fish.json", "a");
         check(&[own, ("pond/.wh..wh..opq", "")], found("a"));
         check(&[("pond/.wh..wh..opq", ""), own], found("a"));
@@ -317,7 +322,7 @@ mod tests {
 
     #[test]
     fn something_else_in_a_folder_s_place_takes_the_file_away() {
-        check(&[("pond/reed", "a")], Seen::Removed);
+        check(&[("pond/reed", "a")], LayerEntry::Removed);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use toolcrib_bounds::Buffer;
 
-use super::layer::{Place, Seen, look};
+use super::layer::{LayerEntry, Place, look};
 use crate::args::Platform;
 use crate::print::brief;
 
@@ -120,9 +120,9 @@ impl Image {
         for layer in &mut self.layers {
             let seen = layer.look(&self.registry, &mut self.left, place).await;
             match seen.with_context(|| format!("layer {}", brief(&layer.descriptor.digest)))? {
-                Seen::Nothing => {}
-                Seen::File(bytes) => return Ok(Some(bytes)),
-                Seen::Removed => return Ok(None),
+                LayerEntry::Nothing => {}
+                LayerEntry::File(bytes) => return Ok(Some(bytes)),
+                LayerEntry::Removed => return Ok(None),
             }
         }
         Ok(None)
@@ -135,7 +135,7 @@ impl Layer {
         registry: &Registry,
         left: &mut u64,
         place: &Place,
-    ) -> anyhow::Result<Seen> {
+    ) -> anyhow::Result<LayerEntry> {
         let is_compressed = match self.descriptor.media_type.as_str() {
             media::IMAGE_LAYER_MEDIA_TYPE | media::IMAGE_DOCKER_LAYER_TAR_MEDIA_TYPE => false,
             media::IMAGE_LAYER_GZIP_MEDIA_TYPE | media::IMAGE_DOCKER_LAYER_GZIP_MEDIA_TYPE => true,

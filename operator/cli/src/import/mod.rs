@@ -30,7 +30,7 @@ pub use yaml::YamlError;
 
 /// What the translation needs besides the pod file.
 #[derive(Debug, Default)]
-pub struct Given {
+pub struct ImportOptions {
     /// Left out: the pod's name.
     pub namespace: Option<String>,
     /// The `.env` file.
@@ -106,7 +106,7 @@ impl Read {
             .error(line, format!("descriptor of {service}: {reason}"));
     }
 
-    pub fn translate(mut self, given: &Given) -> (Vec<File>, Vec<Finding>) {
+    pub fn translate(mut self, given: &ImportOptions) -> (Vec<File>, Vec<Finding>) {
         let files = translate::translate(&self.pod, given, &mut self.findings);
         (files, self.findings.into_sorted())
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolcrib_compile::{host_entry, names};
 
 use super::document::{Document, Operation, Version};
-use super::surface::{Address, Wanted};
+use super::surface::{Address, SurfaceOptions};
 use super::{Remarks, schema::cleaned};
 
 /// The bounds of `spec.auth`.
@@ -38,7 +38,7 @@ struct Use {
 pub fn credential(
     document: &Document,
     made: &[&Operation<'_>],
-    wanted: &Wanted,
+    wanted: &SurfaceOptions,
     address: &Address,
     remarks: &mut Remarks,
 ) -> Option<Credential> {
@@ -235,7 +235,7 @@ fn token_url(declared: &str, base: &str) -> Option<url::Url> {
     is_whole.then_some(url)
 }
 
-fn base(wanted: &Wanted, address: &Address) -> String {
+fn base(wanted: &SurfaceOptions, address: &Address) -> String {
     match address {
         Address::Service { name, port } => format!("http://{name}.{}.svc:{port}", wanted.namespace),
         Address::Url(url) => url.to_string(),
@@ -249,7 +249,7 @@ impl Credential {
     }
 
     /// The Surface's `spec.auth`.
-    pub fn auth(&self, wanted: &Wanted) -> Value {
+    pub fn auth(&self, wanted: &SurfaceOptions) -> Value {
         let mut auth = self.auth.clone();
         auth["secretKeyRef"] = match self.keys.as_slice() {
             [key] => json!({"name": secret_name(wanted), "key": key}),
@@ -272,7 +272,7 @@ impl Credential {
     }
 
     /// The Secret, with variables in place of its values.
-    pub fn secret(&self, wanted: &Wanted, address: &Address) -> Value {
+    pub fn secret(&self, wanted: &SurfaceOptions, address: &Address) -> Value {
         let service = match address {
             Address::Service { name, .. } => format!("{name}.{}.svc", wanted.namespace),
             Address::Url(url) => host_entry(url.as_str()).unwrap_or_default(),
@@ -309,6 +309,6 @@ impl Credential {
     }
 }
 
-fn secret_name(wanted: &Wanted) -> String {
+fn secret_name(wanted: &SurfaceOptions) -> String {
     format!("{}-credential", wanted.name)
 }

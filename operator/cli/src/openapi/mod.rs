@@ -21,7 +21,7 @@ use std::fmt;
 
 pub use document::parse;
 pub(crate) use schema::{cleaned, named, takes_anything};
-pub use surface::{Address, Choice, Described, Wanted, describe};
+pub use surface::{Address, Choice, Described, SurfaceOptions, describe};
 
 /// What a reviewer must know, and of which operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

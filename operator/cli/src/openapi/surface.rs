@@ -13,7 +13,7 @@ use super::{Remark, Remarks, operation};
 
 /// What was asked for.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct SurfaceOptions {
     pub name: String,
     pub namespace: String,
     /// Left out: the document's first server.
@@ -45,7 +45,7 @@ pub struct Described {
 }
 
 /// `Err`: there can be no surface, and why.
-pub fn describe(document: &Document, wanted: &Wanted) -> Result<Described, String> {
+pub fn describe(document: &Document, wanted: &SurfaceOptions) -> Result<Described, String> {
     let mut remarks = Remarks::default();
     let (address, prefix) = address(document, wanted, &mut remarks)?;
     let operations: Vec<Operation<'_>> = document
@@ -161,7 +161,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// Where the tools are, and what goes before their paths.
 fn address(
     document: &Document,
-    wanted: &Wanted,
+    wanted: &SurfaceOptions,
     remarks: &mut Remarks,
 ) -> Result<(Address, String), String> {
     let server = server(document, remarks);
@@ -230,7 +230,7 @@ fn server(document: &Document, remarks: &mut Remarks) -> Option<String> {
 
 fn tool_name(
     operation: &Operation<'_>,
-    wanted: &Wanted,
+    wanted: &SurfaceOptions,
     taken: &mut Names,
     remarks: &mut Remarks,
 ) -> String {
@@ -264,7 +264,7 @@ fn tool_name(
 
 /// Descriptor and Surface.
 fn assembled(
-    wanted: &Wanted,
+    wanted: &SurfaceOptions,
     address: &Address,
     title: &str,
     tools: &[(String, Value)],
@@ -297,7 +297,7 @@ struct Refused {
     token_endpoint: Option<String>,
 }
 
-fn refused(surface: &Value, wanted: &Wanted) -> Refused {
+fn refused(surface: &Value, wanted: &SurfaceOptions) -> Refused {
     let loaded = load(
         [(wanted.name.clone(), surface.to_string())],
         Settings::default(),
@@ -364,7 +364,7 @@ mod tests {
             "components": {"schemas": schemas},
         });
         let document = super::super::parse(&document.to_string()).unwrap();
-        let wanted = Wanted {
+        let wanted = SurfaceOptions {
             name: "reef".to_owned(),
             namespace: "pond".to_owned(),
             address: None,

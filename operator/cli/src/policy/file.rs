@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use toolcrib_compile::{Loaded, Origin};
+use toolcrib_compile::{LoadResult, Origin};
 use toolcrib_crds::decode_own;
 
 pub const API_VERSION: &str = "cli.toolcrib.dev/v1alpha1";
@@ -114,7 +114,7 @@ impl Case {
 }
 
 /// The tests among the documents.
-pub fn tests(loaded: &Loaded) -> anyhow::Result<Vec<(Origin, ToolTest)>> {
+pub fn tests(loaded: &LoadResult) -> anyhow::Result<Vec<(Origin, ToolTest)>> {
     let group = API_VERSION.split('/').next().unwrap_or_default();
     loaded
         .others

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
-use toolcrib_compile::{Compilation, Loaded, ObjectRef, Origin, compile};
+use toolcrib_compile::{Compilation, LoadResult, ObjectRef, Origin, compile};
 
 use crate::{
     args::{Output, TestArgs},
@@ -72,7 +72,7 @@ pub fn test(args: &TestArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-fn run(loaded: &Loaded, origin: &Origin, test: &ToolTest) -> Result<Vec<Report>, Failure> {
+fn run(loaded: &LoadResult, origin: &Origin, test: &ToolTest) -> Result<Vec<Report>, Failure> {
     let place = format!("{}, document {}", origin.path, origin.document);
     let namespace = test.metadata.namespace.as_deref().unwrap_or("default");
     let agent = ObjectRef::new(namespace, test.spec.agent.clone());
@@ -93,7 +93,7 @@ fn run(loaded: &Loaded, origin: &Origin, test: &ToolTest) -> Result<Vec<Report>,
 }
 
 fn report(
-    loaded: &Loaded,
+    loaded: &LoadResult,
     compilation: &Compilation,
     origin: &Origin,
     test: &ToolTest,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::IsTerminal as _};
 
-use toolcrib_compile::{Diagnostic, Loaded, Severity, Subject};
+use toolcrib_compile::{Diagnostic, LoadResult, Severity, Subject};
 
 use super::plain;
 
@@ -26,7 +26,7 @@ impl Findings {
 
 /// Prints each finding once, in the order of objects.
 pub fn findings<'a>(
-    loaded: &'a Loaded,
+    loaded: &'a LoadResult,
     diagnostics: impl IntoIterator<Item = &'a Diagnostic>,
 ) -> Findings {
     let places: BTreeMap<&Subject, String> = loaded

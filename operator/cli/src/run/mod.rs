@@ -39,7 +39,7 @@ use crate::{
 use mediator::{Mediator, Setup};
 
 /// What the mediator is started with, and what the program is told.
-struct Prepared {
+struct RunPlan {
     files: Materialized,
     context: BTreeMap<String, String>,
     token: SecretText,
@@ -73,7 +73,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     Ok(runtime.block_on(supervise(args, prepared))?)
 }
 
-fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
+fn prepare(args: &RunArgs) -> Result<RunPlan, Failure> {
     let mut loaded = sources::loaded(&args.files)?;
     secrets::add(&mut loaded, &args.secret).map_err(Failure::Usage)?;
     let namespace = args.namespace.as_deref();
@@ -98,7 +98,7 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
             "warning: no value for {reference}: give it with --secret {reference}=env:VARIABLE"
         );
     }
-    Ok(Prepared {
+    Ok(RunPlan {
         files,
         model: ModelApi::of(&compilation),
         context: compilation.context,
@@ -120,7 +120,7 @@ fn random() -> anyhow::Result<[u8; 32]> {
 }
 
 /// Mediator up, program, mediator down, what happened.
-async fn supervise(args: RunArgs, prepared: Prepared) -> anyhow::Result<ExitCode> {
+async fn supervise(args: RunArgs, prepared: RunPlan) -> anyhow::Result<ExitCode> {
     // Made with mode 0700, and gone at the end whatever happens in between.
     let private = tempfile::Builder::new()
         .prefix("toolcrib-run-")
@@ -226,7 +226,7 @@ fn variable(secret: &SecretFrom) -> Option<&str> {
 type Environment = Vec<(&'static str, OsString)>;
 
 /// What a pod's runner gets, with this mediator's address and this context.
-fn environment(mediator: SocketAddr, prepared: &Prepared, context: &Path) -> Environment {
+fn environment(mediator: SocketAddr, prepared: &RunPlan, context: &Path) -> Environment {
     let base = format!("http://{mediator}");
     let token = || prepared.token.expose().into();
     let mut variables: Environment = vec![

@@ -5,8 +5,8 @@ use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
 use toolcrib_compile::{
-    Compilation, Kind, Loaded, ObjectRef, Presence, SecretFacts, SecretKeyRef, Subject, allowlist,
-    credential_value,
+    Compilation, Kind, LoadResult, ObjectRef, Presence, SecretFacts, SecretKeyRef, Subject,
+    allowlist, credential_value,
 };
 use toolcrib_manifest::SecretText;
 
@@ -19,7 +19,7 @@ pub type Values = BTreeMap<SecretKeyRef, SecretText>;
 /// Reads the values. A Secret that is not in the files becomes one that may be sent wherever
 /// the files send it: whoever holds the value on this machine has said so. One that is in the
 /// files keeps its own label and annotations, and only its value is replaced.
-pub fn add(loaded: &mut Loaded, given: &[SecretFrom]) -> anyhow::Result<()> {
+pub fn add(loaded: &mut LoadResult, given: &[SecretFrom]) -> anyhow::Result<()> {
     let mut keys: BTreeMap<ObjectRef, BTreeSet<String>> = BTreeMap::new();
     for secret in given {
         let reference = &secret.reference;

@@ -81,10 +81,10 @@ impl Materialized {
 
 /// Values of a previous compiled Secret, by reference.
 #[derive(Clone, Debug, Default)]
-pub struct LastGood(BTreeMap<SecretKeyRef, Kept>);
+pub struct LastGood(BTreeMap<SecretKeyRef, LastValue>);
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct LastValue {
     value: SecretText,
     record: Record,
 }
@@ -118,12 +118,12 @@ impl LastGood {
             let (file, pointer) = record.at.split_once('#')?;
             let value = parsed.get(file)?.pointer(pointer)?.as_str()?;
             let value = SecretText::new(value);
-            Some((reference, Kept { value, record }))
+            Some((reference, LastValue { value, record }))
         });
         Self(kept.collect())
     }
 
-    fn get(&self, reference: &SecretKeyRef, route: &BTreeSet<String>) -> Option<&Kept> {
+    fn get(&self, reference: &SecretKeyRef, route: &BTreeSet<String>) -> Option<&LastValue> {
         self.0
             .get(reference)
             .filter(|kept| recorded(&kept.record.route, route))

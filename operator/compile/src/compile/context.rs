@@ -10,7 +10,7 @@ use crate::surface::descriptor::DescribedEndpoint;
 
 /// A surface as the document shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct ContextSurface<'a> {
     /// The name that the agent knows it by.
     pub name: &'a str,
     pub description: &'a str,
@@ -44,7 +44,7 @@ pub(crate) fn for_prompt(document: String) -> (String, bool) {
 pub(crate) fn render(
     agent: &AgentFile,
     tools: &[Tool],
-    surfaces: &[Shown<'_>],
+    surfaces: &[ContextSurface<'_>],
 ) -> (BTreeMap<String, String>, Vec<String>) {
     let mut data = BTreeMap::new();
     let mut left_out = Vec::new();
@@ -72,8 +72,8 @@ pub(crate) fn render(
 fn document(
     agent: &AgentFile,
     tools: &[Tool],
-    surfaces: &[Shown<'_>],
-    skills: &[&Shown<'_>],
+    surfaces: &[ContextSurface<'_>],
+    skills: &[&ContextSurface<'_>],
 ) -> String {
     let mut text = format!("# Tools of {}\n\n## Tools\n\n", agent.agent);
     if tools.is_empty() {
@@ -153,7 +153,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// A skill without front matter gets one, so that runners list it.
-fn with_front_matter(surface: &Shown<'_>, skill: &str) -> String {
+fn with_front_matter(surface: &ContextSurface<'_>, skill: &str) -> String {
     if skill.trim_start().starts_with("---") {
         return skill.to_owned();
     }

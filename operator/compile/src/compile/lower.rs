@@ -21,7 +21,7 @@ use crate::surface::descriptor::DescribedTool;
 use crate::{Code, Kind, Leads, ObjectRef, Objects, Subject};
 
 /// One tool of the files, and what status says of it.
-pub(crate) struct Lowered {
+pub(crate) struct ToolEntry {
     pub tool: Tool,
     pub summary: ToolSummary,
 }
@@ -35,7 +35,7 @@ pub(crate) fn tools(
     rules: &[Rule<'_>],
     max_tier: Tier,
     work: &mut Work,
-) -> Vec<Lowered> {
+) -> Vec<ToolEntry> {
     let asked = asked(reach, rules, Verb::Tool, work);
     if asked.is_empty() {
         return Vec::new();
@@ -108,7 +108,7 @@ pub(crate) fn tools(
 }
 
 /// One feed of the files, and what status says of it.
-pub(crate) struct LoweredFeed {
+pub(crate) struct FeedEntry {
     pub feed: Feed,
     pub summary: FeedSummary,
 }
@@ -120,7 +120,7 @@ pub(crate) fn feeds(
     reach: &Reach<'_>,
     rules: &[Rule<'_>],
     work: &mut Work,
-) -> Vec<LoweredFeed> {
+) -> Vec<FeedEntry> {
     let asked = asked(reach, rules, Verb::Feed, work);
     if asked.is_empty() {
         return Vec::new();
@@ -151,7 +151,7 @@ pub(crate) fn feeds(
                 finding.report(subject, &mut work.found);
                 work.withhold(feed_name(&reach.alias, name), finding.code, why);
             }
-            Some(Ok(feed)) => lowered.push(LoweredFeed {
+            Some(Ok(feed)) => lowered.push(FeedEntry {
                 feed: Feed {
                     name: name.to_owned(),
                     source: reach.alias.clone(),
@@ -329,7 +329,7 @@ fn lower(
     grant: GrantSource,
     credential: &Credential,
     reach: &Reach<'_>,
-) -> Lowered {
+) -> ToolEntry {
     let mut tool = Tool {
         name,
         description: described.description.clone(),
@@ -350,7 +350,7 @@ fn lower(
     };
     let digest = entry_digest(&tool);
     tool.extension.entry_digest = Some(digest.clone());
-    Lowered {
+    ToolEntry {
         summary: ToolSummary {
             name: tool.name.clone(),
             surface: reach.resolved.subject.key.clone(),

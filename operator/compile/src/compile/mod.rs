@@ -28,9 +28,9 @@ use toolcrib_manifest::{
 };
 
 use self::authority::{Authority, Rule, Verb};
-use self::context::Shown;
+use self::context::ContextSurface;
 use self::effective::Effective;
-use self::lower::{Lowered, LoweredFeed};
+use self::lower::{FeedEntry, ToolEntry};
 use self::reach::Reach;
 use self::work::Work;
 use crate::compilation::bounds;
@@ -58,7 +58,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let reach = reach::reach(objects, key, agent, &rules, &mut work);
     report_unreached(key, agent, &rules, &mut work);
 
-    let lowered: Vec<Lowered> = reach
+    let lowered: Vec<ToolEntry> = reach
         .iter()
         .flat_map(|reach| {
             let rules = rules
@@ -67,7 +67,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             lower::tools(objects, key, reach, rules, effective.max_tier, &mut work)
         })
         .collect();
-    let mut feeds: Vec<LoweredFeed> = reach
+    let mut feeds: Vec<FeedEntry> = reach
         .iter()
         .flat_map(|reach| {
             let rules = rules
@@ -85,7 +85,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             Code::TooManyFeeds,
             message.clone(),
         );
-        for LoweredFeed { feed, .. } in feeds.drain(bounds::MAX_FEEDS..) {
+        for FeedEntry { feed, .. } in feeds.drain(bounds::MAX_FEEDS..) {
             let name = feed_name(&feed.source, &feed.name);
             work.withhold(name, Code::TooManyFeeds, message.clone());
         }
@@ -381,14 +381,14 @@ fn documents(
     if effective.context == Context::None {
         return BTreeMap::new();
     }
-    let shown: Vec<Shown<'_>> = reach
+    let shown: Vec<ContextSurface<'_>> = reach
         .iter()
         .filter_map(|reach| {
             let descriptor = reach.resolved.descriptor()?;
             // A surface with tools is used through them. That its list is broken opens no
             // other way.
             let manual = !descriptor.declares_tools;
-            Some(Shown {
+            Some(ContextSurface {
                 name: &reach.alias,
                 description: &descriptor.description,
                 skill: reach.resolved.skill.as_deref(),

@@ -33,7 +33,7 @@ use crate::{
 
 /// What a set of YAML texts holds.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadResult {
     pub inputs: Inputs,
     /// The values of all Secrets among the documents.
     pub secrets: BTreeMap<SecretKeyRef, SecretText>,
@@ -69,7 +69,10 @@ pub struct DocumentError {
 
 /// Reads texts `(path, YAML)`. Never fails as a whole: what does not read is in `errors`
 /// or `diagnostics`, and gives nothing.
-pub fn load(documents: impl IntoIterator<Item = (String, String)>, settings: Settings) -> Loaded {
+pub fn load(
+    documents: impl IntoIterator<Item = (String, String)>,
+    settings: Settings,
+) -> LoadResult {
     load_into(documents, settings, "default")
 }
 
@@ -78,10 +81,10 @@ pub fn load_into(
     documents: impl IntoIterator<Item = (String, String)>,
     settings: Settings,
     namespace: &str,
-) -> Loaded {
+) -> LoadResult {
     let mut loader = Loader {
         namespace: namespace.to_owned(),
-        loaded: Loaded {
+        loaded: LoadResult {
             inputs: Inputs::offline(settings),
             secrets: BTreeMap::new(),
             origins: BTreeMap::new(),
@@ -102,7 +105,7 @@ pub fn load_into(
 struct Loader {
     /// Of objects that name none.
     namespace: String,
-    loaded: Loaded,
+    loaded: LoadResult,
     found: Diagnostics,
 }
 

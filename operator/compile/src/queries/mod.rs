@@ -2,9 +2,9 @@
 //! which objects are still to be read.
 
 pub(crate) mod allowlist;
+pub(crate) mod entitlements;
 pub(crate) mod explain;
 pub(crate) mod fetch;
-pub(crate) mod holdings;
 pub(crate) mod plan;
 pub(crate) mod topology;
 pub(crate) mod view;

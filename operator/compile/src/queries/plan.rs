@@ -13,8 +13,8 @@ use std::fmt;
 use serde::Serialize;
 use toolcrib_manifest::Tier;
 
-use crate::queries::holdings::{
-    ANY_MODEL, Facts, Item, ItemKind, TIER, VALUE, holdings, references_of_item,
+use crate::queries::entitlements::{
+    ANY_MODEL, Facts, Item, ItemKind, TIER, VALUE, entitlements, references_of_item,
 };
 use crate::queries::why::{WhyNot, why_no_feed, why_not};
 use crate::{
@@ -111,8 +111,8 @@ pub fn plan_agent(
         (Some(_), None) if after.unusable(Kind::Agent, agent).is_some() => Fate::Unreadable,
         (Some(_), None) => Fate::Deleted,
     };
-    let held = old.as_ref().map(holdings).unwrap_or_default();
-    let holds = new.as_ref().map(holdings).unwrap_or_default();
+    let held = old.as_ref().map(entitlements).unwrap_or_default();
+    let holds = new.as_ref().map(entitlements).unwrap_or_default();
     let changes = Comparison {
         held,
         holds,

@@ -39,11 +39,11 @@ use super::finding::Findings;
 use super::pod::{PodFile, Service};
 use super::secrets::Secrets;
 use super::variables::Values;
-use super::{Given, workloads};
+use super::{ImportOptions, workloads};
 use feeds::Feeds;
 pub(super) use wishes::Wish;
 
-pub fn translate(pod: &PodFile, given: &Given, found: &mut Findings) -> Vec<File> {
+pub fn translate(pod: &PodFile, given: &ImportOptions, found: &mut Findings) -> Vec<File> {
     if given.namespace.is_none() && pod.name.is_none() {
         found.note(
             0,
@@ -154,7 +154,7 @@ pub fn namespace(pod: &PodFile, asked: Option<&str>) -> String {
 
 pub(super) struct Translation<'a> {
     pub pod: &'a PodFile,
-    pub given: &'a Given,
+    pub given: &'a ImportOptions,
     pub found: &'a mut Findings,
     pub namespace: String,
     /// Name in the pod file → name in Kubernetes.

@@ -39,12 +39,12 @@ impl Place {
 }
 
 /// A rule (`None`: nothing is opened), and why it is not just the destination.
-pub(super) struct Opened {
+pub(super) struct Opening {
     pub rule: Option<NetworkPolicyEgressRule>,
     pub wide: Option<String>,
 }
 
-pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> Opened {
+pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> Opening {
     let settings = &objects.settings().network;
     let domain = &objects.settings().cluster_domain;
     let parsed = Url::parse(&place.url).ok();
@@ -69,7 +69,7 @@ pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> O
     }
 }
 
-fn of_service(objects: &dyn Objects, agent: &ObjectRef, service: &ObjectRef, port: u16) -> Opened {
+fn of_service(objects: &dyn Objects, agent: &ObjectRef, service: &ObjectRef, port: u16) -> Opening {
     let settings = &objects.settings().network;
     let Some(facts) = objects.service(service) else {
         return outside(
@@ -95,7 +95,7 @@ fn of_service(objects: &dyn Objects, agent: &ObjectRef, service: &ObjectRef, por
         pod_selector: Some(labels(facts.selector.clone())),
         ip_block: None,
     };
-    Opened {
+    Opening {
         rule: Some(ports(vec![peer], reached(&facts, port, pod_port))),
         wide: None,
     }
@@ -112,17 +112,17 @@ fn reached(facts: &ServiceFacts, port: u16, pod_port: &PodPort) -> IntOrString {
     }
 }
 
-fn one(address: IpAddr, port: u16) -> Opened {
+fn one(address: IpAddr, port: u16) -> Opening {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let peer = block(format!("{address}/{bits}"), Vec::new());
-    Opened {
+    Opening {
         rule: Some(rule(vec![peer], port)),
         wide: None,
     }
 }
 
 /// A port of every address that is not the cluster's own.
-fn outside(settings: &NetworkSettings, port: u16, why: &str) -> Opened {
+fn outside(settings: &NetworkSettings, port: u16, why: &str) -> Opening {
     let (six, four): (Vec<String>, Vec<String>) = settings
         .cluster_ranges
         .iter()
@@ -132,14 +132,14 @@ fn outside(settings: &NetworkSettings, port: u16, why: &str) -> Opened {
         block("0.0.0.0/0".to_owned(), four),
         block("::/0".to_owned(), six),
     ];
-    Opened {
+    Opening {
         rule: Some(rule(peers, port)),
         wide: Some(why.to_owned()),
     }
 }
 
-fn nothing(why: &str) -> Opened {
-    Opened {
+fn nothing(why: &str) -> Opening {
+    Opening {
         rule: None,
         wide: Some(why.to_owned()),
     }

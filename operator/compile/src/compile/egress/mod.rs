@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use toolcrib_crds::{Agent, AuthType};
 use toolcrib_manifest::ProvidersFile;
 
-use self::destination::{Opened, Place};
+use self::destination::{Opening, Place};
 use crate::compile::credential;
 use crate::compile::reach::Reach;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
@@ -43,7 +43,7 @@ pub(crate) fn declared(
     let mut opened: BTreeMap<String, NetworkPolicyEgressRule> = BTreeMap::new();
     let mut not_narrowed = BTreeSet::new();
     for place in places(reach, providers) {
-        let Opened { rule, wide } = destination::open(objects, key, &place);
+        let Opening { rule, wide } = destination::open(objects, key, &place);
         if let Some(why) = wide {
             found.add(
                 &Subject::new(Kind::Agent, key),

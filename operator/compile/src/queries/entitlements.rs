@@ -1,10 +1,9 @@
-//! What an agent holds, item by item: the compiled files as a person would list them.
+//! What an agent may use, item by item: the compiled files as a person would list them.
 //!
 //! Each item has facts, all of them text: two compilations give an agent the same if their
-//! holdings are equal. Secrets are references here as everywhere; a CA bundle is its digest.
+//! entitlements are equal. Secrets are references here as everywhere; a CA bundle is its digest.
 //! Not here: which difference is a gain ([`crate::plan`]).
 
-use crate::names::method_name;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -17,6 +16,7 @@ use toolcrib_manifest::{
 use crate::canonical::digest::{canonical, sha256};
 use crate::compilation::files::Files;
 use crate::compilation::secrets::references_of_auth;
+use crate::names::method_name;
 use crate::{Compilation, Network, SecretKeyRef, names};
 
 /// One thing that an agent can have. The order is that of reports.
@@ -80,7 +80,7 @@ pub(crate) const VALUE: &str = "value";
 pub(crate) const ANY_MODEL: &str = "*";
 
 /// Everything that the compilation gives its agent.
-pub(crate) fn holdings(compilation: &Compilation) -> BTreeMap<Item, Facts> {
+pub(crate) fn entitlements(compilation: &Compilation) -> BTreeMap<Item, Facts> {
     let Files {
         agent,
         tools,

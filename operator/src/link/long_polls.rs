@@ -1,7 +1,7 @@
-//! Who waits for an answer: at most one request of each pod.
+//! The requests that wait for an answer: at most one of each pod.
 //!
-//! A second one of the same pod ends the first, which its sender has given up if it is
-//! honest; so nobody holds more of this process than one request.
+//! A second request of the same pod ends the first, which an honest sender has given up. So no pod
+//! holds more of this process than one request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 
 #[derive(Debug, Default)]
-pub struct Holds {
+pub struct LongPolls {
     pods: Mutex<HashMap<String, Holding>>,
     next: AtomicU64,
     held: Gauge,
@@ -26,14 +26,14 @@ struct Holding {
 
 /// A request that waits, until it is dropped.
 #[derive(Debug)]
-pub struct Held {
-    holds: Arc<Holds>,
+pub struct LongPoll {
+    holds: Arc<LongPolls>,
     pod: String,
     number: u64,
     superseded: oneshot::Receiver<std::convert::Infallible>,
 }
 
-impl Holds {
+impl LongPolls {
     /// `held` says how many there are.
     pub fn new(held: Gauge) -> Arc<Self> {
         held.set(0);
@@ -44,7 +44,7 @@ impl Holds {
         })
     }
 
-    pub fn hold(self: &Arc<Self>, pod: &str) -> Held {
+    pub fn hold(self: &Arc<Self>, pod: &str) -> LongPoll {
         let (sender, superseded) = oneshot::channel();
         let mut pods = self.pods();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Holds {
             },
         );
         self.count(&pods);
-        Held {
+        LongPoll {
             holds: Arc::clone(self),
             pod: pod.to_owned(),
             number,
@@ -73,7 +73,7 @@ impl Holds {
     }
 }
 
-impl Held {
+impl LongPoll {
     /// Returns when a later request of the same pod waits.
     pub async fn superseded(&mut self) {
         if let Ok(never) = (&mut self.superseded).await {
@@ -82,7 +82,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LongPoll {
     fn drop(&mut self) {
         let mut pods = self.holds.pods();
         if pods
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_latest_request_of_a_pod_waits_and_no_other() {
         let gauge = Gauge::default();
-        let holds = Holds::new(gauge.clone());
+        let holds = LongPolls::new(gauge.clone());
         let mut first = holds.hold("otter-1");
         let mut other = holds.hold("otter-2");
         assert_eq!(gauge.get(), 2);

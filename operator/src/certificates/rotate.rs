@@ -1,4 +1,4 @@
-//! Keeping the Secret and the webhook's `caBundle`. Only the leader does.
+//! Writes the Secret with the certificates and the webhook's `caBundle`. Only the leader does.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use toolcrib_manifest::SecretText;
 
 use super::issue::{self, IssueError, Pair};
 use super::path::{self, Configuration, NoRandomness};
-use super::plan::{self, Held};
+use super::plan::{self, StoredCertificates};
 
 /// The annotation with the dates of the certificates, as JSON; it holds no key.
 const HELD_ANNOTATION: &str = "toolcrib.dev/certificates";
@@ -31,7 +31,7 @@ const LINK_CERTIFICATE: &str = "link.crt";
 const LINK_KEY: &str = "link.key";
 
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum RotateError {
     #[error("the certificate Secret cannot be read")]
     Read(#[source] kube::Error),
     #[error("the certificate Secret cannot be written")]
@@ -52,7 +52,7 @@ pub enum KeepError {
 
 /// The objects that certificates are kept in and written to.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CertificateTargets {
     pub namespace: String,
     pub secret: String,
     pub webhook_config: Option<String>,
@@ -76,9 +76,13 @@ pub struct Material {
 /// Reads the Secret, renews certificates that are due, and returns the ones to use. The chart
 /// brings the Secret empty: the operator needs no right to create one, and uninstalling the
 /// chart removes it.
-pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Material, KeepError> {
+pub async fn rotate(
+    client: &Client,
+    place: &CertificateTargets,
+    now: Timestamp,
+) -> Result<Material, RotateError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);
-    let secret = api.get(&place.secret).await.map_err(KeepError::Read)?;
+    let secret = api.get(&place.secret).await.map_err(RotateError::Read)?;
     let content = Content::read(&secret);
     let plan = plan::plan(&content.held, &place.webhook_hosts, &place.link_hosts, now);
     let renewed = !plan.nothing_to_do();
@@ -100,7 +104,7 @@ pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Mate
     if let Some(name) = &place.webhook_config {
         // With each new certificate of the webhook another path, so that one that became known
         // does not stay so.
-        let wanted = Wanted {
+        let wanted = WebhookValues {
             bundle: &bundle,
             another_path: renewed && plan.issue_webhook,
         };
@@ -111,7 +115,7 @@ pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Mate
         .link
         .as_ref()
         .and_then(issue::certified)
-        .ok_or(KeepError::Unusable)?;
+        .ok_or(RotateError::Unusable)?;
     Ok(Material {
         bundle,
         link,
@@ -122,7 +126,7 @@ pub async fn keep(client: &Client, place: &Place, now: Timestamp) -> Result<Mate
 /// The content of the Secret. A damaged entry counts as missing and is made again.
 #[derive(Default)]
 struct Content {
-    held: Held,
+    held: StoredCertificates,
     authorities: BTreeMap<String, Pair>,
     webhook: Option<Pair>,
     link: Option<Pair>,
@@ -130,7 +134,7 @@ struct Content {
 
 impl Content {
     fn read(secret: &Secret) -> Self {
-        let mut held: Held = secret
+        let mut held: StoredCertificates = secret
             .metadata
             .annotations
             .as_ref()
@@ -179,9 +183,9 @@ impl Content {
     fn renewed(
         mut self,
         plan: &plan::Plan,
-        place: &Place,
+        place: &CertificateTargets,
         now: Timestamp,
-    ) -> Result<Self, KeepError> {
+    ) -> Result<Self, RotateError> {
         if let Some(new) = &plan.add {
             self.authorities
                 .insert(new.name.clone(), issue::authority(new)?);
@@ -199,28 +203,29 @@ impl Content {
             .iter()
             .find(|authority| authority.name == plan.signer)
             .cloned()
-            .ok_or(KeepError::Unusable)?;
+            .ok_or(RotateError::Unusable)?;
         let key = self
             .authorities
             .get(&signer.name)
-            .ok_or(KeepError::Unusable)?
+            .ok_or(RotateError::Unusable)?
             .key
             .clone();
-        let issue = |hosts: &[String]| -> Result<(Option<Pair>, Option<plan::Serving>), KeepError> {
-            let pair = issue::serving(&signer, &key, hosts, now)?;
-            let not_after = now
-                .checked_add(
-                    jiff::SignedDuration::try_from(plan::SERVING_LIFE)
-                        .expect("a constant within range"),
-                )
-                .unwrap_or(Timestamp::MAX);
-            let serving = plan::Serving {
-                signed_by: signer.name.clone(),
-                not_after,
-                hosts: hosts.to_vec(),
+        let issue =
+            |hosts: &[String]| -> Result<(Option<Pair>, Option<plan::Serving>), RotateError> {
+                let pair = issue::serving(&signer, &key, hosts, now)?;
+                let not_after = now
+                    .checked_add(
+                        jiff::SignedDuration::try_from(plan::SERVING_LIFE)
+                            .expect("a constant within range"),
+                    )
+                    .unwrap_or(Timestamp::MAX);
+                let serving = plan::Serving {
+                    signed_by: signer.name.clone(),
+                    not_after,
+                    hosts: hosts.to_vec(),
+                };
+                Ok((Some(pair), Some(serving)))
             };
-            Ok((Some(pair), Some(serving)))
-        };
         if plan.issue_webhook {
             (self.webhook, self.held.webhook) = issue(&place.webhook_hosts)?;
         }
@@ -265,10 +270,10 @@ fn bytes(text: &str) -> ByteString {
 
 async fn write(
     api: &Api<Secret>,
-    place: &Place,
+    place: &CertificateTargets,
     mut secret: Secret,
     content: &Content,
-) -> Result<(), KeepError> {
+) -> Result<(), RotateError> {
     let held = serde_json::to_string(&content.held).expect("dates and names are JSON");
     secret
         .metadata
@@ -280,12 +285,12 @@ async fn write(
     api.replace(&place.secret, &PostParams::default(), &secret)
         .await
         .map(drop)
-        .map_err(KeepError::Write)
+        .map_err(RotateError::Write)
 }
 
 /// The values that every webhook of a configuration must have.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct WebhookValues<'a> {
     bundle: &'a str,
     /// Also where the path is a secret one already.
     another_path: bool,
@@ -294,10 +299,10 @@ struct Wanted<'a> {
 /// Sets `caBundle` and path on every webhook of the configuration that differs.
 async fn publish<K>(
     client: &Client,
-    place: &Place,
+    place: &CertificateTargets,
     name: &str,
-    wanted: Wanted<'_>,
-) -> Result<(), KeepError>
+    wanted: WebhookValues<'_>,
+) -> Result<(), RotateError>
 where
     K: Configuration
         + Resource<DynamicType = (), Scope = ClusterResourceScope>
@@ -307,7 +312,7 @@ where
 {
     let api: Api<K> = Api::all(client.clone());
     let kind = K::kind(&());
-    let Some(found) = api.get_opt(name).await.map_err(KeepError::ReadWebhook)? else {
+    let Some(found) = api.get_opt(name).await.map_err(RotateError::ReadWebhook)? else {
         tracing::warn!(name, %kind, "webhook configuration not found");
         return Ok(());
     };
@@ -349,7 +354,7 @@ where
     };
     api.patch(name, &params, &Patch::Strategic(&patch))
         .await
-        .map_err(KeepError::WriteWebhook)?;
+        .map_err(RotateError::WriteWebhook)?;
     tracing::info!(name, %kind, path = path.is_some(), "webhook configuration patched");
     Ok(())
 }
@@ -366,7 +371,7 @@ fn is_path_ours(configuration: &impl Resource) -> bool {
 
 /// True if every running webhook pod looks up its path in the configurations. During an upgrade
 /// some pods still answer at `/inject` and `/validate` alone.
-async fn all_know_paths(client: &Client, place: &Place) -> Result<bool, KeepError> {
+async fn all_know_paths(client: &Client, place: &CertificateTargets) -> Result<bool, RotateError> {
     if place.webhook_pods.is_empty() {
         return Ok(true);
     }
@@ -380,7 +385,7 @@ async fn all_know_paths(client: &Client, place: &Place) -> Result<bool, KeepErro
     let pods = api
         .list_metadata(&others)
         .await
-        .map_err(KeepError::ListWebhooks)?;
+        .map_err(RotateError::ListWebhooks)?;
     Ok(pods.items.is_empty())
 }
 
@@ -390,8 +395,8 @@ mod tests {
 
     use super::*;
 
-    fn place() -> Place {
-        Place {
+    fn place() -> CertificateTargets {
+        CertificateTargets {
             namespace: "pond".into(),
             secret: "certificates".into(),
             webhook_config: None,
