@@ -1,11 +1,11 @@
-//! Which arguments a tool's JSON Schema declares.
+//! The arguments that a tool's JSON Schema declares.
 //!
-//! A schema that names some arguments and says nothing of others accepts any others, by the words
-//! of JSON Schema. Here it declares those that it names. A service may read an argument that
-//! nobody reviewed (`_method`, a parameter of its framework), so the mediator sends only declared
-//! ones to an HTTP service.
+//! By JSON Schema, a schema that names some arguments and does not mention others accepts any
+//! others. Here only the named ones are declared. A service may read an argument that nobody
+//! reviewed (`_method`, a parameter of its framework), so the mediator sends only declared
+//! arguments to an HTTP service.
 //!
-//! Not here: the check of the values, which stays the validator's.
+//! Not here: the check of the values, which is the validator's.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -14,12 +14,12 @@ use serde_json::{Map, Value};
 use crate::names;
 use crate::pointer::resolve;
 
-/// Keywords whose value is a schema, or a list of them, for the same arguments.
+/// Keywords whose value is a schema, or a list of schemas, for the same arguments.
 const SAME: [&str; 6] = ["allOf", "anyOf", "oneOf", "if", "then", "else"];
-/// Keywords whose value has such schemas by the name of an argument.
+/// Keywords whose value maps names of arguments to such schemas.
 const SAME_BY_NAME: [&str; 2] = ["dependentSchemas", "dependencies"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-/// Keywords by which a schema says itself which other arguments it accepts.
+/// Keywords by which a schema itself says which other arguments it accepts.
 const OPENING: [&str; 3] = [
     "additionalProperties",
     "unevaluatedProperties",
@@ -29,16 +29,16 @@ const OPENING: [&str; 3] = [
 /// The top-level arguments that a schema declares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
-    /// Named in `properties`, `required` or as what another one depends on.
+    /// Names in `properties`, in `required` or in a dependency.
     pub names: BTreeSet<String>,
-    /// Of `patternProperties`.
+    /// Keys of `patternProperties`.
     pub patterns: BTreeSet<String>,
-    /// The schema says which others it accepts (`additionalProperties`, `unevaluatedProperties`,
-    /// `propertyNames`; `false` accepts none).
+    /// The schema says which other arguments it accepts (`additionalProperties`,
+    /// `unevaluatedProperties`, `propertyNames`; `false` accepts none).
     pub open: bool,
 }
 
-/// Two names of one object of a schema that some readers take for one.
+/// Two names in one object of a schema that some readers take for the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ambiguity {
     /// JSON pointer of the `properties`.
@@ -48,8 +48,8 @@ pub struct Ambiguity {
 }
 
 impl Arguments {
-    /// Reads the schema and what it combines: `allOf`, `anyOf`, `oneOf`, `if`, `then`, `else`,
-    /// `dependentSchemas`, `dependencies` and local references. A `not` declares nothing.
+    /// Reads the schema and the schemas that it combines: `allOf`, `anyOf`, `oneOf`, `if`, `then`,
+    /// `else`, `dependentSchemas`, `dependencies` and local references. A `not` declares nothing.
     pub fn declared(schema: &Value) -> Self {
         let mut declared = Self::default();
         for part in all_parts(schema, vec![schema]) {
@@ -58,7 +58,7 @@ impl Arguments {
         declared
     }
 
-    /// Whether the mediator takes such an argument without a look at `patterns`.
+    /// Returns true if the mediator accepts such an argument, without a check of `patterns`.
     pub fn takes(&self, name: &str) -> bool {
         self.open || self.names.contains(name)
     }
@@ -88,7 +88,7 @@ impl Arguments {
     }
 }
 
-/// These schemas, and those that apply to the same value because of them, each once.
+/// Returns these schemas and all that they apply to the same value, each once.
 fn all_parts<'s>(root: &'s Value, mut next: Vec<&'s Value>) -> Vec<&'s Map<String, Value>> {
     let mut seen = HashSet::new();
     let mut parts = Vec::new();
@@ -103,7 +103,7 @@ fn all_parts<'s>(root: &'s Value, mut next: Vec<&'s Value>) -> Vec<&'s Map<Strin
     parts
 }
 
-/// The schemas that apply to the same value as the one with these members.
+/// Adds the schemas that a schema with these members applies to the same value.
 fn combined<'s>(root: &'s Value, members: &'s Map<String, Value>, next: &mut Vec<&'s Value>) {
     for (key, value) in members {
         let key = key.as_str();
@@ -120,20 +120,21 @@ fn combined<'s>(root: &'s Value, members: &'s Map<String, Value>, next: &mut Vec
     }
 }
 
-/// An argument, or a member of one, that a reader without regard to case takes for a declared one.
+/// An argument, or a member of one, that a case-insensitive reader takes for a declared one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherCase<'a> {
-    /// As it was sent.
+    /// The name as it was sent.
     pub name: &'a str,
-    /// As the schema has it.
+    /// The name as the schema declares it.
     pub declared: &'a str,
 }
 
-/// The first name in `arguments` that the schema does not declare at that place, and that differs
-/// only in case from one that it declares there. Its value passes the schema unchecked where
-/// others are accepted, and a service may read it in place of the checked one.
+/// Returns the first name in `arguments` that the schema does not declare at that place and that
+/// differs only in case from one that it declares there. If the schema accepts other names, the
+/// value passes unchecked, and a service may read it in place of the checked one.
 ///
-/// Costs no more than one check by a validator: each schema that applies to a value is looked at
+/// Costs no more than one check by a validator: each schema that applies to a value is visited once
+/// for that value.
 /// once for that value.
 pub fn in_other_case<'a>(schema: &'a Value, arguments: &'a Value) -> Option<OtherCase<'a>> {
     look(schema, vec![schema], arguments)
@@ -185,8 +186,8 @@ fn look<'a>(root: &'a Value, parts: Vec<&'a Value>, value: &'a Value) -> Option<
     }
 }
 
-/// Schemas of a member. Those of patterns may be another member's: they declare more names, and
-/// none less.
+/// Returns the schemas of a member. Schemas of patterns may belong to another member: they only add
+/// declared names.
 fn member_schemas<'s>(part: &&'s Map<String, Value>, name: &str) -> Vec<&'s Value> {
     let named = part.get("properties").and_then(|named| named.get(name));
     let by_pattern = part.get("patternProperties").and_then(Value::as_object);
@@ -215,8 +216,8 @@ fn item_schemas<'s>(part: &&'s Map<String, Value>) -> Vec<&'s Value> {
         .collect()
 }
 
-/// The first `properties`, anywhere in a schema, of which some readers take two names for one, or
-/// one for `identity` that is not it.
+/// Returns the first `properties`, anywhere in a schema, with two names that some readers take for
+/// the same one, or with a name other than `identity` that some readers take for it.
 pub fn ambiguity(schema: &Value, identity: &str) -> Option<Ambiguity> {
     let mut next = vec![(String::new(), schema)];
     while let Some((at, part)) = next.pop() {
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_schema_declares_what_it_names() {
+    fn a_schema_without_openness_declares_its_named_arguments() {
         check(&json!({}), &[], &[], false);
         check(&json!({"type": "object"}), &[], &[], false);
         check(
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_opens_itself() {
+    fn a_schema_can_open_itself_to_other_arguments() {
         for keyword in OPENING {
             check(&json!({keyword: {"type": "string"}}), &[], &[], true);
             check(&json!({keyword: true}), &[], &[], true);
@@ -298,7 +299,7 @@ mod tests {
             &[],
             true,
         );
-        // An argument is open, the arguments are not.
+        // The argument is open, the arguments are not.
         check(
             &json!({"properties": {"env": {"additionalProperties": true}}}),
             &["env"],
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_schema_combines_is_declared() {
+    fn combined_schemas_declare_their_arguments() {
         let named = |name: &str| json!({"properties": {name: {}}});
         check(
             &json!({
@@ -364,7 +365,7 @@ mod tests {
         );
         assert_eq!(found(json!({"x-a": {"Wide": 1}})), is("Wide", "wide"));
         assert_eq!(found(json!({"any": {"DEEP": 1}})), is("DEEP", "deep"));
-        // A free name, where the schema declares no such one.
+        // An undeclared name, at a place where the schema declares no similar one.
         for fine in [
             json!({"labels": {"Amount": "1", "Side": "2"}}),
             json!({"amount": 1, "order": {"side": 1, "next": {"AMOUNT": 1}}, "orders": [1, "SIDE"]}),
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn two_names_that_are_one_to_some_reader_are_found() {
+    fn ambiguous_names_in_a_schema_are_found() {
         let found = |schema: Value| {
             ambiguity(&schema, "claw_id").map(|found| (found.at, found.name, found.other))
         };

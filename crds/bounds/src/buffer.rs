@@ -2,14 +2,14 @@
 
 use thiserror::Error;
 
-/// Bytes that come in chunks, at most `limit` of them.
+/// Collects chunks of bytes, at most `limit` bytes.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
     limit: usize,
 }
 
-/// A body is longer than its bound. The chunk that went over it was not copied.
+/// A body is longer than its bound. The chunk that exceeded it was not copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("it is longer than {0} bytes")]
 pub struct TooLarge(pub usize);
@@ -31,7 +31,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Adds the beginning of a chunk, as much as fits. Returns whether the buffer is full.
+    /// Adds as much of the beginning of a chunk as fits. Returns true if the buffer is full.
     pub fn fill(&mut self, chunk: &[u8]) -> bool {
         let length = chunk.len().min(self.room());
         self.bytes.extend_from_slice(&chunk[..length]);
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_of_exactly_the_bound_is_taken_and_a_longer_one_is_not() {
+    fn a_body_is_accepted_up_to_exactly_its_bound() {
         for chunks in [&["otter"][..], &["ot", "", "ter"]] {
             let push = |limit| {
                 let mut buffer = Buffer::new(limit);

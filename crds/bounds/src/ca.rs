@@ -1,17 +1,17 @@
 //! The certificates of a CA bundle.
 //!
-//! Compiler, mediator and command line read a bundle here, so that a bundle which compiles can
-//! also be used. Not here: whether a server's certificate leads to one of them.
+//! Compiler, mediator and command line read a bundle here, so that a bundle that compiles can also
+//! be used. Not here: the verification of a server's certificate.
 //!
-//! Invariant: one pass over the text, and no result is larger than the text. One certificate that
-//! cannot be used refuses the bundle: whoever chose it would miss that one only when a call fails.
+//! Invariant: one pass over the text, and no result is larger than the text. A single unusable
+//! certificate refuses the bundle: otherwise its absence would show only when a call fails.
 
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, TrustAnchor};
 use thiserror::Error;
 use webpki::anchor_from_trusted_cert;
 
-/// Why a bundle cannot be used. Each text follows the name of the bundle.
+/// The reason for which a bundle cannot be used. Each text follows the name of the bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CaError {
     #[error("holds no certificate: add one, from BEGIN CERTIFICATE to END CERTIFICATE")]
@@ -20,8 +20,8 @@ pub enum CaError {
     Undecodable(usize),
 }
 
-/// Reads the certificates of a bundle in PEM. Other sections, and text between sections, do not
-/// matter. Certificates are counted from 1.
+/// Reads the certificates of a PEM bundle. Other sections, and text between sections, are ignored.
+/// Certificates are counted from 1.
 pub fn certificates(pem: &str) -> Result<Vec<TrustAnchor<'static>>, CaError> {
     let mut anchors = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_read_whatever_stands_between_its_certificates() {
+    fn text_between_certificates_is_ignored() {
         check(POND, Ok(1));
         check(&format!("one:\n{POND}\ntwo:\n{POND}"), Ok(2));
         check(&POND.replace('\n', "\r\n"), Ok(1));
@@ -91,7 +91,7 @@ mod tests {
             &POND.replace("MII", "not base64! "),
             Err(CaError::Undecodable(1)),
         );
-        // The end of the first is missing, so it runs into the second.
+        // The end of the first certificate is missing, so it runs into the second.
         check(
             &format!("{}{POND}", torn(last)),
             Err(CaError::Undecodable(1)),

@@ -2,9 +2,10 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 over parts, each after its length, so that no two lists of parts run together.
+/// A SHA-256 over parts, each preceded by its length, so that different lists of parts have
+/// different input.
 ///
-/// The bytes that are hashed stay as they are: mediators keep such digests in files.
+/// The hashed bytes must not change: mediators keep such digests in files.
 #[derive(Clone, Debug, Default)]
 pub struct Parts(Sha256);
 
@@ -39,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_together() {
+    fn parts_with_other_boundaries_have_other_digests() {
         check(
             &[],
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

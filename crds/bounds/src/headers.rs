@@ -1,20 +1,20 @@
 //! The HTTP headers that only the mediator may set.
 //!
-//! Not here: which of the others pass in which direction.
+//! Not here: the direction in which other headers pass.
 
-/// Why a header cannot be chosen by a Surface, a provider's list or a runner.
+/// The reason for which a Surface, a provider's list or a runner cannot choose a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// It decides how the message is framed or coded, or where it goes.
+    /// The header decides how the message is framed or encoded, or where it goes.
     Framing,
-    /// It says who calls.
+    /// The header says who calls.
     Identity,
-    /// It authenticates, or chooses the account that is charged.
+    /// The header authenticates, or chooses the account that is charged.
     Credential,
 }
 
 const FRAMING: [&str; 17] = [
-    // These belong to one connection (RFC 9110, 7.6.1).
+    // Headers of one connection (RFC 9110, 7.6.1).
     "connection",
     "keep-alive",
     "proxy-connection",
@@ -23,14 +23,14 @@ const FRAMING: [&str; 17] = [
     "transfer-encoding",
     "upgrade",
     "http2-settings",
-    // Of the message.
+    // Headers of the message.
     "accept-encoding",
     "content-encoding",
     "content-length",
     "content-type",
     "expect",
     "host",
-    // Words by which a server takes another method or another address than the request line's.
+    // Headers by which a server replaces the method or the address of the request line.
     "x-http-method-override",
     "x-method-override",
     "x-http-method",
@@ -63,7 +63,7 @@ const CREDENTIALS: [&str; 9] = [
 
 const CREDENTIAL_PREFIXES: [&str; 3] = ["proxy-auth", "x-amz-", "x-aws-"];
 
-/// Why a header of this name is reserved, or `None`. Case does not matter.
+/// Returns the reason for which a header of this name is reserved, or `None`. Case does not matter.
 pub fn reserved(name: &str) -> Option<Reserved> {
     let name = name.to_ascii_lowercase();
     let among = |names: &[&str], prefixes: &[&str]| {
@@ -80,8 +80,8 @@ pub fn reserved(name: &str) -> Option<Reserved> {
     }
 }
 
-/// Whether a service's credential may be a header of this name. A credential's own headers are
-/// what they are for; those of proxies are not, since a proxy in between would read them.
+/// Returns true if a service's credential may be a header of this name. Credential headers are
+/// allowed, except those of proxies, which a proxy in between would read.
 pub fn may_be_credential(name: &str) -> bool {
     let proxy = name.to_ascii_lowercase().starts_with("proxy-");
     match reserved(name) {
@@ -90,12 +90,13 @@ pub fn may_be_credential(name: &str) -> bool {
     }
 }
 
-/// A name or a prefix with `*`, as a list of headers has it.
+/// A name, or a prefix with `*`, in a list of headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderPattern(String);
 
 impl HeaderPattern {
-    /// `None`: no header's name, `*` alone or in the middle, or only reserved headers match.
+    /// Returns `None` if the text is not a header's name, has `*` alone or in the middle, or
+    /// matches only reserved headers.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let name = text.strip_suffix('*').unwrap_or(&text);
@@ -110,7 +111,7 @@ impl HeaderPattern {
         &self.0
     }
 
-    /// Whether a header of this name, in small letters, matches and is not reserved.
+    /// Returns true if a header of this name, in lower case, matches and is not reserved.
     pub fn passes(&self, name: &str) -> bool {
         let matches = match self.0.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_a_header_of_its_own() {
+    fn proxy_headers_cannot_carry_a_credential() {
         for name in [
             "Authorization",
             "X-Api-Key",
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_passes_what_it_names_and_nothing_reserved() {
+    fn a_header_pattern_never_passes_a_reserved_header() {
         let passes = |pattern: &str, name: &str| {
             HeaderPattern::parse(pattern)
                 .unwrap_or_else(|| panic!("{pattern} is a pattern"))

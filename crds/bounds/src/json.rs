@@ -1,8 +1,8 @@
-//! The tokens of a JSON text, found in one pass and without decoding them.
+//! Finds the tokens of a JSON text in one pass, without decoding them.
 //!
-//! Every text can be cut into tokens; they mean something if the text is JSON. Not here: the
-//! scanner of model bodies in `toolcrib-dialect`, which passes strings in blocks, and the parser
-//! that normalizes what people wrote, in `toolcrib-compile`.
+//! Every text can be cut into tokens, but they are meaningful only if the text is JSON. Not here:
+//! the scanner of model bodies in `toolcrib-dialect`, which skips strings in blocks, and the parser
+//! in `toolcrib-compile`, which normalizes text that people wrote.
 
 use std::ops::Range;
 
@@ -31,12 +31,12 @@ pub fn token(text: &[u8], start: usize) -> Option<Range<usize>> {
     Some(start..start + length)
 }
 
-/// Whether the byte stands between values: a bracket, colon, comma or white space.
+/// Returns true for a byte between values: a bracket, colon, comma or white space.
 pub fn is_structure(byte: u8) -> bool {
     matches!(byte, b'{' | b'}' | b'[' | b']' | b':' | b',') || byte.is_ascii_whitespace()
 }
 
-/// Whether lists and objects are nested at most `levels` deep.
+/// Returns true if lists and objects are nested at most `levels` deep.
 pub fn nests_within(json: &str, levels: usize) -> bool {
     let mut depth = 0_usize;
     tokens(json).all(|token| {
@@ -49,12 +49,13 @@ pub fn nests_within(json: &str, levels: usize) -> bool {
     })
 }
 
-/// The numbers, in order; digits in strings are none.
+/// Returns the numbers in order; digits in strings are not numbers.
 pub fn numbers(json: &str) -> impl Iterator<Item = &str> {
     tokens(json).filter(|token| token.starts_with(|c: char| c == '-' || c.is_ascii_digit()))
 }
 
-/// The length of the string at the beginning, with its quotes. Without an end it takes all bytes.
+/// Returns the length of the string at the beginning, with its quotes. An unterminated string takes
+/// all bytes.
 fn string_length(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = text.get(at) {
@@ -87,13 +88,13 @@ mod tests {
         );
         check(r#"["\\",[]]"#, &["[", r#""\\""#, ",", "[", "]", "]"]);
         check(r#"true"é\é"7"#, &["true", r#""é\é""#, "7"]);
-        // Texts that are no JSON.
+        // Texts that are not JSON.
         check(r#""without end,"#, &[r#""without end,"#]);
         check(r#"["\"#, &["[", r#""\"#]);
     }
 
     #[test]
-    fn brackets_in_strings_nest_nothing() {
+    fn brackets_in_strings_do_not_nest() {
         for (json, levels) in [
             ("1", 0),
             (r#"{"a":[{"b":1}],"c":{}}"#, 3),
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_in_strings_are_no_numbers() {
+    fn digits_in_strings_are_not_numbers() {
         let found: Vec<&str> = numbers(r#"{"1": [-2.5E+3, "3", 4], "5": null}"#).collect();
         assert_eq!(found, ["-2.5E+3", "4"]);
     }

@@ -1,9 +1,9 @@
-//! Budgets for work on bytes that others wrote.
+//! Budgets for work on untrusted bytes.
 //!
-//! Compiler, operator, mediator, wrapper and command line read schemas, patterns, bodies and
-//! lists from people they do not trust. Each rule that bounds such work is written here once, so
-//! that the compiler accepts nothing that the mediator then refuses. Types of the API and of the
-//! contract are not here: `toolcrib-crds` and `toolcrib-manifest` have them.
+//! Compiler, operator, mediator, wrapper and command line read schemas, patterns, bodies and lists
+//! from people whom they do not trust. Each rule that bounds such work is written once, here, so
+//! that the mediator never refuses a value that the compiler accepted. Types of the API and of the
+//! contract are in `toolcrib-crds` and `toolcrib-manifest`.
 //!
 //! Invariant: every function is linear in the size of its input, and counts before it allocates.
 

@@ -1,19 +1,18 @@
-//! When two readers may take two names for one.
+//! Names that different readers may take for the same name.
 //!
 //! `encoding/json` of Go and the web defaults of .NET find a field without regard to case, and the
 //! last one wins. PHP turns `claw.id` and `claw id` into `claw_id`, and `claw_id[0]` into an
 //! element of it. Go's `encoding/json/v2` can ignore `_` and `-`, and Protobuf's JSON takes
-//! `clawId` for `claw_id`. A name that only one of two readers takes for another one is a way
-//! around the check of the other reader.
+//! `clawId` for `claw_id`. If only one of two readers takes a name for another, an attacker can
+//! evade the check of the other reader.
 //!
-//! Not here: which names matter, and what happens to a name that reads as another.
+//! Not here: the names that matter, and the handling of a name that reads as another.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// The name without case. Names that are equal under Unicode's simple case folding are equal
-/// here; so are those that are equal only when they are written in capitals (`ß` and `SS`,
-/// `ı` and `I`).
+/// Folds the case of a name. Names that are equal under Unicode's simple case folding are equal
+/// here; so are names that are equal only in upper case (`ß` and `SS`, `ı` and `I`).
 pub fn folded(name: &str) -> Cow<'_, str> {
     if name
         .bytes()
@@ -21,7 +20,7 @@ pub fn folded(name: &str) -> Cow<'_, str> {
     {
         return Cow::Borrowed(name);
     }
-    // Small letters first: `ẞ` has no capital, `ß` has two.
+    // Lower case first: `ẞ` has no upper case, `ß` becomes two letters.
     let folded = name
         .chars()
         .flat_map(|c| small(c).to_uppercase())
@@ -29,13 +28,13 @@ pub fn folded(name: &str) -> Cow<'_, str> {
     Cow::Owned(folded.collect())
 }
 
-/// One character for each: only `İ` has a second one, a dot that readers drop.
+/// Returns one character: only `İ` has a second one, a dot that readers drop.
 fn small(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
 
-/// The first two of these names, in their order, that are one name without case. Equal names
-/// count too.
+/// Returns the first two of these names, in their order, that are equal without case. Identical
+/// names count too.
 pub fn same_without_case<'n>(
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<(&'n str, &'n str)> {
@@ -45,8 +44,8 @@ pub fn same_without_case<'n>(
         .find_map(|name| seen.insert(folded(name), name).map(|other| (other, name)))
 }
 
-/// Whether some reader takes `name`, which is not `meant`, for `meant`: it differs in case, in
-/// characters that are neither letters nor digits, or in what follows a `[` or NUL.
+/// Returns true if some reader takes `name`, which is not `meant`, for `meant`: it differs in case,
+/// in characters that are neither letters nor digits, or in the text after a `[` or NUL.
 pub fn reads_as(name: &str, meant: &str) -> bool {
     if name == meant {
         return false;
@@ -56,7 +55,7 @@ pub fn reads_as(name: &str, meant: &str) -> bool {
     letters(name) == meant || letters(start) == meant
 }
 
-/// Names that a reader looks for, to find the ones that another reader takes for them.
+/// Names that one reader looks for, to find names that another reader takes for them.
 #[derive(Clone, Debug)]
 pub struct KnownNames {
     exact: HashSet<&'static str>,
@@ -72,7 +71,7 @@ impl KnownNames {
         }
     }
 
-    /// The known name that some reader takes `name` for, if it is none of them itself (see
+    /// Returns the known name that some reader takes `name` for, unless `name` itself is known (see
     /// [`reads_as`]).
     pub fn read_as(&self, name: &str) -> Option<&'static str> {
         if self.exact.contains(name) {
@@ -93,10 +92,10 @@ fn letters(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Every character that Go 1.26 folds, with the one it is folded to: `foldRune` of
-    /// `encoding/json`, over all characters (`tests/go-folds.txt` says how it was made).
+    /// Every character that Go 1.26 folds, with its folded form: `foldRune` of `encoding/json`,
+    /// over all characters (`tests/go-folds.txt` says how it was made).
     #[test]
-    fn what_go_folds_is_folded() {
+    fn every_name_that_go_folds_is_folded() {
         let pairs: Vec<(&str, &str)> = include_str!("../tests/go-folds.txt")
             .lines()
             .filter(|line| !line.starts_with('#'))
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_one_without_case_are_found() {
+    fn names_that_differ_only_in_case_are_found() {
         let same = |names: &[&'static str]| same_without_case(names.iter().copied());
         assert_eq!(same(&["a", "b", "A"]), Some(("a", "A")));
         assert_eq!(same(&["ſide", "amount", "SIDE"]), Some(("ſide", "SIDE")));
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lax_reader_takes_for_a_name_reads_as_it() {
+    fn names_are_matched_as_lax_readers_match_them() {
         for name in [
             "CLAW_ID",
             "Claw_Id",

@@ -1,16 +1,17 @@
-//! Numbers whose digits a 64-bit float does not keep.
+//! Numbers whose digits a 64-bit float cannot represent.
 //!
-//! A schema's bounds are compared as floats, and a service gets the digits that were written. The
-//! two agree only where the float has the written value when it is printed again.
+//! A schema's bounds are compared as floats, but a service gets the digits as written. The two
+//! agree only if the float prints as the same value.
 
 use crate::json::numbers;
 
-/// The first number in a valid JSON text whose value a 64-bit float or integer does not keep.
+/// Returns the first number in a valid JSON text whose value a 64-bit float or integer cannot
+/// represent.
 pub fn first_rounded(json: &str) -> Option<&str> {
     numbers(json).find(|number| !is_kept(number))
 }
 
-/// Whether a JSON number has the same value after it was read and printed.
+/// Returns true if a JSON number keeps its value when it is read and printed.
 pub fn is_kept(number: &str) -> bool {
     if number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok() {
         return true;
@@ -21,7 +22,8 @@ pub fn is_kept(number: &str) -> bool {
     float.is_finite() && significant(number) == significant(&format!("{float:e}"))
 }
 
-/// Digits without zeros at either end, and the power of ten that the last one counts.
+/// Returns the sign, the digits without zeros at either end, and the power of ten of the last
+/// digit.
 fn significant(number: &str) -> (bool, String, i64) {
     let (mantissa, exponent) = match number.find(['e', 'E']) {
         Some(at) => (&number[..at], number[at + 1..].parse::<i64>()),
@@ -37,7 +39,7 @@ fn significant(number: &str) -> (bool, String, i64) {
     if value.is_empty() {
         return (false, String::new(), 0);
     }
-    // An exponent of more digits than this is 0 or infinite as a float, and is never equal.
+    // An exponent with more digits is 0 or infinite as a float, and never equal.
     let exponent = exponent
         .unwrap_or(i64::MAX)
         .saturating_sub(fraction.len() as i64)

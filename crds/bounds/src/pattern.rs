@@ -1,6 +1,6 @@
-//! Regular expressions of a schema: only those that match in time linear in the text.
+//! Regular expressions in schemas: accepts only those that match in time linear in the text.
 //!
-//! A pattern is translated from ECMA's notation as the validator does it, parsed, and its states
+//! A pattern is translated from ECMA's notation as the validator does it and parsed, and its states
 //! are counted before an engine is built. `\p{L}{60}` is ten bytes and fifty thousand states.
 
 use jsonschema_regex::to_rust_regex;
@@ -15,7 +15,7 @@ pub const MAX_PATTERNS: usize = 64;
 /// Limits the states of all patterns of one schema, repetitions written out.
 pub const MAX_STATES: u64 = 16 * 1024;
 /// Limits the escapes of letters (`\d`, `\w`, `\cA`) in one pattern: the translation from ECMA's
-/// notation begins anew after each of them.
+/// notation restarts after each of them.
 pub const MAX_ESCAPES: usize = 64;
 /// Limits the nesting of groups in one pattern.
 const MAX_NESTING: u32 = 48;
@@ -25,16 +25,16 @@ pub(crate) const ENGINE_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of states that the engine may remember while it matches one pattern.
 pub(crate) const ENGINE_CACHE_BYTES: usize = 64 * 1024;
 
-/// Counts what a pattern costs.
+/// The cost of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// States that the engine keeps: what the pattern costs to build.
+    /// States that the engine keeps: the cost of building.
     pub states: u64,
-    /// States that can be alive at one byte of a text: what the pattern costs to match.
+    /// States that can be alive at one byte of a text: the cost of matching.
     pub alive: u64,
 }
 
-/// Why a pattern is refused.
+/// The reason for which a pattern is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("has {0} bytes, {MAX_BYTES} are allowed: shorten the pattern")]
@@ -88,7 +88,7 @@ pub fn cost(pattern: &str) -> Result<Cost, PatternError> {
     })
 }
 
-/// Backslashes before one of the letters that the translation replaces.
+/// Counts backslashes before the letters that the translation replaces.
 fn escapes(pattern: &str) -> usize {
     let mut characters = pattern.chars();
     let mut count = 0;
@@ -117,7 +117,7 @@ fn refusal(error: &regex_syntax::Error) -> PatternError {
     }
 }
 
-/// Whether every match begins at the beginning of the text.
+/// Returns true if every match begins at the beginning of the text.
 fn is_anchored(pattern: &Hir) -> bool {
     pattern
         .properties()
@@ -125,7 +125,7 @@ fn is_anchored(pattern: &Hir) -> bool {
         .contains(regex_syntax::hir::Look::Start)
 }
 
-/// At how many characters of a text a part of a pattern can begin or end.
+/// The number of offsets in a text at which a part of a pattern can begin or end.
 #[derive(Clone, Copy, Debug)]
 enum Offsets {
     Some(u64),
@@ -133,7 +133,7 @@ enum Offsets {
 }
 
 impl Offsets {
-    /// As many of them as `states` has alive, with `width` for each.
+    /// Returns the states alive with `width` for each offset, at most `states`.
     fn alive(self, width: u64, states: u64) -> u64 {
         match self {
             Offsets::Some(offsets) => offsets.saturating_mul(width).min(states),
@@ -141,7 +141,7 @@ impl Offsets {
         }
     }
 
-    /// The offsets at which a part ends that begins at these.
+    /// Returns the end offsets of a part that begins at these offsets.
     fn after(self, length: Length) -> Offsets {
         match (self, length.most) {
             (Offsets::Some(offsets), Some(most)) => {
@@ -152,7 +152,7 @@ impl Offsets {
     }
 }
 
-/// How many characters a part of a pattern takes; `most: None` has no end.
+/// The number of characters that a part of a pattern takes; `most: None` is unbounded.
 #[derive(Clone, Copy, Debug)]
 struct Length {
     least: u64,
@@ -184,7 +184,7 @@ impl Length {
     }
 }
 
-/// A part of a pattern, measured.
+/// The measurements of a part of a pattern.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     states: u64,
@@ -192,10 +192,10 @@ struct Piece {
     length: Length,
 }
 
-/// A character has at most this many bytes, so that as many states lead through it.
+/// A character has at most this many bytes in UTF-8, each with a state of its own.
 const BYTES_OF_A_CHARACTER: u64 = 4;
 
-/// Recurses as deep as `MAX_NESTING` lets the parser go.
+/// Recurses at most `MAX_NESTING` deep, which the parser enforces.
 fn measure(part: &Hir, starts: Offsets) -> Piece {
     match part.kind() {
         HirKind::Empty | HirKind::Look(_) => leaf(1, Length::NONE, starts),
@@ -276,7 +276,7 @@ fn repeated(repetition: &Repetition, starts: Offsets) -> Piece {
     .max(1);
     let states = copies.saturating_mul(once.states.saturating_add(1));
     let alive = if once.length.is_fixed() {
-        // From each offset one copy at a time is alive, and the way out of it.
+        // From each offset, one copy at a time is alive, and the exit from it.
         starts.alive(once.alive.saturating_add(1), states)
     } else {
         states
@@ -296,7 +296,7 @@ fn repeated(repetition: &Repetition, starts: Offsets) -> Piece {
     }
 }
 
-/// The byte sequences that a class of characters has in UTF-8.
+/// Counts the UTF-8 byte sequences of a character class.
 fn sequences(class: &ClassUnicode) -> u64 {
     class
         .ranges()
@@ -331,7 +331,7 @@ mod tests {
                 "{pattern}: {cost:?}"
             );
         }
-        // However long it may be, one character at a time is looked at.
+        // However long the text, one character at a time is alive.
         assert!(cost("^.{1,1000}$").unwrap().alive < 20);
         assert!(cost("^[a-z]{1,1000}$").unwrap().alive < 20);
     }
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_begin_anywhere_is_alive_everywhere() {
+    fn unanchored_patterns_keep_their_states_alive() {
         for pattern in [
             "[ab]*a[ab]{400}",
             "^[ab]*a[ab]{400}$",
@@ -397,7 +397,7 @@ mod tests {
             );
             assert!(cost(&escape.repeat(MAX_ESCAPES)).is_ok(), "{escape}");
         }
-        // A backslash that is escaped begins no escape.
+        // An escaped backslash begins no escape.
         assert!(cost(&r"\\d".repeat(MAX_ESCAPES + 1)).is_ok());
         // Within the bound the translation allocates little.
         let used = allocation_counter::measure(|| drop(cost(&r"\d".repeat(MAX_ESCAPES))));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn an_invalid_pattern_is_refused() {
         let long = "a".repeat(MAX_BYTES + 1);
         assert_eq!(cost(&long), Err(PatternError::TooLong(long.len())));
         let deep = format!("{}a{}", "(".repeat(200), ")".repeat(200));

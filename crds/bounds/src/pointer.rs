@@ -1,21 +1,21 @@
-//! JSON pointers: how a local `$ref` names a part of its document.
+//! JSON pointers: resolves a local `$ref` within its document.
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-/// The part of `root` that a local reference names: `#`, or `#/$defs/fish` with percent encoding.
-/// `None` for a reference that is not local, is an anchor, or leads to nothing.
+/// Returns the part of `root` that a local reference names: `#`, or `#/$defs/fish` with percent
+/// encoding. `None` if the reference is not local, is an anchor, or has no target.
 pub fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(&decoded(reference.strip_prefix('#')?)?)
 }
 
-/// The text of a fragment without its percent encoding. `None` if it is not UTF-8.
+/// Removes percent encoding from a fragment. `None` if the result is not UTF-8.
 pub fn decoded(fragment: &str) -> Option<String> {
     let decoded = percent_decode_str(fragment).decode_utf8().ok()?;
     Some(decoded.into_owned())
 }
 
-/// A place in a JSON text, written only when a message needs it.
+/// A path in a JSON text, formatted only when a message needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Path<'a> {
     Root,
@@ -24,7 +24,7 @@ pub(crate) enum Path<'a> {
 }
 
 impl Path<'_> {
-    /// The place as a JSON pointer.
+    /// Formats the path as a JSON pointer.
     pub(crate) fn pointer(&self) -> String {
         match self {
             Path::Root => String::new(),

@@ -1,9 +1,9 @@
 //! Invisible characters in a text.
 //!
 //! A reviewer reads a description on a screen; a model reads all of it. Characters that no screen
-//! shows, or that change the order in which others are shown, say something to the model alone.
+//! shows, or that change the order of others, carry text that only the model reads.
 
-/// The text without hidden characters, and how many there were.
+/// Removes hidden characters, and counts them.
 pub fn shown(text: &str) -> (String, usize) {
     let mut hidden = 0;
     let kept = text
@@ -17,7 +17,8 @@ pub fn shown(text: &str) -> (String, usize) {
     (kept, hidden)
 }
 
-/// Controls but line ends and tabs, joiners, direction marks, tags, variation selectors.
+/// Returns true for control characters (except line ends and tabs), joiners, direction marks, tags
+/// and variation selectors.
 pub fn is_hidden(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
         || matches!(c,
@@ -32,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_characters_go() {
+    fn hidden_characters_are_removed() {
         assert_eq!(shown("o\u{200b}tt\u{202e}er\n"), ("otter\n".into(), 2));
         assert_eq!(shown("tag\u{e0041}"), ("tag".into(), 1));
         assert_eq!(shown("\u{1b}[2Kred\u{9b}"), ("[2Kred".into(), 2));

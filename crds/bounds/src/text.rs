@@ -1,11 +1,11 @@
-//! Texts that are shown to people: cut where they are too long, and counted things.
+//! Texts for people: cutting long ones, and counting nouns.
 
 use std::borrow::Cow;
 
-/// Stands at the end of a text that was cut.
+/// Marks the end of a text that was cut.
 const MARK: &str = " …";
 
-/// The text, or its beginning with a mark: at most `bytes` bytes, and never half a character.
+/// Returns the text, or its beginning with a mark: at most `bytes` bytes, cut between characters.
 pub fn cut(text: &str, bytes: usize) -> Cow<'_, str> {
     if text.len() <= bytes {
         return Cow::Borrowed(text);
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_noun_has_the_form_of_its_number() {
+    fn a_noun_agrees_with_its_number() {
         for (number, noun, expected) in [
             (0, "tool", "0 tools"),
             (1, "tool", "1 tool"),

@@ -2,18 +2,18 @@
 
 use crate::json;
 
-/// What one value takes beside its own bytes: its place in a list or a map, and its type.
+/// Bytes of one value in addition to its text: its entry in a list or a map, and its type.
 const VALUE: usize = 64;
 
-/// The most that one object may weigh. Any object of 1 MiB whose text is mostly words weighs
-/// less; a megabyte of empty lists weighs forty times as much as it has bytes, and takes that.
+/// Limits the weight of one object. Any object of 1 MiB that is mostly text weighs less; a megabyte
+/// of empty lists takes forty times its bytes in memory, and weighs as much.
 pub const OBJECT_WEIGHT: usize = 8 * 1024 * 1024;
-/// The most that the objects of one namespace may weigh together. What all namespaces may weigh
-/// follows from the operator's memory limit.
+/// Limits the weight of all objects of one namespace. The operator's memory limit determines the
+/// limit for all namespaces.
 pub const NAMESPACE_WEIGHT: usize = 48 * 1024 * 1024;
 
-/// An upper estimate of the memory that a JSON text takes once it is decoded, in bytes. One pass,
-/// no recursion; what is no JSON weighs something too.
+/// Returns an upper estimate, in bytes, of the memory that a JSON text takes once it is decoded.
+/// One pass without recursion; text that is not JSON has a weight too.
 pub fn weight(json: &str) -> usize {
     let begins_value = |token: &&str| matches!(*token, "{" | "[" | "," | ":");
     let values = 1 + json::tokens(json).filter(begins_value).count();
@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn values_weigh_and_text_that_looks_like_values_does_not() {
+    fn only_values_weigh_not_text_that_looks_like_them() {
         check("", 1);
         check("7", 1);
         check(r#"{"a":1}"#, 3);
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cheap_and_empty_lists_are_not() {
+    fn text_weighs_less_than_empty_lists() {
         let words = format!("{{\"description\":\"{}\"}}", "x".repeat(1 << 20));
         assert!(weight(&words) < OBJECT_WEIGHT);
         let lists = format!("[{}[]]", "[],".repeat(1 << 18));

@@ -1,4 +1,4 @@
-//! Bytes that schemas make the library allocate, counted on the thread of each test.
+//! Measures the bytes that the library allocates for schemas, on the thread of each test.
 
 use allocation_counter::measure;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use toolcrib_bounds::schema::{MAX_BYTES, Rejection, Schema, Validator};
 
 const MIB: u64 = 1024 * 1024;
 
-/// What one schema may take while it is read and built, whatever it is. A webhook has 256 MiB.
+/// Limits the memory for reading and building any schema. A webhook has 256 MiB.
 const MAX_BUILD: u64 = 24 * MIB;
 
 #[track_caller]
@@ -43,7 +43,7 @@ fn four_hundred_patterns_that_expand_take_no_memory() {
 }
 
 #[test]
-fn whatever_a_schema_is_made_of_its_memory_is_bounded() {
+fn memory_is_bounded_for_every_kind_of_schema() {
     check("nothing", &json!({}));
     check(
         "large classes",
@@ -109,9 +109,9 @@ fn whatever_a_schema_is_made_of_its_memory_is_bounded() {
     );
 }
 
-/// The library collects an error for each branch at each value before it words one.
+/// The library collects an error for each branch at each value before it formats one.
 #[test]
-fn a_rejected_value_takes_no_memory_for_errors_that_nobody_reads() {
+fn a_rejected_value_allocates_no_unread_errors() {
     let branches = vec![json!({"items": {"type": "integer"}}); 1000];
     let schema = json!({"properties": {"a": {"anyOf": branches}}}).to_string();
     let validator = Validator::read(&schema).expect("is taken");
@@ -129,9 +129,9 @@ fn a_rejected_value_takes_no_memory_for_errors_that_nobody_reads() {
     assert!(used.bytes_max < 16 * MIB, "{used:?}");
 }
 
-/// What a match allocates is part of what a validator weighs, since the engines keep it.
+/// Allocations of a match are part of a validator's weight, since the engines keep them.
 #[test]
-fn engines_that_matched_are_within_the_weight() {
+fn engines_stay_within_the_weight_after_matching() {
     let text = "éabbabaabbaabababbbaab ".repeat(20);
     for pattern in [
         r"\b(?:a|b|é|ab|ba|éa)*[abé]{200}[xy]\b",

@@ -1,4 +1,4 @@
-//! Which schemas are taken, and which values are checked.
+//! Accepted schemas, and the cost of checking values.
 
 use serde_json::{Map, Value, json};
 use toolcrib_bounds::schema::{DefectKind, Rejection, Schema, Validator};
@@ -26,7 +26,7 @@ fn doubling(levels: usize) -> Value {
 }
 
 #[test]
-fn schemas_that_people_write_are_taken() {
+fn common_schemas_are_accepted() {
     for schema in [
         json!({}),
         json!({"type": "object", "properties": {"fish": {"type": "string", "enum": ["trout"]}}}),
@@ -35,7 +35,7 @@ fn schemas_that_people_write_are_taken() {
                "properties": {"tree": {"$ref": "#/$defs/node"}},
                "$defs": {"node": {"type": "object", "properties": {
                    "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}}}),
-        // An argument may have such a name, and a document its own.
+        // An argument may have this name, and a document may have an id.
         json!({"$id": "urn:fish", "type": "object", "properties": {"id": {"type": "string"}}}),
         json!({"properties": {"pattern": {"type": "string", "pattern": "^[a-z]{1,64}$"}}}),
     ] {
@@ -44,7 +44,7 @@ fn schemas_that_people_write_are_taken() {
 }
 
 #[test]
-fn schemas_that_are_not_about_arguments_are_refused() {
+fn schemas_that_do_not_describe_an_object_are_refused() {
     refused(&json!([]), DefectKind::Invalid, "");
     refused(&json!(true), DefectKind::Invalid, "");
     refused(&json!({"type": "string"}), DefectKind::Invalid, "/type");
@@ -82,7 +82,7 @@ fn references_stay_in_the_document() {
 
 #[test]
 fn references_count_from_the_root() {
-    // To the validator each of these refers to itself.
+    // For the validator, each of these refers to itself.
     refused(
         &json!({"properties": {"fish": {"$id": "urn:fish", "allOf": [{"$ref": "#"}]}}}),
         DefectKind::Invalid,
@@ -102,7 +102,7 @@ fn references_count_from_the_root() {
 }
 
 #[test]
-fn schemas_that_refer_to_themselves_without_end_are_refused() {
+fn infinite_self_references_are_refused() {
     for keyword in ["$ref", "$dynamicRef", "$recursiveRef"] {
         refused(
             &json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{keyword: "#/$defs/a"}]}}}),
@@ -157,8 +157,8 @@ fn long_chains_of_references_are_refused() {
         json!({"$ref": "#/$defs/l0", "$defs": defs})
     };
     refused(&chain(1500), DefectKind::TooLarge, "");
-    // At each level of a value the whole chain is on the stack once more: that of a program's
-    // first thread, on which the mediator checks.
+    // At each level of a value, the whole chain is on the stack once more: the stack of the
+    // mediator's main thread, which checks values.
     let check = std::thread::Builder::new().stack_size(8 * 1024 * 1024);
     let deep = (0..120).fold(json!(1), |inner, _| json!([inner]));
     let checked = check
@@ -202,14 +202,14 @@ fn patterns_over_a_bound_are_refused() {
         DefectKind::Pattern,
         "",
     );
-    // Where no validator looks, a pattern is a text.
+    // Where no validator looks for a pattern, it is plain text.
     taken(&json!({"properties": {"p": {"default": {"pattern": "(?=x)"}}}}));
 }
 
-/// Whatever is accepted by counting can be built: no pattern within the bounds is too large for
-/// the engine.
+/// Every pattern that passes the count can be built: none within the bounds is too large for the
+/// engine.
 #[test]
-fn what_the_count_accepts_the_engine_builds() {
+fn every_counted_pattern_can_be_built() {
     for pattern in [
         ".{1,1400}",
         "^.{1,1400}$",
@@ -225,7 +225,7 @@ fn what_the_count_accepts_the_engine_builds() {
 }
 
 #[test]
-fn a_check_that_would_take_too_long_is_not_made() {
+fn a_check_that_would_take_too_long_is_skipped() {
     let number = |count: usize| json!((0..count).collect::<Vec<_>>());
     let each = taken(&json!({"properties": {"a": {"items": {"not": {"enum": number(3000)}}}}}));
     assert_eq!(each.check(&json!({"a": [-1, -2]})), Ok(()));
@@ -233,7 +233,7 @@ fn a_check_that_would_take_too_long_is_not_made() {
         each.check(&json!({"a": number(2000)})),
         Err(Rejection::TooLarge)
     );
-    // Texts cost what they are long, times the states that are alive at each byte.
+    // A text costs its length, times the states that are alive at each byte.
     let text = taken(&json!({"properties": {"a": {"pattern": "^[ab]*a[ab]{900}$"}}}));
     assert_eq!(
         text.check(&json!({"a": format!("a{}", "b".repeat(900))})),
@@ -245,7 +245,7 @@ fn a_check_that_would_take_too_long_is_not_made() {
     );
     let short = taken(&json!({"properties": {"a": {"pattern": "^.{1,1400}$"}}}));
     assert_eq!(short.check(&json!({"a": "é".repeat(1300)})), Ok(()));
-    // A property costs only where the value has it.
+    // A property costs only if the value has it.
     let properties: Map<String, Value> = (0..60)
         .map(|at| (format!("p{at}"), json!({"pattern": "^[a-z0-9 ]{1,100}$"})))
         .collect();
@@ -264,7 +264,7 @@ fn a_pattern_that_once_backtracked_is_checked_in_linear_time() {
 }
 
 #[test]
-fn an_error_says_where_and_never_repeats_the_value() {
+fn an_error_names_the_place_and_never_quotes_the_value() {
     let validator = taken(&json!({"properties": {"a": {"maxLength": 3}}}));
     let Err(Rejection::Invalid {
         message,
@@ -298,7 +298,7 @@ fn schemas_that_compare_numbers_are_known() {
 }
 
 #[test]
-fn a_text_is_no_longer_taken_for_a_regular_expression_than_can_be_read_in_time() {
+fn format_regex_is_bounded_by_the_length_of_the_text() {
     let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#",
         "properties": {"a": {"format": "regex"}}});
     let validator = taken(&schema);

@@ -1,9 +1,9 @@
-//! A schema as nodes and the ways between them: what each applies to the same value and to a
-//! child of it, with the cost of its own keywords.
+//! A schema as a graph: each node's edges to schemas for the same value and for children of it, and
+//! the cost of its own keywords.
 //!
-//! A node that is reached on `n` ways is evaluated `n` times, and references make `n` grow
-//! exponentially from few bytes. So evaluations are counted on the value, before they are made:
-//! the count walks as the validator would, on fuel.
+//! A node that is reached on `n` paths is evaluated `n` times, and references make `n` grow
+//! exponentially from few bytes. So evaluations are counted on the value before the validator runs:
+//! the count walks like the validator, with limited fuel.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,7 +28,7 @@ const CHILD_ONE: [&str; 7] = [
     "contentSchema",
 ];
 const CHILD_LISTS: [&str; 2] = ["items", "prefixItems"];
-/// Values that are compared with, and names that are looked for.
+/// Keywords with values that are compared, or names that are looked up.
 const LISTED: [&str; 5] = [
     "enum",
     "const",
@@ -54,10 +54,10 @@ const NUMERIC: [&str; 7] = [
     "enum",
     "const",
 ];
-/// Both make the validator look once more at everything that applies to the same value.
+/// Both make the validator revisit every schema that applies to the same value.
 const UNEVALUATED: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
 
-/// Bytes of a text that cost as much as one evaluation, for one state that is alive at each.
+/// Bytes of a text that cost as much as one evaluation, for each state that is alive.
 const BYTES_OF_AN_EVALUATION: u64 = 8;
 
 #[derive(Debug)]
@@ -73,23 +73,23 @@ pub(super) struct Patterns {
     pub states: u64,
 }
 
-/// A node's edges are places in `Graph::nodes`.
+/// Edges are indexes in `Graph::nodes`.
 #[derive(Debug, Default)]
 struct Node {
-    /// Values and names that one evaluation may look at.
+    /// Values and names that one evaluation may compare.
     listed: u64,
-    /// For each byte of a text, in parts of an evaluation.
+    /// Cost for each byte of a text, in fractions of an evaluation.
     text: u64,
-    /// For each byte of a member's name, in parts of an evaluation.
+    /// Cost for each byte of a member's name, in fractions of an evaluation.
     names: u64,
     same: Vec<usize>,
-    /// How often the validator looks at `same`.
+    /// Number of times that the validator visits `same`.
     looks: u8,
-    /// By the name of the member that they apply to.
+    /// Schemas for a member, by its name.
     properties: HashMap<String, usize>,
-    /// To any child.
+    /// Schemas for every child.
     child: Vec<usize>,
-    /// To members' names.
+    /// Schemas for the names of members.
     property_names: Vec<usize>,
 }
 
@@ -132,8 +132,8 @@ impl Graph {
         self.compares_numbers
     }
 
-    /// No node applies itself to the same value again, and no more than `MAX_CHAIN` apply to it
-    /// one after another.
+    /// Checks that no node applies itself to the same value again, and that at most `MAX_CHAIN`
+    /// nodes apply one after another.
     fn check_chains(&self, references: &HashMap<usize, &str>) -> Result<(), Defect> {
         #[derive(Clone, Copy)]
         enum Mark {
@@ -167,7 +167,7 @@ impl Graph {
                 };
                 match marks[same] {
                     Mark::Open => {
-                        // A part holds itself only by a reference.
+                        // A schema contains itself only through a reference.
                         let above = stack.iter().rev().map(|(node, _, _)| *node);
                         let named = [same, node].into_iter().chain(above);
                         let reference = named.filter_map(|node| references.get(&node)).next();
@@ -193,7 +193,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Nodes with every reference followed, each cycle once.
+    /// Counts nodes with every reference followed, each cycle once.
     fn expanded(&self) -> u64 {
         let mut known: Vec<Option<u64>> = vec![None; self.nodes.len()];
         let mut stack = vec![(0, false)];
@@ -205,7 +205,7 @@ impl Graph {
                     .fold(0, u64::saturating_add);
                 known[node] = Some(below.saturating_add(1 + self.nodes[node].listed));
             } else if known[node].is_none() {
-                // Stands for the node while what is below it leads back to it.
+                // Represents the node while the nodes below it lead back to it.
                 known[node] = Some(1);
                 stack.push((node, true));
                 stack.extend(self.nodes[node].edges().map(|edge| (edge, false)));
@@ -214,14 +214,14 @@ impl Graph {
         known.first().copied().flatten().unwrap_or_default()
     }
 
-    /// Counts the evaluations on a value. `None`: more than `fuel`.
+    /// Counts the evaluations on a value. `None` if there are more than `fuel`.
     pub(super) fn evaluations(&self, value: &Value, fuel: u64) -> Option<u64> {
         let mut left = fuel;
         self.burn(0, value, &mut left)?;
         Some(fuel - left)
     }
 
-    /// Recurses `MAX_CHAIN` deep at each level of the value, whose depth its parser bounds.
+    /// Recurses at most `MAX_CHAIN` deep at each level of the value, whose depth its parser bounds.
     fn burn(&self, node: usize, value: &Value, fuel: &mut u64) -> Option<()> {
         let node = &self.nodes[node];
         let own = match value {
@@ -265,7 +265,7 @@ impl Graph {
         Some(())
     }
 
-    /// As `burn`, for a member's name.
+    /// Like `burn`, for a member's name.
     fn burn_name(&self, node: usize, name: &str, fuel: &mut u64) -> Option<()> {
         let node = &self.nodes[node];
         let own = over_bytes(name, node.text);
@@ -298,15 +298,15 @@ struct Reader<'s> {
     root: &'s Value,
     places: HashMap<*const Value, usize>,
     waiting: Vec<(usize, &'s Value)>,
-    /// A reference that leads to a place.
+    /// References, by the node that they lead to.
     references: HashMap<usize, &'s str>,
-    /// Patterns that were counted.
+    /// Patterns that are counted already.
     seen: BTreeSet<&'s str>,
     graph: Graph,
 }
 
 impl<'s> Reader<'s> {
-    /// The place of a schema, which is read later if it is new.
+    /// Returns the index of a schema's node; a new node is read later.
     fn place(&mut self, schema: &'s Value) -> usize {
         *self
             .places
@@ -412,7 +412,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Counts a pattern once, and returns what it costs for each byte of a text.
+    /// Counts a pattern once, and returns its cost for each byte of a text.
     fn pattern(&mut self, pattern: &'s str) -> Result<u64, Defect> {
         let cost = pattern::cost(pattern).map_err(|error| {
             Defect::of_schema(
@@ -443,7 +443,7 @@ fn names_integer(kind: &Value) -> bool {
     }
 }
 
-/// Values in a value. The bound on depth holds already.
+/// Counts the values in a value. Its depth is bounded already.
 fn size(value: &Value) -> u64 {
     match value {
         Value::Array(items) => items.iter().map(size).fold(1, u64::saturating_add),

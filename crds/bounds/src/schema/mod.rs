@@ -1,13 +1,13 @@
-//! JSON Schemas of tools: which ones are taken, and what a check of a value may cost.
+//! JSON Schemas of tools: the accepted schemas, and the cost of checking a value.
 //!
 //! Three steps, each bounded by the one before it. [`Schema::read`] counts bytes, nodes, paths,
 //! references and patterns. [`Validator::read`] builds the validator, whose memory those counts
 //! bound. [`Validator::check`] counts the evaluations on a value before they are made.
 //!
-//! The bounds follow what the validator's library does. It keeps the path of each node as a text
-//! of its own; builds what a reference names once; builds an engine for each pattern; recurses
-//! along references, which can lead back into the schema at each level of a value; and collects
-//! an error for each branch of an `anyOf` before it words one of them.
+//! The bounds follow the validator's library. It stores the path of each node as a text of its own;
+//! builds the target of a reference once; builds an engine for each pattern; recurses along
+//! references, which can lead back into the schema at each level of a value; and collects an error
+//! for each branch of an `anyOf` before it formats one of them.
 
 use jsonschema::PatternOptions;
 use parking_lot::Mutex;
@@ -21,44 +21,43 @@ use graph::Graph;
 mod graph;
 mod outline;
 
-/// Limits the bytes of a schema. More is not a tool's arguments but a document, and every request
-/// carries it to the model.
+/// Limits the bytes of a schema. A larger one is a document rather than a tool's arguments, and
+/// every request carries it to the model.
 pub const MAX_BYTES: usize = 64 * 1024;
 /// Limits the JSON values in a schema.
 pub const MAX_NODES: usize = 8192;
 /// Limits how deep a schema's JSON nests.
 pub const MAX_DEPTH: usize = 48;
-/// Limits the bytes of all nodes' paths together: few bytes of long names above many nodes are
-/// many bytes of paths.
+/// Limits the bytes of all nodes' paths together: a few long names above many nodes add up.
 pub const MAX_PATH_BYTES: usize = 4 * 1024 * 1024;
-/// Limits the schemas that apply to one value one after another, by references, `allOf` and the
-/// like. The validator recurses once for each, at each level of the value.
+/// Limits the schemas that apply to one value one after another, through references, `allOf` and
+/// similar keywords. The validator recurses once for each, at each level of the value.
 pub const MAX_CHAIN: usize = 32;
 /// Limits the nodes after every reference is followed.
 pub const MAX_EXPANDED: u64 = 100_000;
 
-/// Limits the evaluations of one check, of some tens of nanoseconds each.
+/// Limits the evaluations of one check; each takes some tens of nanoseconds.
 pub const MAX_EVALUATIONS: u64 = 5_000_000;
-/// Limits the evaluations of a check that words its error; beyond it the error says less.
+/// Limits the evaluations of a check with a detailed error; beyond it the error is generic.
 const MAX_WORDED: u64 = 20_000;
-/// Limits a text that `format: regex` takes for a regular expression; its check is not linear.
+/// Limits a text that `format: regex` parses as a regular expression, which is not linear.
 const MAX_REGEX_FORMAT: usize = 4096;
 
-/// Bytes that an engine keeps at most, whatever its pattern: itself, what it remembers of both
-/// directions, and 256 KiB of places that it visited.
+/// Upper bound of the bytes of an engine, without its pattern: itself, its caches in both
+/// directions, and 256 KiB of visited positions.
 const PATTERN_BYTES: usize = 8 * 1024 + 2 * ENGINE_CACHE_BYTES + 256 * 1024;
-/// Bytes that an engine keeps at most for each state, with the threads of a match.
+/// Upper bound of the bytes for each state of an engine, with the threads of a match.
 const STATE_BYTES: usize = 1024;
 
-/// Limits the bytes of a schema that a message repeats.
+/// Limits the bytes of a schema that a message quotes.
 const MAX_SHOWN: usize = 200;
 
-/// Held while a schema is read and built: some megabytes, which many threads must not need at
-/// once.
+/// Locked while a schema is read and built: that takes some megabytes, which many threads must not
+/// allocate at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Checks a schema by all rules: the ones counted here, and the library's, which knows whether
-/// each keyword has a value that it may have. The validator is built for that and dropped.
+/// Checks a schema by all rules: the bounds of this module, and the library's check that each
+/// keyword has a valid value. The validator is built for that and dropped.
 pub fn check(text: &str) -> Result<Value, Defect> {
     let _turn = ONE_AT_A_TIME.lock();
     let schema = Schema::read(text)?;
@@ -66,27 +65,27 @@ pub fn check(text: &str) -> Result<Value, Defect> {
     Ok(schema.value)
 }
 
-/// Why a schema is refused.
+/// The reason for which a schema is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Defect {
     pub kind: DefectKind,
-    /// Where in the schema, as a JSON pointer; empty for all of it.
+    /// JSON pointer into the schema; empty for the whole schema.
     pub pointer: String,
-    /// The fault and its cure, to be printed after the name of the place.
+    /// The fault and its cure, printed after the name of the place.
     pub message: String,
 }
 
-/// The classes of defects; each is told to users under a code of its own.
+/// The classes of defects; each has a diagnostic code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefectKind {
-    /// It is no valid JSON Schema of a tool.
+    /// Not a valid JSON Schema of a tool.
     Invalid,
-    /// It is over a bound on size, depth or cost.
+    /// Exceeds a bound on size, depth or cost.
     TooLarge,
-    /// It refers to another document.
+    /// Refers to another document.
     RemoteReference,
-    /// A pattern needs backtracking, or is over a bound.
+    /// A pattern needs backtracking, or exceeds a bound.
     Pattern,
 }
 
@@ -104,7 +103,7 @@ impl Defect {
     }
 }
 
-/// A schema within all bounds, of which no validator is built yet.
+/// A schema within all bounds, whose validator is not built yet.
 #[derive(Debug)]
 pub struct Schema {
     value: Value,
@@ -113,7 +112,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Reads the schema of a tool's arguments or structured results, and counts what it costs.
+    /// Reads the schema of a tool's arguments or structured results, and counts its cost.
     pub fn read(text: &str) -> Result<Self, Defect> {
         if text.len() > MAX_BYTES {
             return Err(Defect::of_schema(
@@ -146,13 +145,12 @@ impl Schema {
         })
     }
 
-    /// Bytes that the built validator keeps at most.
+    /// Upper bound of the bytes of the built validator.
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Builds the validator, whose library checks what is left: that each keyword has a value that
-    /// it may have.
+    /// Builds the validator. The library checks the rest: that each keyword has a valid value.
     fn build(&self) -> Result<jsonschema::Validator, Defect> {
         jsonschema::options()
             .offline()
@@ -184,23 +182,23 @@ pub struct Validator {
     weight: usize,
 }
 
-/// Why a value was not accepted.
+/// The reason for which a value was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// The check would take too long.
     TooLarge,
     /// The value breaks a rule of the schema.
     Invalid {
-        /// The fault; never repeats a value.
+        /// The fault; never quotes a value.
         message: String,
-        /// Where in the value, and which rule of the schema, as JSON pointers.
+        /// JSON pointers: the place in the value, and the rule of the schema.
         path: String,
         rule: String,
     },
 }
 
 impl Validator {
-    /// Reads, counts and builds.
+    /// Reads a schema, counts its cost and builds the validator.
     pub fn read(text: &str) -> Result<Self, Defect> {
         let _turn = ONE_AT_A_TIME.lock();
         let schema = Schema::read(text)?;
@@ -212,28 +210,29 @@ impl Validator {
         })
     }
 
-    /// Bytes that it keeps at most.
+    /// Upper bound of the bytes of the validator.
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Whether the schema compares numbers, so that rounding one could change the verdict.
+    /// Returns true if the schema compares numbers, so that rounding one could change the verdict.
     pub fn compares_numbers(&self) -> bool {
         self.graph.compares_numbers()
     }
 
-    /// The evaluations that a check of this value takes at most; counting ends at `MAX_EVALUATIONS`.
+    /// Returns an upper bound of the evaluations on this value; counting stops at
+    /// `MAX_EVALUATIONS`.
     pub fn evaluations(&self, value: &Value) -> Option<u64> {
         self.graph.evaluations(value, MAX_EVALUATIONS)
     }
 
-    /// Whether a value fits; not if the check would take too long.
+    /// Returns true if a value fits; false if the check would take too long.
     pub fn accepts(&self, value: &Value) -> bool {
         self.evaluations(value).is_some() && self.library.is_valid(value)
     }
 
-    /// Checks a value. The library's first answer allocates nothing; it words an error only where
-    /// few evaluations lead to it, since it collects the errors of all branches first.
+    /// Checks a value. The library's first pass allocates nothing. Its second pass formats an error
+    /// only if few evaluations lead to it, since it collects the errors of all branches first.
     pub fn check(&self, value: &Value) -> Result<(), Rejection> {
         let evaluations = self.evaluations(value).ok_or(Rejection::TooLarge)?;
         if evaluations > MAX_WORDED {

@@ -13,11 +13,11 @@ pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outline {
     pub nodes: usize,
-    /// Of all nodes together.
+    /// Bytes of the paths of all nodes together.
     pub path_bytes: usize,
 }
 
-/// Checks the root and counts everything below it. `text` is what `root` was read from.
+/// Checks the root and counts everything below it. `text` is the source of `root`.
 pub(super) fn check(root: &Value, text: &str) -> Result<Outline, Defect> {
     let Value::Object(members) = root else {
         return Err(Defect::of_schema(
@@ -36,7 +36,7 @@ pub(super) fn check(root: &Value, text: &str) -> Result<Outline, Defect> {
             ));
         }
     }
-    // Draft 4's word is a usual name of other things since.
+    // `id` is Draft 4's keyword; later drafts leave it as an ordinary name.
     let ids: &[&str] = if text.contains("draft-04") {
         &["$id", "id"]
     } else {
@@ -48,7 +48,7 @@ pub(super) fn check(root: &Value, text: &str) -> Result<Outline, Defect> {
 }
 
 impl Outline {
-    /// Recurses as deep as `MAX_DEPTH`.
+    /// Recurses at most `MAX_DEPTH` deep.
     fn node(
         &mut self,
         value: &Value,
@@ -94,7 +94,7 @@ impl Outline {
                              count: remove it, and refer to the part as \"#/$defs/…\"",
                         ));
                     }
-                    // A slash and a tilde are two bytes in a path.
+                    // A slash or a tilde takes two bytes in a path.
                     let more = key.len() + 1 + key.matches(['/', '~']).count();
                     self.node(child, &at, path_bytes + more, depth + 1, ids)?;
                 }
@@ -109,7 +109,7 @@ impl Outline {
     }
 }
 
-/// References are counted by their path from the root, and by nothing else.
+/// Accepts a reference only by its path from the root.
 fn check_target(target: &str, at: &Path) -> Result<(), Defect> {
     if !target.starts_with('#') {
         return Err(Defect::new(
