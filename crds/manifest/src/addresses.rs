@@ -1,7 +1,7 @@
-//! Addresses that no service of anybody's has: this machine, the link, metadata services.
+//! Refused addresses: this machine, the link-local range, metadata services.
 //!
-//! The compiler refuses them in what people write, and the mediator when it connects to what a
-//! name turned out to be: two looks by one rule.
+//! The compiler refuses them in objects, and the mediator in the results of name resolution. Both
+//! apply this rule.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ pub fn is_refused(address: IpAddr) -> bool {
     }
 }
 
-/// Whether the address is this machine's own, under the name that every machine has for itself.
+/// Returns true if the address is this machine's, as `localhost` resolves to it.
 pub fn is_loopback(address: IpAddr) -> bool {
     let v4 = |address: Ipv4Addr| address.is_loopback() || address.is_unspecified();
     match address {
@@ -27,7 +27,7 @@ pub fn is_loopback(address: IpAddr) -> bool {
 }
 
 fn is_refused_v4(address: Ipv4Addr) -> bool {
-    /// Clouds' metadata services outside of the link-local range: Alibaba, Azure, Oracle.
+    /// Metadata services of clouds outside of the link-local range: Alibaba, Azure, Oracle.
     const METADATA: [Ipv4Addr; 3] = [
         Ipv4Addr::new(100, 100, 100, 200),
         Ipv4Addr::new(168, 63, 129, 16),
@@ -43,7 +43,7 @@ fn is_refused_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_refused_v6(address: Ipv6Addr) -> bool {
-    /// Clouds' metadata and credential services over IPv6: AWS, EKS, Google, Oracle, Scaleway.
+    /// Metadata and credential services of clouds over IPv6: AWS, EKS, Google, Oracle, Scaleway.
     const METADATA: [Ipv6Addr; 5] = [
         Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
         Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
@@ -59,7 +59,7 @@ fn is_refused_v6(address: Ipv6Addr) -> bool {
         || embedded_v4(address).is_some_and(is_refused_v4)
 }
 
-/// The IPv4 address that one of IPv6 leads to: mapped, compatible, NAT64, 6to4.
+/// Returns the IPv4 address that an IPv6 address embeds: mapped, compatible, NAT64, 6to4.
 pub fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let tail = |high: u16, low: u16| {

@@ -1,4 +1,4 @@
-//! `agent.json`: who the agent is, who may speak for it, and which models it may use.
+//! `agent.json`: the agent's identity, its runner tokens, and its models.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Dns, Tier};
 
-/// Everything about the agent but its tools, providers and feeds.
+/// Everything about the agent except its tools, providers and feeds.
 ///
-/// Fields with a default may be missing in hand-written files; the operator writes all.
+/// Fields with a default may be missing in hand-written files; the operator writes all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFile {
     pub agent: String,
-    /// The agent's name towards surfaces of its own namespace.
+    /// The agent's name for surfaces of its own namespace.
     pub claw_id: String,
     #[serde(default)]
     pub context: Context,
-    /// Opaque to the mediator; it reports them back.
+    /// Opaque to the mediator, which reports them back.
     #[serde(default)]
     pub digest: Option<Digests>,
-    /// `None`: the files were written by hand, by `run` or by an operator of an earlier release,
-    /// and names resolve as they do for other programs of the machine. Left out then, so that manifest
-    /// digests of such files are those of earlier releases.
+    /// `None` if the files were written by hand, by `run` or by an operator of an earlier release;
+    /// names then resolve as for other programs of the machine. Omitted in that case, so that such
+    /// files keep their manifest digests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<Dns>,
     /// File name → hex SHA-256 of the file's bytes, for the other three files.
@@ -35,31 +35,31 @@ pub struct AgentFile {
     pub max_tier: Tier,
     #[serde(default)]
     pub mode: Mode,
-    /// `None`: no model policy.
+    /// `None` if there is no model policy.
     #[serde(default)]
     pub models: Option<Models>,
     pub namespace: String,
     #[serde(default)]
     pub native: bool,
-    /// The tools document itself, with `context: Prompt`.
+    /// The text of the tools document, with `context: Prompt`.
     #[serde(default)]
     pub prompt: Option<String>,
-    /// What the provider may do by itself for a request.
+    /// Whether the provider may act by itself for a request.
     #[serde(default, skip_serializing_if = "ProviderTools::is_allow")]
     pub provider_tools: ProviderTools,
-    /// Names of restrictions a reader must know; one that it does not: the whole
-    /// manifest is refused.
+    /// Names of restrictions that a reader must know. A reader that does not know one refuses the
+    /// whole manifest.
     #[serde(default)]
     pub requires: Vec<String>,
     #[serde(default)]
     pub streaming: Streaming,
-    /// All are valid at the same time, so a rotation locks no runner out. An empty list admits no
-    /// runner.
+    /// All tokens are valid at the same time, so a rotation locks no runner out. An empty list
+    /// admits no runner.
     pub tokens: Vec<RunnerToken>,
     pub version: u32,
 }
 
-/// What `{claw_id}` and the record carry.
+/// The identity in `{claw_id}` and in the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Identity {
     #[default]
@@ -75,21 +75,21 @@ pub struct RunnerToken {
     pub sha256: String,
 }
 
-/// Which models the agent may ask for. Refs are `provider/model`.
+/// The models that the agent may use. Refs are `provider/model`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Models {
     #[serde(default)]
     pub allowed: Vec<String>,
     #[serde(default)]
     pub default: Option<String>,
-    /// Tried in order when a candidate failed, never when one was refused.
+    /// Tried in order if a candidate failed, never if one was refused.
     #[serde(default)]
     pub fallbacks: Vec<String>,
     #[serde(default)]
     pub unknown: UnknownModel,
 }
 
-/// What an unprefixed model name that no allowed ref ends in means.
+/// Treatment of an unprefixed model name that no allowed ref ends in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnknownModel {
     Default,
@@ -104,7 +104,7 @@ pub enum Streaming {
     Live,
 }
 
-/// Where the tools document goes.
+/// Delivery of the tools document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Context {
     #[default]
@@ -120,7 +120,7 @@ pub enum Mode {
     Native,
 }
 
-/// Whether a request may have the provider execute tools, connect to servers and fetch urls.
+/// Whether the provider may execute tools, connect to servers and fetch urls for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProviderTools {
     #[default]
@@ -134,19 +134,19 @@ impl ProviderTools {
     }
 }
 
-/// `manifest`: what is in force, safe to publish. `credentials`: proves a rotation
-/// without hashing a secret.
+/// `manifest`: digest of the files in force, safe to publish. `credentials`: changes when a
+/// credential is rotated, without a hash of a secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digests {
     pub credentials: String,
     pub manifest: String,
 }
 
-/// How to reach the operator's leader.
+/// Address and trust of the operator's leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkConfig {
     pub audience: String,
-    /// PEM bundle that outlives serving certificates.
+    /// PEM bundle, valid longer than serving certificates.
     pub ca: String,
     /// `https://host:port`, without a path.
     pub url: String,

@@ -1,17 +1,17 @@
-//! A tool's annotations, as the mediator heeds them and the entry digest covers them.
+//! A tool's annotations, as the mediator applies them and the entry digest covers them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Tier, Tool};
 
-/// The annotations that change how a call is run. Both spellings are read.
+/// The annotations that change the execution of a call. Both spellings are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Annotations {
     pub read_only: bool,
     pub parallel_safe: bool,
     pub polling: bool,
     pub idempotent: bool,
-    /// A success ends the turn.
+    /// A successful call ends the turn.
     pub terminal_on_success: bool,
 }
 
@@ -38,8 +38,8 @@ struct XClaw {
 }
 
 impl Annotations {
-    /// Reads a tool's annotations. One that cannot be read gives no freedom: the whole object
-    /// counts as absent then.
+    /// Reads a tool's annotations. If one cannot be decoded, the whole object counts as absent, so
+    /// that it grants no freedom.
     pub fn of(tool: &Tool) -> Self {
         let Some(raw) = &tool.annotations else {
             return Self::default();
@@ -57,7 +57,7 @@ impl Annotations {
         }
     }
 
-    /// Whether none of them is set but what `tier` says already.
+    /// Returns true if no annotation is set except those that `tier` implies.
     pub fn is_default(self, tier: Option<&str>) -> bool {
         let implied = tier == Some(Tier::ReadOnly.name());
         self == Self {

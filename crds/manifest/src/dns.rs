@@ -1,8 +1,9 @@
-//! Name resolution of a mediator: which name servers it asks, and for which absolute name.
+//! Name resolution of a mediator: its name servers, and the absolute name of each host.
 //!
-//! The containers of a pod share `/etc/hosts` and `/etc/resolv.conf`, and one that runs as root
-//! can write both. So a mediator reads neither: this is all that it resolves names by. No search
-//! domain is ever tried, since a namespace called `svc` or `com` would answer before the owner.
+//! The containers of a pod share `/etc/hosts` and `/etc/resolv.conf`, and a container that runs as
+//! root can write both. So a mediator reads neither and resolves names only by this configuration.
+//! It never tries a search domain, since a namespace called `svc` or `com` would answer before the
+//! owner.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::embedded_v4;
 
-/// The port of a name server that names none.
+/// The default port of a name server.
 const PORT: u16 = 53;
 
 /// The default domain of a cluster.
@@ -22,11 +23,11 @@ pub const CLUSTER_DOMAIN: &str = "cluster.local";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dns {
     pub cluster_domain: ClusterDomain,
-    /// Empty: no name resolves.
+    /// If empty, no name resolves.
     pub name_servers: Vec<NameServer>,
 }
 
-/// The domain of the cluster's own names: lower case, no dot at either end.
+/// The cluster's DNS domain: lower case, no dot at either end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClusterDomain(String);
@@ -36,11 +37,11 @@ pub struct ClusterDomain(String);
 #[serde(try_from = "String", into = "String")]
 pub struct NameServer(SocketAddr);
 
-/// Why a text is no [`NameServer`] or no [`ClusterDomain`].
+/// The reason for which a text is no [`NameServer`] or no [`ClusterDomain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsError {
     NotAnAddress,
-    /// Containers of the agent's own pod could answer there.
+    /// Containers of the agent's own pod could answer at this address.
     PodAddress,
     NotADomain,
 }
@@ -62,12 +63,12 @@ impl fmt::Display for DnsError {
 impl std::error::Error for DnsError {}
 
 impl NameServer {
-    /// The one at an address of a Service.
+    /// The name server at a Service's address.
     pub fn at(ip: IpAddr) -> Self {
         Self(SocketAddr::new(ip, PORT))
     }
 
-    /// Reads one that is not in the pod itself, as an operator writes it.
+    /// Parses a name server, and refuses addresses inside of the pod.
     pub fn outside(text: &str) -> Result<Self, DnsError> {
         let server: NameServer = text.parse()?;
         if server.is_in_pod() {
@@ -76,7 +77,7 @@ impl NameServer {
         Ok(server)
     }
 
-    /// Whether a container of the pod could be the one that answers there.
+    /// Returns true if a container of the pod could answer at the address.
     pub fn is_in_pod(self) -> bool {
         let is_own = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified() || ip.is_multicast();
         let embedded = match self.0.ip() {
@@ -153,7 +154,7 @@ impl FromStr for ClusterDomain {
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
-        // Room for `name.namespace.svc.` before it: a whole name has 253 characters.
+        // Leaves room for `name.namespace.svc.`: a whole name has at most 253 characters.
         if domain.len() > 120 || !domain.split('.').all(is_label) {
             return Err(DnsError::NotADomain);
         }
@@ -175,9 +176,9 @@ impl From<ClusterDomain> for String {
     }
 }
 
-/// The one name that is asked for where a URL names `host`, with the dot at its end: a name of
-/// one label is a Service of `namespace`, a name that ends in `.svc` is the cluster's, and every
-/// other name, like one that has its dot already, is what it says.
+/// Returns the name to resolve for `host` in a URL, with a final dot. A name of one label is a
+/// Service of `namespace`, a name that ends in `.svc` belongs to the cluster, and every other name,
+/// with or without a final dot, is absolute.
 pub fn absolute_name(host: &str, namespace: &str, domain: &ClusterDomain) -> String {
     let domain = domain.as_str();
     if host.ends_with('.') {
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_host_stands_for_one_absolute_name() {
+    fn each_host_has_one_absolute_name() {
         let domain: ClusterDomain = "Reef.Example.".parse().unwrap();
         for (host, absolute) in [
             ("perch", "perch.pond.svc.reef.example."),
@@ -227,7 +228,7 @@ mod tests {
             ("10.96.0.10:5353", "10.96.0.10:5353"),
             ("fd00::a", "fd00::a"),
             ("[fd00::a]:5353", "[fd00::a]:5353"),
-            // The cache on the node, whose address is link-local.
+            // The node-local cache, whose address is link-local.
             ("169.254.20.10", "169.254.20.10"),
         ] {
             let server = NameServer::outside(text).unwrap();
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn files_hold_it_as_text_and_nothing_else_parses() {
+    fn dns_settings_are_text_and_invalid_ones_are_refused() {
         let parse = |text| serde_json::from_str::<Dns>(text);
         let written = r#"{"cluster_domain":"cluster.local","name_servers":["10.96.0.10"]}"#;
         let dns = parse(written).unwrap();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::tools::in_order;
 use crate::{Auth, SecretText};
 
-/// An array at the top level, as ADR-020 has it.
+/// The file is an array at the top level (ADR-020).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FeedsFile(pub Vec<Feed>);
@@ -22,14 +22,14 @@ pub struct Feed {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign: bool,
     pub name: String,
-    /// The descriptor's template, for the record.
+    /// The descriptor's path template, for the record.
     pub path: String,
-    /// The surface it comes from.
+    /// The name of the feed's surface.
     pub source: String,
-    /// Seconds.
+    /// Seconds that a copy is fresh.
     #[serde(default = "default_ttl")]
     pub ttl: u64,
-    /// What is fetched; `{claw_id}` is filled in by the placeholder rules.
+    /// The address of the feed; `{claw_id}` is filled in like a placeholder of a path.
     pub url: String,
 }
 
@@ -37,7 +37,7 @@ fn default_ttl() -> u64 {
     60
 }
 
-/// As in `tools.json`, or a bare bearer string.
+/// An object as in `tools.json`, or a bare bearer token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FeedAuth {

@@ -1,17 +1,16 @@
 //! The contract between operator and mediator: four files and the link's two messages.
 //!
-//! The operator's compiler writes these types, the mediator reads them, and nothing
-//! else is shared between the two but [`names`], which [`addresses`] both refuse, and which
-//! absolute name a host stands for ([`dns`]). Here are shapes only: no digest, no file access, no
-//! policy. `fixtures/` holds complete directories that both sides are tested against.
+//! The operator's compiler writes these types and the mediator reads them. The two sides also share
+//! [`names`], the refused [`addresses`], and the absolute name of a host ([`dns`]); nothing else.
+//! Not here: digests, file access, policy. `fixtures/` holds complete directories that both sides
+//! are tested against.
 //!
-//! Invariants: a reader ignores fields that it does not know, so a field that *restricts*
-//! comes with a name in `requires`, which an older reader must refuse. The one exception is a
-//! restriction that nobody wrote (`provider_tools` where `egress: Declared` implies it): refusing
-//! it would stop older mediators of agents that did not change. Tool
-//! schemas are the bytes that were written ([`RawJson`]), never a re-serialized tree; the
-//! fields of what the files hold stand in the order of the names that they are written under,
-//! so what serde writes is sorted as it stands; no type prints a secret ([`SecretText`]).
+//! Invariants: a reader ignores unknown fields, so a field that *restricts* comes with a name in
+//! `requires`, which an older reader must refuse. The one exception is an implied restriction
+//! (`provider_tools` with `egress: Declared`): refusing it would stop older mediators of agents
+//! that did not change. Tool schemas keep their bytes ([`RawJson`]) and are never re-serialized.
+//! Fields are declared in the order of their wire names, so serde's output is sorted. No type
+//! prints a secret ([`SecretText`]).
 
 pub mod addresses;
 mod agent;

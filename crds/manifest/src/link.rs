@@ -1,59 +1,59 @@
 //! The link's two messages (`POST /v1/link`). Level-triggered: each message is whole.
 //!
-//! Nothing that comes down carries a secret, a URL or a schema: effective authority is
-//! what is loaded ∩ the floor, so the worst answer can deny, never grant.
+//! No answer carries a secret, a URL or a schema: effective authority is the loaded files ∩ the
+//! floor, so the worst answer can deny, never grant.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest report that the operator reads, in bytes.
+/// Limits the bytes of a report.
 pub const LONGEST_REPORT: usize = 64 * 1024;
-/// How many withheld tools and feeds a report names. Those of a whole manifest could be longer
-/// than [`LONGEST_REPORT`].
+/// Limits the withheld tools and feeds that a report names. Those of a whole manifest could exceed
+/// [`LONGEST_REPORT`].
 pub const MOST_WITHHELD: usize = 16;
-/// How long a text of a report is, in bytes, before it is cut.
+/// Limits the bytes of a text in a report; longer ones are cut.
 pub const LONGEST_TEXT: usize = 300;
 
-/// What a mediator says of itself. The sender's identity is not in here: the operator
-/// takes pod and namespace from the TokenReview of the bearer token.
+/// A mediator's report. It does not contain the sender's identity: the operator takes pod and
+/// namespace from the TokenReview of the bearer token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkUp {
     /// Chosen at process start; counters are cumulative within (pod uid, epoch).
     pub epoch: String,
     /// The sidecar's release.
     pub version: String,
-    /// Names this release understands in `requires`.
+    /// Names in `requires` that this release understands.
     #[serde(default)]
     pub understands: Vec<String>,
-    /// `None`: nothing was ever loaded.
+    /// `None` if no files were ever loaded.
     #[serde(default)]
     pub loaded: Option<Loaded>,
-    /// Why the files that are there now are not loaded; never a file's content.
+    /// The reason for which the current files are not loaded; never contains their content.
     #[serde(default)]
     pub error: Option<String>,
-    /// The `seq` of the last answer that is in force.
+    /// The `seq` of the last answer, which is in force.
     #[serde(default)]
     pub seen: u64,
-    /// How long the operator may hold its answer while that is still the latest one, in
-    /// milliseconds. Missing: it answers at once.
+    /// Time in milliseconds for which the operator may hold its answer while no newer one exists.
+    /// If missing, it answers at once.
     #[serde(default)]
     pub hold_ms: u64,
     #[serde(default)]
     pub withheld: Vec<Withheld>,
-    /// `None`: no request has come since the runner's tokens changed.
+    /// `None` if no request has come since the runner's tokens changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerAccess>,
     #[serde(default)]
     pub usage: Usage,
 }
 
-/// How the mediator answered the runner's token since the valid tokens last changed.
+/// The result of runner authentication since the valid tokens last changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunnerAccess {
     /// At least one request had a valid token.
     Admitted,
-    /// Every request that had a token had one that is not valid.
+    /// Every request with a token had an invalid one.
     Refused,
 }
 
@@ -65,14 +65,14 @@ pub struct Loaded {
     pub at: String,
 }
 
-/// A tool of the manifest that this mediator does not offer, and why (a code).
+/// A tool of the manifest that this mediator does not offer, and the code of the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Withheld {
     pub tool: String,
     pub reason: String,
 }
 
-/// Cumulative since the epoch began.
+/// Counters since the epoch began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -91,11 +91,11 @@ pub struct Usage {
 /// The operator's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkDown {
-    /// Rises with every change, over changes of the leader too: a lower one is an older one.
+    /// Rises with every change, also across leaders: a lower number is an older answer.
     pub seq: u64,
     #[serde(default)]
     pub want: Option<Want>,
-    /// `None`: takes nothing away.
+    /// `None` if nothing is revoked.
     #[serde(default)]
     pub floor: Option<Floor>,
     pub agent: AgentPresence,
@@ -107,15 +107,15 @@ pub struct Want {
     pub credentials: String,
 }
 
-/// What is left standing of what the volume gave.
+/// The allowlist: the part of the loaded files that may still be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
     /// Canonical tool name → entry digest.
     pub tools: BTreeMap<String, String>,
-    /// `surface/feed`.
+    /// Names of the form `surface/feed`.
     pub feeds: Vec<String>,
     pub providers: Vec<String>,
-    /// `None`: models are not restricted.
+    /// `None` if models are not restricted.
     #[serde(default)]
     pub models: Option<Vec<String>>,
 }

@@ -1,25 +1,25 @@
-//! Names that both sides of the contract must agree on. Everything that only the
-//! operator names stands in `toolcrib_compile::names`, which re-exports these.
+//! Names that both sides of the contract must agree on. Names that only the operator needs are in
+//! `toolcrib_compile::names`, which re-exports these.
 
-/// The four files of one version, in the order they are written.
+/// The four files of one version, in the order of writing.
 pub const AGENT_FILE: &str = "agent.json";
 pub const TOOLS_FILE: &str = "tools.json";
 pub const PROVIDERS_FILE: &str = "providers.json";
 pub const FEEDS_FILE: &str = "feeds.json";
 pub const FILES: [&str; 4] = [AGENT_FILE, TOOLS_FILE, PROVIDERS_FILE, FEEDS_FILE];
 
-/// Where the mediator finds them in a pod.
+/// Directory of these files in the mediator.
 pub const CONFIG_DIR: &str = "/etc/toolcrib/config";
-/// Where the record and the continuity store go.
+/// Directory of the record and the continuity store.
 pub const HISTORY_DIR: &str = "/var/lib/toolcrib";
-/// Where the projected link token is.
+/// The projected ServiceAccount token for the link.
 pub const LINK_TOKEN_FILE: &str = "/etc/toolcrib/link/token";
 
-/// The runner's side: model API (and `/mcp` in native mode).
+/// Port for the runner: model API (and `/mcp` in native mode).
 pub const LISTEN_PORT: u16 = 4141;
 /// Path of the MCP server on that port.
 pub const MCP_PATH: &str = "/mcp";
-/// Probes and metrics, on loopback.
+/// Port for probes and metrics, on loopback.
 pub const ADMIN_PORT: u16 = 4142;
 
 /// Audience of the projected ServiceAccount token that the link accepts.
@@ -27,8 +27,8 @@ pub const LINK_AUDIENCE: &str = "toolcrib.dev/link";
 /// Path of the link on the operator's leader.
 pub const LINK_PATH: &str = "/v1/link";
 
-/// The argument that is always the authenticated identity.
+/// The argument that always carries the authenticated identity.
 pub const CLAW_ID: &str = "claw_id";
 
-/// In `requires` of agent.json: `provider_tools: Refuse` is enforced.
+/// Entry in `requires` of agent.json: `provider_tools: Refuse` must be enforced.
 pub const PROVIDER_TOOLS: &str = "providerTools";

@@ -18,12 +18,12 @@ pub struct ProvidersFile {
 pub struct Provider {
     pub auth: ProviderAuth,
     pub endpoints: Vec<Endpoint>,
-    /// A pool, in order of preference.
+    /// A pool of keys, in order of preference.
     #[serde(default)]
     pub keys: Vec<ProviderKey>,
-    /// Headers of the runner that go to the provider beside those that always do: names in small
-    /// letters, or prefixes that end in `*`. A mediator that does not know it passes all but those
-    /// of the hop and of the runner's identity, as its release did.
+    /// Headers of the runner that go to the provider in addition to the default ones: names in
+    /// lower case, or prefixes that end in `*`. A mediator of an earlier release does not know this
+    /// field and passes all headers except those of the hop and of the runner's identity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pass_headers: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,8 @@ pub struct Provider {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Ends before the dialect's resource: `…/v1` + `/chat/completions` | `/messages` | `/responses`.
+    /// Base address without the dialect's resource: `…/v1` + `/chat/completions` | `/messages` |
+    /// `/responses`.
     pub base_url: String,
     pub dialect: EndpointDialect,
     /// Whether an OpenAI endpoint also serves `/responses`.
@@ -57,7 +58,7 @@ pub enum ProviderAuth {
     None,
 }
 
-/// Keys have ids so that record and metrics can name them unharmed.
+/// Keys have ids so that record and metrics can name them without revealing them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderKey {
     pub id: String,
@@ -82,7 +83,7 @@ struct ShortProvider {
     api_key: Option<SecretText>,
 }
 
-/// What may stand in the file: several providers by name, or the short form of one.
+/// The forms of the file: several providers by name, or the short form of one.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ProvidersOnDisk {
@@ -93,7 +94,7 @@ enum ProvidersOnDisk {
     Short(ShortProvider),
 }
 
-/// What may stand for one of the providers: the whole form, or the short form.
+/// The forms of one provider: the whole form, or the short form.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ProviderOnDisk {
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_form_stands_for_the_file_and_for_one_of_its_providers() {
+    fn the_short_form_works_for_the_file_and_for_one_provider() {
         let short = json!({"base_url": "https://reef.test/v1", "dialect": "openai",
             "api_key": "never-shown"});
         let whole = json!({"auth": "bearer",

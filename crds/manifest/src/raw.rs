@@ -1,18 +1,19 @@
-//! JSON kept as the bytes it was written in.
+//! JSON that keeps its original bytes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// One JSON value as its own text. Compared by bytes, cloned cheaply enough for
-/// manifests, never re-serialized: numbers keep their digits, keys their order.
+/// One JSON value as its own text. Compared by bytes, cheap enough to clone for manifests, never
+/// re-serialized: numbers keep their digits, keys their order.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RawJson(Box<RawValue>);
 
 impl RawJson {
-    /// Takes text that must be one JSON value. Errors: `serde_json`'s, with line and column.
+    /// Parses text that must be one JSON value. Errors: those of `serde_json`, with line and
+    /// column.
     pub fn from_text(text: impl Into<String>) -> Result<Self, serde_json::Error> {
         RawValue::from_string(text.into()).map(Self)
     }

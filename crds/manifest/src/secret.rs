@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// A credential, or (in a compilation that was not materialized) the reference
-/// `${secret:NAMESPACE/NAME/KEY}` that stands for one. `Debug` never shows it; the only
-/// way to the text is [`SecretText::expose`], which is what a reviewer greps for.
+/// `${secret:NAMESPACE/NAME/KEY}` to one. `Debug` never shows it; [`SecretText::expose`] is the
+/// only access to the text, so a reviewer can grep for it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretText(String);

@@ -1,5 +1,5 @@
-//! `tools.json`: version 1 of the compiled tool manifest (ADR-020), with what Toolcrib
-//! adds under one key, `x-toolcrib`.
+//! `tools.json`: version 1 of the compiled tool manifest (ADR-020), with Toolcrib's additions under
+//! one key, `x-toolcrib`.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct ToolsFile {
     pub extension: ToolsExtension,
 }
 
-/// Per-service settings that ADR-020's format has no place for.
+/// Settings per service, for which ADR-020's format has no place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolsExtension {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -53,7 +53,7 @@ pub struct Tool {
     #[serde(default)]
     pub description: String,
     pub execution: Execution,
-    /// JSON Schema of the arguments, in the bytes the descriptor normalized to.
+    /// JSON Schema of the arguments, in the bytes that normalizing the descriptor gave.
     #[serde(rename = "inputSchema")]
     pub input_schema: RawJson,
     pub name: String,
@@ -61,31 +61,31 @@ pub struct Tool {
     pub extension: ToolExtension,
 }
 
-/// What Toolcrib adds to an entry of ADR-020's format.
+/// Toolcrib's additions to an entry of ADR-020's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolExtension {
-    /// Covers both schemas, execution but `auth`, tier, and [`crate::Annotations`] where one is
-    /// set, in a versioned form (`v1:<hex>`).
+    /// Digest over both schemas, execution without `auth`, tier, and [`crate::Annotations`] if one
+    /// is set, in a versioned form (`v1:<hex>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_digest: Option<String>,
-    /// The surface is another namespace's: `claw_id` towards it is `name.namespace`.
+    /// The surface is in another namespace: its service gets `name.namespace` as `claw_id`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantRef>,
-    /// MCP: JSON Schema that the server's structured results are checked against.
+    /// MCP: JSON Schema for the server's structured results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<RawJson>,
-    /// Restrictions a reader must know, else this tool is withheld.
+    /// Restrictions that a reader must know; otherwise it withholds this tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
-    /// As text: a tier that the reader does not know withholds the tool instead of
-    /// breaking the file. Missing: System.
+    /// Text instead of an enum: an unknown tier withholds the tool instead of making the file
+    /// undecodable. Missing: System.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
 }
 
-/// The object that gave the tool. `ToolDefaults` are named by their own name, `default`.
+/// The object that granted the tool. `ToolDefaults` are named by their own name, `default`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantRef {
     pub name: String,
@@ -118,14 +118,13 @@ impl Tier {
         }
     }
 
-    /// `None`: a tier of a later release.
+    /// Returns `None` for a tier of a later release.
     pub fn parse(text: &str) -> Option<Tier> {
         Tier::ALL.into_iter().find(|tier| tier.name() == text)
     }
 
-    /// The tier of a tool that says `self` and is called with `method` (`None`: over MCP). A tool
-    /// that says ReadOnly and is called with a method that writes is a System one, as a tool
-    /// that says nothing is.
+    /// Returns the tier of a tool with tier `self` that is called with `method` (`None`: over MCP).
+    /// A ReadOnly tool with a method that writes becomes System, like a tool without a tier.
     pub fn called_with(self, method: Option<HttpMethod>) -> Tier {
         let writes = method.is_some_and(|method| method.reading().is_none());
         match self {
@@ -139,7 +138,7 @@ impl Tier {
     }
 }
 
-/// How a call is carried out. The model never sees any of it.
+/// The execution of a call. The model never sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
     #[serde(
@@ -148,8 +147,8 @@ pub struct Execution {
         serialize_with = "in_order"
     )]
     pub auth: Option<Auth>,
-    /// `http(s)://<service>.<namespace>.svc:<port>` or the surface's url; `path` is joined
-    /// after this url's own path.
+    /// `http(s)://<service>.<namespace>.svc:<port>` or the surface's url; `path` is appended to
+    /// this url's own path.
     pub base_url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyKind>,
@@ -158,12 +157,12 @@ pub struct Execution {
     pub body_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<HttpMethod>,
-    /// Template with `{placeholders}`; for MCP the server's path.
+    /// Path template with `{placeholders}`; for MCP the server's path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The surface's name (as the agent knows it).
+    /// The surface's name in the agent's spec.
     pub service: String,
-    /// MCP: the server's bare tool name.
+    /// MCP: the tool's name at the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
     pub transport: Transport,
@@ -202,8 +201,8 @@ pub enum HttpMethod {
 }
 
 impl HttpMethod {
-    /// The same method for a tool that only reads; `None`: PUT, PATCH and DELETE change what
-    /// the path names, whatever the service does (RFC 9110, 9.3).
+    /// Returns the method for a tool that only reads. `None` for PUT, PATCH and DELETE: they change
+    /// the resource at the path, whatever the service does (RFC 9110, 9.3).
     pub fn reading(self) -> Option<ReadMethod> {
         match self {
             HttpMethod::Get => Some(ReadMethod::Get),
@@ -219,8 +218,8 @@ impl HttpMethod {
 pub enum ReadMethod {
     Get,
     Head,
-    /// For searches with their arguments in a body. HTTP leaves the meaning of POST to the
-    /// service, so that such a tool only reads is its author's word.
+    /// For searches with arguments in a body. HTTP leaves the meaning of POST to the service, so
+    /// the author vouches that such a tool only reads.
     Post,
 }
 
@@ -240,8 +239,8 @@ pub enum BodyKind {
     Json,
 }
 
-/// How the mediator authenticates to the service. Exactly one of the secret and `file`
-/// is set; `file` is a path under the config directory whose content is the secret.
+/// The mediator's authentication to the service. Exactly one of the secret and `file` is set;
+/// `file` is a path under the config directory whose content is the secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Auth {
@@ -279,7 +278,7 @@ pub enum Auth {
     },
 }
 
-/// The tag where its name belongs: serde writes it first.
+/// Serializes the tag at its sorted position; serde writes it first.
 pub(crate) fn in_order<S: Serializer>(
     tagged: &impl Serialize,
     serializer: S,
@@ -290,7 +289,7 @@ pub(crate) fn in_order<S: Serializer>(
     }
 }
 
-/// A turn's budgets, each at least 1. Missing fields take these defaults.
+/// The budgets of a turn, each at least 1. Missing fields take these defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
