@@ -1,8 +1,8 @@
-//! Would the API server take this object? The definitions' own schema and rules (CEL), run
-//! without a server, so that files are told the same as `kubectl apply` would be.
+//! Evaluates the API server's admission of an object: the definitions' own schema and rules (CEL),
+//! without a server, so that files get the same refusals as with `kubectl apply`.
 //!
-//! Behind the feature `admission`: the operator needs none of it, the API server has checked
-//! what it sees. Not here: what objects mean together.
+//! Behind the feature `admission`: the operator does not need it, because the API server has
+//! checked every object. Not here: relations between objects.
 //!
 //! Invariants: a rule that cannot be evaluated refuses the object, and evaluation is bounded.
 
@@ -23,18 +23,18 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// What etcd takes by default; larger objects are refused whatever they hold.
+/// etcd's default limit; larger objects are refused whatever they hold.
 const MAX_BYTES: usize = 1_572_864;
-/// As in the API server: rules do not see an object that breaks what their cost, or the
-/// types of their terms, rest on.
+/// As in the API server: rules are not evaluated on an object that violates a limit on which their
+/// cost or their types rest.
 const BLOCKING: [&str; 5] = ["maxItems", "maxLength", "maxProperties", "required", "type"];
-/// Refusals that are told of one object, by its schema and by its rules.
+/// Limits the refusals of one object that are reported by its schema, and by its rules.
 const MAX_REFUSALS: usize = 16;
-/// The longest message in bytes: it quotes the value, which may be a whole document.
+/// Limits the bytes of a message: it quotes the value, which may be a whole document.
 const MESSAGE: usize = 304;
 
-/// Why the API server would refuse an object of one of our kinds; empty: it would not.
-/// The object must be pruned, as the API server does before it looks.
+/// Returns the reasons for which the API server would refuse an object of one of our kinds; empty
+/// if it would accept it. The object must be pruned already, as in the API server.
 pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
     let Some(definition) = compiled().get(kind) else {
         return Vec::new();
@@ -74,7 +74,7 @@ pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
     refusals
 }
 
-/// The fault that a schema finds, and its cure.
+/// Describes the fault that a schema finds, and its cure.
 fn words(kind: &str, error: &ValidationError<'_>) -> String {
     match error.kind() {
         ValidationErrorKind::Required { property } => {
@@ -108,7 +108,7 @@ fn words(kind: &str, error: &ValidationError<'_>) -> String {
     }
 }
 
-/// The first element of a list that stands there twice, in the API server's words.
+/// Finds the first repeated element of a list, in the API server's words.
 fn duplicate(list: &str, value: &Value) -> Option<Refusal> {
     let mut seen = BTreeSet::new();
     let items = value.as_array()?.iter().map(Value::to_string);
@@ -148,13 +148,13 @@ fn compiled() -> &'static BTreeMap<String, Definition> {
     })
 }
 
-/// What a structural schema says besides JSON Schema's own words: lists that are sets.
+/// Translates the keyword of structural schemas that JSON Schema lacks: lists that are sets.
 fn as_json_schema(mut schema: Value) -> Value {
     if let Value::Object(members) = &mut schema {
         if members.get("x-kubernetes-list-type") == Some(&Value::from("set")) {
             members.insert("uniqueItems".to_owned(), true.into());
         }
-        // Formats are Go's (int32, date-time); bounds are said besides.
+        // Formats are Go's (int32, date-time); bounds are separate keywords.
         members.remove("format");
         for (name, member) in members.iter_mut() {
             match name.as_str() {
@@ -175,7 +175,7 @@ fn as_json_schema(mut schema: Value) -> Value {
     schema
 }
 
-/// `/spec/tools/0/allow` as `spec.tools[0].allow`.
+/// Converts `/spec/tools/0/allow` to `spec.tools[0].allow`.
 fn field(pointer: &str) -> String {
     let mut field = String::new();
     for part in pointer.split('/').skip(1) {

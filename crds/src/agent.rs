@@ -1,4 +1,4 @@
-//! Agent: an identity, what it may reach, and the admin's audit view of it.
+//! Agent: an identity with its surfaces and limits, and its status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::{CustomResource, KubeSchema};

@@ -1,4 +1,4 @@
-//! What ToolGrant and ToolDefaults share: which tools and feeds of which surfaces.
+//! The part that ToolGrant and ToolDefaults share: tools and feeds of surfaces.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;

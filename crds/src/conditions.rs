@@ -1,8 +1,7 @@
 //! Condition types and the reasons that are not diagnostics.
 //!
-//! A condition that is not as it should be carries a diagnostic's code as its reason
-//! (`toolcrib_compile::Code`); the reasons here are for the other cases. Times are
-//! arguments: nothing here reads a clock.
+//! A condition with a fault carries a diagnostic's code as its reason (`toolcrib_compile::Code`);
+//! the reasons here are for the other cases. Times are arguments: nothing here reads a clock.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -11,13 +10,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub enum ConditionType {
     /// The object's own spec can be served.
     Accepted,
-    /// What the object refers to is there. Unknown: the operator could not look.
+    /// The references of the object exist. Unknown: the operator could not read them.
     Resolved,
     /// The agent's objects are written.
     Compiled,
-    /// The agent's pods say that they have loaded them.
+    /// The agent's pods report that they have loaded these objects.
     InForce,
-    /// Compiled, and no pod has been stale for long.
+    /// Compiled, and no pod has been stale for over two minutes.
     Ready,
 }
 
@@ -50,44 +49,44 @@ impl ConditionStatus {
     }
 }
 
-/// Reasons that are no diagnostics.
+/// Reasons that are not diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateReason {
     /// Nothing is wrong with the spec.
     Accepted,
-    /// Everything that is referred to is there.
+    /// All references exist.
     Resolved,
     /// The objects are written.
     Compiled,
-    /// They could not be written; the operator tries again.
+    /// The objects could not be written; the operator retries.
     ApplyFailed,
-    /// An object of a compiled name belongs to somebody else.
+    /// An object with the name of a compiled object has another owner.
     Conflict,
-    /// Every running pod has loaded what is compiled.
+    /// Every running pod has loaded the current manifest.
     InForce,
-    /// Some pod has not loaded it yet.
+    /// Some pod has not loaded the current manifest yet.
     Pending,
-    /// Some pod has not loaded it for over two minutes.
+    /// Some pod has not loaded the current manifest for over two minutes.
     Stale,
-    /// Some pod could not load it.
+    /// Some pod could not load the current manifest.
     ManifestRejected,
-    /// The pods have said nothing.
+    /// The pods have sent no report.
     NoReport,
     /// No pod of the agent runs.
     NoPods,
-    /// Some pod was created for an earlier Agent of this name, and holds its token.
+    /// Some pod was created for an earlier Agent of this name, and has that Agent's token.
     TokenReplaced,
     /// Some pod's program presents a token that its mediator refuses.
     TokenRefused,
     /// Some pod has the agent's label and no mediator.
     NoMediator,
-    /// Something is granted, and all of it is withheld.
+    /// Every granted tool and feed is withheld.
     AllWithheld,
-    /// Something that Ready depends on is not as it should be.
+    /// A condition that Ready depends on is not met.
     NotCompiled,
-    /// Ready.
+    /// The agent is ready.
     Ready,
-    /// The operator failed on this object, by a mistake of its own; it tries again.
+    /// The operator failed on this object by an error of its own; it retries.
     InternalError,
 }
 
@@ -116,8 +115,8 @@ impl StateReason {
     }
 }
 
-/// A reason's name. It comes from a closed enum: from [`StateReason`], or from the enum of
-/// diagnostic codes, which implements `From` for it.
+/// The name of a reason. It comes from a closed enum: [`StateReason`], or the enum of diagnostic
+/// codes, which implements `From` for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonName(pub &'static str);
 
@@ -127,10 +126,10 @@ impl From<StateReason> for ReasonName {
     }
 }
 
-/// The longest message that is written; the API server's own bound is 32768.
+/// Limits the bytes of a condition's message; the API server allows 32768.
 const MAX_MESSAGE: usize = 4096;
 
-/// One condition as of `now`. A message that is too long is cut, visibly.
+/// Returns a condition as of `now`. A long message is cut visibly.
 pub fn condition(
     type_: ConditionType,
     status: ConditionStatus,
@@ -149,8 +148,8 @@ pub fn condition(
     }
 }
 
-/// Puts a condition in its place. The time of the last transition moves only when the
-/// status does, so that an unchanged state is an unchanged object.
+/// Sets a condition in its list. The transition time changes only with the status, so that an
+/// unchanged state leaves the object unchanged.
 pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
     match conditions.iter_mut().find(|old| old.type_ == new.type_) {
         Some(old) => {
@@ -163,7 +162,7 @@ pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
     }
 }
 
-/// An object of ours, with the conditions of its status.
+/// A Toolcrib object with conditions in its status.
 pub trait Conditioned: kube::Resource<DynamicType = ()> {
     fn conditions(&self) -> &[Condition];
 }
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn transition_time_moves_with_the_status_only() {
+    fn transition_time_changes_only_with_the_status() {
         let mut conditions = vec![at(1, ConditionStatus::True)];
         set(&mut conditions, at(2, ConditionStatus::True));
         assert_eq!(conditions, [at(1, ConditionStatus::True)]);

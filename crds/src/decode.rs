@@ -1,12 +1,11 @@
-//! Decodes one object; an error names the field that is wrong and says what to write there.
+//! Decodes one object; an error names the wrong field and says what to write.
 //!
-//! One function for the operator, the compiler and the command line, so that all three say the
-//! same. What to write comes from the definition's schema, never from the words of serde, which
-//! name Rust types and columns of a text that no user wrote.
+//! One function for the operator, the compiler and the command line, so that their messages are
+//! equal. The advice comes from the definition's schema, not from serde, whose errors name Rust
+//! types and columns of a text that no user wrote.
 //!
-//! Invariant: a text is quoted only where it cannot be a credential: a number or a boolean in
-//! quotes, one of the field's own values in another case, or the name of an object that holds
-//! no secret.
+//! Invariant: a message quotes a text only if it cannot be a credential: a number or a boolean in
+//! quotes, one of the field's own values in another case, or the name of an object without secrets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,10 +24,11 @@ use serde_path_to_error::Segment;
 
 use crate::{definitions, near};
 
-/// Why an object cannot be decoded as its kind.
+/// The reason for which an object cannot be decoded as its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// As in `kubectl explain`, with indices: `spec.tools[2].surface`. Empty: the whole object.
+    /// Path as in `kubectl explain`, with indices: `spec.tools[2].surface`. Empty for the whole
+    /// object.
     pub field: String,
     /// The fault in that field, and its cure.
     pub message: String,
@@ -45,13 +45,13 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// The longest path in bytes: keys of maps are part of it.
+/// Limits the bytes of a path: keys of maps are part of it.
 const FIELD: usize = 256;
-/// The longest message in bytes.
+/// Limits the bytes of a message.
 const MESSAGE: usize = 304;
-/// The longest text that is quoted: the length of a DNS label.
+/// Limits the bytes of a quoted text: the length of a DNS label.
 const QUOTED: usize = 63;
-/// Fields that a message lists.
+/// Limits the fields that a message lists.
 const LISTED: usize = 8;
 
 /// Decodes JSON text as `kind`, which is the name of the type in Kubernetes.
@@ -59,8 +59,8 @@ pub fn decode<T: DeserializeOwned>(kind: &str, text: &str) -> Result<T, DecodeEr
     decode_part(kind, &[], text)
 }
 
-/// Decodes JSON text as the part of a `kind` that the names in `at` lead to, with `[]` for an
-/// entry of a list. The error's field is relative to that part.
+/// Decodes JSON text as a part of a `kind`. `at` is the path to that part, with `[]` for an entry
+/// of a list. The error's field is relative to that part.
 pub fn decode_part<T: DeserializeOwned>(
     kind: &str,
     at: &[&str],
@@ -73,7 +73,7 @@ pub fn decode_part<T: DeserializeOwned>(
     })
 }
 
-/// Decodes JSON text as a kind that no API server has. `help` says where the user finds an example.
+/// Decodes JSON text as a kind without a definition. `help` says where the user finds an example.
 pub fn decode_own<T: DeserializeOwned + JsonSchema>(
     kind: &str,
     help: &str,
@@ -87,12 +87,13 @@ pub fn decode_own<T: DeserializeOwned + JsonSchema>(
     })
 }
 
-/// Decodes `text`; an error is said by the place that it leads to from the root.
+/// Decodes `text`; an error carries the path from the root.
 fn located<'a, T: DeserializeOwned>(
     text: &'a str,
     root: impl FnOnce() -> Place<'a>,
 ) -> Result<T, DecodeError> {
-    // Twice, since keeping track of the path costs time, and nearly every object decodes.
+    // Decodes a second time with the path only after an error, since tracking the path is slow and
+    // nearly every object decodes.
     serde_json::from_str(text).or_else(|_| {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
@@ -107,7 +108,7 @@ fn located<'a, T: DeserializeOwned>(
     })
 }
 
-/// The schema of a type, in the form that definitions have.
+/// Returns the schema of a type, in the form of a definition's.
 fn schema_of<T: JsonSchema>() -> JSONSchemaProps {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -123,14 +124,14 @@ fn schema_of<T: JsonSchema>() -> JSONSchemaProps {
 struct Place<'a> {
     kind: &'a str,
     path: String,
-    /// The path as `kubectl explain` takes it.
+    /// The path in the form that `kubectl explain` accepts.
     explained: String,
     value: Option<&'a RawValue>,
-    /// `None`: the kind is not of this API, or its definition says nothing about the field.
+    /// `None` if the kind is not of this API, or its definition does not describe the field.
     schema: Option<&'a JSONSchemaProps>,
-    /// Where an example of a kind stands that `kubectl explain` does not know.
+    /// The location of an example, for a kind that `kubectl explain` does not know.
     help: Option<&'a str>,
-    /// The fields of the object above, if the last step was to a field that it does not have.
+    /// The fields of the parent object, if the last step led to an unknown field.
     others: Option<Vec<&'a str>>,
 }
 
@@ -147,7 +148,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Makes the part that `at` leads to the root; the value is that part already.
+    /// Makes the part at `at` the root; the value is that part already.
     fn descend(&mut self, at: &[&str]) {
         for name in at {
             let schema = self.schema;
@@ -163,7 +164,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Goes one step down; whether there was one.
+    /// Takes one step down; returns false if there is none.
     fn enter(&mut self, segment: &Segment) -> bool {
         match segment {
             Segment::Seq { index } => {
@@ -231,7 +232,7 @@ impl<'a> Place<'a> {
                 (None, None) => format!("is missing: write it; {}", self.advice()),
             }
         } else {
-            // A part that is open to every value, such as a descriptor's, says nothing about them.
+            // A part that accepts every value, such as a descriptor's, does not describe them.
             let schema = self
                 .schema
                 .filter(|schema| schema.type_.is_some() || schema.enum_.is_some());
@@ -261,7 +262,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A key of this object that is no field, and that `name` may be meant by.
+    /// Finds an unknown key of this object that may be a misspelling of `name`.
     fn misspelt<'k>(
         &self,
         name: &str,
@@ -287,8 +288,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The fault of a value that the definition's schema refuses, and its cure. `pointer` is a JSON
-/// pointer into the object. `None`: the definition says nothing about that field.
+/// Describes the fault of a value that the definition's schema refuses, and its cure. `pointer` is
+/// a JSON pointer into the object. `None` if the definition does not describe that field.
 #[cfg(feature = "admission")]
 pub(crate) fn correction(kind: &str, pointer: &str, value: &Value) -> Option<String> {
     let mut schema = schemas().get(kind)?;
@@ -303,8 +304,8 @@ pub(crate) fn correction(kind: &str, pointer: &str, value: &Value) -> Option<Str
     Some(format!("is {described}: write {wanted}"))
 }
 
-/// The fields of the object that holds the field at `path`, which is as `kubectl explain` has it,
-/// with indices: `spec.tools[2].allow`. Empty: the definition has no such object.
+/// Returns the fields of the object that holds the field at `path`, in the form of `kubectl
+/// explain` with indices: `spec.tools[2].allow`. Empty if the definition has no such object.
 pub fn known_fields(kind: &str, path: &str) -> Vec<&'static str> {
     let (Some((parents, _)), Some(root)) = (path.rsplit_once('.'), schemas().get(kind)) else {
         return Vec::new();
@@ -337,7 +338,7 @@ fn item(list: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
     }
 }
 
-/// What the definition says about each value of a map.
+/// Returns the schema of each value of a map.
 fn values(map: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
     match map.additional_properties.as_ref()? {
         JSONSchemaPropsOrBool::Schema(values) => Some(values),
@@ -359,7 +360,7 @@ fn schemas() -> &'static BTreeMap<String, JSONSchemaProps> {
     })
 }
 
-/// The value in words. It is shown where it cannot be a credential.
+/// Describes the value; quotes it only if it cannot be a credential.
 fn described(schema: &JSONSchemaProps, value: &Value) -> String {
     match value {
         Value::Number(number) => format!(
@@ -400,11 +401,11 @@ fn choices(schema: &JSONSchemaProps) -> Vec<&str> {
     values.filter_map(|value| value.0.as_str()).collect()
 }
 
-/// `{name: X}` for the text X where the name of an object is meant.
+/// Suggests `{name: X}` for the text X at a field that takes the name of an object.
 fn reference(schema: &JSONSchemaProps, value: &Value) -> Option<String> {
     let fields = schema.properties.as_ref()?;
     let text = value.as_str()?;
-    // A Secret's reference has a key, too: a token that was written there is not repeated.
+    // A reference to a Secret has a key too; the text may be a token, so it is not repeated.
     let names_object = fields.contains_key("name")
         && fields
             .keys()
@@ -416,7 +417,7 @@ fn reference(schema: &JSONSchemaProps, value: &Value) -> Option<String> {
     (names_object && is_label).then(|| format!("{{name: {text}}}"))
 }
 
-/// What the field takes, as an instruction.
+/// Describes the values that the field accepts, as an instruction.
 fn wanted(schema: &JSONSchemaProps, value: Option<&Value>) -> String {
     match &choices(schema)[..] {
         [] => {}
@@ -435,7 +436,7 @@ fn wanted(schema: &JSONSchemaProps, value: Option<&Value>) -> String {
             let rules = schema.x_kubernetes_validations.iter().flatten();
             let rule = rules.filter_map(|rule| rule.message.as_deref()).next();
             let in_quotes = matches!(value, Some(Value::Number(_) | Value::Bool(_)));
-            // Every rule about a text begins with what to write.
+            // Every rule about a text begins with the instruction.
             let rule = rule.map(|rule| rule.strip_prefix("write ").unwrap_or(rule));
             match (rule, in_quotes) {
                 (Some(rule), true) => format!("a text, in quotes: {rule}"),
@@ -479,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_beside_a_field_are_known() {
+    fn known_fields_lists_the_siblings_of_a_field() {
         assert_eq!(
             known_fields("ToolGrant", "spec.tools[0].alow"),
             ["allow", "descriptorDigest", "surface"]
@@ -499,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_field_and_what_to_write() {
+    fn a_decode_error_names_the_field_and_the_fix() {
         check::<Surface>(
             "Surface",
             r#"{"service":{"name":"reed","port":"4000"}}"#,
@@ -575,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_descriptor_is_named_below_its_own_place() {
+    fn an_error_in_a_part_has_a_path_relative_to_it() {
         #[derive(Debug, serde::Deserialize)]
         struct Part {
             #[serde(rename = "description")]
@@ -597,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_without_a_schema_here_names_the_field() {
+    fn an_error_in_a_kind_without_schema_names_the_field() {
         check::<Service>(
             "Service",
             r#"{"ports":[{"port":"eighty"}]}"#,
@@ -605,9 +606,9 @@ mod tests {
         );
     }
 
-    /// A credential that was written into the wrong field stays there.
+    /// A message must not repeat a credential that was written into the wrong field.
     #[test]
-    fn a_text_that_may_be_a_credential_is_not_repeated() {
+    fn a_possible_credential_is_not_quoted() {
         let token = "hunter2-hunter2";
         for spec in [
             format!(r#"{{"endpoints":[],"apiKeys":["{token}"]}}"#),
@@ -622,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_or_hidden_key_does_not_get_into_the_message_whole() {
+    fn long_or_hidden_keys_are_cut_in_messages() {
         let key = format!("swim\u{202e}{}", "x".repeat(100_000));
         let text = format!(r#"{{"metadata":{{"name":"otter"}},"spec":{{"tiers":{{"{key}":7}}}}}}"#);
         let error = decode::<Surface>("Surface", &text).expect_err("a tier is a text");

@@ -34,16 +34,16 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
     definitions
 }
 
-/// For the enums: a field's own documentation says more than its type's, and kube's
-/// rewriting of `Option<enum>` would put the type's in its place.
+/// Drops the documentation of an enum type: the field's own documentation says more, and kube's
+/// rewriting of `Option<enum>` would replace it by the type's.
 pub(crate) fn field_speaks(schema: &mut schemars::Schema) {
     schema.remove("description");
 }
 
-/// What schemars says and Kubernetes has no use for: `nullable` on every optional field
-/// (a null that is refused at admission cannot slip past `has()` in a rule), bare patterns, and Rust's
-/// unsigned formats (which the API server warns about; the bounds say the same). A part that is
-/// open to every value stays nullable.
+/// Removes schemars' additions that Kubernetes does not need: `nullable` on every optional field (a
+/// null that is refused at admission cannot evade `has()` in a rule), bare patterns, and Rust's
+/// unsigned formats (the API server warns about them, and the bounds are equivalent). A part that
+/// accepts every value stays nullable.
 fn tidy(schema: &mut JSONSchemaProps) {
     let open = schema.type_.is_none() && schema.x_kubernetes_preserve_unknown_fields == Some(true);
     if !open {
@@ -75,8 +75,8 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Kubernetes' own types come without bounds: these are those of a Condition in Kubernetes'
-/// own definitions, and of labels; a selector has at most 64 terms.
+/// Adds bounds to Kubernetes' own types, which have none: those of a Condition in Kubernetes' own
+/// definitions, and of labels. A selector has at most 64 terms.
 fn bound_foreign(schema: &mut JSONSchemaProps) {
     const TERMS: i64 = 64;
     const LABEL_KEY: i64 = 317;

@@ -1,12 +1,11 @@
 //! The schema of a Surface's descriptor: names and words for `kubectl explain`.
 //!
-//! Here: which keys there are and what each means. Not here: reading them. The compiler reads the
-//! descriptor's own text, so that one wrong part costs that part alone and numbers keep their
-//! digits.
+//! Here: the keys and their meaning. Not here: decoding. The compiler reads the descriptor's own
+//! text, so that a wrong part withholds only that part, and numbers keep their digits.
 //!
-//! Invariant: the schema refuses nothing and prunes nothing. No part has a type. Every part keeps
-//! unknown keys, since the API server prunes again below a part that names its keys and does not
-//! say so. Every part is nullable, since the API server removes a null that is not.
+//! Invariant: the schema refuses nothing and prunes nothing. No part has a type. Every part
+//! preserves unknown keys, since the API server prunes below a part with named keys unless it is
+//! told otherwise. Every part is nullable, since the API server removes a null from other parts.
 
 use std::borrow::Cow;
 
@@ -41,7 +40,7 @@ struct Key {
     below: Below,
 }
 
-/// The keys that a key's value has.
+/// The keys within a key's value.
 enum Below {
     Nothing,
     Keys(&'static [Key]),
@@ -261,7 +260,7 @@ const AUTH: &[Key] = &[
 
 const MCP: &[Key] = &[key("path", "Text: path of the endpoint. Left out: /mcp.")];
 
-/// A schema that every value fits, and that keeps every key and every null.
+/// A schema that accepts every value and preserves every key and every null.
 fn open() -> Map<String, Value> {
     Map::from_iter([
         ("nullable".into(), true.into()),

@@ -15,9 +15,9 @@ pub struct DurationText(pub String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DurationError {
-    /// Not numbers with units.
+    /// The text is not a list of numbers with units.
     Malformed(String),
-    /// Zero, or over 24 hours.
+    /// The duration is zero, or over 24 hours.
     OutOfRange(String),
 }
 
@@ -68,7 +68,7 @@ impl DurationText {
 const MAX_MILLIS: u64 = 24 * 60 * 60 * 1000;
 
 fn unit(text: &str) -> Option<(u64, &str)> {
-    // `ms` before `m`, which is its prefix.
+    // `ms` precedes `m`, which is a prefix of it.
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)]
         .into_iter()
         .find_map(|(name, millis)| text.strip_prefix(name).map(|tail| (millis, tail)))

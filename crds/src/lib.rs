@@ -1,13 +1,13 @@
 //! The toolcrib.dev API kinds, one per file.
 //!
-//! Here are shapes, their documentation (it becomes `kubectl explain`) and the rules that
-//! one object can check about itself (CEL, bounds). Not here: what objects mean together
-//! (`toolcrib-compile`), names of compiled objects (`toolcrib_compile::names`).
+//! Here: shapes, their documentation (it becomes `kubectl explain`), and the rules that one object
+//! can check about itself (CEL, bounds). Not here: relations between objects (`toolcrib-compile`),
+//! names of compiled objects (`toolcrib_compile::names`).
 //!
-//! Invariants: the API grows by additive fields only; no field that a [`ToolDefaults`] may
-//! set has an OpenAPI default (Agent beats ToolDefaults beats built-in, field by field);
-//! every list, map and text has a bound, which is also what keeps the rules within the API
-//! server's cost budget; an inline descriptor stays the bytes it came in.
+//! Invariants: the API grows only by additive fields; no field that a [`ToolDefaults`] may set has
+//! an OpenAPI default (Agent takes precedence over ToolDefaults, and ToolDefaults over built-in
+//! values, field by field); every list, map and text has a bound, which also keeps the rules within
+//! the API server's cost budget; an inline descriptor keeps its bytes.
 
 #![expect(
     clippy::duplicated_attributes,

@@ -1,20 +1,20 @@
-//! The name that somebody may have meant.
+//! Suggests the name that a user may have meant.
 //!
 //! One rule for every message about an unknown name: of a field, of an object, on the command line.
 
 /// Longer names are not compared: the work grows with the product of their lengths.
 const LONGEST: usize = 64;
-/// Names that a message lists; a name is compared with four times as many.
+/// Limits the names that a message lists, and the names that are compared.
 const LISTED: usize = 8;
 const COMPARED: usize = 256;
 
-/// The one of `names` that differs from `name` least, if it is near.
+/// Returns the one of `names` that is most similar to `name`, if it is similar enough.
 pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {
         return None;
     }
     let folded = name.to_lowercase();
-    // A third of the letters may be wrong.
+    // A third of the letters may differ.
     let allowed = (name.chars().count() / 3).max(1);
     names
         .into_iter()
@@ -26,7 +26,7 @@ pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, known)| known)
 }
 
-/// `: did you mean X?`, or nothing.
+/// Returns `: did you mean X?`, or nothing.
 pub fn meant<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(name, names) {
         Some(known) => format!(": did you mean {known}?"),
@@ -34,7 +34,7 @@ pub fn meant<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String
     }
 }
 
-/// ` (did you mean X?)`, or nothing: inside of a sentence.
+/// Returns ` (did you mean X?)` for use inside of a sentence, or nothing.
 pub fn other<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(name, names) {
         Some(known) => format!(" (did you mean {known}?)"),
@@ -42,7 +42,7 @@ pub fn other<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String
     }
 }
 
-/// `did you mean X?`, or what there is: `there is a, b`, or `there is none`.
+/// Returns `did you mean X?`, or the known names: `there is a, b`, or `there is none`.
 pub fn meant_or_known<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     if let Some(known) = nearest(name, names.iter().copied()) {
@@ -67,7 +67,7 @@ mod tests {
     const TOOLS: [&str; 2] = ["execute_trade", "get_market_context"];
 
     #[test]
-    fn a_misspelt_name_is_found_and_a_strange_one_is_not() {
+    fn only_a_similar_name_is_suggested() {
         assert_eq!(nearest("excute_trade", TOOLS), Some("execute_trade"));
         assert_eq!(nearest("Execute_Trade", TOOLS), Some("execute_trade"));
         assert_eq!(
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_is_listed_to_a_bound() {
+    fn known_names_are_listed_up_to_a_bound() {
         assert_eq!(meant("fly", TOOLS), "");
         assert_eq!(
             meant("excute_trade", TOOLS),

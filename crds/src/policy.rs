@@ -1,4 +1,4 @@
-//! What both an Agent and the namespace's ToolDefaults may set.
+//! Settings that an Agent and the namespace's ToolDefaults share.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

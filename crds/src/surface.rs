@@ -1,4 +1,4 @@
-//! Surface: what a service offers, and how to reach it.
+//! Surface: the offer of a service, and its address.
 
 use std::collections::BTreeMap;
 

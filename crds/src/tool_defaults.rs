@@ -1,4 +1,4 @@
-//! ToolDefaults: what the agents of a namespace have unless they say otherwise.
+//! ToolDefaults: the default settings and grants of a namespace's agents.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};

@@ -1,4 +1,4 @@
-//! ToolGrant: which tools and feeds of which surfaces which agents may use.
+//! ToolGrant: allows agents to use tools and feeds of surfaces.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};

@@ -1,13 +1,13 @@
-//! The words with which a definition refuses a text that does not fit its pattern.
+//! Messages of definitions for a text that does not match its pattern.
 //!
-//! The API server answers a bare `pattern` with the regular expression alone. A rule in its
+//! The API server's refusal by a bare `pattern` shows only the regular expression. A rule in its
 //! place refuses the same texts and says what to write.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, ValidationRule,
 };
 
-/// A pattern of our types, and what to write instead of a text that it refuses.
+/// A pattern of our types, and the instruction for a text that does not match.
 const PATTERNS: [(&str, &str); 11] = [
     (
         "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
@@ -51,12 +51,12 @@ const PATTERNS: [(&str, &str); 11] = [
     ),
     (
         "^([0-9]{1,9}(ms|s|m|h)){1,4}$",
-        // The type's own rule says it, with the bounds.
+        // The type's own rule has the message, with the bounds.
         "",
     ),
 ];
 
-/// Puts a rule with a message in place of the schema's own pattern, where it has one.
+/// Replaces the schema's pattern by a rule with a message.
 pub fn say(schema: &mut JSONSchemaProps) {
     let Some(pattern) = schema.pattern.take() else {
         return;
@@ -79,7 +79,7 @@ pub fn say(schema: &mut JSONSchemaProps) {
         .push(rule);
 }
 
-/// A text as CEL writes it.
+/// Quotes a text for CEL.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }

@@ -1,10 +1,10 @@
-//! Every field of every kind is bounded and described: the API server refuses what is too
-//! large before anybody stores, watches or compiles it, and `kubectl explain` has words.
+//! Every field of every kind is bounded and described: the API server refuses oversized values
+//! before a component stores, watches or compiles them, and `kubectl explain` has a text.
 
 use serde_json::Value;
 use toolcrib_crds::definitions;
 
-/// What is wrong with a schema and all below it.
+/// Collects the faults of a schema and of all schemas below it.
 fn sweep(schema: &Value, path: &str, wrong: &mut Vec<String>) {
     let has = |names: &[&str]| names.iter().any(|name| schema.get(name).is_some());
     let mut expect = |fine: bool, what: &str| {
@@ -98,7 +98,7 @@ fn closed(schema: &Value, path: &str, found: &mut Vec<String>) {
 fn a_descriptor_of_any_content_is_stored_whole() {
     let mut found = Vec::new();
     closed(&descriptor(), "descriptor", &mut found);
-    // The descriptor itself is an object, or not there.
+    // The descriptor itself is an object, or absent.
     assert_eq!(
         found,
         [
@@ -151,7 +151,7 @@ fn every_field_is_bounded_and_described() {
 }
 
 #[test]
-fn what_is_missing_is_found() {
+fn missing_bounds_and_descriptions_are_found() {
     let schema = serde_json::json!({
         "type": "object",
         "description": "…",

@@ -1,4 +1,4 @@
-//! The committed definitions, and the chart's copies, are those of the types.
+//! The committed definitions and the chart's copies match the types.
 
 #[path = "../yaml/crdgen.rs"]
 mod crdgen;

@@ -1,6 +1,6 @@
-//! `rules/<case>.yaml`: an object, and in its first line whether the definitions' own
-//! schema and rules (CEL) accept it or with which words they refuse it. The operator's
-//! `apiserver` tests ask a real API server the same.
+//! `rules/<case>.yaml` is an object. Its first line says whether the definitions' own schema and
+//! rules (CEL) accept it, or the message of the refusal. The operator's `apiserver` tests send the
+//! same objects to a real API server.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, refusals};
 use toolcrib_golden::{Suite, cases};
 
-/// Whether our own types read it: what admission lets pass must be decodable.
+/// Decodes an object with our own types: every admitted object must be decodable.
 fn decodes(kind: &str, text: &str) -> Result<(), String> {
     fn as_kind<K: serde::de::DeserializeOwned>(text: &str) -> Result<(), String> {
         serde_json::from_str::<K>(text)

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_field_and_what_to_write() {
+    fn a_decode_error_names_the_field_and_the_fix() {
         let case = |test: &mut Value| test["spec"]["cases"][0].take();
         check(
             |test| test["spec"]["cases"][0]["expect"]["result"] = json!("allowed"),
