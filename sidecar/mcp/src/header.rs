@@ -1,7 +1,7 @@
-//! Headers, and what the stateless revision repeats in them so that a gateway need not read
-//! bodies: the tool's name, and the arguments that its schema marks with `x-mcp-header`.
+//! Headers, and the values that the stateless revision mirrors in them so that a gateway need not
+//! read bodies: the tool's name, and the arguments that its schema marks with `x-mcp-header`.
 //!
-//! The headers say what the body says, and servers refuse a call where they differ.
+//! Headers and body must agree; servers refuse a call where they differ.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,14 +18,14 @@ pub const VERSION_HEADER: &str = "mcp-protocol-version";
 pub const METHOD_HEADER: &str = "mcp-method";
 pub const NAME_HEADER: &str = "mcp-name";
 pub const SESSION_HEADER: &str = "mcp-session-id";
-/// Before the name that a schema's mark gives.
+/// Prefix of the header name that a schema's mark gives.
 const PARAM_PREFIX: &str = "mcp-param-";
 
-/// Of one schema's annotations, and how deep they may stand.
+/// Limits the marks of one schema, and their depth.
 const MAX_MIRRORED: usize = 32;
 const MAX_DEPTH: usize = 8;
 
-/// A value that a header can carry: as it is, or in base64 and marked so.
+/// Encodes a value for a header: as it is, or in base64 with a marker.
 pub fn value(text: &str) -> HeaderValue {
     let plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
         && text.trim_matches(' ') == text
@@ -37,7 +37,7 @@ pub fn value(text: &str) -> HeaderValue {
     encoded.expect("printable ASCII is a header's value")
 }
 
-/// A header's text, decoded where it is marked so. `None`: it is not there, or no text.
+/// Decodes the text of a header. `None` if it is missing or not text.
 pub fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     let text = headers.get(name)?.to_str().ok()?;
     let encoded = text
@@ -49,13 +49,13 @@ pub fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     }
 }
 
-/// Whether each mark is one that the protocol knows, no two of them for the same header. A tool
-/// with others must not be called.
+/// Returns true if every mark is valid and no two name the same header. A tool with other marks
+/// must not be called.
 pub fn is_marked_well(schema: &str) -> bool {
     marks(schema).is_some()
 }
 
-/// The marked arguments that are there; none at all where a schema is not marked well.
+/// Returns the headers of the marked arguments; none if a mark is invalid.
 pub fn mirrored(schema: &str, arguments: &str) -> Vec<(HeaderName, HeaderValue)> {
     let marks = marks(schema).into_iter().flatten();
     marks
@@ -63,8 +63,7 @@ pub fn mirrored(schema: &str, arguments: &str) -> Vec<(HeaderName, HeaderValue)>
         .collect()
 }
 
-/// Whether the headers say of each marked argument what the body says: all that are there,
-/// and no other.
+/// Checks that the headers mirror exactly the marked arguments of the body.
 pub fn check_mirrored(headers: &HeaderMap, schema: &str, arguments: &str) -> Result<(), Fault> {
     for (path, name) in marks(schema).into_iter().flatten() {
         let is_twice = headers.get_all(&name).iter().count() > 1;
@@ -81,7 +80,7 @@ pub fn check_mirrored(headers: &HeaderMap, schema: &str, arguments: &str) -> Res
 
 type Mark = (Vec<String>, HeaderName);
 
-/// `None`: one of them is not valid.
+/// Returns `None` if a mark is invalid.
 fn marks(schema: &str) -> Option<Vec<Mark>> {
     let mut marks = Vec::new();
     if !schema.contains("x-mcp-header") {
@@ -95,7 +94,7 @@ fn marks(schema: &str) -> Option<Vec<Mark>> {
 
 type Properties<'a> = BTreeMap<String, &'a RawValue>;
 
-/// Marks along `properties` alone. `None`: one of them is not valid.
+/// Collects marks along `properties` alone. `None` if a mark is invalid.
 fn find_marks(schema: &str, path: &mut Vec<String>, marks: &mut Vec<Mark>) -> Option<()> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(schema).unwrap_or_default();
     if let Some(mark) = members.get("x-mcp-header") {
@@ -126,7 +125,7 @@ fn string(raw: &RawValue) -> Option<String> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// A string's text, or a number or flag as it was written.
+/// Returns a string's text, or a number or boolean as it was written.
 fn value_at(arguments: &str, path: &[String]) -> Option<String> {
     let mut at = arguments;
     for key in path {
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn marked_arguments_stand_in_headers_and_others_do_not() {
+    fn only_marked_arguments_are_mirrored_in_headers() {
         let schema = r#"{"type":"object","properties":{
             "pond":{"type":"string","x-mcp-header":"Pond"},
             "at":{"type":"object","properties":{"depth":{"type":"integer","x-mcp-header":"Depth"}}},
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_say_something_else_than_the_body_are_refused() {
+    fn headers_that_differ_from_the_body_are_refused() {
         let schema = r#"{"type":"object","properties":{
             "pond":{"type":"string","x-mcp-header":"Pond"}}}"#;
         let check = |said: &[&str], arguments: &str, is_right: bool| {
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_mark_is_no_mark_there_are_none_and_it_is_said() {
+    fn invalid_marks_mirror_nothing_and_are_reported() {
         assert!(is_marked_well(
             r#"{"properties":{"pond":{"type":"string"}}}"#
         ));

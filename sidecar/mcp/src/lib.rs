@@ -1,12 +1,11 @@
-//! The words of MCP over HTTP, for all that speak it here: the mediator towards servers and
-//! towards its runner, the wrapper of programs, the CLI. Pure.
+//! MCP over HTTP, for every program that speaks it: the mediator as client and as server, the stdio
+//! wrapper, the CLI. Pure.
 //!
-//! In reading order: [`message`] (JSON-RPC's envelope, whose contents stay the bytes they
-//! were), [`revision`] (the two forms of the protocol, what a request must say in each, and
-//! the status of an error), [`header`] (what stands in headers as well as in the body),
-//! [`code`] (errors).
+//! In reading order: [`message`] (JSON-RPC's envelope; contents stay unparsed bytes), [`revision`]
+//! (the two forms of the protocol, the required fields of a request in each, and the status of an
+//! error), [`header`] (values that stand in headers and in the body), [`code`] (errors).
 //!
-//! Not here: sockets, sessions, tools, and what any of the programs offers.
+//! Not here: sockets, sessions, and the tools that the programs offer.
 
 pub mod code;
 pub mod header;

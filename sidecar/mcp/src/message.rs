@@ -1,4 +1,4 @@
-//! JSON-RPC messages, read as far as their envelope goes; the rest stays the bytes it was.
+//! JSON-RPC messages: the envelope is parsed, the rest stays unparsed bytes.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use crate::code::{INVALID_REQUEST, PARSE_ERROR};
 
 pub type Raw = Box<RawValue>;
-/// An object whose members are passed on unread.
+/// An object whose members are passed on unparsed.
 pub type Members = BTreeMap<String, Raw>;
 
-/// Of a client's id, which is kept while its call runs.
+/// Limits the bytes of a client's id, which is kept while its call runs.
 const MAX_ID: usize = 256;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub enum Message {
     },
 }
 
-/// What became of a request, in the words of whoever answered it.
+/// The answer to a request, as its sender wrote it.
 #[derive(Debug)]
 pub enum Answer {
     Result(Raw),
@@ -42,7 +42,7 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     NotJson,
-    /// JSON, but no single JSON-RPC message: a batch, an id of another type.
+    /// JSON, but not a single JSON-RPC message: a batch, or an id of another type.
     NotMessage,
 }
 
@@ -59,7 +59,7 @@ struct Wire {
     error: Option<Raw>,
 }
 
-/// `null` is something else than nothing: a request with the id `null` is no notification.
+/// Tells `null` from a missing member: a request with the id `null` is no notification.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Raw>, D::Error> {
     Raw::deserialize(deserializer).map(Some)
 }
@@ -93,7 +93,7 @@ impl Message {
     }
 }
 
-/// MCP's ids: a string or a whole number, never `null`.
+/// Checks an id: MCP allows a string or a whole number, never `null`.
 fn is_id(raw: &RawValue) -> bool {
     let text = raw.get();
     text.len() <= MAX_ID
@@ -104,17 +104,17 @@ fn is_id(raw: &RawValue) -> bool {
         }
 }
 
-/// Members of an object; `None`: it is none.
+/// Returns the members of an object; `None` if it is not an object.
 pub fn members(raw: &RawValue) -> Option<Members> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// What is said in answer to a request.
+/// The content of a reply to a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Said<'a> {
     Result(&'a RawValue),
     Error(&'a RawValue),
-    /// An error of our own.
+    /// An error of this program.
     Fault(&'a Fault),
 }
 
@@ -141,7 +141,7 @@ impl From<Malformed> for Fault {
         match malformed {
             Malformed::NotJson => Self::new(PARSE_ERROR, "the body is not JSON"),
             Malformed::NotMessage => {
-                Self::new(INVALID_REQUEST, "the body is no single JSON-RPC message")
+                Self::new(INVALID_REQUEST, "the body is not a single JSON-RPC message")
             }
         }
     }
@@ -150,7 +150,7 @@ impl From<Malformed> for Fault {
 #[derive(Serialize)]
 struct Reply<'a> {
     jsonrpc: &'static str,
-    /// `null` where no id could be read.
+    /// `null` if no id could be read.
     id: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a RawValue>,
@@ -181,7 +181,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// A whole answer; `None`: no id could be read.
+/// Encodes a whole reply. `id` is `None` if no id could be read.
 pub fn reply(id: Option<&RawValue>, said: Said<'_>) -> Vec<u8> {
     json(&Reply::new(id, said))
 }
@@ -190,7 +190,7 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("strings, numbers and raw JSON always serialize")
 }
 
-/// A value of ours, to stand among members that are passed on.
+/// Encodes a value of this program, to put it among members that are passed on.
 pub fn raw(value: &impl Serialize) -> Raw {
     serde_json::value::to_raw_value(value).expect("strings, numbers and raw JSON always serialize")
 }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_single_message_is_refused() {
+    fn batches_and_invalid_messages_are_refused() {
         for bad in [
             r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#,
             r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#,
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_null_where_no_id_was_read() {
+    fn a_reply_without_a_readable_id_has_id_null() {
         let fault = Fault::new(-32700, "no");
         let text = String::from_utf8(reply(None, Said::Fault(&fault))).unwrap();
         assert_eq!(

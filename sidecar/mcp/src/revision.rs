@@ -1,7 +1,7 @@
 //! The two forms of MCP over HTTP.
 //!
-//! Up to 2025-11-25 a client begins with `initialize` and may have a session. From 2026-07-28
-//! each request says in headers and in `_meta` what it is, and nothing is kept.
+//! Up to 2025-11-25, a client begins with `initialize` and may have a session. From 2026-07-28 on,
+//! each request describes itself in headers and in `_meta`, and no state is kept.
 
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
@@ -17,24 +17,24 @@ use crate::message::{Fault, members};
 /// Revisions with a handshake, oldest first.
 pub const HANDSHAKE: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 pub const NEWEST_HANDSHAKE: &str = HANDSHAKE[HANDSHAKE.len() - 1];
-/// Each request says what it needs; there is no session.
+/// The revision without sessions: each request describes itself.
 pub const STATELESS: &str = "2026-07-28";
 
-/// The member of `params`, and of results, that is the protocol's.
+/// The member of `params` and of results that is reserved for the protocol.
 pub const META: &str = "_meta";
-/// Of the keys in there that are the protocol's own.
+/// Prefix of the keys in `_meta` that the protocol itself defines.
 pub const META_PREFIX: &str = "io.modelcontextprotocol/";
 pub const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 pub const CLIENT_KEY: &str = "io.modelcontextprotocol/clientInfo";
 pub const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
-/// Which `subscriptions/listen` a notification belongs to.
+/// The `subscriptions/listen` that a notification belongs to.
 pub const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 pub const SERVER_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
-/// How a client speaks, by its first header.
+/// The form of the protocol that a client uses, by its version header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// With sessions; a client that names no version is one, too.
+    /// With sessions; also for a client that names no version.
     Handshake,
     Stateless,
 }
@@ -47,19 +47,18 @@ pub fn form(headers: &HeaderMap) -> Form {
     }
 }
 
-/// How a program names itself, as `clientInfo` or `serverInfo`.
+/// A program's `clientInfo` or `serverInfo`.
 pub fn implementation(name: &str, version: &str) -> Value {
     json!({"name": name, "version": version})
 }
 
-/// What a request of [`STATELESS`] holds under [`META`], of a client that nothing can be
-/// asked of.
+/// The [`META`] object of a [`STATELESS`] request, for a client without capabilities.
 pub fn request_meta(client: Value) -> Value {
     json!({VERSION_KEY: STATELESS, CLIENT_KEY: client, CAPABILITIES_KEY: {}})
 }
 
-/// The revision that answers these `params` of `initialize`: the one that they ask for, but
-/// none newer than `newest`.
+/// Returns the revision for the answer to `initialize`: the requested one, but none newer than
+/// `newest`.
 pub fn settled(params: Option<&RawValue>, newest: &'static str) -> &'static str {
     let asked = params
         .and_then(members)
@@ -67,11 +66,11 @@ pub fn settled(params: Option<&RawValue>, newest: &'static str) -> &'static str 
     let known = HANDSHAKE
         .into_iter()
         .find(|known| Some(*known) == asked.as_deref());
-    // The names of versions are dates, which sort.
+    // The names of versions are dates, so they sort by age.
     known.map_or(newest, |known| known.min(newest))
 }
 
-/// The member of `params` that the header `Mcp-Name` repeats.
+/// The member of `params` that the header `Mcp-Name` mirrors.
 fn named_by(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
@@ -80,8 +79,8 @@ fn named_by(method: &str) -> Option<&'static str> {
     }
 }
 
-/// What a stateless request says of itself must be said twice, alike: in headers, by which
-/// proxies decide, and in the body, which is what is done.
+/// Checks that a stateless request describes itself alike in its headers, by which proxies decide,
+/// and in its body, which is executed.
 pub fn check_envelope(
     headers: &HeaderMap,
     method: &str,
@@ -148,7 +147,7 @@ fn invalid(message: String) -> Fault {
     Fault::new(INVALID_PARAMS, message)
 }
 
-/// The status of an error, where the revision gives it one.
+/// Returns the HTTP status of an error, if the revision defines one.
 pub fn status(form: Form, code: Option<i64>) -> StatusCode {
     match (form, code) {
         (
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_header_says_how_a_client_speaks() {
+    fn the_version_header_selects_the_protocol_form() {
         assert_eq!(form(&headers(&[])), Form::Handshake);
         for (version, expected) in [
             ("2025-06-18", Form::Handshake),
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stateless_request_says_the_same_twice() {
+    fn stateless_headers_must_match_the_body() {
         let params = raw(&json!({
             "name": "swïm",
             "_meta": {VERSION_KEY: "2026-07-28", CAPABILITIES_KEY: {}},
