@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
-/// Listens at `address`. `[::]` is every address: IPv6 takes IPv4 along, and a node without IPv6
+/// Listens at `address`. `[::]` listens on every address, IPv6 and IPv4; a node without IPv6
 /// listens on IPv4 alone.
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     match TcpListener::bind(address).await {
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_address_is_both_families() {
+    async fn the_unspecified_address_listens_on_ipv4_and_ipv6() {
         let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
         let listener = bind(everywhere).await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -11,23 +11,25 @@ use tokio::sync::watch;
 use crate::serve::{Answer, Routes};
 use crate::transport::Transport;
 
-/// More than one answer takes, held or not.
+/// Limits the last answer of a closing connection; longer than any answer takes, long polls
+/// included.
 const LAST_ANSWER: Duration = Duration::from_secs(60);
 
-/// What HTTP may cost on one connection.
+/// Limits of HTTP on one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Http {
-    /// How long a request's head may take, and so how long a connection may be idle.
+    /// Timeout for a request's head, and so for an idle connection.
     pub idle: Duration,
-    /// The longest head of a request, in bytes; a longer one is answered with 431.
+    /// Limits the bytes of a request's head; a longer one is answered with 431.
     pub head: usize,
-    /// The size of a connection's buffers; `None`: hyper's.
+    /// Size of a connection's buffers; `None` is hyper's default.
     pub buffer: Option<usize>,
-    /// The connection is closed after its answer then. `None`: only the other end closes it.
+    /// The connection is closed after the first answer past this age. `None`: only the client
+    /// closes it.
     pub lifetime: Option<Duration>,
 }
 
-/// Serves one connection to its end. `leaving` asks it to end after its running answer.
+/// Serves one connection to its end. `leaving` ends it after the current answer.
 pub(crate) async fn connection<T: Transport, S: Routes<B>, B: Answer>(
     stream: TcpStream,
     transport: T,
@@ -37,7 +39,7 @@ pub(crate) async fn connection<T: Transport, S: Routes<B>, B: Answer>(
 ) {
     // A small last chunk of a stream must not wait for an acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "no TCP_NODELAY");
+        tracing::debug!(%error, "setting TCP_NODELAY failed");
     }
     let Some(stream) = transport.open(stream).await else {
         return;
@@ -61,7 +63,7 @@ pub(crate) async fn connection<T: Transport, S: Routes<B>, B: Answer>(
     let ended = tokio::select! {
         ended = served.as_mut() => Some(ended),
         () = old => None,
-        // A sender that is gone ends connections too.
+        // A dropped sender also ends connections.
         _ = leaving.wait_for(|leaving| *leaving) => None,
     };
     let ended = match ended {
@@ -70,13 +72,13 @@ pub(crate) async fn connection<T: Transport, S: Routes<B>, B: Answer>(
             served.as_mut().graceful_shutdown();
             match tokio::time::timeout(LAST_ANSWER, served).await {
                 Ok(ended) => ended,
-                // The other end reads nothing.
+                // The client reads nothing.
                 Err(_) => return,
             }
         }
     };
     if let Err(error) = ended {
-        // The other end's doing: it hung up, or its head is bad or slow.
+        // The client's fault: it hung up, or its head is invalid or slow.
         tracing::debug!(%error, "connection ended");
     }
 }

@@ -1,4 +1,4 @@
-//! Who may open a connection, and for how long.
+//! Admission of connections, and their lifetime.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,17 @@ use tokio::net::TcpStream;
 pub trait Door: Send + Sync {
     type Guest: Guest;
 
-    /// Lets the connection of `peer` in; `None`: there is no room for it.
+    /// Admits the connection of `peer`; `None` if there is no room for it.
     fn enter(&self, peer: IpAddr) -> Option<Self::Guest>;
 
-    /// Closes a connection that was not let in. Must not wait.
+    /// Closes a connection that was not admitted. Must not wait.
     fn refuse(&self, stream: TcpStream) {
         drop(stream);
     }
 }
 
-/// A connection that was let in, until it is dropped.
+/// The guard of an admitted connection.
 pub trait Guest: Send {
-    /// Ends when the connection has to end at once, answered or not.
+    /// Completes when the connection has to be closed at once, answered or not.
     fn expelled(&mut self) -> impl Future<Output = ()> + Send;
 }

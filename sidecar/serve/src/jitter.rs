@@ -1,8 +1,8 @@
-//! Random waits, so that many clients do not come back at once.
+//! Random waits, so that many clients do not reconnect at the same time.
 
 use std::time::Duration;
 
-/// A random part of a duration. Without randomness all of it, which is right too.
+/// Returns a random part of a duration. Without randomness, the whole duration, which is safe too.
 pub fn part_of(whole: Duration) -> Duration {
     let mut random = [0u8; 2];
     match getrandom::fill(&mut random) {
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_differ_and_are_no_longer_than_the_whole() {
+    fn random_waits_differ_and_never_exceed_the_duration() {
         let whole = Duration::from_secs(4);
         let parts: BTreeSet<Duration> = (0..100).map(|_| part_of(whole)).collect();
         assert!(parts.len() > 10 && parts.iter().all(|part| *part <= whole));

@@ -1,11 +1,11 @@
-//! HTTP/1 listeners of every program: bind, accept, serve each connection, end in order.
+//! HTTP/1 listeners of every program: bind, accept, serve each connection, shut down in order.
 //!
-//! Reading order: [`bind`]; [`door`] (who may come in); [`transport`] (TLS or none); [`serve`] (the
-//! accept loop); [`connection`] (one connection); [`jitter`] (random waits, also of clients). Not here: how many connections there may be, of
-//! whom (each listener's [`Door`]), and what is answered.
+//! Reading order: [`bind`]; [`door`] (admission); [`transport`] (TLS or plain); [`serve`] (the
+//! accept loop); [`connection`] (one connection); [`jitter`] (random waits, also for clients). Not
+//! here: the number of connections per peer (each listener's [`Door`]), and the answers.
 //!
-//! Invariants: everything that a connection can cost before its sender is known has a bound; a
-//! failure or panic in one connection ends that connection alone.
+//! Invariants: everything that a connection can cost before its sender is authenticated has a
+//! bound; a failure or panic in one connection ends only that connection.
 
 mod bind;
 mod connection;

@@ -13,7 +13,7 @@ use crate::connection::{Http, connection};
 use crate::door::{Door, Guest};
 use crate::transport::Transport;
 
-/// After a failed accept: without descriptors the loop would spin.
+/// Wait after a failed accept: without descriptors the loop would spin.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// The service of one connection, such as axum's `Router`, with bodies of type `B`.
@@ -33,7 +33,7 @@ impl<S, B> Routes<B> for S where
 {
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub trait Answer:
     Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
 {
@@ -44,8 +44,9 @@ impl<B> Answer for B where
 {
 }
 
-/// Serves until `closing`, then lets running requests end for up to `drain`; `None`: until the last
-/// one has ended. Dropped, it ends every connection at once. `routes` gives each guest its service.
+/// Serves until `closing`, then lets running requests end for up to `drain` (`None`: without a
+/// limit). Dropping the future ends every connection at once. `routes` returns the service for each
+/// guest.
 pub async fn serve<T, D, S, B>(
     listener: TcpListener,
     transport: T,
@@ -75,8 +76,9 @@ pub async fn serve<T, D, S, B>(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, or the peer is gone already: neither ends listening.
-                    tracing::warn!(%error, "connection not accepted");
+                    // Descriptors have run out, or the peer is gone already: neither ends
+                    // listening.
+                    tracing::warn!(%error, "accept failed");
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                     continue;
                 }
@@ -113,7 +115,7 @@ pub async fn serve<T, D, S, B>(
         None => ended.await,
         Some(drain) => {
             if tokio::time::timeout(drain, ended).await.is_err() {
-                tracing::warn!("some connections did not end in time");
+                tracing::warn!("shutdown deadline exceeded, connections dropped");
             }
         }
     }

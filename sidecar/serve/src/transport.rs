@@ -1,4 +1,4 @@
-//! What a connection speaks below HTTP.
+//! The layer below HTTP: plain TCP or TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A handshake takes two round trips.
+/// Timeout of a TLS handshake, which takes two round trips.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Makes a stream of requests of an accepted connection.
+/// Turns an accepted connection into a stream of requests.
 pub trait Transport: Clone + Send + Sync {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send;
 
-    /// `None`: the other end did not get that far.
+    /// Returns `None` if the handshake failed.
     fn open(&self, stream: TcpStream) -> impl Future<Output = Option<Self::Stream>> + Send;
 }
 
@@ -37,8 +37,8 @@ impl Transport for Plain {
 pub struct Tls(TlsAcceptor);
 
 impl Tls {
-    /// TLS with the certificate that `certificate` has at each handshake, for HTTP/1 alone: the
-    /// header that tells a client to leave is one of HTTP/1.
+    /// TLS with the certificate that `certificate` returns at each handshake. HTTP/1 alone: the
+    /// header that asks a client to leave exists only there.
     pub fn new(certificate: Arc<dyn ResolvesServerCert>) -> Result<Self, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
