@@ -127,7 +127,10 @@ impl Received<'_> {
                 return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
             }
             Message::Answer { .. } => {
-                return Err(refuse(Fault::new(INVALID_REQUEST, "nothing was asked")));
+                return Err(refuse(Fault::new(
+                    INVALID_REQUEST,
+                    "the message is not a request",
+                )));
             }
         };
         revision::check_envelope(self.headers, &method, params.as_deref())

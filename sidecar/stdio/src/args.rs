@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_dashes_is_the_program_s() {
+    fn arguments_after_the_dashes_go_to_the_program() {
         let line = "toolcrib-mcp-stdio --listen :81 -- otter --listen :82 -- x";
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         assert_eq!(cli.listen, "[::]:81".parse().unwrap());

@@ -1,5 +1,5 @@
-//! The process: how it is started, so that it cannot outlive this one, and how it is ended
-//! with all that it started.
+//! The child process: it is started so that it cannot outlive this process, and ended together with
+//! everything that it started.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -12,17 +12,17 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 
-/// This program's first argument where it is to become the child. What the kernel does to a
-/// child when its parent dies is set by the child itself, before it runs another program;
-/// doing that between fork and exec would take `unsafe`.
+/// First argument of this program when it is to become the child. The child itself asks the kernel
+/// for a signal on its parent's death, before it executes the other program; doing that between
+/// fork and exec would take `unsafe`.
 const BECOME: &str = "--become-child-of";
-/// For a child whose stdin was closed, and again after SIGTERM.
+/// Grace period after stdin is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Child {
     process: tokio::process::Child,
-    /// Its own and of its number, so that what it started ends with it.
+    /// The child's own process group, so that its descendants end with it.
     group: Pid,
 }
 
@@ -33,8 +33,8 @@ pub struct Pipes {
     pub stderr: ChildStderr,
 }
 
-/// Must be called on a thread that lives as long as this process: for the kernel, a child's
-/// parent is the thread that made it.
+/// Starts the child. Must be called on a thread that lives as long as this process: for the kernel,
+/// the parent is the thread that forked.
 pub fn spawn(command: &[OsString]) -> io::Result<(Child, Pipes)> {
     let mut process = Command::new("/proc/self/exe")
         .arg(BECOME)
@@ -49,13 +49,13 @@ pub fn spawn(command: &[OsString]) -> io::Result<(Child, Pipes)> {
     let group = process
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
-        .ok_or_else(|| io::Error::other("it has no process id"))?;
+        .ok_or_else(|| io::Error::other("the child has no process id"))?;
     let (Some(stdin), Some(stdout), Some(stderr)) = (
         process.stdin.take(),
         process.stdout.take(),
         process.stderr.take(),
     ) else {
-        return Err(io::Error::other("it has no pipes"));
+        return Err(io::Error::other("the child has no pipes"));
     };
     let pipes = Pipes {
         stdin,
@@ -74,42 +74,38 @@ impl Child {
         self.process.wait().await
     }
 
-    /// Ends it as MCP says, its stdin being closed: it may end by itself, is then asked to,
-    /// and is then made to.
+    /// Ends the child as MCP specifies: its stdin is closed; if it does not exit, SIGTERM follows,
+    /// then SIGKILL.
     pub async fn end(&mut self) {
         if tokio::time::timeout(GRACE, self.exited()).await.is_err() {
             self.signal(Signal::TERM);
-            // Err: it minds neither.
+            // Err: the child ignored both.
             tokio::time::timeout(GRACE, self.exited()).await.ok();
         }
         self.kill().await;
     }
 
-    /// Ends it and what it left behind. Its number stays the group's as long as anybody is in it,
-    /// and one that was given up this moment is not given out anew at once.
+    /// Kills the child and its descendants. The kernel does not reuse a group's id while the group
+    /// has members, nor immediately after.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         if let Err(error) = self.exited().await {
-            tracing::error!(
-                error = error.to_string(),
-                "the program cannot be waited for"
-            );
+            tracing::error!(error = error.to_string(), "waiting for the program failed");
         }
     }
 
     fn signal(&self, signal: Signal) {
         match rustix::process::kill_process_group(self.group, signal) {
-            // Nobody is left of it.
+            // The group has no members left.
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => {
-                tracing::error!(error = error.to_string(), "the program cannot be signalled");
+                tracing::error!(error = error.to_string(), "signalling the program failed");
             }
         }
     }
 }
 
-/// Where the arguments say so, becomes the child and does not return but with the reason why
-/// it could not.
+/// Becomes the child if the arguments say so. Returns only with an error.
 pub fn become_child(
     mut arguments: impl Iterator<Item = OsString>,
 ) -> Option<anyhow::Result<Infallible>> {
@@ -121,7 +117,7 @@ fn run(mut arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Infallib
     let parent = parent.as_deref().and_then(OsStr::to_str);
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot follow the parent")?;
-    // It may have died before that.
+    // The parent may have died before the signal was set.
     let now = rustix::process::getppid().map_or(0, |it| it.as_raw_nonzero().get());
     anyhow::ensure!(
         parent == Some(now.to_string().as_str()),

@@ -1,18 +1,18 @@
-//! An MCP server that speaks over its standard streams, served as Streamable HTTP: one
-//! child process behind all clients.
+//! Serves an MCP server that speaks over standard streams as Streamable HTTP: one child process
+//! behind all clients.
 //!
-//! In reading order: [`line`] and [`revision`] (what is written to a child, and what of its
-//! words each revision sees; pure), [`listed`] (what its tools want repeated), [`program`] (the
-//! calls of one running child), [`child`] (its process), [`orphans`] (what it leaves behind),
-//! [`supervisor`] (its lives), [`relay`], [`token`] and [`routes`] (what clients reach).
+//! In reading order: [`line`] and [`revision`] (the messages to a child, and the part of its
+//! messages that each revision sees; pure), [`listed`] (the headers that its tools require),
+//! [`program`] (the calls of one running child), [`child`] (its process), [`orphans`] (processes
+//! that it leaves behind), [`supervisor`] (starts and restarts), [`relay`], [`token`] and
+//! [`routes`] (the HTTP side).
 //!
-//! Not here: who a client is (whoever has the token may call all), requests of the server
-//! to a client (sampling, elicitation, roots: refused), and notifications of the server (there is
-//! no stream for them; capabilities that would need one are not passed on).
+//! Not here: the identity of clients (every holder of the token may call everything), requests of
+//! the server to a client (sampling, elicitation, roots: refused), and notifications of the server
+//! (there is no stream for them; capabilities that would need one are not passed on).
 //!
-//! Invariants: a client gets the answers to its own requests and no other's, since each has
-//! an id that only this process chose; a request is written to a child once at most; the
-//! child does not outlive this process.
+//! Invariants: a client gets only the answers to its own requests, because this process assigns
+//! every id; a request is written to a child at most once; the child does not outlive this process.
 
 pub mod args;
 pub mod child;

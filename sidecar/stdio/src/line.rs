@@ -1,4 +1,4 @@
-//! Messages for the child: each is one line.
+//! Messages to the child, one line each.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -15,7 +15,7 @@ struct Line<'a, P> {
     params: Option<P>,
 }
 
-/// A request for the child, one line.
+/// Encodes a request for the child as one line.
 pub fn request_line(id: u64, method: &str, params: Option<&Members>) -> Vec<u8> {
     line(&Line {
         jsonrpc: "2.0",
@@ -25,7 +25,7 @@ pub fn request_line(id: u64, method: &str, params: Option<&Members>) -> Vec<u8> 
     })
 }
 
-/// A notification for the child, one line.
+/// Encodes a notification for the child as one line.
 pub fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
     line(&Line {
         jsonrpc: "2.0",
@@ -35,7 +35,7 @@ pub fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
     })
 }
 
-/// An answer to a request of the child, one line.
+/// Encodes an answer to a request of the child as one line.
 pub fn answer_line(id: &RawValue, said: Said<'_>) -> Vec<u8> {
     ended(reply(Some(id), said))
 }
@@ -44,8 +44,9 @@ fn line(message: &impl Serialize) -> Vec<u8> {
     ended(serde_json::to_vec(message).expect("strings, numbers and raw JSON always serialize"))
 }
 
-/// Clients may write their JSON on several lines, and raw members keep that; here a line is a
-/// message. No string of JSON holds these two bytes, so they are whitespace wherever they are.
+/// Replaces line breaks: clients may write JSON on several lines, and raw members keep them, but
+/// for the child a line is a message. No JSON string contains these two bytes, so they are always
+/// white space.
 fn ended(mut bytes: Vec<u8>) -> Vec<u8> {
     for byte in &mut bytes {
         if matches!(byte, b'\n' | b'\r') {

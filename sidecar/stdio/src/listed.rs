@@ -1,7 +1,7 @@
-//! What the child's tools want repeated in headers, by its last list of them.
+//! The arguments that the child's tools want mirrored in headers, by its last tool list.
 //!
-//! Invariants: it is bounded; what no client has been told of in this child's life is asked of
-//! none.
+//! Invariants: the memory is bounded; a header is required only if some client has got the tool's
+//! schema from the running child.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 use toolcrib_mcp::header::check_mirrored;
 use toolcrib_mcp::{Fault, members};
 
-/// Of the schemas that mark arguments, in bytes. The tools of those that have no room are not
-/// checked: the child goes by the body anyhow.
+/// Limits the bytes of the kept schemas. Tools whose schemas do not fit are not checked: the child
+/// reads the body anyway.
 const ROOM: usize = 1024 * 1024;
 
-/// Schemas by the names of their tools.
+/// Schemas by tool name.
 #[derive(Debug, Default)]
 pub struct Listed(Mutex<HashMap<String, String>>);
 
@@ -35,7 +35,7 @@ struct Tool<'a> {
 }
 
 impl Listed {
-    /// A result of `tools/list`: all tools, or one page of them.
+    /// Takes the tools of a `tools/list` result: all tools, or one page of them.
     pub fn learn(&self, page: &RawValue) {
         let Ok(Page { tools }) = serde_json::from_str(page.get()) else {
             return;
@@ -59,7 +59,7 @@ impl Listed {
         }
     }
 
-    /// Whether the headers of a `tools/call` with these `params` say what its arguments say.
+    /// Checks that the headers of a `tools/call` with these `params` agree with its arguments.
     pub fn check(&self, headers: &HeaderMap, params: Option<&RawValue>) -> Result<(), Fault> {
         let schemas = self.schemas();
         if schemas.is_empty() {
@@ -76,7 +76,7 @@ impl Listed {
     }
 
     fn schemas(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        // Each change is one step, so a panic leaves nothing half done.
+        // Each change is one step, so a panic leaves no partial change.
         self.0.lock()
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_argument_is_compared_once_its_tool_was_listed() {
+    fn marked_arguments_are_checked_after_their_tool_was_listed() {
         let listed = Listed::default();
         assert!(is_let_in(&listed, "swim", None));
         listed.learn(&page("swim", marked()));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_list_counts_and_another_page_takes_nothing_away() {
+    fn the_last_list_counts_and_a_further_page_adds_to_it() {
         let listed = Listed::default();
         listed.learn(&page("swim", marked()));
         listed.learn(&page("fish", marked()));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_schemas_are_bounded() {
         let listed = Listed::default();
         let long = json!({"type": "string", "x-mcp-header": "Pond", "title": "x".repeat(ROOM / 2)});
         for name in ["swim", "fish", "swim"] {

@@ -1,4 +1,4 @@
-//! `toolcrib-mcp-stdio`: the process around the library, and, for a moment, the child's.
+//! `toolcrib-mcp-stdio`: the process around the library; the child starts in it too.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,18 +22,18 @@ use toolcrib_sidecar::process;
 use toolcrib_sidecar::process::log::Log;
 use toolcrib_sidecar::sessions::Sessions;
 
-/// Twice the calls that may run: probes and new sessions find room beside them.
+/// Twice the number of concurrent calls, so that probes and new sessions have room.
 const BOUNDS: Bounds = Bounds {
     connections: 128,
     head: Duration::from_secs(75),
     head_bytes: 16 * 1024,
 };
-/// One per mediator or so; each is a name and a time.
+/// Limits sessions. There is about one per mediator; each is a name and a time.
 const SESSIONS: usize = 1024;
-/// For calls that run at SIGTERM. With the child's own end it is less than the 30 s that
+/// Timeout for running calls after SIGTERM. With the child's own end it is less than the 30 s that
 /// Kubernetes grants.
 const DRAIN: Duration = Duration::from_secs(20);
-/// For the errors of calls that ran longer.
+/// Timeout for sending the errors of calls that ran longer.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -66,7 +66,7 @@ fn install(folder: &Path) -> anyhow::Result<()> {
 
 fn serve(cli: Cli) -> anyhow::Result<()> {
     let log = Log::to_stderr()?;
-    // One thread, this one: it makes the children, which end when it does.
+    // A single thread: it starts the children, which end when it does.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -81,7 +81,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("cannot listen on {}", cli.listen))?;
     let address = listener.local_addr()?;
-    orphans::adopt().context("cannot adopt what the program leaves behind")?;
+    orphans::adopt().context("cannot adopt orphaned processes")?;
     let (state, states) = watch::channel(State::Starting { before: None });
     let (stop_child, child_stopped) = watch::channel(false);
     let (stop_serving, serving_stopped) = watch::channel(false);
@@ -99,9 +99,9 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     stop_serving.send_replace(true);
     let drained = timeout(DRAIN, &mut served).await.is_ok();
     stop_child.send_replace(true);
-    child.await.context("the child's owner panicked")?;
+    child.await.context("the supervisor task panicked")?;
     if !drained && timeout(LAST_WORDS, served).await.is_err() {
-        tracing::warn!("some clients did not hear the end of their calls");
+        tracing::warn!("shutdown deadline exceeded, in-flight responses dropped");
     }
     Ok(())
 }

@@ -1,9 +1,8 @@
-//! Processes that the program left behind, whose own parent has ended. Somebody has to wait for
-//! them: each keeps its number until then, and once there is none left nothing can be started.
-//! In a pod that is this process, its first; elsewhere it takes them on, so that all is the same.
+//! Reaps orphans: processes of the program whose own parent has exited. Each keeps its process id
+//! until a parent waits for it, and without free ids no process can start. In a pod this process is
+//! the first one and gets orphans anyway; elsewhere it adopts them, so that both cases are equal.
 //!
-//! Invariant: the program itself is not waited for here, since it has an owner who asks how it
-//! ended.
+//! Invariant: the program itself is not reaped here, since its owner needs the exit status.
 
 use std::convert::Infallible;
 use std::{fs, future, io};
@@ -11,17 +10,17 @@ use std::{fs, future, io};
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// From now on they are this process's.
+/// Makes this process the parent of orphans.
 pub fn adopt() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Waits for them as long as it is polled.
+/// Reaps orphans as long as it is polled.
 pub async fn bury(program: Pid) -> Infallible {
     let Err(error) = bury_all_but(program).await;
     tracing::warn!(
         error = error.to_string(),
-        "nobody waits for what the program leaves behind"
+        "orphaned processes are no longer reaped"
     );
     future::pending().await
 }
@@ -30,16 +29,17 @@ async fn bury_all_but(program: Pid) -> io::Result<Infallible> {
     let mut ended = signal(SignalKind::child())?;
     loop {
         for orphan in children()?.into_iter().filter(|it| *it != program) {
-            // Most of them are running. Err: it is not there any more.
+            // Most of them are running. Err: the process is gone already.
             waitpid(Some(orphan), WaitOptions::NOHANG).ok();
         }
         if ended.recv().await.is_none() {
-            return Err(io::Error::other("signals do not come any more"));
+            return Err(io::Error::other("the signal stream has ended"));
         }
     }
 }
 
-/// Of this thread, which is the process's first: it starts the program, and is given orphans.
+/// The children of this thread, the first of the process: it starts the program, and gets the
+/// orphans.
 fn children() -> io::Result<Vec<Pid>> {
     let text = fs::read_to_string("/proc/thread-self/children")?;
     let ids = text.split_whitespace();

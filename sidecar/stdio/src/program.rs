@@ -1,7 +1,7 @@
-//! The calls of one running child: which id of ours stands for whose request.
+//! The calls of one running child: the request behind each id.
 //!
-//! Invariant: an id is used once in a child's life, and a child's ids mean nothing to the
-//! next one, so that no answer reaches anybody but the caller.
+//! Invariant: an id is used once for a child and means nothing to the next child, so an answer
+//! reaches only its caller.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ use toolcrib_sidecar::sessions::SessionId;
 use crate::line::{answer_line, notification_line, request_line};
 use crate::listed::Listed;
 
-/// Lines that wait for the child to read them. Each belongs to a call, whose number is
+/// Limits the lines that wait for the child to read them. Each belongs to a call, whose number is
 /// bounded too, or is an answer of a few bytes.
 const QUEUE: usize = 128;
 
-/// Why a call has no answer of the child.
+/// The reason for which a call has no answer of the child.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallError {
     #[error("too many calls are running; try again later")]
@@ -39,7 +39,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Codes of an implementation's own, as JSON-RPC and MCP leave room for.
+    /// Codes from the range that JSON-RPC and MCP leave to implementations.
     pub fn fault(&self) -> Fault {
         let (code, reason, may_have_run) = match self {
             Self::Busy => (-32010, "busy", false),
@@ -57,7 +57,7 @@ impl CallError {
     }
 }
 
-/// Whose request it is: a client of a session may cancel it by the id that it gave.
+/// The origin of a request: a client of a session may cancel it by the id that it gave.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub session: Option<SessionId>,
@@ -82,12 +82,12 @@ pub struct Program {
 #[derive(Debug, Default)]
 struct Calls {
     last_id: u64,
-    /// `None`: the child has ended.
+    /// The running calls; `None` after the child has ended.
     running: Option<HashMap<u64, Call>>,
 }
 
 impl Program {
-    /// And the lines that its child has to read.
+    /// Returns the program, and the lines for the child's stdin.
     pub fn new() -> (Self, mpsc::Receiver<Vec<u8>>) {
         let (lines, queue) = mpsc::channel(QUEUE);
         let calls = Calls {
@@ -102,7 +102,8 @@ impl Program {
         (program, queue)
     }
 
-    /// Waits as long as the caller does: dropped, it tells the child that nobody waits any more.
+    /// Sends a request and waits for its answer. If the future is dropped, the child is told to
+    /// cancel.
     pub async fn request(
         &self,
         caller: Option<Caller>,
@@ -111,7 +112,7 @@ impl Program {
     ) -> Outcome {
         let (waiting, answered) = self.enter(caller)?;
         let line = request_line(waiting.id, method, params);
-        // Err of either: the child has ended, and what it left was answered so.
+        // Err of either: the child has ended, and its pending calls have failed.
         if self.lines.send(line).await.is_err() {
             return Err(CallError::Ended);
         }
@@ -134,11 +135,11 @@ impl Program {
     }
 
     pub async fn notify(&self, method: &str) {
-        // Err: the child has ended, which its owner sees.
+        // Err: the child has ended, which the supervisor notices.
         self.lines.send(notification_line(method, None)).await.ok();
     }
 
-    /// What a client of this session asked for under this id.
+    /// Cancels the request that a client of this session sent under this id.
     pub fn cancel(&self, session: &SessionId, id: &RawValue) {
         let is_it = |call: &Call| {
             call.caller.as_ref().is_some_and(|caller| {
@@ -158,92 +159,93 @@ impl Program {
         }
     }
 
-    /// One line of the child.
+    /// Handles one line of the child's stdout.
     pub fn heard(&self, line: &[u8]) {
         match Message::parse(line) {
             Ok(Message::Answer { id, answer: said }) => match id.get().parse() {
                 Ok(id) => answer(&mut self.calls(), id, Ok(said)),
-                Err(_) => tracing::debug!("the program answered an id that nobody gave"),
+                Err(_) => tracing::debug!("response with an unknown id dropped"),
             },
             Ok(Message::Request { id, method, .. }) => self.asked(&id, &method),
             Ok(Message::Notification { method, .. }) => {
-                tracing::debug!(method, "a notification of the program was dropped");
+                tracing::debug!(method, "notification of the program dropped");
             }
             Err(_) => {
                 let line = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
                 tracing::warn!(
                     line = &*line,
-                    "the program wrote to stdout what is no message; it was dropped"
+                    "stdout line is not a JSON-RPC message, dropped"
                 );
             }
         }
     }
 
-    /// A request of the child: it is answered, never passed on.
+    /// Answers a request of the child; none is passed on to clients.
     fn asked(&self, id: &RawValue, method: &str) {
         let pong = toolcrib_mcp::raw(&json!({}));
         let refusal = Fault {
             code: METHOD_NOT_FOUND,
-            message: "no client here offers this".to_owned(),
+            message: "clients do not support this method".to_owned(),
             data: None,
         };
         let said = if method == "ping" {
             Said::Result(&pong)
         } else {
-            tracing::debug!(method, "a request of the program was refused");
+            tracing::debug!(method, "request of the program refused");
             Said::Fault(&refusal)
         };
         if self.lines.try_send(answer_line(id, said)).is_err() {
-            tracing::warn!(method, "the program does not read; it hears no answer");
+            tracing::warn!(method, "program does not read stdin, response dropped");
         }
     }
 
-    /// A line of the child was too long to be read, so nobody knows whose answer it was.
+    /// Fails all calls: a line of the child was too long to be read, so the call that it answered
+    /// is unknown.
     pub fn lost_an_answer(&self) {
         if let Some(running) = &mut self.calls().running {
             fail(running, &CallError::TooLong);
         }
     }
 
-    /// The child has ended: no call is taken any more, and none waits.
+    /// Handles the child's end: fails all running calls and refuses new ones.
     pub fn ended(&self) {
         if let Some(mut running) = self.calls().running.take() {
             fail(&mut running, &CallError::Ended);
         }
     }
 
-    /// Tells the child that a call's answer is not wanted any more.
+    /// Tells the child that the answer of a call is no longer needed.
     fn forget(&self, id: u64) {
         let line = notification_line("notifications/cancelled", Some(&json!({"requestId": id})));
         if self.lines.try_send(line).is_err() {
-            tracing::debug!(id, "the program does not hear of a cancelled call");
+            tracing::debug!(id, "program does not read stdin, cancellation dropped");
         }
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
-        // A panic under it leaves at worst a call that waits until its time is over.
+        // A panic under the lock leaves at worst a call that waits for its timeout.
         self.calls.lock()
     }
 }
 
-/// Of a line that goes to the log.
+/// Limits the bytes of a line in the log.
 pub const SHOWN: usize = 4096;
 
 fn answer(calls: &mut Calls, id: u64, outcome: Outcome) {
     if let Some(call) = calls.running.as_mut().and_then(|it| it.remove(&id)) {
-        // Err: the caller has just gone.
+        // Err: the caller has disconnected.
         call.answered.send(outcome).ok();
     }
 }
 
 fn fail(running: &mut HashMap<u64, Call>, error: &CallError) {
     for (_, call) in running.drain() {
-        // Err: the caller has just gone.
+        // Err: the caller has disconnected.
         call.answered.send(Err(error.clone())).ok();
     }
 }
 
-/// A caller that waits.
+/// A pending call; its drop cancels the call.
 struct Waiting<'a> {
     program: &'a Program,
     id: u64,
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_sessions_with_the_same_ids_hear_their_own_answers() {
+    async fn equal_ids_of_two_sessions_get_their_own_answers() {
         let (program, mut queue) = Program::new();
         let otter = program.request(Some(caller("otter", 1)), "tools/list", None);
         let heron = program.request(Some(caller("heron", 1)), "tools/call", None);
@@ -301,7 +303,7 @@ mod tests {
                 let value: Value = serde_json::from_slice(&line).unwrap();
                 let said = json!({"jsonrpc": "2.0", "id": value["id"], "result": value["method"]});
                 program.heard(said.to_string().as_bytes());
-                // A second answer to it is nobody's.
+                // A second answer to a call has no caller.
                 program.heard(said.to_string().as_bytes());
             }
         };
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_goes_away_is_told_to_the_child() {
+    async fn a_disconnected_caller_cancels_its_call() {
         let (program, mut queue) = Program::new();
         let mut call = Box::pin(program.request(None, "tools/call", None));
         assert!(futures_poll(&mut call).await);
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(read(&mut queue)["params"]["requestId"], asked["id"]);
     }
 
-    /// Polls once; whether it still waits.
+    /// Polls once; returns true if the call is still pending.
     async fn futures_poll(call: &mut (impl Future<Output = Outcome> + Unpin)) -> bool {
         tokio::select! {
             biased;
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_child_that_has_ended() {
+    async fn calls_fail_when_the_child_ends() {
         let (program, _queue) = Program::new();
         let call = program.request(None, "tools/call", None);
         let ends = async { program.ended() };
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_asks_is_answered_here() {
+    fn requests_of_the_child_are_answered_by_the_wrapper() {
         let (program, mut queue) = Program::new();
         program.heard(br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A client's request, brought to the child that runs now.
+//! Brings a client's request to the running child.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::program::{CallError, Caller, Program};
 use crate::revision::{About, Method};
 use crate::supervisor::State;
 
-/// Calls at once. A body is bounded as well, so this bounds what they hold.
+/// Limits concurrent calls. A body is bounded as well, so this bounds their memory.
 const CALLS: usize = 64;
-/// For a child that is being started.
+/// Limits the wait for a child that is being started.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl Relay {
         }
     }
 
-    /// Whether a call would reach a child now.
+    /// Returns true if a call would reach a child now.
     pub fn is_ready(&self) -> bool {
         matches!(&*self.state.borrow(), State::Running { .. })
     }
 
-    /// Sent once at most, whatever becomes of the child.
+    /// Sends a request at most once, whatever happens to the child.
     pub async fn call(
         &self,
         caller: Caller,
@@ -59,12 +59,12 @@ impl Relay {
         Ok(answer)
     }
 
-    /// Whether the headers of a `tools/call` say what its body says, as far as the child's tools
-    /// ask for it.
+    /// Checks that the headers of a `tools/call` agree with its body, as far as the child's tools
+    /// require it.
     pub fn check(&self, headers: &HeaderMap, params: Option<&RawValue>) -> Result<(), Fault> {
         match &*self.state.borrow() {
             State::Running { program, .. } => program.listed.check(headers, params),
-            // One that begins anew has listed nothing.
+            // A child that is starting has listed no tools.
             State::Starting { .. } | State::Stopped => Ok(()),
         }
     }
@@ -80,11 +80,11 @@ impl Relay {
         }
     }
 
-    /// The child and what it said of itself, once it is there.
+    /// Waits for the child, and returns it with its description.
     async fn running(&self) -> Result<(Arc<Program>, Arc<About>), CallError> {
         let mut state = self.state.clone();
         let came = |state: &State| !matches!(state, State::Starting { .. });
-        // Err of either: it is still being started, or this process is ending.
+        // Err of either: the child is still starting, or this process is shutting down.
         if let Ok(Ok(state)) = timeout(PATIENCE, state.wait_for(came)).await
             && let State::Running { program, about } = &*state
         {

@@ -1,7 +1,7 @@
-//! What of a child's words each of the two revisions may see.
+//! Translates the child's messages for each of the two revisions.
 //!
-//! The child has one `initialize` behind it and speaks the older form; its results gain what
-//! the newer form requires.
+//! The child was initialized once and speaks the older form; its results get the members that the
+//! newer form requires.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use toolcrib_mcp::code::INVALID_PARAMS;
 use toolcrib_mcp::revision::{HANDSHAKE, META, META_PREFIX, SERVER_KEY, STATELESS, settled};
 use toolcrib_mcp::{Fault, Members, Raw, members, raw};
 
-/// The methods that reach the child. A closed set: another one could change what all clients
+/// The methods that reach the child. A closed set: another one could change state that all clients
 /// share (`logging/setLevel`), or needs a stream to the client (`resources/subscribe`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -51,13 +51,13 @@ impl Method {
         }
     }
 
-    /// Whether its result says how long it may be kept.
+    /// Returns true if the result carries a cache lifetime.
     fn is_cacheable(self) -> bool {
         !matches!(self, Self::CallTool | Self::GetPrompt | Self::Complete)
     }
 }
 
-/// What the child said of itself, less what this relay does not carry.
+/// The child's description of itself, without capabilities that this relay does not support.
 #[derive(Clone, Debug)]
 pub struct About {
     version: &'static str,
@@ -67,9 +67,9 @@ pub struct About {
 }
 
 impl About {
-    /// From the child's answer to `initialize`; `Err`: why that is none.
+    /// Reads the child's answer to `initialize`. Errors: the fault in the answer.
     pub fn read(result: &RawValue) -> Result<Self, String> {
-        let mut members = members(result).ok_or("its answer is no object")?;
+        let mut members = members(result).ok_or("its answer to initialize is not an object")?;
         let mut take = |name: &str| members.remove(name);
         let version: String = take("protocolVersion")
             .and_then(|it| serde_json::from_str(it.get()).ok())
@@ -94,13 +94,13 @@ impl About {
         self.version
     }
 
-    /// The child's name for itself, as JSON.
+    /// The child's `serverInfo`, as JSON.
     pub fn server(&self) -> &str {
         self.server.get()
     }
 
-    /// The answer to a client's `initialize`: the version that it asked for, but none newer
-    /// than the child's.
+    /// The answer to a client's `initialize`: the version that it asked for, but none newer than
+    /// the child's.
     pub fn initialized(&self, params: Option<&RawValue>) -> Raw {
         let version = settled(params, self.version);
         let mut result = json!({
@@ -133,7 +133,8 @@ impl About {
     }
 }
 
-/// The four that clients call, without what would need a stream of notifications.
+/// Keeps the four capabilities that clients call, without the parts that need a stream of
+/// notifications.
 fn carried(capabilities: Value) -> Value {
     let Value::Object(mut capabilities) = capabilities else {
         return json!({});
@@ -153,15 +154,15 @@ fn carried(capabilities: Value) -> Value {
     Value::Object(capabilities)
 }
 
-/// What the child sees of `params`. A progress token would be one client's word in a space
-/// that all share, and nobody would hear the progress.
+/// Returns the `params` for the child. Removes the progress token: all clients share the child, and
+/// no client would get the progress.
 pub fn for_child(params: Option<&RawValue>) -> Result<Option<Members>, Fault> {
     let Some(params) = params else {
         return Ok(None);
     };
     let mut params = members(params).ok_or_else(|| invalid("params must be an object"))?;
     if params.contains_key("task") {
-        // Tasks are kept by the child, where every client could ask for them.
+        // The child would keep tasks where every client could read them.
         return Err(invalid("tasks are not offered"));
     }
     if let Some(mut meta) = params.remove(META).and_then(|it| members(&it)) {
@@ -173,7 +174,7 @@ pub fn for_child(params: Option<&RawValue>) -> Result<Option<Members>, Fault> {
     Ok(Some(params))
 }
 
-/// The child's result as a stateless client reads it; `None`: it is no object.
+/// Returns the child's result for a stateless client; `None` if it is not an object.
 pub fn for_stateless(method: Method, result: &RawValue) -> Option<Raw> {
     let mut result = members(result)?;
     let mut say = |name: &str, value: Value| {
@@ -181,7 +182,7 @@ pub fn for_stateless(method: Method, result: &RawValue) -> Option<Raw> {
     };
     say("resultType", "complete".into());
     if method.is_cacheable() {
-        // Nobody says when the child's lists change, so none is kept.
+        // Changes of the child's lists are not announced, so no list may be cached.
         say("ttlMs", 0.into());
         say("cacheScope", "private".into());
     }
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_what_is_carried_of_what_the_child_can() {
+    fn a_client_sees_only_supported_capabilities() {
         let told = value(&about("2025-11-25").initialized(None));
         let expected = json!({
             "protocolVersion": "2025-11-25",
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_is_promised_a_revision_that_the_child_does_not_speak() {
+    fn the_revision_is_never_newer_than_the_childs() {
         let version = |child: &str, asked: &str| {
             let params = raw(&json!({"protocolVersion": asked}));
             value(&about(child).initialized(Some(&params)))["protocolVersion"].clone()
@@ -250,9 +251,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_greets_nobody_says_what_it_lacks() {
+    fn an_invalid_initialize_result_names_its_fault() {
         let read = |value: Value| About::read(&raw(&value)).unwrap_err();
-        assert_eq!(read(json!(7)), "its answer is no object");
+        assert_eq!(read(json!(7)), "its answer to initialize is not an object");
         let unknown = json!({"protocolVersion": "2031-01-01"});
         assert_eq!(read(unknown), "it speaks MCP 2031-01-01");
         let no_name = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_child_sees_nothing_that_clients_could_collide_in() {
+    fn progress_tokens_and_tasks_do_not_reach_the_child() {
         let params = raw(&json!({
             "name": "swim", "arguments": {"depth": 2},
             "_meta": {"progressToken": 1, VERSION_KEY: "2026-07-28", "mine": true},
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stateless_result_says_what_the_revision_requires() {
+    fn a_stateless_result_has_the_required_members() {
         let tools = raw(&json!({"tools": [], "ttlMs": 5}));
         let expected =
             json!({"tools": [], "resultType": "complete", "ttlMs": 5, "cacheScope": "private"});

@@ -1,7 +1,7 @@
-//! What clients reach: `/mcp` in both forms, and two probes.
+//! The HTTP routes: `/mcp` in both forms of the protocol, and two probes.
 //!
-//! Every answer is one JSON document; there is no event stream. A browser's request is
-//! refused by its `Origin`, so that no web page reaches a server on somebody's machine.
+//! Every answer is one JSON document; there is no event stream. Requests with an `Origin` are
+//! refused, so that no web page reaches a server on a user's machine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,21 +26,21 @@ use crate::relay::Relay;
 use crate::revision::{Method, for_child, for_stateless};
 use crate::token::TokenFile;
 
-/// Of a request's body.
+/// Limits the bytes of a request's body.
 const BODY: usize = 1024 * 1024;
-/// For a client to send it.
+/// Timeout for receiving the body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct App {
     pub relay: Relay,
     pub sessions: Sessions<()>,
-    /// `None`: whoever connects may call.
+    /// `None`: every client may call.
     pub token: Option<TokenFile>,
 }
 
 impl App {
-    /// Who is not spoken to, whatever is asked. From the headers alone.
+    /// Refuses a client by its headers alone, whatever its request.
     fn turned_away(&self, headers: &HeaderMap) -> Option<Response> {
         if headers.contains_key(ORIGIN) {
             return Some(StatusCode::FORBIDDEN.into_response());
@@ -88,7 +88,7 @@ async fn receive(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) ->
     }
     let body = match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY)).await {
         Ok(Ok(body)) => body,
-        // Longer than it may be, or broken off, which nobody hears.
+        // The body is too long, or broke off; in the latter case no client reads the answer.
         Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
         Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
     };
@@ -139,7 +139,7 @@ async fn in_session(app: &App, headers: &HeaderMap, message: Message) -> Respons
             }
             StatusCode::ACCEPTED.into_response()
         }
-        // Nothing is ever asked of a client.
+        // Clients get no requests, so an answer needs no handling.
         Message::Answer { .. } => StatusCode::ACCEPTED.into_response(),
     }
 }
@@ -153,7 +153,10 @@ async fn initialize(app: &App, id: &RawValue, params: Option<&RawValue>) -> Resp
     let session: SessionId = match app.sessions.begin((), Instant::now()) {
         Ok(session) => session,
         Err(error) => {
-            tracing::error!(error = error.to_string(), "no randomness");
+            tracing::error!(
+                error = error.to_string(),
+                "session not created: no randomness"
+            );
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
@@ -165,7 +168,7 @@ async fn stateless(app: &App, headers: &HeaderMap, message: Message) -> Response
     let form = Form::Stateless;
     let (id, method, params) = match message {
         Message::Request { id, method, params } => (id, method, params),
-        // Nothing waits for one: a client cancels by closing its connection.
+        // No notification has an effect here: a client cancels by closing its connection.
         Message::Notification { .. } => {
             return match revision::check_version(headers) {
                 Ok(()) => StatusCode::ACCEPTED.into_response(),
@@ -173,7 +176,7 @@ async fn stateless(app: &App, headers: &HeaderMap, message: Message) -> Response
             };
         }
         Message::Answer { .. } => {
-            let fault = Fault::new(INVALID_REQUEST, "nothing was asked");
+            let fault = Fault::new(INVALID_REQUEST, "the message is not a request");
             return refusal(form, None, &fault);
         }
     };
@@ -231,12 +234,12 @@ fn session_name(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION_HEADER)?.to_str().ok()
 }
 
-/// The id that `notifications/cancelled` names.
+/// Returns the id that `notifications/cancelled` names.
 fn cancelled(params: Option<&RawValue>) -> Option<Raw> {
     members(params?)?.remove("requestId")
 }
 
-/// Of a request that did not reach the child.
+/// Encodes the error of a request that did not reach the child.
 fn refusal(form: Form, id: Option<&RawValue>, fault: &Fault) -> Response {
     document(
         revision::status(form, Some(fault.code)),

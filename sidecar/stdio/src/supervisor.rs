@@ -1,4 +1,4 @@
-//! The child's lives: started, greeted once, watched, and started again when it ends.
+//! Supervises the child: starts it, initializes it, and restarts it when it ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,32 +20,32 @@ use crate::orphans;
 use crate::program::{Program, SHOWN};
 use crate::revision::About;
 
-/// Of one message of the child. A larger result is more than any model reads.
+/// Limits the bytes of one message of the child. A larger result is more than any model reads.
 const LINE: usize = 8 * 1024 * 1024;
-/// For `initialize`: programs that are installed when they are first run take their time.
+/// Timeout of `initialize`: programs that are installed on their first run need time.
 const GREETING: Duration = Duration::from_secs(120);
-/// Before the first start anew; doubled at each further one.
+/// Wait before the first restart; doubled at each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
-/// Who lived that long starts anew without the waits of earlier lives.
+/// A child that ran this long is restarted with the shortest wait.
 const STEADY: Duration = Duration::from_secs(60);
-/// For what a child that has ended left in its pipe.
+/// Timeout for reading the output that an ended child left in its pipes.
 const REST: Duration = Duration::from_secs(1);
 
-/// Where the child is.
+/// The state of the child.
 #[derive(Clone, Debug)]
 pub enum State {
-    /// Not greeted yet; why the life before has ended.
+    /// Not initialized yet; `before` says why the previous child ended.
     Starting { before: Option<String> },
     Running {
         program: Arc<Program>,
         about: Arc<About>,
     },
-    /// For good.
+    /// Stopped for good.
     Stopped,
 }
 
-/// Keeps a child running until `stopped` says so; the child has ended when this returns.
+/// Keeps a child running until `stopped` is true. The child has ended when this returns.
 pub async fn run(
     command: Vec<OsString>,
     state: watch::Sender<State>,
@@ -115,13 +115,14 @@ async fn live(
         },
         None => State::Stopped,
     });
-    // Closes its stdin.
+    // Closes the child's stdin.
     writer.shutdown().await;
     match why {
         Some(_) => child.kill().await,
         None => child.end().await,
     }
-    // Answers that it wrote before its end are answers, and its last words are its best.
+    // Answers that the child wrote before its end still count, and its last log lines explain the
+    // end.
     rest(reader).await;
     program.ended();
     rest(log).await;
@@ -138,22 +139,23 @@ fn ended(status: io::Result<ExitStatus>) -> String {
     }
 }
 
-/// A child's pipe closes a moment before its end is seen, and the end says more. Without one of
-/// the two it serves nobody.
+/// Describes the end of a child that closed a pipe. The exit status says more, and follows a moment
+/// later. A child without one of its pipes cannot serve and is ended.
 async fn closed(child: &mut Child, pipe: &str) -> String {
     timeout(REST, child.exited())
         .await
         .map_or_else(|_| format!("it closed its standard {pipe}"), ended)
 }
 
-/// For a task that ends with its pipe, which somebody who escaped may hold open.
+/// Waits for a task that ends with its pipe. A descendant outside of the process group may keep the
+/// pipe open.
 async fn rest(mut task: JoinHandle<()>) {
     if !task.is_finished() && timeout(REST, &mut task).await.is_err() {
         task.abort();
     }
 }
 
-/// Greets the child and lets calls through; returns why it cannot.
+/// Initializes the child and lets calls through. Returns the reason for the end.
 async fn serve(program: &Arc<Program>, state: &watch::Sender<State>) -> String {
     match greet(program).await {
         Ok(about) => {
@@ -173,7 +175,7 @@ async fn serve(program: &Arc<Program>, state: &watch::Sender<State>) -> String {
 }
 
 async fn greet(program: &Program) -> Result<About, String> {
-    // No capability: whatever the child would ask of a client is refused.
+    // Declares no capability: every request of the child to a client is refused.
     let params = raw(&json!({
         "protocolVersion": NEWEST_HANDSHAKE,
         "capabilities": {},
@@ -209,7 +211,7 @@ async fn greet(program: &Program) -> Result<About, String> {
 async fn write(mut queue: mpsc::Receiver<Vec<u8>>, mut stdin: ChildStdin) {
     while let Some(line) = queue.recv().await {
         if let Err(error) = stdin.write_all(&line).await {
-            tracing::debug!(error = error.to_string(), "the program takes no more");
+            tracing::debug!(error = error.to_string(), "writing to the program failed");
             return;
         }
     }
@@ -223,15 +225,15 @@ async fn read(stdout: impl AsyncRead + Unpin, program: Arc<Program>) {
             Ok(Line::Whole) if line.iter().all(u8::is_ascii_whitespace) => {}
             Ok(Line::Whole) => program.heard(&line),
             Ok(Line::Cut) => {
-                tracing::warn!(
-                    limit = LINE,
-                    "a message of the program is too long; it was dropped"
-                );
+                tracing::warn!(limit = LINE, "message of the program too long, dropped");
                 program.lost_an_answer();
             }
             Ok(Line::End) => return,
             Err(error) => {
-                tracing::warn!(error = error.to_string(), "the program cannot be read");
+                tracing::warn!(
+                    error = error.to_string(),
+                    "reading the program's stdout failed"
+                );
                 return;
             }
         }
@@ -249,7 +251,7 @@ async fn log(stderr: impl AsyncRead + Unpin) {
             Err(error) => {
                 tracing::warn!(
                     error = error.to_string(),
-                    "the program's stderr cannot be read"
+                    "reading the program's stderr failed"
                 );
                 return;
             }
@@ -262,7 +264,7 @@ async fn log(stderr: impl AsyncRead + Unpin) {
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Whole,
-    /// The line has more than `limit` bytes; the rest of it was passed over.
+    /// The line has more than `limit` bytes; the rest of it was skipped.
     Cut,
     End,
 }
@@ -301,7 +303,7 @@ async fn next_line(
 }
 
 async fn stop(stopped: &mut watch::Receiver<bool>) {
-    // Err: whoever stops is gone, which is a stop too.
+    // Err: the sender was dropped, which is a stop too.
     stopped.wait_for(|stopped| *stopped).await.ok();
 }
 
@@ -310,7 +312,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_are_bounded_and_none_runs_into_the_next() {
+    async fn lines_are_bounded_and_separate() {
         let text: &[u8] = b"one\n\n12345678\n123456789\nafter\nno end";
         let mut from = BufReader::with_capacity(4, text);
         let mut line = Vec::new();

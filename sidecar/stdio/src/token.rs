@@ -1,7 +1,7 @@
-//! The token of those who may call, where there is one: a file that holds nothing else.
+//! The token of authorized clients, if one is required: a file with nothing else.
 //!
-//! It is read with each request, so that another one in its place counts at once. One that
-//! cannot be used lets nobody in.
+//! The file is read at each request, so that a new token counts at once. While the file is
+//! unusable, every request is refused.
 
 use std::path::PathBuf;
 use std::{fs, io};
@@ -10,7 +10,7 @@ use http::HeaderMap;
 use thiserror::Error;
 use toolcrib_sidecar::config::identity;
 
-/// A shorter one could be guessed: whoever reaches the port may try.
+/// Shorter tokens could be guessed: every client that reaches the port may try.
 const SHORTEST: usize = 16;
 
 #[derive(Debug, Error)]
@@ -31,7 +31,7 @@ pub enum TokenError {
 pub struct TokenFile(PathBuf);
 
 impl TokenFile {
-    /// One that can be used now.
+    /// Takes the file. Errors: it is not usable now.
     pub fn new(path: PathBuf) -> Result<Self, TokenError> {
         let file = Self(path);
         file.token()?;
@@ -42,7 +42,10 @@ impl TokenFile {
         match self.token() {
             Ok(token) => identity::presents(headers, token.as_bytes()),
             Err(error) => {
-                tracing::error!(error = error.to_string(), "nobody is let in");
+                tracing::error!(
+                    error = error.to_string(),
+                    "token file not usable, request refused"
+                );
                 false
             }
         }

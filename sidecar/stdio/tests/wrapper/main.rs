@@ -1,4 +1,4 @@
-//! The program as it is run, at its socket: a scripted child behind it.
+//! Tests of the real program at its socket, with a scripted child behind it.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
@@ -37,7 +37,7 @@ async fn a_session_lists_and_calls() {
     assert_eq!(refused, json!({"jsonrpc": "2.0", "id": 3, "error": error}));
     let pong = wrapper.ask(&session, 4, "ping", json!({})).await;
     assert_eq!(pong["result"], json!({}));
-    // Would change what every client shares.
+    // Would change state that all clients share.
     let level = wrapper
         .ask(&session, 5, "logging/setLevel", json!({"level": "debug"}))
         .await;
@@ -107,7 +107,7 @@ async fn a_stateless_client_discovers_lists_and_calls() {
 }
 
 #[tokio::test]
-async fn what_is_no_client_s_request_is_refused() {
+async fn invalid_requests_are_refused() {
     let wrapper = Wrapper::start().await;
     let session = wrapper.initialize().await;
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
@@ -124,7 +124,7 @@ async fn what_is_no_client_s_request_is_refused() {
     );
     let batch = wrapper.post(&json!([list])).send().await.unwrap();
     assert_eq!(batch.status(), 400);
-    let error = json!({"code": -32600, "message": "the body is no single JSON-RPC message"});
+    let error = json!({"code": -32600, "message": "the body is not a single JSON-RPC message"});
     assert_eq!(
         body(batch).await,
         json!({"jsonrpc": "2.0", "id": null, "error": error})
@@ -136,7 +136,7 @@ async fn what_is_no_client_s_request_is_refused() {
 }
 
 #[tokio::test]
-async fn who_does_not_bring_the_token_reaches_no_program() {
+async fn a_request_without_the_token_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "otter-token-3b81\n").unwrap();
@@ -166,7 +166,7 @@ async fn who_does_not_bring_the_token_reaches_no_program() {
 }
 
 #[test]
-fn a_token_that_is_none_is_said_and_nothing_is_served() {
+fn an_unusable_token_file_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     let said = || {
@@ -188,7 +188,7 @@ fn a_token_that_is_none_is_said_and_nothing_is_served() {
 }
 
 #[tokio::test]
-async fn two_sessions_with_the_same_id_hear_their_own_answers() {
+async fn sessions_with_equal_ids_get_their_own_answers() {
     let wrapper = Wrapper::start().await;
     let (first, second) = (wrapper.initialize().await, wrapper.initialize().await);
     let held = wrapper.call(&first, 1, "hold", json!({}));
@@ -223,7 +223,7 @@ async fn calls_of_a_child_that_ends_get_an_error_and_the_next_one_works() {
     }
     let after = wrapper.call(&session, 4, "pid", json!({})).await;
     assert_ne!(text(&before), text(&after));
-    // Nothing was sent again: the new child holds no call.
+    // Nothing was sent again: the new child has no call.
     let released = wrapper.call(&session, 5, "release", json!({})).await;
     assert_eq!(text(&released), "released");
     let down = wrapper
@@ -267,7 +267,7 @@ async fn a_cancelled_or_abandoned_call_is_cancelled_at_the_child() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_is_given_up() {
+async fn a_call_that_takes_too_long_times_out() {
     let wrapper = Wrapper::start_with(&["--call-timeout", "1"], &[]).await;
     let session = wrapper.initialize().await;
     let held = wrapper.call(&session, 1, "hold", json!({})).await;
@@ -282,7 +282,7 @@ async fn a_call_that_takes_too_long_is_given_up() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_dropped_and_what_is_on_stderr_is_logged() {
+async fn invalid_lines_are_dropped_and_stderr_is_logged() {
     let wrapper = Wrapper::start().await;
     let session = wrapper.initialize().await;
     let noisy = wrapper.call(&session, 1, "noise", json!({})).await;
@@ -302,7 +302,7 @@ async fn what_is_no_message_is_dropped_and_what_is_on_stderr_is_logged() {
 }
 
 #[tokio::test]
-async fn a_running_call_is_answered_before_the_end() {
+async fn a_running_call_is_answered_before_shutdown() {
     let mut wrapper = Wrapper::start().await;
     let session = wrapper.initialize().await;
     let child = text(&wrapper.call(&session, 1, "pid", json!({})).await).to_owned();
@@ -336,7 +336,7 @@ async fn a_child_does_not_outlive_a_killed_wrapper() {
 }
 
 #[tokio::test]
-async fn a_program_that_reads_no_more_is_started_again() {
+async fn a_program_that_stops_reading_is_restarted() {
     let wrapper = Wrapper::start().await;
     let session = wrapper.initialize().await;
     let deaf = wrapper.call(&session, 1, "deaf", json!({})).await;
@@ -355,7 +355,7 @@ async fn a_program_that_reads_no_more_is_started_again() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_is_waited_for() {
+async fn orphans_of_the_program_are_reaped() {
     let wrapper = Wrapper::start().await;
     let session = wrapper.initialize().await;
     let left = wrapper.call(&session, 1, "leave", json!({})).await;
@@ -366,13 +366,13 @@ async fn what_a_program_leaves_behind_is_waited_for() {
     assert!(status.contains(&parent), "{status}");
     kill("KILL", left.parse().unwrap());
     eventually("its end", || async { (!place.exists()).then_some(()) }).await;
-    // The program itself is nobody's orphan.
+    // The program itself is not an orphan.
     let next = wrapper.call(&session, 2, "echo", json!({})).await;
     assert_eq!(text(&next), "{}");
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_be_started_is_said() {
+async fn a_program_that_cannot_be_started_is_logged() {
     let wrapper = Wrapper::start_command(&[], &["/no/such/program"]).await;
     wrapper
         .logged(|line| {
@@ -387,7 +387,7 @@ async fn a_program_that_cannot_be_started_is_said() {
 }
 
 #[tokio::test]
-async fn a_killed_child_is_started_again() {
+async fn a_killed_child_is_restarted() {
     let wrapper = Wrapper::start().await;
     let session = wrapper.initialize().await;
     assert!(wrapper.is_ready().await);
@@ -405,7 +405,7 @@ async fn a_killed_child_is_started_again() {
 }
 
 #[test]
-fn it_installs_itself_where_another_image_can_run_it() {
+fn the_binary_installs_itself_for_another_image() {
     let folder = tempfile::tempdir().unwrap();
     let run = |program: &Path, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().unwrap();
@@ -419,7 +419,7 @@ fn it_installs_itself_where_another_image_can_run_it() {
     assert_eq!(run(&installed, &["--version"]), version);
 }
 
-/// A process that has ended but was not waited for runs no more.
+/// Returns true if the process runs; a zombie does not.
 fn is_running(process: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/stat"))
         .is_ok_and(|stat| !stat.contains(") Z "))

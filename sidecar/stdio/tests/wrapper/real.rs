@@ -1,4 +1,4 @@
-//! Servers and a client that others wrote, unchanged: the official ones for Node and Python.
+//! Unchanged third-party servers and clients: the official SDKs for Node and Python.
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -18,10 +18,10 @@ fn python() -> String {
         .to_owned()
 }
 
-/// What the official client is told by whatever the wrapper serves.
+/// Returns the results that the official client gets from the wrapper.
 async fn ask(wrapper: &Wrapper, mode: &str, calls: &[&str]) -> Value {
     let output = Command::new(python())
-        // -B: no caches beside the sources.
+        // -B: no cache files beside the sources.
         .args(["-B", &beside("client.py"), &wrapper.url("/mcp"), mode])
         .args(calls)
         .kill_on_drop(true)
@@ -33,7 +33,7 @@ async fn ask(wrapper: &Wrapper, mode: &str, calls: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The client's default finds the newer revision; `legacy` is the one with sessions.
+/// The client negotiates the newer revision by default; `legacy` is the one with sessions.
 const MODES: [(&str, &str); 2] = [("auto", "2026-07-28"), ("legacy", "2025-11-25")];
 
 #[tokio::test]

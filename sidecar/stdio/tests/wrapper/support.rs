@@ -1,4 +1,4 @@
-//! The real program on a scripted child, and a client of it.
+//! The real program with a scripted child, and a client of it.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-/// Every wait of a test ends with a failure at this bound; builds may take the machine.
+/// Timeout of every wait; builds may slow the machine down.
 const DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -25,7 +25,7 @@ impl Wrapper {
         Self::start_with(&[], &[]).await
     }
 
-    /// With flags of its own and further arguments of the child.
+    /// Starts with extra flags, and extra arguments for the child.
     pub async fn start_with(flags: &[&str], child: &[&str]) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wrapper/child.py");
         let command: Vec<&str> = ["python3", script].iter().chain(child).copied().collect();
@@ -63,7 +63,7 @@ impl Wrapper {
         wrapper
     }
 
-    /// The first line of the log that is like this, once it is there.
+    /// Waits for the first line of the log that matches.
     pub async fn logged(&self, is_it: impl Fn(&Value) -> bool) -> Value {
         let found = || {
             self.log
@@ -76,7 +76,7 @@ impl Wrapper {
         eventually("a line of the log", || async { found() }).await
     }
 
-    /// How many lines of the log are like this now.
+    /// Counts the lines of the log that match now.
     pub fn count(&self, is_it: impl Fn(&Value) -> bool) -> usize {
         self.log
             .lock()
@@ -112,7 +112,7 @@ impl Wrapper {
         ready.status() == 200
     }
 
-    /// A session's name.
+    /// Starts a session and returns its id.
     pub async fn initialize(&self) -> String {
         let request = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {},
@@ -133,20 +133,20 @@ impl Wrapper {
         session
     }
 
-    /// A request of a session.
+    /// Sends a request in a session.
     pub async fn ask(&self, session: &str, id: u64, method: &str, params: Value) -> Value {
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let request = self.post(&request).header("mcp-session-id", session);
         body(request.send().await.unwrap()).await
     }
 
-    /// A tool's call in a session.
+    /// Calls a tool in a session.
     pub async fn call(&self, session: &str, id: u64, tool: &str, arguments: Value) -> Value {
         let params = json!({"name": tool, "arguments": arguments});
         self.ask(session, id, "tools/call", params).await
     }
 
-    /// A request of the newer form, whose headers are what they have to be.
+    /// Builds a request of the newer form with the headers that it requires.
     pub fn stateless(&self, method: &str, mut params: Value) -> RequestBuilder {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -196,7 +196,7 @@ pub fn kill(signal: &str, process: u32) {
     assert!(status.unwrap().success());
 }
 
-/// Polls until there is something.
+/// Polls until `look` returns a value.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
