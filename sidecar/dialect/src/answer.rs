@@ -1,19 +1,19 @@
-//! What the runner gets: a reply as JSON or re-streamed, and the list of models.
+//! Responses to the runner: a reply as JSON or as a stream, and the list of models.
 
 use crate::{
     Dialect, DialectError, Reply, Request, Usage, anthropic, json, openai_chat, responses,
 };
 
-/// A body for the runner.
+/// The body of a response to the runner, with its content type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     pub content_type: &'static str,
     pub body: Vec<u8>,
 }
 
-/// The reply in the form the runner asked for. `usage` is the turn's sum and replaces the
-/// reply's own; `None` leaves it as it came. Every other byte of a JSON answer is the
-/// model's; a stream says the same in the dialect's events.
+/// Encodes the reply in the form that the runner asked for. `usage` is the turn's sum and replaces
+/// the reply's own; `None` keeps the reply's own. Every other byte of a JSON answer is the model's;
+/// a stream carries the same content in the dialect's events.
 pub fn answer(
     request: &Request,
     reply: &Reply,
@@ -32,7 +32,7 @@ pub fn answer(
     })
 }
 
-/// The reply said again as a stream.
+/// Encodes the reply as a stream.
 pub(crate) fn events(
     request: &Request,
     reply: &Reply,
@@ -46,8 +46,8 @@ pub(crate) fn events(
     }
 }
 
-/// The reply's own message (or output items) as the runner will send it back, for
-/// recognizing it later.
+/// Returns the reply's own message (or output items) in the form in which the runner will send it
+/// back, so that it can be recognized.
 pub fn stored_items(request: &Request, reply: &Reply) -> Result<Vec<String>, DialectError> {
     let text = reply.as_text();
     match reply.dialect() {
@@ -57,8 +57,8 @@ pub fn stored_items(request: &Request, reply: &Reply) -> Result<Vec<String>, Dia
     }
 }
 
-/// An empty, protocol-valid answer that ends a turn without another model call: the
-/// reply that made the last call, without calls and text.
+/// Returns an empty, protocol-valid answer that ends a turn without another model call: the reply
+/// with the last call, without its calls and text.
 pub fn terminal_answer(reply: &Reply) -> Result<Reply, DialectError> {
     let text = reply.as_text();
     let empty = match reply.dialect() {
@@ -69,7 +69,7 @@ pub fn terminal_answer(reply: &Reply) -> Result<Reply, DialectError> {
     Reply::decode(reply.dialect(), empty.into_bytes())
 }
 
-/// `GET /v1/models`.
+/// Returns the body of `GET /v1/models`.
 pub fn models_body(dialect: Dialect, refs: &[String]) -> Vec<u8> {
     let models: Vec<String> = refs
         .iter()

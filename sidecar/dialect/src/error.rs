@@ -1,9 +1,8 @@
-//! What can be wrong with a body, and how an error looks to a runner.
+//! Errors in a body, and the error format of each dialect.
 
 use crate::{Dialect, json, sse};
 
-/// A body that cannot be worked with. The texts are safe to show to the runner: they
-/// name fields, never values.
+/// An error in a body. The texts are safe to show to the runner: they name fields, never values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DialectError {
     #[error("the body is not UTF-8")]
@@ -19,20 +18,20 @@ pub enum DialectError {
     },
     #[error("`{0}` stands twice in the body")]
     Repeated(String),
-    /// A field that would steer a provider away from what policy chose.
+    /// A field that would direct a provider past policy.
     #[error("`{0}` is not accepted here")]
     FieldRefused(String),
-    /// A field that some reader takes for another one, which we read or refuse.
+    /// A field that some reader takes for a field that the mediator reads or refuses.
     #[error("`{name}` is not accepted here, since some providers read it as `{other}`")]
     FieldReadsAs { name: String, other: String },
-    /// A field by which the provider itself would execute a tool, connect or fetch, where the
+    /// A field that makes the provider itself execute a tool, connect or fetch, although the
     /// agent's policy refuses that.
     #[error(
         "`{0}` asks the provider itself to execute a tool or to fetch a url, and the agent's \
          policy refuses that (policy.providerTools is Refuse, as always with egress: Declared)"
     )]
     ProviderSide(String),
-    /// A conversation, or a part of it, that is not in the body.
+    /// A conversation, or a part of it, that is stored outside of the body.
     #[error(
         "`{0}` stands for what only the provider holds, and the granted tools' calls belong into \
          it: send the whole conversation"
@@ -48,14 +47,14 @@ pub enum DialectError {
     StreamError(String),
 }
 
-/// An error towards the runner, before it has a dialect.
+/// An error for the runner, independent of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorShape<'a> {
-    /// The HTTP status it goes out with; decides the dialect's own error type.
+    /// HTTP status of the response; selects the dialect's error type.
     pub status: u16,
-    /// Stable, for programs.
+    /// Stable code, for programs.
     pub code: &'a str,
-    /// For people.
+    /// Text for people.
     pub message: &'a str,
 }
 
@@ -64,10 +63,10 @@ pub fn error_body(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
     error_json(dialect, error).into_bytes()
 }
 
-/// An error after a stream began, and what ends the stream.
+/// Encodes an error after a stream began, and the end of the stream.
 ///
-/// Anthropic's and the Responses API's `error` event is itself the end: Anthropic's SDKs
-/// raise on it, OpenAI's hand it on, and no further event is defined.
+/// The `error` event of Anthropic and of the Responses API ends the stream itself: Anthropic's SDKs
+/// raise on it, OpenAI's pass it on, and no further event is defined.
 pub fn error_events(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
     match dialect {
         Dialect::OpenaiChat => {
@@ -76,13 +75,13 @@ pub fn error_events(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
             out
         }
         Dialect::AnthropicMessages => sse::frame(Some("error"), &error_json(dialect, error)),
-        // No other event of ours precedes it.
+        // The mediator sends no other event before it.
         Dialect::OpenaiResponses => responses_error(error, 0),
     }
     .into_bytes()
 }
 
-/// The error as the event of this number.
+/// Encodes the error as the event with this number.
 pub(crate) fn responses_error(error: ErrorShape<'_>, number: u64) -> String {
     sse::frame(
         Some("error"),

@@ -1,11 +1,11 @@
-//! Fields of a request that a laxer reader behind us could take for others.
+//! Refuses request fields that a laxer reader behind the mediator could take for others.
 //!
 //! A gateway in Go or .NET takes `MODEL` for `model`, and the last one wins; one that speaks
-//! Protobuf takes `toolChoice` for `tool_choice`. So a field is refused that some reader takes for
-//! one that is read, rewritten or refused here, or for another field of the request.
+//! Protobuf takes `toolChoice` for `tool_choice`. So a field is refused if some reader takes it for
+//! a field that is read, rewritten or refused here, or for another field of the request.
 //!
-//! Not here: the history's items, which the runner chooses whole, and JSON that is anybody's
-//! (schemas, arguments, headers).
+//! Not here: items of the history, which the runner controls entirely, and free JSON (schemas,
+//! arguments, headers).
 
 use std::sync::LazyLock;
 
@@ -16,8 +16,8 @@ use crate::DialectError;
 use crate::json::{Array, Object};
 use crate::request::REFUSED;
 
-/// Fields of a request that are read or rewritten, in any dialect, and those by which a provider
-/// runs tools itself. A test compares them with what the dialects read.
+/// Fields of a request that any dialect reads or rewrites, and fields that make a provider run
+/// tools. A test compares them with the dialects' code.
 const READ: [&str; 25] = [
     "background",
     "container",
@@ -46,7 +46,7 @@ const READ: [&str; 25] = [
     "web_search_options",
 ];
 
-/// Fields that are objects and whose members are checked as well.
+/// Object fields whose members are checked as well.
 const WALKED: [&str; 8] = [
     "container",
     "function_call",
@@ -58,7 +58,7 @@ const WALKED: [&str; 8] = [
     "web_search_options",
 ];
 
-/// Members of those, at any depth.
+/// Checked members of those fields, at any depth.
 const MEMBERS: [&str; 23] = [
     "allowed_tools",
     "authorization",
@@ -99,17 +99,17 @@ const FREE: [&str; 10] = [
     "json_schema",
 ];
 
-/// What is read stands no deeper.
+/// Limits the depth of the check; no dialect reads deeper members.
 const MAX_DEPTH: usize = 16;
-/// Bytes of a field's name that an error repeats.
+/// Limits the bytes of a field's name that an error quotes.
 const MAX_NAME: usize = 64;
 
 static FIELDS: LazyLock<KnownNames> =
     LazyLock::new(|| KnownNames::new(READ.into_iter().chain(REFUSED)));
 static MEMBER_NAMES: LazyLock<KnownNames> = LazyLock::new(|| KnownNames::new(MEMBERS));
 
-/// Refuses what some reader takes for another field. Reads the top level, and of [`WALKED`] what
-/// is not [`FREE`].
+/// Refuses fields that some reader takes for another field. Checks the top level, and the members
+/// of [`WALKED`] fields except [`FREE`] ones.
 pub(crate) fn unambiguous(text: &str, fields: &Object) -> Result<(), DialectError> {
     check(fields, &FIELDS)?;
     fields
@@ -164,7 +164,7 @@ fn check(object: &Object, known: &KnownNames) -> Result<(), DialectError> {
 mod tests {
     use super::*;
 
-    /// `present(text, fields, "model")` and the like, in the modules that read requests.
+    /// Finds calls such as `present(text, fields, "model")` in the modules that read requests.
     #[test]
     fn every_field_that_is_read_is_known() {
         let sources = [

@@ -1,13 +1,12 @@
-//! The model APIs' wire formats: reading the few fields that matter, lossless edits, SSE.
+//! The wire formats of the model APIs: reading a few fields, lossless edits, SSE.
 //!
-//! A body stays the text it came in. [`Request::decode`] reads which model, tools and
-//! messages a runner sent; [`Request::encode`] writes it again with an [`Edits`] applied,
-//! and every byte that no edit names comes out as it went in. [`Reply::decode`] reads
-//! what a model answered; [`Reply::items`] are what of it goes back into the history;
-//! [`answer`] is what the runner gets, as JSON or re-streamed.
+//! A body stays the text that was received. [`Request::decode`] reads the model, tools and messages
+//! of a runner's request; [`Request::encode`] writes it with an [`Edits`] applied, and every byte
+//! that no edit names stays. [`Reply::decode`] reads a model's reply; [`Reply::items`] returns its
+//! part of the history; [`answer`] encodes it for the runner, as JSON or as a stream.
 //!
-//! [`Dialect`] is a closed enum: each function below matches on it once and calls the
-//! dialect's module. What tools are, who owns a call and when to stop is not here.
+//! [`Dialect`] is a closed enum: each function below matches on it once and calls the dialect's
+//! module. Not here: the meaning of tools, the owner of a call, and the end of a turn.
 //!
 //! Nothing here panics on any input, and nothing here waits.
 //!
@@ -97,7 +96,7 @@ impl Dialect {
         }
     }
 
-    /// What is joined to a provider's `base_url`.
+    /// The path that is joined to a provider's `base_url`.
     pub fn resource(self) -> &'static str {
         match self {
             Dialect::OpenaiChat => "/chat/completions",

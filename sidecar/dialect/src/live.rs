@@ -1,23 +1,23 @@
-//! Several replies of the model, said to the runner as one stream while they come.
+//! Streams several replies of the model to the runner as one reply, while they arrive.
 //!
-//! Text, reasoning and whatever else is no call goes out at once. From a reply's first
-//! call on it is held back, since only the whole reply says whose the calls are: either
-//! the reply was a hidden round ([`Live::hide`]) and what was held stays unsaid, or it is
-//! the answer ([`Live::end`]) and the rest is said as it came.
+//! Text, reasoning and everything else except calls is sent at once. From a reply's first call on,
+//! events are held back, because only the whole reply tells the owners of its calls. If the reply
+//! was a hidden round ([`Live::hide`]), the held events are dropped; if it is the answer
+//! ([`Live::end`]), they are sent.
 //!
-//! What a hidden round said before its calls cannot be taken back; it is the beginning of
-//! the runner's one answer. [`Live::said`] is that answer as the runner puts it together,
-//! by which its next request is recognized.
+//! Text of a hidden round before its calls cannot be taken back: it is the beginning of the
+//! runner's answer. [`Live::said`] returns that answer as the runner assembles it, so that the next
+//! request can be recognized.
 //!
-//! To the runner it is one reply: the first one's id and model, blocks and items counted
-//! on, one end with the usage of all.
+//! The runner sees one reply: id and model of the first one, blocks and items numbered
+//! consecutively, and one end with the usage of all.
 
 use crate::{
     Dialect, DialectError, ErrorShape, Reassembly, Reply, Request, SseEvent, SseParser, Usage,
     answer, anthropic, error, openai_chat, responses, sse,
 };
 
-/// The runner's stream, and the reply that is being heard.
+/// The runner's stream, and the reply that is being received.
 #[derive(Clone, Debug)]
 pub struct Live {
     form: Form,
@@ -36,21 +36,21 @@ enum Form {
     Items(responses::live::Items),
 }
 
-/// What is to become of an event.
+/// The treatment of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Said at once, unless something is held.
+    /// Sent at once, unless events are held.
     Plain,
-    /// Belongs to what was opened already: said at once.
+    /// Continues a part that was opened already: sent at once.
     Opened,
     /// Begins or continues a call: held.
     Call,
-    /// Said in another form, or not at all.
+    /// Sent in another form, or not at all.
     Unsaid,
 }
 
 impl Live {
-    /// `limit`: bytes of one reply, and of all that is said.
+    /// `limit`: bytes of one reply, and of everything that is sent.
     pub fn new(request: &Request, limit: usize) -> Self {
         let dialect = request.dialect();
         let form = match dialect {
@@ -68,7 +68,7 @@ impl Live {
         }
     }
 
-    /// Takes events of the reply in; gives the frames to be sent at once.
+    /// Takes events of the reply; returns the frames to send at once.
     pub fn hear(
         &mut self,
         request: &Request,
@@ -89,24 +89,24 @@ impl Live {
         Ok(out)
     }
 
-    /// The same for a reply that came in one piece, from a server that does not stream.
+    /// The same for a whole reply, from a server that does not stream.
     pub fn hear_whole(&mut self, request: &Request, reply: &Reply) -> Result<String, DialectError> {
         let body = answer::events(request, reply, None)?;
         let events = SseParser::new(self.limit).push(body.as_bytes())?;
         self.hear(request, events)
     }
 
-    /// The reply, now that its stream has ended.
+    /// Returns the reply, after its stream has ended.
     pub fn heard(&self) -> Result<Reply, DialectError> {
         self.heard.finish()
     }
 
-    /// What the reply that is heard says it costs, as far as it has come.
+    /// Returns the usage that the current reply has reported so far.
     pub fn usage(&self) -> Usage {
         Reassembly::usage(self.heard.events(), self.heard.dialect())
     }
 
-    /// The reply was a hidden round, and the next one follows.
+    /// Ends the reply as a hidden round; another one follows.
     pub fn hide(&mut self, reply: &Reply) -> Result<String, DialectError> {
         let mut out = String::new();
         self.hidden_said |= self.form.said_something();
@@ -117,8 +117,8 @@ impl Live {
         Ok(out)
     }
 
-    /// The reply is the answer: the rest of it, and the end of the stream. `usage` as for
-    /// [`crate::answer`].
+    /// Ends the reply as the answer: returns the rest of it and the end of the stream. `usage` as
+    /// for [`crate::answer`].
     pub fn end(
         &mut self,
         request: &Request,
@@ -142,7 +142,7 @@ impl Live {
         Ok(out)
     }
 
-    /// Our own error, and what ends the stream.
+    /// Encodes an error of the mediator and the end of the stream.
     pub fn error(&self, error: ErrorShape<'_>) -> Vec<u8> {
         match &self.form {
             Form::Chunks(_) => error::error_events(Dialect::OpenaiChat, error),
@@ -151,17 +151,17 @@ impl Live {
         }
     }
 
-    /// Whether a hidden round, or the reply that is heard, has said anything.
+    /// Returns true if a hidden round or the current reply has sent anything.
     pub fn said_something(&self) -> bool {
         self.hidden_said || self.form.said_something()
     }
 
-    /// Whether a hidden round has said anything.
+    /// Returns true if a hidden round has sent anything.
     pub fn hidden_said(&self) -> bool {
         self.hidden_said
     }
 
-    /// The answer as the runner puts it together, after [`Live::end`].
+    /// Returns the answer as the runner assembles it, after [`Live::end`].
     pub fn said(&self) -> Result<Reply, DialectError> {
         self.said.finish()
     }
@@ -201,7 +201,7 @@ impl Form {
         }
     }
 
-    /// Ends what the reply has opened and not ended, and counts on behind it.
+    /// Closes the parts that the reply has left open, and advances the numbering.
     fn close(&mut self, reply: &Reply) -> Result<Vec<SseEvent>, DialectError> {
         match self {
             Form::Chunks(chunks) => {
@@ -213,7 +213,7 @@ impl Form {
         }
     }
 
-    /// Whether the reply that is heard has said anything but that it begins.
+    /// Returns true if the current reply has sent anything except its beginning.
     fn said_something(&self) -> bool {
         match self {
             Form::Chunks(chunks) => chunks.said_something(),

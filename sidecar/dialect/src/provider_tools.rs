@@ -1,18 +1,18 @@
-//! What a request would have the provider do by itself: execute tools, connect to servers,
-//! fetch urls. Under a policy that refuses it, such a request goes nowhere: the provider would
-//! reach for the agent what its network and its grants do not.
+//! Detects requests that make the provider act by itself: execute tools, connect to servers, fetch
+//! urls. A policy can refuse such requests, because the provider would reach targets that the
+//! agent's network and grants do not allow.
 //!
-//! Tools that the runner executes pass, also those that a dialect has built in (a shell, an
-//! editor). So do images and files that stand in the request. Every key counts that some reader
-//! behind us takes for the name, and each of a repeated key.
+//! Tools that the runner executes pass, also those built into a dialect (a shell, an editor).
+//! Images and files inside the request pass too. A key counts if any reader behind the mediator
+//! takes it for the name, and every value of a repeated key counts.
 
 use toolcrib_bounds::names::reads_as;
 
 use crate::json::{self, Array, Object};
 use crate::{Dialect, DialectError};
 
-/// Fields of a body by which providers and gateways are told to search or to connect. Not one
-/// dialect has them all.
+/// Fields of a body that make providers or gateways search or connect. No single dialect has them
+/// all.
 const FIELDS: [&str; 8] = [
     "connectors",
     "data_sources",
@@ -24,17 +24,17 @@ const FIELDS: [&str; 8] = [
     "web_search_options",
 ];
 
-/// Members of a content block that name what the provider would fetch.
+/// Members of a content block with a url that the provider would fetch.
 const URLS: [&str; 4] = ["audio_url", "file_url", "image_url", "video_url"];
 
-/// Members that hold a file's bytes, where some gateways take a url.
+/// Members that hold a file's bytes; some gateways accept a url there.
 const BYTES: [&str; 2] = ["data", "file_data"];
 
-/// Content blocks nest in results of tools and in documents; deeper ones are not read, and
-/// each level is one more pass over the bytes.
+/// Limits the nesting of content blocks (in tool results and documents) that is read; deeper blocks
+/// are refused. Each level is one more pass over the bytes.
 const MAX_DEPTH: usize = 4;
 
-/// Errors: `ProviderSide` with the first field that asks for it.
+/// Errors: `ProviderSide` with the first field that makes the provider act.
 pub(crate) fn refuse<'t>(
     dialect: Dialect,
     text: &'t str,
@@ -51,7 +51,7 @@ fn find<'t>(
     fields: &Object,
     history: impl Iterator<Item = &'t str>,
 ) -> Option<String> {
-    // A stored prompt brings tools that nobody here sees.
+    // A stored prompt brings tools that the mediator cannot see.
     let stored = (dialect == Dialect::OpenaiResponses).then_some("prompt");
     let steers = FIELDS
         .into_iter()
@@ -75,7 +75,7 @@ fn find<'t>(
         })
 }
 
-/// The first declared tool that the runner does not execute.
+/// Finds the first declared tool that the runner does not execute.
 fn tools(
     dialect: Dialect,
     text: &str,
@@ -115,7 +115,8 @@ fn tools(
     None
 }
 
-/// Whether the runner executes tools of this type, or searching them reaches nothing.
+/// Returns true if the runner executes tools of this type, or if they only search what is in the
+/// request.
 fn is_runners(dialect: Dialect, kind: &str) -> bool {
     match dialect {
         Dialect::OpenaiChat => matches!(kind, "function" | "custom"),
@@ -130,7 +131,7 @@ fn is_runners(dialect: Dialect, kind: &str) -> bool {
                 | "tool_search"
         ),
         Dialect::AnthropicMessages => {
-            // `bash_20250124`.
+            // A dated type such as `bash_20250124`.
             let dated = |prefix: &str| {
                 kind.strip_prefix(prefix)
                     .is_some_and(|date| date.len() == 8 && date.bytes().all(|b| b.is_ascii_digit()))
@@ -146,7 +147,7 @@ fn is_runners(dialect: Dialect, kind: &str) -> bool {
 
 fn item(dialect: Dialect, raw: &str, path: &str) -> Option<String> {
     let object = Object::scan(raw).ok()?;
-    // Tools that come with an item of the history.
+    // Tools that an item of the history declares.
     if dialect == Dialect::OpenaiResponses
         && let Some(found) = tools(dialect, raw, &object, &format!("{path}.tools"), 0)
     {
@@ -155,7 +156,7 @@ fn item(dialect: Dialect, raw: &str, path: &str) -> Option<String> {
     block(raw, path, 0)
 }
 
-/// A text, a block, or a list of blocks.
+/// Checks a text, a block, or a list of blocks.
 fn content(raw: &str, path: &str, depth: usize) -> Option<String> {
     match raw.as_bytes().first() {
         Some(b'{') => block(raw, path, depth),
@@ -184,7 +185,7 @@ fn block(raw: &str, path: &str, depth: usize) -> Option<String> {
     if holds_remote(raw, &object) {
         return Some(path.to_owned());
     }
-    // Where files and sounds stand, in the dialects of OpenAI.
+    // Members with files and sounds in OpenAI's dialects.
     for name in ["file", "input_audio"] {
         for inner in values(raw, &object, name) {
             if Object::scan(inner).is_ok_and(|object| holds_remote(inner, &object)) {
@@ -203,9 +204,9 @@ fn block(raw: &str, path: &str, depth: usize) -> Option<String> {
     })
 }
 
-/// Where an image or a document of Anthropic's comes from.
+/// Checks the source of an image or a document in Anthropic's dialect.
 fn sourced(raw: &str, path: &str, depth: usize) -> Option<String> {
-    // The source of a search result is a text that is shown, and no place that is asked.
+    // The source of a search result is displayed text and is not fetched.
     let object = Object::scan(raw).ok()?;
     let by_url = |kind: &str| json::string(kind).is_some_and(|kind| is_read_as(&kind, "url"));
     if values(raw, &object, "type").any(by_url)
@@ -217,7 +218,7 @@ fn sourced(raw: &str, path: &str, depth: usize) -> Option<String> {
     nested.find_map(|raw| content(raw, &format!("{path}.content"), depth + 1))
 }
 
-/// A url that is no `data:`, as text or as the `url` of an object.
+/// Returns true for a url other than `data:`, as text or as the `url` of an object.
 fn names_remote(raw: &str) -> bool {
     if raw.starts_with('{') {
         return Object::scan(raw)
@@ -226,7 +227,7 @@ fn names_remote(raw: &str) -> bool {
     !json::is_null(raw) && !is_data(raw)
 }
 
-/// Whether bytes that should stand in the request are a place instead. Base64 has no colon.
+/// Returns true if a url stands in place of inline bytes. Base64 has no colon.
 fn holds_remote(raw: &str, object: &Object) -> bool {
     BYTES.into_iter().any(|name| {
         values(raw, object, name).any(|raw| {
@@ -237,7 +238,7 @@ fn holds_remote(raw: &str, object: &Object) -> bool {
     })
 }
 
-/// Read from the front, since an image may be most of a body.
+/// Reads only the beginning, since an image may be most of a body.
 fn is_data(raw: &str) -> bool {
     raw.starts_with("\"data:")
         || json::string(raw).is_some_and(|text| {
@@ -246,7 +247,7 @@ fn is_data(raw: &str) -> bool {
         })
 }
 
-/// Every member whose key some reader takes for `name`.
+/// Returns the values of all keys that some reader takes for `name`.
 fn values<'t>(text: &'t str, object: &'t Object, name: &'t str) -> impl Iterator<Item = &'t str> {
     let members = object.members.iter();
     let members = members.filter(move |member| is_read_as(&member.key, name));
@@ -258,7 +259,7 @@ fn is_read_as(key: &str, name: &str) -> bool {
     if !key.bytes().all(is_plain) {
         return reads_as(key, name);
     }
-    // The same rule without an allocation: a body may have many keys.
+    // The same rule as for fields, without an allocation: a body may have many keys.
     let (key, name) = (key.bytes(), name.bytes());
     let letters = |byte: &u8| *byte != b'_';
     let (key, name) = (key.filter(letters), name.filter(letters));

@@ -1,9 +1,9 @@
-//! What every dialect's reader does with a part of a body.
+//! Helpers for reading and editing a part of a body, for all dialects.
 
 use crate::json::{self, Array, Change, Object};
 use crate::{DialectError, Edits, StreamEdit};
 
-/// A field that is there and not `null`.
+/// Returns a field that is present and not `null`.
 pub(crate) fn present<'t>(text: &'t str, fields: &Object, field: &str) -> Option<&'t str> {
     fields.get(text, field).filter(|raw| !json::is_null(raw))
 }
@@ -79,7 +79,7 @@ pub(crate) fn scan_array(raw: &str, field: &'static str) -> Result<Array, Dialec
     })
 }
 
-/// The object with some members set (in place, or at the end).
+/// Sets some members of the object (in place, or at the end).
 pub(crate) fn with_members(raw: &str, set: &[(&str, String)]) -> Result<String, DialectError> {
     let object = scan_object(raw, "body")?;
     let set: Vec<(&str, Option<String>)> = set
@@ -89,13 +89,13 @@ pub(crate) fn with_members(raw: &str, set: &[(&str, String)]) -> Result<String, 
     Ok(object.with(raw, &set, &[]))
 }
 
-/// A string member's text.
+/// Returns the text of a string member.
 pub(crate) fn text_of(raw: &str, key: &str) -> Option<String> {
     let object = Object::scan(raw).ok()?;
     object.get(raw, key).and_then(json::string)
 }
 
-/// A number member.
+/// Returns the value of a number member, or 0.
 pub(crate) fn count_of(raw: &str, key: &str) -> u64 {
     Object::scan(raw)
         .ok()
@@ -103,7 +103,7 @@ pub(crate) fn count_of(raw: &str, key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// A part in canonical form, without the cache mark that runners add and move.
+/// Returns a part in canonical form, without the cache mark that runners add and move.
 pub(crate) fn without_cache_mark(part: &str) -> String {
     let Ok(object) = Object::scan(part) else {
         return part.to_string();
@@ -119,7 +119,7 @@ pub(crate) fn without_cache_mark(part: &str) -> String {
     json::canonical(&bare).unwrap_or(bare)
 }
 
-/// The runner's tools (`None`: it sent none) and more at their end.
+/// Appends tools to the runner's (`None` if it sent none).
 pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, DialectError> {
     let Some(raw) = tools else {
         return Ok(json::array(more));
@@ -128,7 +128,7 @@ pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, D
     Ok(array.edit(raw, |_| Change::Keep, &[(array.items.len(), more)]))
 }
 
-/// `stream` as the edits want it; off only where the runner had set it.
+/// Sets `stream` as the edits require; switches it off only if the runner had set it.
 pub(crate) fn streamed(fields: &Object, edits: &Edits) -> (&'static str, Option<String>) {
     let value = match edits.stream {
         StreamEdit::Keep => None,
@@ -138,14 +138,14 @@ pub(crate) fn streamed(fields: &Object, edits: &Edits) -> (&'static str, Option<
     ("stream", value.map(String::from))
 }
 
-/// Whether the history is to be changed at all; the document apart, which is part of it in
-/// one dialect only.
+/// Returns true if the edits change the history. Ignores the document, which is part of the history
+/// in one dialect only.
 pub(crate) fn edits_history(edits: &Edits) -> bool {
     !edits.inserted.is_empty() || !edits.appended.is_empty() || edits.context.is_some()
 }
 
-/// The history with everything put in. `late`: before which item the context message
-/// goes. `left_out`: items that the provider would not take.
+/// Returns the history with all insertions. `late`: index of the item that the context message
+/// precedes. `left_out`: items that the provider would refuse.
 pub(crate) fn edited_history(
     raw: &str,
     edits: &Edits,
@@ -180,12 +180,12 @@ pub(crate) fn edited_history(
     Ok(items.edit(raw, change, &inserted))
 }
 
-/// A message that is plain text, as every dialect takes it.
+/// A message with plain text, in a form that every dialect accepts.
 pub(crate) fn message(role: &str, text: &str) -> String {
     json::object(&[("role", json::quote(role)), ("content", json::quote(text))])
 }
 
-/// A system prompt that is one text, with the document after it. `None`: nothing to add.
+/// Appends the document to a system prompt that is one text. `None` if there is nothing to add.
 pub(crate) fn with_document(
     text: &str,
     fields: &Object,
@@ -205,8 +205,8 @@ pub(crate) fn with_document(
     Ok(Some(json::quote(&format!("{own}\n\n{document}"))))
 }
 
-/// Hides what leads to hidden parts only: a provider refuses reasoning that nothing
-/// follows.
+/// Hides items that lead only to hidden ones: a provider refuses reasoning without an item after
+/// it.
 pub(crate) fn hide_what_leads_to_hidden(hidden: &mut [bool], leads: impl Fn(usize) -> bool) {
     let mut next = false;
     for at in (0..hidden.len()).rev() {

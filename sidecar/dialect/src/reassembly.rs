@@ -1,9 +1,9 @@
-//! A streamed reply put together again.
+//! Reassembles a streamed reply.
 
 use crate::{Dialect, DialectError, Reply, SseEvent, Usage, anthropic, openai_chat, responses};
 
-/// Events in, and at the end the reply that a request without streaming would have given.
-/// Holds at most `limit` bytes.
+/// Collects events, and returns the reply that a request without streaming would have given. Holds
+/// at most `limit` bytes.
 #[derive(Clone, Debug)]
 pub struct Reassembly {
     dialect: Dialect,
@@ -22,9 +22,9 @@ impl Reassembly {
         }
     }
 
-    /// Errors: over the limit, and nothing more is held.
+    /// Adds an event. Errors: the limit is exceeded; the event is dropped.
     pub fn push(&mut self, event: SseEvent) -> Result<(), DialectError> {
-        // Events of a few bytes each must not cost many times the limit.
+        // Counts a minimum for each event, so that small ones cannot take many times the limit.
         let size =
             size_of::<SseEvent>() + event.data.len() + event.event.as_ref().map_or(0, String::len);
         self.held = self.held.saturating_add(size);
@@ -43,7 +43,8 @@ impl Reassembly {
         &self.events
     }
 
-    /// Errors: the stream ended early, held an error, or is not this dialect's.
+    /// Returns the whole reply. Errors: the stream ended early, held an error, or is not in this
+    /// dialect.
     pub fn finish(&self) -> Result<Reply, DialectError> {
         let text = match self.dialect {
             Dialect::OpenaiChat => openai_chat::reassembly::whole(&self.events),
@@ -53,7 +54,7 @@ impl Reassembly {
         Reply::decode(self.dialect, text.into_bytes())
     }
 
-    /// What the stream says of its tokens, for a stream that is passed through.
+    /// Returns the usage that the events report, for a stream that is passed through.
     pub fn usage(events: &[SseEvent], dialect: Dialect) -> Usage {
         match dialect {
             Dialect::OpenaiChat => openai_chat::reassembly::usage(events),

@@ -1,21 +1,21 @@
-//! A model's whole (not streamed) reply.
+//! A whole (not streamed) reply of a model.
 
 use crate::{Dialect, DialectError, Usage, anthropic, openai_chat, responses};
 
-/// A whole reply, streamed or not, is at most this long; a model that says more is broken.
+/// Limits the bytes of a whole reply, streamed or not; a model that sends more is broken.
 pub const MAX_REPLY: usize = 32 * 1024 * 1024;
 
-/// What a model answered, with its body as it came.
+/// A model's reply, with its body as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     dialect: Dialect,
     text: String,
     view: View,
-    /// Calls, by place, that the server gave no id.
+    /// Indexes of calls without an id from the server.
     unnamed: Vec<usize>,
 }
 
-/// The few fields that matter; each dialect's module reads them.
+/// The fields that the mediator uses; each dialect's module reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     pub calls: Vec<RawCall>,
@@ -28,28 +28,28 @@ pub(crate) struct View {
 /// A tool call as the model wrote it, before its owner is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawCall {
-    /// The server's, or one made up where it gave none; see [`Reply::identified`].
+    /// The server's id, or a generated one if it sent none; see [`Reply::identified`].
     pub id: String,
     pub name: String,
-    /// The text the model wrote, which need not be JSON (`""` is common).
+    /// The text that the model wrote; it may be invalid JSON (`""` is common).
     pub arguments: String,
     pub kind: CallKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
-    /// Arguments are meant to be JSON.
+    /// Arguments should be JSON.
     Function,
     /// Free text (OpenAI `custom`).
     Custom,
 }
 
-/// What one call is answered with, as the text of one JSON string. Calls are named by
-/// their place, since some servers give no ids, or one twice.
+/// The result of one call, as the content of one JSON string. Calls are referred to by index, since
+/// some servers send no ids, or repeat one.
 ///
-/// There is no more to it: for any two results the next requests are equal but for that
-/// string, in every dialect. Hence Anthropic's `is_error` is not said; whether it went well
-/// stands in the result, where each dialect's model reads it alike.
+/// A result is nothing but this string: for any two results the next requests differ only there, in
+/// every dialect. Hence Anthropic's `is_error` is not set; the result says whether the call
+/// succeeded, in a form that models of every dialect read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolResult {
     /// Index in [`Reply::calls`].
@@ -58,7 +58,7 @@ pub struct ToolResult {
 }
 
 impl Reply {
-    /// Reads a body of status 2xx. Errors: not UTF-8, not JSON, not this dialect's shape.
+    /// Decodes a body of a 2xx response. Errors: not UTF-8, not JSON, not this dialect's shape.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
         let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
         let mut view = match dialect {
@@ -80,9 +80,9 @@ impl Reply {
         })
     }
 
-    /// Gives the calls that have no id of the server's ids of this reply's own: `seed` is
-    /// asked for where there are any, and is to be another one for each reply of a
-    /// conversation, since providers take an id once. Letters and digits, at most 24.
+    /// Gives an id to each call without one. `seed` is called only if there are such calls, and
+    /// must differ for each reply of a conversation, since providers accept an id only once. It has
+    /// letters and digits, at most 24.
     #[must_use]
     pub fn identified(mut self, seed: impl FnOnce() -> String) -> Self {
         if self.unnamed.is_empty() {
@@ -99,7 +99,7 @@ impl Reply {
         self.dialect
     }
 
-    /// The body as it came.
+    /// The body as received.
     pub fn as_text(&self) -> &str {
         &self.text
     }
@@ -108,12 +108,12 @@ impl Reply {
         &self.view.calls
     }
 
-    /// The assistant's text, all blocks joined. `None`: there was none, or it was empty.
+    /// Returns the assistant's text, all blocks joined; `None` if it is empty.
     pub fn content(&self) -> Option<&str> {
         self.view.content.as_deref().filter(|text| !text.is_empty())
     }
 
-    /// The dialect's own word for why it stopped.
+    /// The finish reason in the dialect's own words.
     pub fn finish(&self) -> Option<&str> {
         self.view.finish.as_deref()
     }
@@ -126,20 +126,21 @@ impl Reply {
         self.view.choices
     }
 
-    /// The provider's machine on which the model worked, for [`crate::Edits::container`].
+    /// Returns the id of the provider's container that the model used, for
+    /// [`crate::Edits::container`].
     pub fn container(&self) -> Option<String> {
         match self.dialect {
             Dialect::AnthropicMessages => anthropic::reply::container(&self.text),
-            // Theirs is named by the items.
+            // In these dialects the items name the container.
             Dialect::OpenaiChat | Dialect::OpenaiResponses => None,
         }
     }
 
-    /// What goes into the history after a hidden round: the reply's message with exactly
-    /// the calls that have a result (in the reply's order; the others are hidden), then the
-    /// results. `spell` gives a call another name.
+    /// Returns the items of a hidden round for the history: the reply's message with exactly the
+    /// calls that have a result (in the reply's order; the others are hidden), then the results.
+    /// `spell` returns the new name of a call.
     ///
-    /// Everything else of the message stays as it came, thinking blocks included.
+    /// Everything else of the message is kept, thinking blocks included.
     pub fn items(
         &self,
         results: &[ToolResult],
@@ -154,7 +155,7 @@ impl Reply {
     }
 }
 
-/// The id of a call that the server gave none.
+/// Generates the id of a call that came without one.
 fn placed_id(dialect: Dialect, seed: &str, at: usize) -> String {
     match dialect {
         Dialect::OpenaiChat | Dialect::OpenaiResponses => format!("call_{seed}{at}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::json::{self, Array, Item, Object};
 use crate::{Dialect, DialectError, anthropic, fields, openai_chat, provider_tools, responses};
 
-/// A request's body as it came, and where the parts that matter are.
+/// The body of a request as received, and the positions of the parts that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     dialect: Dialect,
@@ -16,10 +16,10 @@ pub struct Request {
     view: RequestView,
 }
 
-/// The few fields that matter; each dialect's module reads them.
+/// The fields that the mediator uses; each dialect's module reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestView {
-    /// Names the runner declared, in order; built-in tools by their type.
+    /// Names of the runner's tools, in order; built-in tools by their type.
     pub tools: Vec<String>,
     pub tool_choice: ToolChoice,
     pub choices: u64,
@@ -27,7 +27,7 @@ pub(crate) struct RequestView {
     pub legacy_functions: bool,
 }
 
-/// What the runner asked the model to do about tools.
+/// The runner's `tool_choice`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     #[default]
@@ -38,16 +38,16 @@ pub enum ToolChoice {
     Required,
     /// This tool.
     Named(String),
-    /// One of these, or text.
+    /// One of these tools, or text.
     AllowedAuto(Vec<String>),
-    /// One of these.
+    /// One of these tools.
     AllowedRequired(Vec<String>),
-    /// A built-in of the provider, or a form this release does not know: kept as it is.
+    /// A built-in tool of the provider, or an unknown form: kept unchanged.
     Other,
 }
 
 impl ToolChoice {
-    /// The tools it names, which must exist.
+    /// Returns the tools that the choice names; they must exist.
     pub fn names(&self) -> &[String] {
         match self {
             ToolChoice::Named(name) => std::slice::from_ref(name),
@@ -61,16 +61,16 @@ impl ToolChoice {
     }
 }
 
-/// A tool that is put beside the runner's own.
+/// The declaration of a tool that is added to the runner's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolDeclaration {
     pub name: String,
     pub description: String,
-    /// JSON text.
+    /// The schema as JSON text.
     pub schema: String,
 }
 
-/// Tools in a dialect's words: written once, put into every request. Cheap to clone.
+/// Declarations in a dialect's format: encoded once, put into every request. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredTools(Arc<str>);
 
@@ -89,46 +89,46 @@ impl DeclaredTools {
         self.0.is_empty()
     }
 
-    /// Elements of a JSON array, without its brackets.
+    /// Returns the elements of a JSON array, without its brackets.
     pub(crate) fn elements(&self) -> Option<String> {
         (!self.is_empty()).then(|| self.0.to_string())
     }
 }
 
-/// Items for the history, before the runner's item `before` (its length: at the end).
+/// Items to insert into the history before the runner's item `before` (its length: at the end).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insertion {
     pub before: usize,
     pub items: Vec<String>,
-    /// How many of the runner's own, from there, they stand for.
+    /// Number of the runner's items, from `before` on, that they replace.
     pub replaced: usize,
 }
 
-/// Everything that is changed on the way to the model. What is not named here stays.
+/// The changes of a request on its way to the model. Parts without an edit stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
     /// The model's name without its provider.
     pub model: String,
     pub stream: StreamEdit,
-    /// Write legacy `functions`, `function_call` as `tools`, `tool_choice`.
+    /// Write legacy `functions` and `function_call` as `tools` and `tool_choice`.
     pub normalize_legacy: bool,
-    /// Of the request's dialect.
+    /// Tools to add, encoded in the request's dialect.
     pub tools: DeclaredTools,
     pub tool_choice: ToolChoiceEdit,
-    /// Tools that `tool_choice` names, by the names they are presented under.
+    /// New names for tools in `tool_choice`: pairs of the runner's name and the presented one.
     pub spell_choice: Vec<(String, String)>,
-    /// Into the runner's history, by position.
+    /// Items to insert into the runner's history, by position.
     pub inserted: Vec<Insertion>,
-    /// After the runner's history.
+    /// Items to append to the runner's history.
     pub appended: Vec<String>,
-    /// A document for the system prompt, after what the runner wrote there: the same bytes
-    /// in each request keep a provider's prompt cache warm.
+    /// A document for the system prompt, after the runner's text: the same bytes in each request
+    /// keep a provider's prompt cache warm.
     pub prompt: Option<String>,
-    /// A context message, placed late so that what stands before it stays byte-stable. It
-    /// speaks as the user: data must not get the authority of a system prompt.
+    /// A context message, placed late so that the bytes before it stay stable. It has the user's
+    /// role: data must not get the authority of a system prompt.
     pub context: Option<String>,
-    /// The provider's machine on which the model worked in an earlier round, where the runner
-    /// names none: what it left there is to be there.
+    /// Id of the provider's container that the model used in an earlier round, if the runner names
+    /// none: the container has the files of that round.
     pub container: Option<String>,
 }
 
@@ -136,13 +136,13 @@ pub struct Edits {
 pub enum ToolChoiceEdit {
     #[default]
     Keep,
-    /// No longer any call in particular.
+    /// No call is forced any longer.
     Auto,
     /// Text only.
     None,
 }
 
-/// How the model is to answer, whatever the runner asked for.
+/// The form of the model's answer, independent of the runner's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamEdit {
     #[default]
@@ -154,7 +154,7 @@ pub enum StreamEdit {
 }
 
 impl Edits {
-    /// Nothing but the model's name.
+    /// Changes only the model's name.
     pub fn new(model: impl Into<String>) -> Self {
         Self {
             model: model.into(),
@@ -163,8 +163,8 @@ impl Edits {
     }
 }
 
-/// What an item of the history says, without what runners change when they store it:
-/// order of keys, white space, `null` against `""`, thinking blocks, cache marks.
+/// The content of a history item, without the details that runners change when they store it: order
+/// of keys, white space, `null` against `""`, thinking blocks, cache marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryItem {
     pub role: String,
@@ -183,12 +183,12 @@ pub enum HistoryPart {
         call_id: String,
         content: String,
     },
-    /// Anything else (images, files), as its JSON text.
+    /// Any other part (images, files), as its JSON text.
     Other(String),
 }
 
-/// Fields by which a body would steer a provider that is itself a proxy past policy: to
-/// another address, credential, model or route. No dialect has any of them.
+/// Fields that could direct a provider that is itself a proxy past policy: to another address,
+/// credential, model or route. No dialect has any of them.
 pub(crate) const REFUSED: [&str; 27] = [
     "api_base",
     "api_key",
@@ -219,16 +219,17 @@ pub(crate) const REFUSED: [&str; 27] = [
     "user_config",
 ];
 
-/// Names stand in logs, errors and each line of the record, which a request must not fill.
+/// Limits the bytes of the model's name, because logs, errors and each line of the record contain
+/// it.
 const MAX_MODEL: usize = 512;
 const MODEL: &str = "a string of at most 512 bytes";
 
 impl Request {
-    /// Reads a body. Errors: not UTF-8, not JSON, a field of a wrong type, a field
-    /// that is repeated or that another reader takes for another one, a field that steers.
+    /// Decodes a body. Errors: not UTF-8, not JSON, a field of a wrong type, a repeated or
+    /// ambiguous field, a field that could bypass policy.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
         let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
-        // The history is most of a body: one pass finds it and the items in it.
+        // The history is most of a body: one pass finds the field and its items.
         let (fields, items) = Object::scan_into(&text, history_field(dialect))?;
         fields::unambiguous(&text, &fields)?;
         if let Some(member) = fields
@@ -266,7 +267,7 @@ impl Request {
         &self.text
     }
 
-    /// As the runner wrote it, often `provider/model`.
+    /// The model's name as the runner wrote it, often `provider/model`.
     pub fn model(&self) -> Option<String> {
         self.optional("model", "a string", json::string)
             .unwrap_or_default()
@@ -278,17 +279,17 @@ impl Request {
             .unwrap_or_default()
     }
 
-    /// Whether the runner's stream is to end with usage.
+    /// Returns true if the runner's stream must end with usage.
     pub fn include_usage(&self) -> bool {
         self.view.include_usage
     }
 
-    /// Replies asked for at once (`n`).
+    /// Number of requested replies (`n`).
     pub fn choices(&self) -> u64 {
         self.view.choices
     }
 
-    /// Names of the tools the runner declared.
+    /// Names of the runner's tools.
     pub fn tools(&self) -> &[String] {
         &self.view.tools
     }
@@ -297,20 +298,20 @@ impl Request {
         &self.view.tool_choice
     }
 
-    /// The runner speaks `functions`/`function_call`, and gets `function_call` back.
+    /// Returns true if the runner uses `functions`/`function_call`, and expects `function_call`.
     pub fn legacy_functions(&self) -> bool {
         self.view.legacy_functions
     }
 
-    /// The messages (Responses: input items), each as its JSON text. An input that is a
-    /// plain string is one item.
+    /// The messages (Responses: input items), each as its JSON text. A plain string as input is one
+    /// item.
     pub fn history(&self) -> impl ExactSizeIterator<Item = &str> {
         self.history.iter().map(|range| &self.text[range.clone()])
     }
 
-    /// The body with `edits` applied and every other byte as it came. Errors: tools are
-    /// put in and a part of the conversation stands elsewhere (`HeldElsewhere`), or the answer
-    /// is to be fetched later (`FieldRefused`).
+    /// Returns the body with `edits` applied and every other byte unchanged. Errors: tools are
+    /// added although a part of the conversation is stored elsewhere (`HeldElsewhere`), or the
+    /// answer would be fetched later (`FieldRefused`).
     pub fn encode(&self, edits: &Edits) -> Result<Vec<u8>, DialectError> {
         let text = match self.dialect {
             Dialect::OpenaiChat => openai_chat::request::encode(&self.text, &self.fields, edits),
@@ -322,8 +323,8 @@ impl Request {
         Ok(text.into_bytes())
     }
 
-    /// Whether the provider is asked to do nothing by itself but to answer: to execute no tool,
-    /// to fetch nothing. Errors: `ProviderSide`.
+    /// Refuses a request that makes the provider execute a tool or fetch a url. Errors:
+    /// `ProviderSide`.
     pub fn refuse_provider_tools(&self) -> Result<(), DialectError> {
         provider_tools::refuse(self.dialect, &self.text, &self.fields, self.history())
     }
@@ -338,8 +339,8 @@ impl Request {
     }
 }
 
-/// Whether an item of the history may be (part of) a reply of the model's. Reads nothing:
-/// errs towards yes, as far as a role is spelled in plain letters.
+/// Returns true if an item of the history may be (part of) a model's reply. Does not decode; may
+/// return true for other items, but never false for a reply whose role has no escapes.
 pub fn may_be_reply(dialect: Dialect, item: &str) -> bool {
     match dialect {
         Dialect::OpenaiChat | Dialect::AnthropicMessages => item.contains("assistant"),
@@ -348,7 +349,7 @@ pub fn may_be_reply(dialect: Dialect, item: &str) -> bool {
     }
 }
 
-/// What an item of the history says.
+/// Decodes an item of the history.
 pub fn history_item(dialect: Dialect, item: &str) -> Result<HistoryItem, DialectError> {
     match dialect {
         Dialect::OpenaiChat => openai_chat::history::read(item),
@@ -357,8 +358,8 @@ pub fn history_item(dialect: Dialect, item: &str) -> Result<HistoryItem, Dialect
     }
 }
 
-/// An item of a reply as the runner may name it, by its id alone. `None`: it has none, or the
-/// dialect does not know that.
+/// Returns the form in which a runner may refer to an item of a reply by id alone. `None` if the
+/// item has no id, or the dialect has no such form.
 pub fn reference(dialect: Dialect, item: &str) -> Option<String> {
     match dialect {
         Dialect::OpenaiChat | Dialect::AnthropicMessages => None,
@@ -366,7 +367,7 @@ pub fn reference(dialect: Dialect, item: &str) -> Option<String> {
     }
 }
 
-/// The item with its calls under other names; every other byte stays.
+/// Renames the calls of an item; every other byte stays.
 pub fn respell(
     dialect: Dialect,
     item: &str,
@@ -379,7 +380,7 @@ pub fn respell(
     }
 }
 
-/// A field that may be missing or `null`, but not of another type.
+/// Reads a field that may be missing or `null`, but not of another type.
 pub(crate) fn optional<T>(
     text: &str,
     fields: &Object,
@@ -410,7 +411,7 @@ fn history_field(dialect: Dialect) -> &'static str {
     }
 }
 
-/// `items`: where they are, if that is known already.
+/// `items`: their positions, if known already.
 fn history(
     dialect: Dialect,
     text: &str,
@@ -424,7 +425,7 @@ fn history(
     let Some(member) = fields.member(field) else {
         return match dialect {
             Dialect::OpenaiChat | Dialect::AnthropicMessages => Err(DialectError::Missing(field)),
-            // `previous_response_id` or `prompt` may stand for it.
+            // `previous_response_id` or `prompt` may replace the input.
             Dialect::OpenaiResponses => Ok(Vec::new()),
         };
     };

@@ -1,7 +1,7 @@
-//! Server-sent events: `push(bytes) -> events`, and the frames we write.
+//! Server-sent events: `push(bytes) -> events`, and the frames that are written.
 //!
-//! Any chunking of the same bytes gives the same events. Only `event` and `data` are
-//! read; comments, ids and retry hints carry nothing that a model API means.
+//! Any chunking of the same bytes gives the same events. Only `event` and `data` are read; model
+//! APIs give comments, ids and retry hints no meaning.
 
 use crate::DialectError;
 
@@ -12,7 +12,7 @@ pub struct SseEvent {
     pub data: String,
 }
 
-/// Bytes in, events out. Holds at most `limit` bytes of an unfinished event.
+/// Parses bytes to events. Holds at most `limit` bytes of an unfinished event.
 #[derive(Clone, Debug)]
 pub struct SseParser {
     line: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct SseParser {
 }
 
 impl SseParser {
-    /// `limit`: bytes that one event may have.
+    /// `limit`: maximum bytes of one event.
     pub fn new(limit: usize) -> Self {
         Self {
             line: Vec::new(),
@@ -38,8 +38,8 @@ impl SseParser {
         }
     }
 
-    /// The events that these bytes complete. Errors: an event over the limit, or text
-    /// that is not UTF-8; the stream is of no use afterwards.
+    /// Returns the events that these bytes complete. Errors: an event over the limit, or text that
+    /// is not UTF-8; the stream is unusable afterwards.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, DialectError> {
         let mut events = Vec::new();
         for &byte in bytes {
@@ -88,21 +88,21 @@ impl SseParser {
                 }
                 None => self.data = Some(value.to_string()),
             },
-            // Comments must not add up: a stream of keepalives is as long as it likes.
+            // Comments are not counted: a stream may send any number of keepalives.
             _ => self.held = self.held.saturating_sub(bytes.len()),
         }
         Ok(())
     }
 }
 
-/// A comment that keeps the connection alive and that no client shows.
+/// Returns a comment that keeps the connection alive and that no client shows.
 pub fn keepalive() -> &'static [u8] {
     b": keepalive\n\n"
 }
 
-/// One frame. `data` is JSON text, in which a line break can only be white space: it
-/// becomes a blank, since not every client joins several `data:` lines. The event's name may be a
-/// text of the provider's JSON: a line break in it would begin another frame.
+/// Encodes one frame. `data` is JSON text, in which a line break can only be white space: it
+/// becomes a blank, since not every client joins several `data:` lines. The event's name may come
+/// from the provider's JSON; a line break in it would begin another frame.
 pub fn frame(event: Option<&str>, data: &str) -> String {
     fn in_one_line(text: &str) -> impl Iterator<Item = char> {
         text.chars().map(|c| match c {

@@ -1,25 +1,25 @@
-//! Tokens: read from a reply, and the turn's sums written in their place.
+//! Token counts: read from a reply, and replaced by the turn's sums.
 
 use crate::DialectError;
 use crate::read::{count_of, present, scan_object, with_members};
 
-/// Tokens of one reply or, summed, of a turn; the same meaning in every dialect.
+/// Tokens of one reply or, summed, of a turn; every count means the same in each dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// All input, cached or not.
+    /// All input tokens, cached or not.
     pub prompt_tokens: u64,
-    /// All output, reasoning too.
+    /// All output tokens, including reasoning.
     pub completion_tokens: u64,
-    /// Of `prompt_tokens`: read from the provider's cache.
+    /// The part of `prompt_tokens` that was read from the provider's cache.
     pub cache_read_tokens: u64,
-    /// Of `prompt_tokens`: written to the provider's cache.
+    /// The part of `prompt_tokens` that was written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// Of `completion_tokens`: not shown as text.
+    /// The part of `completion_tokens` that is not shown as text.
     pub reasoning_tokens: u64,
 }
 
 impl Usage {
-    /// With each count of both by this function.
+    /// Combines each count of both by `join`.
     fn with(self, other: Self, join: fn(u64, u64) -> u64) -> Self {
         Self {
             prompt_tokens: join(self.prompt_tokens, other.prompt_tokens),
@@ -30,7 +30,7 @@ impl Usage {
         }
     }
 
-    /// The larger of each count: two reports of the same growing reply.
+    /// Takes the larger of each count, for two reports of the same growing reply.
     pub(crate) fn later(self, other: Self) -> Self {
         self.with(other, u64::max)
     }
@@ -42,7 +42,7 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// What OpenAI's two APIs call the same counts.
+/// The names of the counts in OpenAI's two APIs.
 pub(crate) struct Names {
     pub prompt: &'static str,
     pub completion: &'static str,
@@ -65,7 +65,7 @@ impl Names {
         }
     }
 
-    /// The usage object with these counts; what else it says stays the last reply's.
+    /// Returns the usage object with these counts; other members stay the last reply's.
     pub(crate) fn write(&self, raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
         let total = usage.prompt_tokens.saturating_add(usage.completion_tokens);
         let raw = with_members(
@@ -89,7 +89,7 @@ impl Names {
     }
 }
 
-/// A count in the object `of`.
+/// Returns a count of the object `of`.
 pub(crate) fn detail(raw: &str, of: &str, key: &str) -> u64 {
     scan_object(raw, "usage")
         .ok()
@@ -97,7 +97,7 @@ pub(crate) fn detail(raw: &str, of: &str, key: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// The object `of` with those counts that it has or that are not zero.
+/// Returns the object `of` with each count that it has or that is not zero.
 pub(crate) fn with_details(
     raw: &str,
     of: &str,
@@ -112,7 +112,7 @@ pub(crate) fn with_details(
     with_members(raw, &[(of, with_members(details, &set)?)])
 }
 
-/// Those counts that `raw` has or that are not zero.
+/// Returns each count that `raw` has or that is not zero.
 pub(crate) fn counted<'k>(
     raw: &str,
     counts: &[(&'k str, u64)],

@@ -1,6 +1,6 @@
-//! Each directory `cases/<dialect>/<case>/` holds a request and a reply as they came;
-//! beside them stand the bodies that come of them, committed. After a wanted change:
-//! `UPDATE_EXPECT=1 cargo test -p toolcrib-dialect --test cases`, then read the diff.
+//! Each directory `cases/<dialect>/<case>/` holds a request and a reply as received, and the
+//! committed bodies that are derived from them. After an intended change: `UPDATE_EXPECT=1 cargo
+//! test -p toolcrib-dialect --test cases`, then read the diff.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![expect(clippy::disallowed_methods, reason = "case files are read here")]
 
@@ -29,7 +29,7 @@ fn check(dialect: Dialect, case: &Path) {
     let request = Request::decode(dialect, read("request.json")).unwrap();
     let reply = Reply::decode(dialect, read("reply.json")).unwrap();
 
-    // Byte for byte where nothing changes.
+    // Equal byte for byte if nothing changes.
     let same = request
         .encode(&Edits::new(request.model().unwrap()))
         .unwrap();
@@ -75,7 +75,7 @@ fn check(dialect: Dialect, case: &Path) {
         reasoning_tokens: 7,
     };
     let unsummed = answer(&with_stream(&request, false), &reply, None).unwrap();
-    // Only what says the request again is said in the runner's words.
+    // Only the members that repeat the request are replaced by the runner's.
     let says_tools = text_member(&reply, "tools");
     if !request.legacy_functions() && !says_tools {
         assert_eq!(unsummed.body, read("reply.json"), "{case:?}: unchanged");
@@ -104,7 +104,7 @@ fn check(dialect: Dialect, case: &Path) {
     assert_eq!(again.finish(), emptied.finish(), "{case:?}");
 }
 
-/// An answer without words still has what clients index into.
+/// An empty answer still has the elements that clients index.
 fn blocks(reply: &Reply) -> Vec<Value> {
     let body: Value = serde_json::from_str(reply.as_text()).unwrap();
     let blocks = body["content"].as_array().cloned().unwrap_or_default();
@@ -113,7 +113,7 @@ fn blocks(reply: &Reply) -> Vec<Value> {
     blocks
 }
 
-/// A provider's own stream, in pieces that ours does not have.
+/// A provider's own stream, with pieces that our streams do not have.
 fn reassembles(dialect: Dialect, case: &Path) {
     let Ok(stream) = fs::read(case.join("upstream.sse")) else {
         return;
@@ -122,7 +122,7 @@ fn reassembles(dialect: Dialect, case: &Path) {
     expect(case, "upstream.json", reply.as_text().as_bytes());
 }
 
-/// The stream's events, which any chunking gives.
+/// The events of a stream, equal for any chunking.
 fn events(stream: &[u8]) -> Vec<SseEvent> {
     let whole = SseParser::new(1 << 20).push(stream).unwrap();
     for size in [1, 2, 3, 61] {

@@ -1,11 +1,10 @@
-//! Fuzz targets: bytes of a runner, a model or a network, mutated from the case files.
-//! Whatever they are, nothing panics, and what must hold for any input holds.
+//! Fuzz targets: bytes of a runner, a model or a network, mutated from the case files. No input
+//! panics, and the invariants hold for every input.
 //!
-//! Each target runs a fixed number of inputs from a fixed seed, so that a failure comes again, or
-//! for `TOOLCRIB_FUZZ_SECONDS`. For ten minutes each: `TOOLCRIB_FUZZ_SECONDS=600
+//! Each target runs a fixed number of inputs from a fixed seed, so that a failure is reproducible,
+//! or runs for `TOOLCRIB_FUZZ_SECONDS`. For ten minutes each: `TOOLCRIB_FUZZ_SECONDS=600
 //! TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p toolcrib-dialect --test fuzz`. A failure
-//! prints its input; as a file under `tests/corpus/<target>/` it is a seed and is tried on every
-//! run.
+//! prints its input; saved under `tests/corpus/<target>/` it becomes a seed of every run.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![expect(clippy::disallowed_methods, reason = "seeds are files")]
 
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use toolcrib_dialect::*;
 
-/// Pieces that a mutation puts in: what readers look for, and what they stumble over.
+/// Words that a mutation inserts: names that readers look for, and syntax that is hard to parse.
 const WORDS: &[&str] = &[
     "{}",
     "[]",
@@ -109,7 +108,7 @@ fn mutated(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// All case files of this ending, and what was found before.
+/// All case files with these names, and the saved failures.
 fn seeds(target: &str, names: &[&str]) -> Vec<Vec<u8>> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut seeds = Vec::new();
@@ -137,10 +136,10 @@ fn env(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// Inputs of one target when no time is given, beside its seeds.
+/// Number of inputs of one target without a time limit, in addition to its seeds.
 const RUNS: usize = 4000;
 
-/// Runs every seed as it is, then mutations of the seeds.
+/// Runs every seed unchanged, then mutations of the seeds.
 fn fuzz(target: &str, names: &[&str], run: impl Fn(&[u8], &mut Rng)) {
     let seeds = seeds(target, names);
     let end = env("TOOLCRIB_FUZZ_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));
@@ -213,7 +212,7 @@ fn requests_keep_every_byte_that_no_edit_names() {
 }
 
 #[test]
-fn replies_are_read_and_said_again() {
+fn replies_are_decoded_and_re_encoded() {
     fuzz(
         "reply",
         &["reply.json", "answer.json", "emptied.json"],
@@ -280,7 +279,7 @@ fn any_chunking_gives_equal_events() {
 }
 
 #[test]
-fn streams_are_put_together_and_said_again() {
+fn streams_are_reassembled_and_re_encoded() {
     fuzz("stream", &["answer.sse", "upstream.sse"], |bytes, rng| {
         let Ok(events) = SseParser::new(MAX_REPLY).push(bytes) else {
             return;
@@ -306,7 +305,7 @@ fn streams_are_put_together_and_said_again() {
             let (Ok(_), Ok(reply)) = (at_once, whole.heard()) else {
                 continue;
             };
-            // A hidden round or the answer: frames either way.
+            // Hidden round or answer: both produce frames.
             let rest = match rng.below(2) {
                 0 => whole.hide(&reply),
                 _ => whole.end(&request, &reply, Some(reply.usage())),

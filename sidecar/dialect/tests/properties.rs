@@ -1,4 +1,4 @@
-//! What must hold for any input.
+//! Invariants that hold for any input.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use proptest::collection::vec;
@@ -38,7 +38,7 @@ fn value() -> impl Strategy<Value = String> {
     })
 }
 
-/// An item, message, block or tool whose known members hold anything.
+/// An item, message, block or tool whose known members have arbitrary values.
 fn odd_part() -> impl Strategy<Value = String> {
     let kind = prop::sample::select(vec![
         "message",
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn one_changed_member_is_all_that_changes(raw in value(), at in 0usize..5, new in value()) {
+    fn an_edit_changes_only_its_member(raw in value(), at in 0usize..5, new in value()) {
         if let Ok(object) = Object::scan(&raw) {
             let Some(member) = object.members.get(at).cloned() else { return Ok(()) };
             let edited = object.edit(
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn canonical_text_is_a_fixed_point_and_says_the_same(raw in value()) {
+    fn canonical_text_is_idempotent_and_equal_in_value(raw in value()) {
         if let Some(canonical) = json::canonical(&raw) {
             prop_assert_eq!(json::canonical(&canonical), Some(canonical.clone()));
             prop_assert_eq!(exact(&raw), exact(&canonical));
@@ -153,13 +153,13 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_comes_out_as_it_went_in(data in "[^\r\n \t\x0c]{1,40}") {
+    fn a_frame_round_trips(data in "[^\r\n \t\x0c]{1,40}") {
         let events = SseParser::new(1 << 16).push(frame(Some("e"), &data).as_bytes()).unwrap();
         prop_assert_eq!(events, vec![SseEvent { event: Some("e".into()), data }]);
     }
 
     #[test]
-    fn what_no_edit_names_stays_in_every_dialect(
+    fn bytes_outside_of_edits_stay_in_every_dialect(
         members in vec(("[a-f]{3,6}", space(), value(), space()), 0..6), at in 0usize..7,
     ) {
         for dialect in Dialect::ALL {
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn no_shape_of_a_known_field_makes_anything_panic(
+    fn no_shape_of_a_known_field_panics(
         a in odd_part(), b in odd_part(), choice in value(), stream in any::<bool>(),
     ) {
         let body = format!(
@@ -246,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_anything_panic(bytes in vec(any::<u8>(), 0..200), raw in value()) {
+    fn no_bytes_panic(bytes in vec(any::<u8>(), 0..200), raw in value()) {
         for dialect in Dialect::ALL {
             for body in [bytes.clone(), raw.clone().into_bytes()] {
                 let _decoded = Request::decode(dialect, body.clone()).is_ok();
@@ -339,7 +339,7 @@ fn a_body_that_two_readers_could_read_differently_is_refused() {
         };
         assert_eq!(decode(body), error, "{body}");
     }
-    // What is anybody's JSON may say anything.
+    // Free JSON may have any content.
     for fine in [
         r#"{"messages":[],"topK":1,"providerOptions":{"Model":1,"model":2},"metadata":{"N":1,"n":2}}"#,
         r#"{"messages":[{"role":"user","content":"","ROLE":1}]}"#,
@@ -357,7 +357,7 @@ fn a_body_that_two_readers_could_read_differently_is_refused() {
 }
 
 #[test]
-fn deep_nesting_is_carried_not_parsed() {
+fn deep_nesting_is_passed_through_unparsed() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let body =
         format!(r#"{{"model":"a","messages":[{{"role":"user","content":"x"}}],"z":{deep}}}"#);
@@ -399,7 +399,7 @@ fn errors_have_the_dialects_shape() {
     }
 }
 
-/// With tools put in, this body is refused for the field; without, it passes.
+/// With managed tools, this body is refused for the field; without them, it passes.
 fn needs_the_whole_conversation(field: &str, value: &str, refusal: DialectError) {
     let body = format!(r#"{{"model":"m","input":"hi","{field}":{value}}}"#);
     let request = Request::decode(Dialect::OpenaiResponses, body.clone().into_bytes()).unwrap();
@@ -438,9 +438,9 @@ fn state_at_the_provider_and_managed_tools_exclude_each_other() {
     needs_the_whole_conversation("background", "true", later);
 }
 
-/// Beside a reply, what the runner orders the provider is not a part of it.
+/// A reply may repeat instructions to the provider; they are not part of the model's output.
 #[test]
-fn an_order_to_the_provider_is_nothing_that_the_model_said() {
+fn provider_instructions_are_not_read_as_model_output() {
     for item in [
         r#"{"type":"configuration_update","reasoning":{"effort":"low"}}"#,
         r#"{"type":"compaction_trigger"}"#,
@@ -450,9 +450,9 @@ fn an_order_to_the_provider_is_nothing_that_the_model_said() {
     }
 }
 
-/// A runner may define tools where the conversation has come to, not in `tools` alone.
+/// A runner may define tools in a message, not only in `tools`.
 #[test]
-fn tools_that_come_with_a_message_are_the_runner_s() {
+fn tools_defined_in_a_message_belong_to_the_runner() {
     let check = |dialect, body: &str, expected: &[&str]| {
         let request = Request::decode(dialect, body.into()).unwrap();
         assert_eq!(request.tools(), expected);
@@ -470,9 +470,9 @@ fn tools_that_come_with_a_message_are_the_runner_s() {
     check(Dialect::OpenaiResponses, input, &["old", "shell"]);
 }
 
-/// With `store` off a provider knows no item by its id.
+/// With `store` off, a provider knows no item by its id.
 #[test]
-fn reasoning_that_nobody_stored_is_not_sent_back() {
+fn unstored_reasoning_is_not_sent_back() {
     let check = |request: &str, content: &str, sent: bool| {
         let body = format!(r#"{{"model":"m","input":"hi"{request}}}"#);
         let request = Request::decode(Dialect::OpenaiResponses, body.into_bytes()).unwrap();
@@ -501,7 +501,7 @@ fn reasoning_that_nobody_stored_is_not_sent_back() {
     check("", "null", true);
 }
 
-/// All of these say the same.
+/// All of these items have the same content.
 fn says_the_same(dialect: Dialect, items: &[&str]) {
     let first = history_item(dialect, items[0]).unwrap();
     for item in items {
@@ -510,7 +510,7 @@ fn says_the_same(dialect: Dialect, items: &[&str]) {
 }
 
 #[test]
-fn an_item_is_recognized_as_runners_store_it() {
+fn an_item_is_recognized_in_every_stored_form() {
     says_the_same(
         Dialect::OpenaiResponses,
         &[
@@ -535,8 +535,7 @@ fn an_item_is_recognized_as_runners_store_it() {
     );
 }
 
-/// The value with each number as the nearest float, which `serde_json`'s own reading of
-/// long numbers is not.
+/// The value with each number as the nearest float; `serde_json` reads long numbers differently.
 fn exact(raw: &str) -> serde_json::Value {
     let raw = raw.trim();
     if let Ok(object) = Object::scan(raw) {
@@ -557,14 +556,14 @@ fn exact(raw: &str) -> serde_json::Value {
     }
 }
 
-/// Both ways to scan end at the bound, so that no list is longer than it.
+/// Both scanners stop at the bound, so that no list is longer.
 #[test]
 fn lists_of_parts_are_bounded() {
     for (count, fits) in [(100_000, true), (100_001, false)] {
         let items = vec!["0"; count].join(",");
         let members: Vec<_> = (0..count).map(|at| format!("\"{at}\":0")).collect();
         let members = members.join(",");
-        // A repeated escape, or deep nesting, is read by the other way.
+        // A repeated escape, or deep nesting, is read by `serde_json`.
         for (before, after) in [("", ""), ("  ", "\n")] {
             let array = format!("{before}[{items}]{after}");
             assert_eq!(Array::scan(&array).is_ok(), fits);

@@ -1,5 +1,5 @@
-//! Requests by which the provider itself would execute a tool or fetch a url, and those that
-//! only look like it.
+//! Requests that make the provider itself execute a tool or fetch a url, and requests that only
+//! look like them.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::{Dialect, DialectError, Request};
@@ -158,7 +158,7 @@ fn tools_that_the_provider_executes_are_refused() {
 }
 
 #[test]
-fn urls_in_content_are_refused_and_what_stands_in_the_request_is_not() {
+fn remote_urls_are_refused_and_inline_content_passes() {
     let chat =
         |part: Value| json!({"messages": said(json!([{"type": "text", "text": REMOTE}, part]))});
     for (part, field) in [
@@ -244,7 +244,7 @@ fn urls_in_content_are_refused_and_what_stands_in_the_request_is_not() {
         Dialect::OpenaiResponses,
         responses(json!({"type": "input_file", "file_data": INLINE, "filename": "a"})),
     );
-    // What the model said to a tool of the runner's is not fetched.
+    // Arguments that the model wrote for a tool of the runner are not fetched.
     passes(
         Dialect::OpenaiResponses,
         json!({"input": [{"type": "function_call", "call_id": "c", "name": "browse", "arguments": format!("{{\"url\":\"{REMOTE}\"}}")}]}),
@@ -290,10 +290,10 @@ fn urls_in_content_are_refused_and_what_stands_in_the_request_is_not() {
     }
 }
 
-/// Readers behind us may take the first or the last of two. Most such bodies are not even
-/// decoded.
+/// Readers behind the mediator may take the first or the last value. Most such bodies cannot even
+/// be decoded.
 #[test]
-fn each_of_a_repeated_key_counts() {
+fn every_value_of_a_repeated_key_is_checked() {
     let body = |tool: &str, part: &str| {
         format!(
             r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}],"tools":[{tool}]}}"#
@@ -322,7 +322,7 @@ fn each_of_a_repeated_key_counts() {
     }
 }
 
-/// Blocks in blocks are read up to a depth, and refused beyond it: work stays linear.
+/// Nested blocks are read up to a depth, and refused beyond it: the work stays linear.
 #[test]
 fn blocks_that_nest_deep_are_refused() {
     let mut block = json!({"type": "text", "text": "t"});

@@ -20,8 +20,8 @@ pub(crate) fn stored(text: &str) -> Result<Vec<String>, DialectError> {
     Ok(vec![reply::message("assistant", content)])
 }
 
-/// One text that says nothing: clients read `content[0]`. When it comes back it is left
-/// out of what the provider gets, which refuses an empty text.
+/// Replaces the content by one empty text, because clients read `content[0]`. When a runner sends
+/// it back, it is left out of the provider's request: providers refuse an empty text.
 pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
     let nothing = json::object(&[("type", json::quote("text")), ("text", json::quote(""))]);
     let mut set = vec![
@@ -35,8 +35,8 @@ pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
     with_members(text, &set)
 }
 
-/// The usage object with the turn's sums. How long the cache keeps what was written is
-/// not summed, and the last reply's would contradict the sum.
+/// Writes the turn's sums into the usage object. Drops the lifetime of cache writes: it is not
+/// summed, and the last reply's would contradict the sum.
 pub(super) fn summed_usage(raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
     let raw = raw.filter(|raw| !json::is_null(raw)).unwrap_or("{}");
     let cached = usage

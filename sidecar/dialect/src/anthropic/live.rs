@@ -1,4 +1,4 @@
-//! Replies said as one message, block by block.
+//! Streams several replies as one message, block by block.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use crate::{DialectError, SseEvent, Usage};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
     opened: bool,
-    /// How many blocks the runner has, and which of them the reply's are.
+    /// Number of blocks that the runner has; the reply's blocks are numbered from there.
     said: u64,
     places: HashMap<u64, u64>,
     open: BTreeSet<u64>,

@@ -1,7 +1,7 @@
 //! Anthropic's `POST /v1/messages`.
 //!
-//! Calls are the `tool_use` blocks. What the provider runs itself (`server_tool_use`,
-//! `mcp_tool_use` and their results) is content and stays in place.
+//! Calls are the `tool_use` blocks. Tools that the provider itself runs (`server_tool_use`,
+//! `mcp_tool_use` and their results) are content and stay in place.
 
 pub(crate) mod answer;
 pub(crate) mod history;

@@ -1,4 +1,4 @@
-//! Events put together again.
+//! Reassembles a whole reply from its events.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::json::{self, Object};
 use crate::read::{scan_object, text_of, with_members};
 use crate::{DialectError, SseEvent, Usage};
 
-/// One block: how it opened, and what was added.
+/// One block: its opening, and the deltas.
 #[derive(Default)]
 struct Block {
     opening: String,
@@ -15,8 +15,8 @@ struct Block {
     signature: Option<String>,
     input: Option<String>,
     citations: Vec<String>,
-    /// What deltas of kinds that this release does not know add: texts grow, as in those that
-    /// it knows, and anything else is said whole.
+    /// Members of deltas whose kind this release does not know: texts are appended, as for known
+    /// kinds, and other values are replaced.
     others: BTreeMap<String, Other>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
                 if let Some(more) = part("usage") {
                     usage = merged(&usage, more)?;
                 }
-                // What else is known of the message by now stands beside these.
+                // The members of this event other than these are members of the message.
                 let beside = |key: &str| !matches!(key, "type" | "delta" | "usage");
                 for member in fields.members.iter().filter(|it| beside(&it.key)) {
                     let raw = data[member.value.clone()].to_string();
@@ -81,7 +81,7 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
                 let error = part("error").and_then(|error| text_of(error, "message"));
                 return Err(DialectError::StreamError(error.unwrap_or_default()));
             }
-            // `ping`, `content_block_stop`, and what comes later.
+            // `ping`, `content_block_stop`, and kinds of later releases.
             _ => {}
         }
     }
@@ -101,7 +101,7 @@ pub(crate) fn usage(events: &[SseEvent]) -> Usage {
             Some((_, Err(_))) | None => (fields, data),
         };
         if let Some(found) = holder.get(raw, "usage").map(super::reply::usage) {
-            // Each count is cumulative; what an event leaves out stands as it was.
+            // Each count is cumulative; a count that an event leaves out keeps its value.
             sum = sum.later(found);
         }
     }
@@ -152,8 +152,8 @@ impl Block {
             set.extend(text.map(|text| (key, json::quote(&text))));
         }
         if let Some(input) = self.input.filter(|input| !input.is_empty()) {
-            // Cut by the token limit, it is a text that validation refuses, never a part
-            // of what was meant.
+            // An input that the token limit cut becomes a string, which validation refuses. It is
+            // never executed as a part of the intended arguments.
             let whole = json::checked(&input).map_or(json::quote(&input), String::from);
             set.push(("input", whole));
         }

@@ -80,8 +80,7 @@ pub(crate) fn container(text: &str) -> Option<String> {
     text_of(body.get(text, "container")?, "id")
 }
 
-/// The `tool_use` blocks, each with its place among all blocks, and with an empty id where
-/// it has none.
+/// Returns the `tool_use` blocks, each with its index among all blocks. A missing id is empty.
 pub(super) fn calls(content: &str) -> Result<Vec<(usize, RawCall)>, DialectError> {
     let mut calls: Vec<(usize, RawCall)> = Vec::new();
     for (at, block) in scan_array(content, "content")?.texts(content).enumerate() {
@@ -104,12 +103,12 @@ pub(super) fn calls(content: &str) -> Result<Vec<(usize, RawCall)>, DialectError
     Ok(calls)
 }
 
-/// An input that broke off is kept as its text.
+/// Keeps an input that broke off as its text.
 fn arguments(input: &str) -> String {
     json::string(input).unwrap_or_else(|| input.to_string())
 }
 
-/// Calls of a toolset's members name the family, which is what the runner declared.
+/// Returns the family of a toolset member's call: the runner declares the family.
 pub(super) fn family(block: &str) -> Option<String> {
     text_of(block, "toolset_name")
 }
@@ -118,7 +117,7 @@ pub(super) fn toolset(family: &str) -> String {
     format!("{family}_toolset")
 }
 
-/// The blocks with only the calls to keep, under their presented names.
+/// Keeps only the given calls among the blocks, under their presented names.
 pub(super) fn with_calls(
     content: &str,
     calls: &[(usize, RawCall)],
@@ -137,7 +136,8 @@ pub(super) fn with_calls(
         if !call.id.is_empty() && text_of(block, "id").is_none_or(|id| id.is_empty()) {
             set.push(("id", json::quote(&call.id)));
         }
-        // Its result says what was wrong with it, and the provider takes objects only.
+        // Providers accept only objects here; the call's result describes the error in the
+        // arguments.
         if !call.arguments.starts_with('{') {
             set.push(("input", "{}".into()));
         }
@@ -146,7 +146,7 @@ pub(super) fn with_calls(
         }
     }
     let kind = |at: usize| text_of(texts[at], "type");
-    // The provider writes such a text now and then, and takes none back.
+    // The provider sometimes writes a blank text, and refuses one in a request.
     let blank = |at: usize| {
         kind(at).as_deref() == Some("text")
             && text_of(texts[at], "text").is_none_or(|text| text.trim().is_empty())
@@ -166,7 +166,7 @@ pub(super) const THINKING: &str = "thinking_tokens";
 pub(super) const CACHE_READ: &str = "cache_read_input_tokens";
 pub(super) const CACHE_WRITE: &str = "cache_creation_input_tokens";
 
-/// `input_tokens` leaves out what the cache had a part in.
+/// `input_tokens` does not include cached tokens.
 pub(super) fn usage(raw: &str) -> Usage {
     let (cache_read_tokens, cache_write_tokens) =
         (count_of(raw, CACHE_READ), count_of(raw, CACHE_WRITE));

@@ -36,10 +36,10 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
     })
 }
 
-/// What a tool is called that is defined among the messages.
+/// Type of the block that defines a tool among the messages.
 const INLINE: &str = "tool_definition";
 
-/// Tools that come with a message: there from then on.
+/// Tools that a message defines; they are available from there on.
 fn inline_tools(message: &str) -> Vec<String> {
     let part = |raw: &str, key| {
         let fields = Object::scan(raw).ok()?;
@@ -53,13 +53,13 @@ fn inline_tools(message: &str) -> Vec<String> {
     let content = part(message, "content").unwrap_or_default();
     match Array::scan(&content) {
         Ok(blocks) => blocks.texts(&content).filter_map(named).collect(),
-        // A text.
+        // The content is a plain text.
         Err(_) => Vec::new(),
     }
 }
 
-/// By its name; a toolset, which has none, by its family, and what else has none by its
-/// type.
+/// The name of a tool; the family of a toolset, which has no name; the type of any other tool
+/// without one.
 fn tool_name(tool: &str) -> Option<String> {
     text_of(tool, "name").or_else(|| {
         let kind = text_of(tool, "type")?;
@@ -71,7 +71,7 @@ fn tool_name(tool: &str) -> Option<String> {
 }
 
 pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
-    // A conversation at the provider, which hidden rounds would have to be put into.
+    // A conversation that the provider stores; hidden rounds cannot be inserted into it.
     if !edits.tools.is_empty() && present(text, fields, "thread").is_some() {
         return Err(DialectError::HeldElsewhere("thread"));
     }
@@ -87,7 +87,7 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
     Ok(fields.with(text, &set, &[]))
 }
 
-/// The runner's own may be a name, or say what to load and no name.
+/// The runner's own may be a name, or hold loading instructions without a name.
 fn edited_container(
     text: &str,
     fields: &Object,
@@ -105,8 +105,8 @@ fn edited_container(
     }
 }
 
-/// The document as the system prompt's last text: one more block where the runner writes
-/// blocks, so that its cache marks stand where they stood.
+/// Appends the document as the last text of the system prompt. If the runner writes blocks, the
+/// document is one more block, so that the runner's cache marks stay in place.
 fn edited_system(
     text: &str,
     fields: &Object,
@@ -142,7 +142,7 @@ pub(crate) fn declaration(tool: &ToolDeclaration) -> String {
     ])
 }
 
-/// `disable_parallel_tool_use` stays where the provider accepts it.
+/// Keeps `disable_parallel_tool_use` if the provider accepts it.
 fn edited_choice(
     text: &str,
     fields: &Object,
@@ -193,9 +193,9 @@ fn edited_messages(
     edited_history(raw, edits, late, |at| empty.contains(&at)).map(Some)
 }
 
-/// Answers that say nothing, as a terminal tool leaves them: runners send them back, and
-/// the provider refuses an empty text, and takes no content only at the very end. What
-/// they followed stands before them.
+/// Finds empty answers, which terminal tools leave. Runners send them back, but the provider
+/// refuses an empty text, and accepts no content only at the very end. The rounds before an empty
+/// answer stay in the history.
 fn empty_answers(raw: &str) -> Result<Vec<usize>, DialectError> {
     let messages = Array::scan(raw)?;
     let last = messages.items.len().saturating_sub(1);
@@ -221,8 +221,8 @@ fn empty_answers(raw: &str) -> Result<Vec<usize>, DialectError> {
     Ok(empty)
 }
 
-/// Before the last message of the user's own: late, and never between a call and its
-/// results (which are a user's message too).
+/// Position before the last message that the user wrote: late, and never between a call and its
+/// results (which are a user message too).
 fn late(messages: &[&str]) -> usize {
     let own = |message: &&str| {
         super::history::read(message).is_ok_and(|item| {

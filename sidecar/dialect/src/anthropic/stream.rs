@@ -1,7 +1,7 @@
-//! A whole reply said again as events.
+//! Encodes a whole reply as events.
 //!
-//! Each block opens empty, grows by its deltas and closes; a block that no delta is
-//! defined for (search results, redacted thinking, what comes later) opens whole.
+//! Each block opens empty, grows by its deltas and closes. A block without a defined delta (search
+//! results, redacted thinking, later kinds) opens whole.
 
 use super::answer::summed_usage;
 use super::reply;
@@ -72,9 +72,9 @@ fn summed(text: &str, body: &Object, usage: Option<Usage>) -> Result<String, Dia
     }
 }
 
-/// What is known of a message only when it ends.
+/// Members of a message that are known only at its end.
 const ENDING: [&str; 4] = ["stop_reason", "stop_sequence", "stop_details", "container"];
-/// The same, and not among what the delta says.
+/// Also known only at the end, but not a member of the delta.
 const CONTEXT: &str = "context_management";
 
 struct Events {

@@ -1,4 +1,4 @@
-//! JSON as the text it came in: where its parts are, and edits that touch nothing else.
+//! JSON as its source text: positions of its parts, and edits that change nothing else.
 //!
 //! An object or array is a list of *slots* (the text between its commas, white space
 //! included); an edit replaces, drops or adds slots, and every other byte stays. Values
@@ -13,17 +13,17 @@ use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
-/// Members of an object, or elements of an array, at most: what is known of each takes more room
-/// than a digit and a comma.
+/// Limits the members of an object and the elements of an array: each takes more memory than its
+/// digit and comma.
 pub(crate) const MAX_PARTS: usize = 100_000;
-/// Room for keys, brackets and commas, which are not counted one by one.
+/// Bytes reserved for keys, brackets and commas, which are not counted one by one.
 const ROOM: usize = 256;
 
-/// Where one member of an object is.
+/// Position of one member of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub key: SmolStr,
-    /// Between the commas.
+    /// The text between the commas.
     pub slot: Range<usize>,
     pub value: Range<usize>,
 }
@@ -37,7 +37,7 @@ pub struct Object {
     open: usize,
 }
 
-/// Where one element of an array is.
+/// Position of one element of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub slot: Range<usize>,
@@ -51,7 +51,7 @@ pub struct Array {
     open: usize,
 }
 
-/// What to do with a member's value.
+/// A change of a member's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T = String> {
     Keep,
@@ -60,13 +60,13 @@ pub enum Change<T = String> {
 }
 
 impl Object {
-    /// Errors: `serde_json`'s, also when `text` is not an object.
+    /// Scans an object. Errors: those of `serde_json`, also if `text` is not an object.
     pub fn scan(text: &str) -> Result<Self, serde_json::Error> {
         scan::object(text).map_or_else(|| object_by_serde(text), Ok)
     }
 
-    /// The same, and where in `text` the elements of its member `array` are, as far as that
-    /// was seen on the way. Errors: those of [`Object::scan`].
+    /// Like [`Object::scan`]; also returns the elements of the member `array`, if the same pass
+    /// found them. Errors: those of [`Object::scan`].
     pub fn scan_into(
         text: &str,
         array: &str,
@@ -77,7 +77,7 @@ impl Object {
         }
     }
 
-    /// The value's text; of a repeated key, the last.
+    /// Returns the text of the value; for a repeated key, of the last one.
     pub fn get<'t>(&self, text: &'t str, key: &str) -> Option<&'t str> {
         self.member(key).map(|member| &text[member.value.clone()])
     }
@@ -86,7 +86,7 @@ impl Object {
         self.members.iter().rev().find(|member| member.key == key)
     }
 
-    /// The first key that stands twice.
+    /// Returns the first repeated key.
     pub fn repeated(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();
         self.members
@@ -95,8 +95,8 @@ impl Object {
             .map(|member| member.key.as_str())
     }
 
-    /// The object's text with these members set, at the end where they are new, and without
-    /// the `dropped` ones. `None` leaves a member as it is.
+    /// Returns the object's text with these members set, new ones at the end, and without the
+    /// `dropped` ones. `None` leaves a member unchanged.
     pub fn with(&self, text: &str, set: &[(&str, Option<String>)], dropped: &[&str]) -> String {
         let (mut added, mut longer) = (Vec::new(), 0);
         for (key, value) in set {
@@ -125,7 +125,7 @@ impl Object {
         )
     }
 
-    /// The object's text with some values changed and `added` members at the end.
+    /// Returns the object's text with some values changed and `added` members at the end.
     pub fn edit(
         &self,
         text: &str,
@@ -135,8 +135,8 @@ impl Object {
         self.edited(text, text.len(), change, added)
     }
 
-    /// A whole history may be among the values, so it is enough that they are lent.
-    /// `length`: what it comes to without what is added.
+    /// Values are borrowed, because a whole history may be among them. `length`: size of the text
+    /// without the added members.
     fn edited<T: AsRef<str>>(
         &self,
         text: &str,
@@ -172,7 +172,7 @@ impl Object {
 }
 
 impl Array {
-    /// Errors: `serde_json`'s, also when `text` is not an array.
+    /// Scans an array. Errors: those of `serde_json`, also if `text` is not an array.
     pub fn scan(text: &str) -> Result<Self, serde_json::Error> {
         scan::array(text).map_or_else(|| array_by_serde(text), Ok)
     }
@@ -181,8 +181,8 @@ impl Array {
         self.items.iter().map(|item| &text[item.value.clone()])
     }
 
-    /// The array's text with some elements changed, and more put in: an insertion at
-    /// `i` goes before element `i`, at `len` to the end.
+    /// Returns the array's text with some elements changed and others inserted. An insertion at `i`
+    /// goes before element `i`, at `len` to the end.
     pub fn edit(
         &self,
         text: &str,
@@ -216,16 +216,16 @@ impl Array {
     }
 }
 
-/// A JSON string's text, or `None` when `raw` is not a string.
+/// Decodes a JSON string; `None` if `raw` is not a string.
 pub fn string(raw: &str) -> Option<String> {
-    // Of anything else the first byte says that it is none.
+    // The first byte tells a string from any other value.
     if !raw.trim_ascii_start().starts_with('"') {
         return None;
     }
     scan::unescaped(raw).or_else(|| serde_json::from_str(raw).ok())
 }
 
-/// `text` as a JSON string.
+/// Encodes `text` as a JSON string.
 pub fn quote(text: &str) -> String {
     if scan::is_plain(text) {
         return ["\"", text, "\""].concat();
@@ -233,7 +233,7 @@ pub fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// `{"key": value, …}` from texts that are JSON already.
+/// Builds `{"key": value, …}` from JSON texts.
 pub fn object(members: &[(&str, String)]) -> String {
     let values: usize = members.iter().map(|(_, value)| value.len()).sum();
     let mut out = Joined::open("{", values + ROOM);
@@ -243,7 +243,7 @@ pub fn object(members: &[(&str, String)]) -> String {
     out.close("}")
 }
 
-/// `[value, …]` from texts that are JSON already.
+/// Builds `[value, …]` from JSON texts.
 pub fn array(items: &[String]) -> String {
     let values: usize = items.iter().map(|item| item.len() + 1).sum();
     let mut out = Joined::open("[", values + ROOM);
@@ -257,17 +257,17 @@ pub fn is_null(raw: &str) -> bool {
     raw == "null"
 }
 
-/// The text without surrounding white space, if it is one JSON value. Checks without
-/// recursion, so no nesting is too deep.
+/// Returns the text without surrounding white space if it is one JSON value. Checks without
+/// recursion, so any nesting is accepted.
 pub fn checked(text: &str) -> Option<&str> {
     serde_json::from_str::<&RawValue>(text)
         .ok()
         .map(RawValue::get)
 }
 
-/// The one text for all spellings of a value: keys sorted, no white space, one way to
-/// escape, numbers by their exact decimal value. `None`: not JSON, a repeated key, or
-/// nested deeper than `serde_json` reads.
+/// Returns the canonical text of a value: keys sorted, no white space, one way to escape, numbers
+/// by their exact decimal value. `None` if the text is not JSON, repeats a key, or nests deeper
+/// than `serde_json` reads.
 pub fn canonical(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     write_canonical(text.trim_ascii(), 127, &mut out)?;
@@ -307,7 +307,7 @@ fn write_canonical(raw: &str, depth: usize, out: &mut String) -> Option<()> {
     Some(())
 }
 
-/// `-12.50e3` as `-125e2`: digits without zeros at either end, and the exponent.
+/// Writes `-12.50e3` as `-125e2`: digits without zeros at either end, and the exponent.
 fn canonical_number(raw: &str) -> Option<String> {
     let (sign, rest) = match raw.strip_prefix('-') {
         Some(rest) => ("-", rest),
@@ -366,7 +366,7 @@ struct Joined {
 }
 
 impl Joined {
-    /// `length`: what it comes to, as far as that is known.
+    /// `length`: size of the result, as far as it is known.
     fn open(head: &str, length: usize) -> Self {
         let mut out = String::with_capacity(length);
         out.push_str(head);
@@ -409,7 +409,7 @@ fn whole<'t, T>(
     Ok(found)
 }
 
-/// First and last non-blank character of a text that was scanned.
+/// Positions of the first and the last non-blank character of a scanned text.
 fn brackets(text: &str) -> (usize, usize) {
     let open = text.len() - text.trim_ascii_start().len();
     let close = text.trim_ascii_end().len() - 1;

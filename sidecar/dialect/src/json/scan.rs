@@ -1,11 +1,11 @@
-//! Where the parts of an object or an array are, in one pass over its text.
+//! Finds the parts of an object or an array, in one pass over its text.
 //!
-//! A body is looked through at every hop, and most of it is the text of strings: that is
-//! passed in blocks. Nothing is allocated but the list of what was found.
+//! A body is scanned at every hop, and most of it is the text of strings, which the scanner skips
+//! in blocks. It allocates only the list of parts.
 //!
-//! Invariant: this scanner finds exactly what `serde_json` finds. A text that is not certainly
-//! right (or nested deeper than a word has bits) is `None`, and then `serde_json` reads
-//! it: the error is its own.
+//! Invariant: this scanner finds exactly what `serde_json` finds. It returns `None` for a text that
+//! is not certainly valid (or nests deeper than a word has bits); `serde_json` then reads the text
+//! and reports its own error.
 
 use std::ops::Range;
 
@@ -13,18 +13,18 @@ use smol_str::SmolStr;
 
 use super::{Array, Item, MAX_PARTS, Member, Object};
 
-/// Of plain bytes, passed at once.
+/// Number of plain bytes that are skipped at once.
 const BLOCK: usize = 32;
 const WORD: usize = size_of::<u64>();
-/// Open brackets of one value.
+/// Limits the open brackets of one value.
 const DEPTH: u32 = u64::BITS;
 
 pub(super) fn object(text: &str) -> Option<Object> {
     object_and_items(text, None).map(|(object, _)| object)
 }
 
-/// Also the elements of its member of this name, where that is an array; of a repeated key
-/// the last one's.
+/// Also returns the elements of the member `array`, if it is an array; for a repeated key, of the
+/// last one.
 pub(super) fn object_and_items(
     text: &str,
     array: Option<&str>,
@@ -77,7 +77,7 @@ pub(super) fn array(text: &str) -> Option<Array> {
     Some(Array { items, close, open })
 }
 
-/// The text of a string; `None` also where it is written with `\u`.
+/// Decodes a string; `None` also if it contains `\u`.
 pub(super) fn unescaped(raw: &str) -> Option<String> {
     let bytes = raw.as_bytes();
     if bytes.first() != Some(&b'"') {
@@ -105,7 +105,7 @@ pub(super) fn unescaped(raw: &str) -> Option<String> {
     }
 }
 
-/// Whether the text is a string's as it stands, but for the quotes around it.
+/// Returns true if the text needs no escapes between quotes.
 pub(super) fn is_plain(text: &str) -> bool {
     special(text.as_bytes(), 0).is_none()
 }
@@ -135,7 +135,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// The next byte that is not blank.
+    /// Returns the next non-blank byte.
     fn next(&mut self) -> Option<u8> {
         self.skip_blank();
         let byte = self.peek()?;
@@ -154,7 +154,7 @@ impl<'t> Scan<'t> {
         self.take(wanted).then_some(())
     }
 
-    /// `true`: a comma, and there is more; `false`: the end.
+    /// Returns `true` for a comma, `false` for the closing bracket.
     fn separator(&mut self, close: u8) -> Option<bool> {
         match self.next()? {
             b',' => Some(true),
@@ -189,7 +189,7 @@ impl<'t> Scan<'t> {
         self.expect(b':')
     }
 
-    /// From after an array's opening bracket to after its closing one.
+    /// Reads from after an array's opening bracket to after its closing one.
     fn items(&mut self) -> Option<Vec<Item>> {
         let (mut items, mut start) = (Vec::new(), self.at);
         if self.take(b']') {
@@ -210,7 +210,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// Any value, and its elements if it is an array.
+    /// Reads any value, and its elements if it is an array.
     fn value_and_items(&mut self) -> Option<(Range<usize>, Option<Vec<Item>>)> {
         self.skip_blank();
         let start = self.at;
@@ -221,11 +221,11 @@ impl<'t> Scan<'t> {
         Some((start..self.at, Some(items)))
     }
 
-    /// Any value, however its parts are nested.
+    /// Reads any value, whatever its nesting.
     fn value(&mut self) -> Option<Range<usize>> {
         self.skip_blank();
         let start = self.at;
-        // The open brackets, the innermost last: one is an object.
+        // The open brackets, the innermost last; a set bit is an object.
         let (mut objects, mut depth) = (0_u64, 0_u32);
         loop {
             let opened = match self.next()? {
@@ -258,7 +258,7 @@ impl<'t> Scan<'t> {
                 }
                 continue;
             }
-            // A value has ended, and with it maybe those around it.
+            // The end of a value may end the values around it.
             loop {
                 if depth == 0 {
                     return Some(start..self.at);
@@ -299,10 +299,10 @@ impl<'t> Scan<'t> {
         Some(())
     }
 
-    /// After its first digit.
+    /// Reads the rest of a number after its first digit.
     fn number(&mut self, first: u8) -> Option<()> {
         match first {
-            // No other digit may follow.
+            // No digit may follow a leading zero.
             b'0' if !self.peek().is_some_and(|it| it.is_ascii_digit()) => {}
             b'1'..=b'9' => self.skip_digits(),
             _ => return None,
@@ -321,7 +321,7 @@ impl<'t> Scan<'t> {
         Some(())
     }
 
-    /// At least one.
+    /// Reads at least one digit.
     fn digits(&mut self) -> Option<()> {
         self.peek().filter(u8::is_ascii_digit)?;
         self.skip_digits();
@@ -334,7 +334,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// From after its first quote to after its last.
+    /// Reads from after the opening quote to after the closing one.
     fn string(&mut self) -> Option<()> {
         loop {
             let end = special(self.bytes, self.at)?;
@@ -362,13 +362,13 @@ impl<'t> Scan<'t> {
     }
 }
 
-/// The first byte, from there, that ends a run of a string's plain ones: a quote, a
-/// backslash or a control, which must not be there.
+/// Finds the first byte, from `from`, that ends a run of plain string bytes: a quote, a backslash,
+/// or a control character, which is invalid there.
 fn special(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
-    // Without an early end inside, which the compiler turns into wide instructions.
+    // Has no early exit, so that the compiler emits wide instructions.
     let plain = |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | ends(*byte));
-    // Most runs are short, so they are tried word by word first.
+    // Most runs are short, so they are searched word by word first.
     let near = &rest[..rest.len().min(BLOCK)];
     if let Some(at) = in_words(near) {
         return Some(from + at);
@@ -394,8 +394,8 @@ fn ends(byte: u8) -> bool {
     (byte == b'"') | (byte == b'\\') | (byte < 0x20)
 }
 
-/// The highest bit of each byte that ends a run. Above the first such byte others may be
-/// marked as well: subtracting borrows from them.
+/// Marks the highest bit of each byte that ends a run. Bytes above the first such byte may be
+/// marked wrongly, because the subtraction borrows from them.
 fn marked(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 0xff;
     let below = |word: u64, bound: u64| word.wrapping_sub(ONES * bound) & !word;
@@ -429,7 +429,8 @@ mod tests {
         })
     }
 
-    /// Of the two, this one may be less sure but never find anything else.
+    /// Compared with `serde_json`, the scanner may give up more often, but never find anything
+    /// else.
     fn check(text: &str) {
         if let Some(found) = object(text) {
             assert_eq!(Some(found), object_by_serde(text).ok(), "{text}");
@@ -456,7 +457,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_that_is_json_is_found_here(value in value(), pretty: bool) {
+        fn valid_json_is_scanned(value in value(), pretty: bool) {
             let text = match pretty {
                 true => serde_json::to_string_pretty(&value).unwrap(),
                 false => value.to_string(),
@@ -470,7 +471,7 @@ mod tests {
         }
 
         #[test]
-        fn one_byte_changed_is_read_as_serde_json_reads_it(
+        fn a_changed_byte_is_read_like_serde_json(
             value in value(), at: prop::sample::Index, byte in "[\\x00-\\x7f]"
         ) {
             let mut text = value.to_string();
@@ -481,14 +482,14 @@ mod tests {
         }
 
         #[test]
-        fn what_only_resembles_json_is_read_as_serde_json_reads_it(
+        fn near_json_is_read_like_serde_json(
             text in "[\\[{\"]([\\[\\]{}:,\"\\\\0-9eE.+u \\-\n\u{1}]|true|null|\"a\"|\\\\u00e9){0,24}"
         ) {
             check(&text);
         }
 
         #[test]
-        fn a_string_s_text(text in any::<String>()) {
+        fn strings_are_unescaped_like_serde_json(text in any::<String>()) {
             let raw = serde_json::to_string(&text).unwrap();
             if !raw.contains("\\u") {
                 assert_eq!(unescaped(&raw).as_ref(), Some(&text));

@@ -49,7 +49,7 @@ pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
     })
 }
 
-/// The usage object with the turn's sums.
+/// Writes the turn's sums into the usage object.
 pub(super) fn summed_usage(raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
     reply::USAGE.write(raw.filter(|raw| !json::is_null(raw)), usage)
 }
@@ -102,7 +102,7 @@ fn edit_choice(
     ))
 }
 
-/// `tool_calls` as the `function_call` that the runner's generation reads.
+/// Writes `tool_calls` as `function_call`, for runners of legacy `functions`.
 fn legacy_choice(choice: &str) -> Result<String, DialectError> {
     let fields = read::scan_object(choice, "choices")?;
     let message = fields

@@ -1,4 +1,4 @@
-//! The messages of the history, read for recognizing them again.
+//! Decodes messages of the history so that they can be recognized.
 
 use super::{legacy, reply};
 use crate::json::{self, Array, Object};
@@ -67,7 +67,7 @@ pub(super) fn role(message: &str) -> Option<String> {
     fields.get(message, "role").and_then(json::string)
 }
 
-/// Adjacent texts are one, and empty text is none, however it was written.
+/// Joins adjacent texts and drops empty ones, whatever form they had.
 fn content_parts(raw: &str) -> Result<Vec<HistoryPart>, DialectError> {
     if json::is_null(raw) {
         return Ok(Vec::new());

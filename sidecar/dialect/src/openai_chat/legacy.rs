@@ -1,9 +1,9 @@
-//! `function_call` and role `function` in the history, as the calls and results of today:
-//! beside `tools`, providers take no others.
+//! Rewrites `function_call` and role `function` in the history as `tool_calls` and tool results:
+//! providers accept no other form beside `tools`.
 //!
-//! Only a call whose result follows at once is written anew, since an open one is refused
-//! among `tool_calls`. Both get an id by their place among such calls, so that a history
-//! that grows stays the same from its beginning.
+//! Rewrites a call only if its result follows at once, because providers refuse an open one among
+//! `tool_calls`. Call and result get an id from their index among such pairs, so that a growing
+//! history keeps its prefix.
 
 use super::history::role;
 use super::reply;
@@ -11,12 +11,12 @@ use crate::json::{self, Array, Change};
 use crate::read::{edit_member, present, scan_object};
 use crate::{DialectError, RawCall};
 
-/// Whether there may be something to write anew.
+/// Returns true if the history may contain legacy messages.
 pub(super) fn mentioned(messages: &str) -> bool {
     messages.contains("function_call")
 }
 
-/// The messages, with nothing but such pairs changed.
+/// Rewrites such pairs and nothing else.
 pub(super) fn normalized(messages: &str) -> Result<String, DialectError> {
     let array = Array::scan(messages)?;
     let texts: Vec<&str> = array.texts(messages).collect();
@@ -36,7 +36,7 @@ pub(super) fn normalized(messages: &str) -> Result<String, DialectError> {
     Ok(array.edit(messages, |at| changes[at].clone(), &[]))
 }
 
-/// The message with its call under another name.
+/// Renames the message's call.
 pub(super) fn respelled(
     message: &str,
     spell: &dyn Fn(&str) -> Option<String>,
@@ -49,7 +49,7 @@ pub(super) fn respelled(
     })
 }
 
-/// The one call that the message makes as of old.
+/// Returns the message's single legacy call.
 pub(super) fn call(message: &str) -> Result<Option<RawCall>, DialectError> {
     let fields = scan_object(message, "messages")?;
     let old = present(message, &fields, "function_call").is_some()

@@ -1,7 +1,7 @@
-//! Replies said as one stream of chunks.
+//! Streams several replies as one stream of chunks.
 //!
-//! A message has one text, so what a hidden round said and what comes after it are parted
-//! by an empty line, as two messages would be.
+//! A message has one text, so an empty line separates the text of a hidden round from the text
+//! after it, as between two messages.
 
 use super::stream;
 use crate::json::{self, Array, Change, Object};
@@ -9,7 +9,7 @@ use crate::live::Place;
 use crate::read::{present, scan_object};
 use crate::{DialectError, Request, SseEvent, Usage};
 
-/// What all chunks of a stream say alike.
+/// Members that are equal in all chunks of a stream.
 const HEAD: [&str; 3] = ["id", "created", "model"];
 
 #[derive(Clone, Debug)]
@@ -18,10 +18,10 @@ pub(crate) struct Chunks {
     null_usage: bool,
     head: Option<Vec<(&'static str, String)>>,
     opened: bool,
-    /// The reply that is heard has said something; it has said text.
+    /// The current reply has sent something; it has sent text.
     something: bool,
     text: bool,
-    /// Text of an earlier reply stands before the next one's.
+    /// The next text follows the text of an earlier reply.
     part: bool,
 }
 
@@ -55,7 +55,7 @@ impl Chunks {
             self.head = Some(head(data, &chunk));
         }
         let Some(choice) = first_choice(data, &chunk)? else {
-            // Usage has a chunk of its own; whatever else has none of the choices passes.
+            // Usage has a chunk of its own; other chunks without choices pass.
             let ends = present(data, &chunk, "usage").is_some();
             return Ok(if ends { Place::Unsaid } else { Place::Plain });
         };
@@ -117,7 +117,7 @@ impl Chunks {
         self.head.iter().flatten().cloned()
     }
 
-    /// The choice as it is sent to the runner; `None` if nothing of it is left.
+    /// Returns the choice for the runner; `None` if nothing of it is left.
     fn choice(&mut self, choice: &str) -> Result<Option<String>, DialectError> {
         let fields = scan_object(choice, "choices")?;
         let delta = self.delta(present(choice, &fields, "delta").unwrap_or("{}"))?;
@@ -125,7 +125,7 @@ impl Chunks {
             return Ok(None);
         }
         self.opened = true;
-        // Why it stopped is said when it is known that it did.
+        // The finish reason is sent once the reply is known to be the answer.
         Ok(Some(fields.with(
             choice,
             &[
@@ -195,7 +195,7 @@ fn first_choice<'t>(data: &'t str, chunk: &Object) -> Result<Option<&'t str>, Di
     }))
 }
 
-/// A piece of the one call, as the runner's generation reads it.
+/// Encodes a piece of the single call for a runner of legacy `functions`.
 fn legacy_call(calls: &str) -> Result<Option<String>, DialectError> {
     let array = Array::scan(calls)?;
     let Some(call) = array.texts(calls).next() else {

@@ -1,4 +1,4 @@
-//! Chunks put together again.
+//! Reassembles a whole reply from its chunks.
 
 use serde_json::{Map, Value};
 
@@ -6,9 +6,8 @@ use super::reply;
 use crate::json::{self, Object};
 use crate::{DialectError, SseEvent, Usage};
 
-/// Deltas are merged by their shape: texts are joined, lists merged by `index`, objects
-/// by key, and anything else replaced, so that members this release does not know come
-/// through as well.
+/// Merges deltas by their type: texts are joined, lists merged by `index`, objects by key, and
+/// other values replaced. So members that this release does not know are kept too.
 pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
     let mut body = Map::new();
     let mut choice = Map::new();
@@ -48,7 +47,7 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
             }
         }
     }
-    // Some servers leave the end mark out; a finish reason says as much.
+    // Some servers omit the end mark; a finish reason serves as well.
     if !done && !choice.contains_key("finish_reason") {
         return Err(DialectError::StreamCut);
     }
@@ -94,7 +93,7 @@ fn take_choice(part: Value, choice: &mut Map<String, Value>, message: &mut Map<S
 
 fn merge_members(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
-        // These are said once or again, never in pieces.
+        // Repeated, never sent in pieces.
         let whole = matches!(key.as_str(), "role" | "id" | "type" | "index");
         let slot = into.entry(key).or_insert(Value::Null);
         if whole {
@@ -128,8 +127,8 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Among how many of the last items the one is that a piece belongs to: a server that says
-/// ever new ones must not be able to make each look through all.
+/// Limits the search for the item that a piece belongs to: a server that sends ever new items must
+/// not make every piece search all of them.
 const NEAR: usize = 128;
 
 fn merge_item(items: &mut Vec<Value>, item: Value) {

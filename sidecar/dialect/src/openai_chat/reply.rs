@@ -48,7 +48,7 @@ pub(crate) fn items(
     Ok(items)
 }
 
-/// The first choice's message, as its text.
+/// Returns the text of the first choice's message.
 pub(super) fn message(text: &str) -> Result<&str, DialectError> {
     let choice = first_choice(text)?;
     let fields = scan_object(choice, "choices")?;
@@ -68,12 +68,13 @@ pub(super) fn first_choice(text: &str) -> Result<&str, DialectError> {
         .ok_or(DialectError::Missing("choices[0]"))
 }
 
-/// The message's calls, with empty ids where they have none. A server that still answers with `function_call` made one call.
+/// Returns the message's calls. A missing id is empty. A server that still answers with
+/// `function_call` made one call.
 pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
     calls_of(message, &scan_object(message, "message")?)
 }
 
-/// The same of a message that is scanned already.
+/// The same for a message that is scanned already.
 pub(super) fn calls_of(message: &str, fields: &Object) -> Result<Vec<RawCall>, DialectError> {
     let tool_calls = fields
         .get(message, "tool_calls")
@@ -125,7 +126,7 @@ fn function(
         .and_then(json::string)
         .ok_or(DialectError::Missing("tool_calls[].function.name"))?;
     let arguments = match fields.get(raw, arguments).filter(|raw| !json::is_null(raw)) {
-        // Some servers write the object itself instead of its text.
+        // Some servers write the object itself instead of a string.
         Some(raw) => json::string(raw).unwrap_or_else(|| raw.to_string()),
         None => String::new(),
     };
@@ -137,7 +138,7 @@ fn function(
     })
 }
 
-/// Text, or the text parts joined.
+/// Returns the text, or the text parts joined.
 pub(super) fn content(message: &str) -> Result<Option<String>, DialectError> {
     let fields = scan_object(message, "message")?;
     let Some(raw) = fields
@@ -172,7 +173,7 @@ pub(super) fn usage(raw: &str) -> Usage {
     USAGE.read(raw)
 }
 
-/// The message with only the answered calls, under their presented names.
+/// Keeps only the answered calls of the message, under their presented names.
 pub(super) fn with_calls(
     message: &str,
     calls: &[RawCall],

@@ -50,7 +50,7 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
         ("messages", edited_messages(text, fields, edits)?),
         ("tools", declared_tools(text, fields, edits)?),
         ("tool_choice", edited_choice(text, fields, edits)?),
-        // `function_call` has room for one call.
+        // `function_call` can hold one call only.
         (
             "parallel_tool_calls",
             unparallel.then(|| "false".to_string()),
@@ -68,7 +68,7 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
     Ok(fields.with(text, &set, &dropped))
 }
 
-/// A stream says its usage only to who asks for it.
+/// Requests usage on a stream: servers send it only on request.
 fn usage_too(text: &str, fields: &Object, edits: &Edits) -> Result<Option<String>, DialectError> {
     if edits.stream != StreamEdit::Stream {
         return Ok(None);
@@ -77,7 +77,7 @@ fn usage_too(text: &str, fields: &Object, edits: &Edits) -> Result<Option<String
     with_members(options, &[("include_usage", "true".into())]).map(Some)
 }
 
-/// The runner's tools and ours, or `None` when nothing is to be changed.
+/// Appends our tools to the runner's; `None` if nothing changes.
 fn declared_tools(
     text: &str,
     fields: &Object,
@@ -145,7 +145,7 @@ fn edited_choice(
     }
 }
 
-/// `tool_choice` with the names that it mentions spelled as they are presented.
+/// Renames the tools in `tool_choice` to their presented names.
 fn spelled_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
     if edits.spell_choice.is_empty() || raw.starts_with('"') {
         return Ok(raw.to_string());
@@ -182,7 +182,7 @@ fn edited_messages(
     }
     let mut edited = edited_history(raw, edits, late, |_| false)?;
     if legacy {
-        // What was put in may be of old as well: the answer that a hidden round led to.
+        // Insertions may hold legacy messages as well: the answer that followed a hidden round.
         edited = legacy::normalized(&edited)?;
     }
     let Some(document) = &edits.prompt else {
@@ -201,13 +201,13 @@ fn edited_messages(
     )))
 }
 
-/// What stands before the conversation.
+/// Returns true for messages that precede the conversation.
 fn is_system(message: &str) -> bool {
     let role = super::history::role(message);
     matches!(role.as_deref(), Some("system" | "developer"))
 }
 
-/// Before the last user message: late, and never between a call and its result.
+/// Position before the last user message: late, and never between a call and its result.
 fn late(messages: &[&str]) -> usize {
     messages
         .iter()
@@ -225,7 +225,7 @@ fn tool_name(raw: &str) -> Result<String, DialectError> {
             return named(inner, "tools");
         }
     }
-    // A built-in of the provider goes by its type.
+    // A built-in tool of the provider is named by its type.
     Ok(tool
         .get(raw, "type")
         .and_then(json::string)
@@ -261,7 +261,7 @@ fn choice(raw: &str) -> Result<ToolChoice, DialectError> {
     Ok(ToolChoice::Other)
 }
 
-/// Mode and names of `{"type": "allowed_tools", …}`.
+/// Returns mode and names of `{"type": "allowed_tools", …}`.
 fn allowed(raw: &str) -> Option<(String, Vec<String>)> {
     let object = Object::scan(raw).ok()?;
     let inner = object.get(raw, "allowed_tools")?;

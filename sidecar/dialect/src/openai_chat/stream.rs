@@ -1,7 +1,7 @@
-//! A whole reply said again in chunks.
+//! Encodes a whole reply as chunks.
 //!
-//! Every member of the message becomes one delta: what this release does not know
-//! (`reasoning_content`, `annotations`, `audio`, …) goes out under its own name.
+//! Every member of the message becomes one delta; unknown members (`reasoning_content`,
+//! `annotations`, `audio`, …) keep their names.
 
 use super::answer::{legacy_message, summed_usage};
 use super::reply;
@@ -33,7 +33,7 @@ pub(crate) fn events(
     Ok(out)
 }
 
-/// The first chunk, which holds the role and no text.
+/// The first chunk, with the role and no text.
 pub(super) fn opening(request: &Request, text: &str) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
     let chunk = Chunk::new(text, &body, request.include_usage());
@@ -41,7 +41,7 @@ pub(super) fn opening(request: &Request, text: &str) -> Result<String, DialectEr
     Ok(chunk.with(&json::array(&[delta]), None))
 }
 
-/// The chunks after the last one that says something of the message.
+/// The chunks after the last one with a part of the message.
 pub(super) fn ending(
     request: &Request,
     text: &str,
@@ -71,7 +71,7 @@ pub(super) fn ending(
     Ok(out)
 }
 
-/// What all chunks of a reply have in common: the body without its choices and usage.
+/// The members that all chunks of a reply share: the body without choices and usage.
 struct Chunk<'t> {
     text: &'t str,
     body: &'t Object,
@@ -113,7 +113,7 @@ fn delta_choice(delta: &str, logprobs: Option<&str>, finish: Option<&str>) -> St
     json::object(&members)
 }
 
-/// The delta that comes first.
+/// The first delta.
 fn role(message: &str) -> Result<String, DialectError> {
     let fields = read::scan_object(message, "message")?;
     let role = fields.get(message, "role").unwrap_or("\"assistant\"");
@@ -127,7 +127,7 @@ fn role(message: &str) -> Result<String, DialectError> {
     ]))
 }
 
-/// Each member that says something; calls one by one.
+/// One delta for each non-empty member; calls one by one.
 fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
     let fields = read::scan_object(message, "message")?;
     let mut deltas = Vec::new();
@@ -148,7 +148,7 @@ fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
     Ok(deltas)
 }
 
-/// A call with its place, which chunks need and whole replies have not.
+/// Adds the index to a call: chunks need one, and whole replies have none.
 fn indexed(call: &str, index: usize) -> Result<String, DialectError> {
     let fields = read::scan_object(call, "tool_calls")?;
     let bare = fields.edit(

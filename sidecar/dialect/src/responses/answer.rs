@@ -5,8 +5,8 @@ use crate::json::{self, Object};
 use crate::read::{present, scan_array, text_of, with_members};
 use crate::{DialectError, Request, Usage};
 
-/// The provider says some of the request again, to which we have added; the runner hears its
-/// own.
+/// Restores the parts of the request that the provider repeats in its reply: the runner gets its
+/// own, without our additions.
 pub(crate) fn whole(
     request: &Request,
     text: &str,
@@ -42,8 +42,8 @@ pub(crate) fn stored(text: &str) -> Result<Vec<String>, DialectError> {
         .collect())
 }
 
-/// One message without words: a runner that stores the reply has something to store, by
-/// which the hidden rounds are found again.
+/// Returns one message without text, so that a runner that stores the reply has an item by which
+/// the hidden rounds can be found.
 pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
     let id = text_of(text, "id").unwrap_or_default();
     let id = format!("msg_{}", id.strip_prefix("resp_").unwrap_or(&id));

@@ -1,7 +1,7 @@
-//! The items of the history, read for recognizing them again.
+//! Decodes items of the history so that they can be recognized.
 //!
-//! What a reply consists of is the assistant's; an item that a runner may leave out when
-//! it stores a reply (reasoning, the provider's own calls) says nothing.
+//! Items of a reply have the assistant's role. Items that a runner may leave out when it stores a
+//! reply (reasoning, the provider's own calls) have no content.
 
 use super::{item, reply};
 use crate::json;
@@ -58,8 +58,8 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
         "item_reference" if text_of(item, "id").is_some_and(|id| id.starts_with("rs_")) => {
             said(ASSISTANT, Vec::new())
         }
-        // It says what it refers to, which only the provider knows, or whoever saw it: see
-        // `reference`.
+        // Its content is the reference. Only the provider, or a mediator that saw the item, can
+        // resolve it: see `reference`.
         "" | "item_reference" => said(
             ASSISTANT,
             vec![HistoryPart::Other(without_cache_mark(item))],
@@ -84,7 +84,7 @@ pub(crate) fn respell(
     }
 }
 
-/// An item of a reply, as a runner names it that lets the provider keep it.
+/// Returns the reference to an item of a reply, for a runner that lets the provider store items.
 pub(crate) fn reference(item: &str) -> Option<String> {
     Some(json::object(&[
         ("type", json::quote("item_reference")),
@@ -99,7 +99,7 @@ fn said(role: &str, parts: Vec<HistoryPart>) -> HistoryItem {
     }
 }
 
-/// Adjacent texts are one, and empty text is none, however it was written.
+/// Joins adjacent texts and drops empty ones, whatever form they had.
 fn message_parts(content: &str) -> Result<Vec<HistoryPart>, DialectError> {
     if let Some(text) = json::string(content) {
         return Ok(text_part(text));
@@ -122,7 +122,7 @@ fn text_part(text: String) -> Vec<HistoryPart> {
         .collect()
 }
 
-/// Text, text parts joined, or whatever else it is.
+/// Returns the text, the text parts joined, or the JSON text of anything else.
 fn output_text(output: &str) -> String {
     if let Some(text) = json::string(output) {
         return text;

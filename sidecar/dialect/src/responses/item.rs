@@ -4,7 +4,7 @@ use crate::json::{self, Object};
 use crate::read::{scan_object, text_of};
 use crate::{CallKind, DialectError, RawCall};
 
-/// A call, and whether a text can answer it.
+/// A call, and the way to answer it.
 pub(super) struct Call {
     pub raw: RawCall,
     pub answer: Answer,
@@ -12,9 +12,9 @@ pub(super) struct Call {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// By an item of this type with the text in `output`.
+    /// An item of this type, with the text in `output`.
     Text(&'static str),
-    /// Only by what the runner's side makes of it (a screenshot, an exit code).
+    /// Only the runner can produce the answer (a screenshot, an exit code).
     RunnersOwn,
 }
 
@@ -22,8 +22,7 @@ pub(super) fn kind(item: &str) -> String {
     text_of(item, "type").unwrap_or_default()
 }
 
-/// The item as a call that the runner's side has to answer; its id is empty where the
-/// server gave none.
+/// Decodes an item as a call that the runner or the mediator has to answer. A missing id is empty.
 pub(super) fn call(item: &str) -> Result<Option<Call>, DialectError> {
     let fields = scan_object(item, "output")?;
     let id = text_of(item, "call_id").unwrap_or_default();
@@ -58,7 +57,7 @@ pub(super) fn call(item: &str) -> Result<Option<Call>, DialectError> {
         .get(item, arguments)
         .filter(|raw| !json::is_null(raw))
     {
-        // Some servers write the object itself instead of its text.
+        // Some servers write the object itself instead of a string.
         Some(raw) => json::string(raw).unwrap_or_else(|| raw.to_string()),
         None => String::new(),
     };
@@ -73,8 +72,8 @@ pub(super) fn call(item: &str) -> Result<Option<Call>, DialectError> {
     }))
 }
 
-/// Built-ins whose calls wait for the runner: the name under which the tool counts as
-/// declared, and the member that says what is to be done.
+/// Built-ins whose calls wait for the runner. Returns the name under which the tool counts as
+/// declared, and the member with the instructions.
 fn runs_at_the_runner(item: &str, kind: &str) -> Option<(&'static str, &'static str)> {
     match kind {
         "computer_call" => Some((COMPUTER, "action")),
@@ -91,7 +90,7 @@ fn runs_at_the_runner(item: &str, kind: &str) -> Option<(&'static str, &'static 
 
 const COMPUTER: &str = "computer";
 
-/// The provider's own container runs it.
+/// Returns true if the provider's own container runs the call.
 fn in_container(item: &str) -> bool {
     let Ok(fields) = Object::scan(item) else {
         return false;
@@ -102,7 +101,7 @@ fn in_container(item: &str) -> bool {
         .is_some_and(|kind| kind != "local")
 }
 
-/// The names by which calls of a declared tool are recognized.
+/// Returns the names by which calls of a declared tool are recognized.
 pub(super) fn declared(tool: &str) -> Result<Vec<String>, DialectError> {
     let wrong = DialectError::WrongType {
         field: "tools",
@@ -112,7 +111,7 @@ pub(super) fn declared(tool: &str) -> Result<Vec<String>, DialectError> {
     let kind = kind(tool);
     Ok(match kind.as_str() {
         "function" | "custom" => vec![text_of(tool, "name").ok_or(wrong)?],
-        // Calls name the tool, and the namespace in a member of their own.
+        // Calls have the tool's name, and the namespace in a member of their own.
         "namespace" => {
             let inner = fields.get(tool, "tools").unwrap_or("[]");
             let inner: Vec<String> = json::Array::scan(inner)
@@ -124,7 +123,7 @@ pub(super) fn declared(tool: &str) -> Result<Vec<String>, DialectError> {
         }
         "computer_use_preview" => vec![kind, COMPUTER.to_string()],
         "" => return Err(wrong),
-        // A built-in of the provider goes by its type.
+        // A built-in tool of the provider is named by its type.
         _ => vec![kind],
     })
 }

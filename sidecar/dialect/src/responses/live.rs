@@ -1,4 +1,4 @@
-//! Replies said as one response, item by item.
+//! Streams several replies as one response, item by item.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,27 +8,27 @@ use crate::live::Place;
 use crate::read::{present, scan_array, scan_object, text_of, with_members};
 use crate::{DialectError, Request, SseEvent, Usage};
 
-/// What a response is known by, from its first event to its last.
+/// Members that identify a response, equal from its first event to its last.
 const HEAD: [&str; 3] = ["id", "created_at", "model"];
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Items {
     number: u64,
     head: Vec<(&'static str, String)>,
-    /// Whether a response has been opened, and by which events.
+    /// The events that opened the response, if it is open.
     opened: Vec<String>,
     replies: u32,
-    /// The items of the replies before this one, and how many the runner has in all.
+    /// The items of the earlier replies, and the number of items that the runner has.
     done: Vec<String>,
     said: u64,
-    /// Where this reply's items are among all.
+    /// Index of each of this reply's items among all items.
     places: HashMap<u64, u64>,
-    /// Opened and not done.
+    /// Items that are opened and not done.
     open: BTreeSet<u64>,
 }
 
 impl Items {
-    /// Of the next event.
+    /// Sequence number of the next event.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -96,8 +96,7 @@ impl Items {
         }))
     }
 
-    /// The items that were said of this reply, whole, take their places; one that has not
-    /// said so is done now.
+    /// Keeps the items of this reply that were sent; ends those that are not done.
     pub(crate) fn close(&mut self, text: &str) -> Result<Vec<SseEvent>, DialectError> {
         let output = reply::output(text)?;
         let array = scan_array(output, "output")?;

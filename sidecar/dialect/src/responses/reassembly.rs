@@ -1,4 +1,4 @@
-//! Events put together again: the last event holds the whole reply.
+//! Reassembles a reply from its events: the last event holds the whole reply.
 
 use crate::json::{self, Object};
 use crate::read::{present, scan_array, scan_object, text_of, with_members};
@@ -31,14 +31,14 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
                 let message = text_of(data, "message").or_else(|| text_of(nested, "message"));
                 return Err(DialectError::StreamError(message.unwrap_or_default()));
             }
-            // Everything else is said again when its item is done.
+            // All other content is repeated when its item is done.
             _ => {}
         }
     }
     Err(DialectError::StreamCut)
 }
 
-/// Some servers leave the items out of the last event.
+/// Adds the items, which some servers leave out of the last event.
 fn ended(response: &str, mut done: Vec<(u64, String)>) -> Result<String, DialectError> {
     let fields = scan_object(response, "response")?;
     let output = present(response, &fields, "output").unwrap_or("[]");

@@ -48,7 +48,7 @@ pub(crate) fn items(
     let mut hidden = vec![false; texts.len()];
     for (nth, (at, call)) in calls.iter().enumerate() {
         let answered = results.iter().any(|result| result.call == nth);
-        // A call that no text can answer would stay an open one.
+        // A call that no text can answer would stay open.
         hidden[*at] = !answered || call.answer == Answer::RunnersOwn;
     }
     hide_what_leads_to_hidden(&mut hidden, |at| item::kind(texts[at]) == "reasoning");
@@ -84,7 +84,7 @@ pub(super) fn output(text: &str) -> Result<&str, DialectError> {
         .ok_or(DialectError::Missing("output"))
 }
 
-/// The calls, each with its place among all items.
+/// Returns the calls, each with its index among all items.
 fn calls(output: &str) -> Result<Vec<(usize, Call)>, DialectError> {
     let mut calls = Vec::new();
     for (at, raw) in scan_array(output, "output")?.texts(output).enumerate() {
@@ -95,7 +95,7 @@ fn calls(output: &str) -> Result<Vec<(usize, Call)>, DialectError> {
     Ok(calls)
 }
 
-/// The call's item under its presented name, with an id, and its arguments as a text.
+/// Returns the call's item under its presented name, with an id and with text arguments.
 fn presented(
     item: &str,
     call: &Call,
@@ -127,7 +127,7 @@ pub(super) fn arguments_member(kind: CallKind) -> &'static str {
     }
 }
 
-/// The text parts of a message, joined.
+/// Joins the text parts of a message.
 pub(super) fn message_text(item: &str) -> Result<String, DialectError> {
     let fields = scan_object(item, "output")?;
     let Some(content) = present(item, &fields, "content") else {

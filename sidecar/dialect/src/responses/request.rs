@@ -9,7 +9,7 @@ use crate::read::{
 use crate::request::RequestView;
 use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
-/// State that is not in the body, so that rounds cannot be put where they belong.
+/// Fields that refer to state outside of the body, into which rounds cannot be inserted.
 const STATE_ELSEWHERE: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
@@ -35,7 +35,7 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
     })
 }
 
-/// Tools that come with an item of the history: found by a search, or added later.
+/// Tools that an item of the history declares: found by a search, or added later.
 fn found_tools(item: &str) -> Result<Vec<String>, DialectError> {
     if !matches!(
         item::kind(item).as_str(),
@@ -103,7 +103,7 @@ pub(crate) fn declaration(tool: &ToolDeclaration) -> String {
         ("name", json::quote(&tool.name)),
         ("description", json::quote(&tool.description)),
         ("parameters", tool.schema.clone()),
-        // Left out, it would make optional arguments required.
+        // Without this member, optional arguments would become required.
         ("strict", "false".into()),
     ])
 }
@@ -126,7 +126,7 @@ fn edited_choice(
     }
 }
 
-/// `tool_choice` with the names that it mentions spelled as they are presented.
+/// Renames the tools in `tool_choice` to their presented names.
 fn spelled_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
     let spell = |entry: &str| match item::kind(entry).as_str() {
         "function" | "custom" => edit_member(entry, "name", |name| Ok(spelled(name, edits))),
@@ -142,7 +142,7 @@ fn spelled_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
     })
 }
 
-/// The input with everything put in; a text becomes the message that it stands for.
+/// Returns the input with all insertions; a plain text becomes a message.
 fn edited_input(
     text: &str,
     fields: &Object,
@@ -164,8 +164,8 @@ fn edited_input(
     edited_history(&raw, edits, late, |_| false).map(Some)
 }
 
-/// Without the reasoning that is known by its id alone: who stores nothing finds it nowhere,
-/// and refuses the request for it.
+/// Drops reasoning that is referred to by id alone: a provider that does not store it refuses the
+/// request.
 fn unstored(edits: &Edits) -> Edits {
     let has_content = |item: &String| {
         let encrypted = || text_of(item, "encrypted_content");
@@ -179,7 +179,7 @@ fn unstored(edits: &Edits) -> Edits {
     edits
 }
 
-/// Before the last user message: late, and never between a call and its result.
+/// Position before the last user message: late, and never between a call and its result.
 fn late(items: &[&str]) -> usize {
     items
         .iter()

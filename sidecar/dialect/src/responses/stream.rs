@@ -1,7 +1,7 @@
-//! A whole reply said again as events.
+//! Encodes a whole reply as events.
 //!
-//! Each item opens empty, grows and is said whole when it is done; an item that no delta
-//! is needed for (the provider's own calls, what comes later) opens whole.
+//! Each item opens empty, grows, and is repeated whole when it is done. An item that needs no delta
+//! (the provider's own calls, later kinds) opens whole.
 
 use super::answer;
 use super::item;
@@ -40,7 +40,7 @@ pub(crate) fn events(
     Ok(out.out)
 }
 
-/// The last event, which says the response whole.
+/// The last event, with the whole response.
 pub(super) fn ending(response: String, number: u64) -> SseEvent {
     let name = match text_of(&response, "status").as_deref() {
         Some("incomplete") => "response.incomplete",
@@ -50,7 +50,7 @@ pub(super) fn ending(response: String, number: u64) -> SseEvent {
     event(name, number, &[("response", response)])
 }
 
-/// An event by its type and number.
+/// Encodes an event with its type and number.
 pub(super) fn event(name: &str, number: u64, members: &[(&str, String)]) -> SseEvent {
     let mut all = vec![("type", json::quote(name))];
     all.push(("sequence_number", number.to_string()));
@@ -61,7 +61,7 @@ pub(super) fn event(name: &str, number: u64, members: &[(&str, String)]) -> SseE
     }
 }
 
-/// The response before it says anything.
+/// The response before it has content.
 fn opened(response: &str) -> Result<String, DialectError> {
     let fields = Object::scan(response)?;
     let mut set = vec![
@@ -76,7 +76,7 @@ fn opened(response: &str) -> Result<String, DialectError> {
     with_members(response, &set)
 }
 
-/// Some servers give items no id, and events name them all the same.
+/// Generates an id for an item without one, since events need it.
 fn item_id(item: &str, index: usize) -> String {
     text_of(item, "id").unwrap_or_else(|| format!("item_{index}"))
 }
@@ -95,7 +95,7 @@ impl Events {
     }
 }
 
-/// One item's events.
+/// Writes the events of one item.
 struct Said<'e> {
     out: &'e mut Events,
     place: Vec<(&'static str, String)>,
@@ -153,13 +153,13 @@ impl Said<'_> {
         self.out.say(event, &all);
     }
 
-    /// A text member in one piece, then as a whole.
+    /// Sends a text member in one delta, then as a whole.
     fn grown(&mut self, event: &str, key: &str, item: &str) -> Result<(), DialectError> {
         let fields = scan_object(item, "output")?;
         let Some(raw) = present(item, &fields, key) else {
             return Ok(());
         };
-        // Some servers write the object itself, and a delta is text.
+        // Some servers write the object itself, but a delta is text.
         let text = match raw.starts_with('"') {
             true => raw.to_string(),
             false => json::quote(raw),
