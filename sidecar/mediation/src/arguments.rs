@@ -1,4 +1,4 @@
-//! Arguments as a model wrote them: read strictly, made ready to be executed.
+//! The arguments of a call: read strictly, checked, and prepared for execution.
 
 use toolcrib_bounds::cut;
 use toolcrib_bounds::names::{reads_as, same_without_case};
@@ -10,20 +10,21 @@ use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
 use crate::schema::{Names, Rejected};
 
-/// All of one call's arguments.
+/// Limits the bytes of all arguments of one call.
 const MAX_BYTES: usize = 256 * 1024;
-/// One string of them.
+/// Limits the bytes of one string in the arguments.
 const MAX_STRING: usize = 64 * 1024;
 const MAX_DEPTH: usize = 64;
-/// Longer numbers are no quantity of anything, and cost services dearly.
+/// Limits the characters of a number. Longer numbers measure nothing, and are expensive for
+/// services.
 const MAX_NUMBER: usize = 64;
 
-/// Why a call's arguments do not go to the tool.
+/// The reason for which the arguments of a call do not go to the tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub code: ResultCode,
     pub message: String,
-    /// Where in the arguments, and the rule of the schema that says so.
+    /// Path in the arguments, and the schema rule that failed.
     pub place: Option<(String, String)>,
 }
 
@@ -37,10 +38,10 @@ impl Refusal {
     }
 }
 
-/// The arguments as executed: an object, `claw_id` the authenticated one or absent,
-/// accepted by the whole schema. Numbers keep their digits. No two keys of an object are one to
-/// a reader that is laxer than this one. An HTTP service gets declared arguments only; an MCP
-/// server checks them itself.
+/// Returns the arguments as they are executed: an object that the whole schema accepts. `claw_id`
+/// is the authenticated identity, or absent. Numbers keep their digits. No lax reader can take two
+/// keys of an object for one. An HTTP service gets declared arguments only; an MCP server checks
+/// them itself.
 pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<String, Refusal> {
     let text = match text.trim_ascii() {
         "" => "{}",
@@ -87,14 +88,14 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
                 place: Some((path, rule)),
             },
         })?;
-    // A path that has it needs no schema's leave, which a closed one would not give.
+    // A path template with `{claw_id}` takes the value even if a closed schema does not declare it.
     if !declared && tool.claw_id_in_path() {
         return top_level(&executed, true, claw_id);
     }
     Ok(executed)
 }
 
-/// No repeated keys (two readers could differ), nothing outsized, nothing too deep.
+/// Refuses repeated keys (two readers could differ), long strings and numbers, and deep nesting.
 fn strict(raw: &str, depth: usize) -> Result<(), Refusal> {
     if depth == 0 {
         return Err(Refusal::invalid("arguments are nested too deeply"));
@@ -123,7 +124,7 @@ fn strict(raw: &str, depth: usize) -> Result<(), Refusal> {
     }
 }
 
-/// No two keys are one to any reader, and none but `claw_id` is `claw_id` to any.
+/// Refuses keys that a lax reader could take for each other, or for `claw_id`.
 fn unambiguous(object: &Object) -> Result<(), Refusal> {
     let keys = || object.members.iter().map(|member| member.key.as_str());
     match same_without_case(keys()) {
@@ -151,10 +152,10 @@ fn unambiguous(object: &Object) -> Result<(), Refusal> {
     }
 }
 
-/// Bytes of a key that an error repeats.
+/// Limits the bytes of a key that an error message quotes.
 pub(crate) const MAX_KEY: usize = 64;
 
-/// Every `claw_id` at any depth, however its key is escaped, is the authenticated one.
+/// Replaces every `claw_id`, at any depth and however its key is escaped, by the authenticated one.
 fn identified(raw: &str, claw_id: &str) -> Result<String, Refusal> {
     if !raw.contains(CLAW_ID) && !raw.contains('\\') {
         return Ok(raw.to_string());
@@ -190,7 +191,7 @@ fn identified(raw: &str, claw_id: &str) -> Result<String, Refusal> {
     }
 }
 
-/// The top level's `claw_id`: last if it is wanted, else not there.
+/// Sets `claw_id` at the top level: as the last member if `wanted`, otherwise absent.
 fn top_level(text: &str, wanted: bool, claw_id: &str) -> Result<String, Refusal> {
     let object = Object::scan(text).map_err(|_| Refusal::invalid("arguments are not JSON"))?;
     let own: &[(&str, String)] = if wanted {

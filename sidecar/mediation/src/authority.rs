@@ -1,4 +1,4 @@
-//! What may run now. Asked at each dispatch, just before the write-ahead line.
+//! The tools that may run now. Checked at each dispatch, just before the write-ahead line.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::codes::ResultCode;
 use crate::outcome::{Certainty, ToolFailure, ToolOutcome};
 use crate::presented::Offer;
 
-/// What is loaded, less what the link takes away. A floor can deny, never grant: it is
-/// only ever looked into for names that the catalog has.
+/// The loaded catalog, reduced by the link's allowlist (`floor`). The floor can deny, never grant:
+/// only names of the catalog are looked up in it.
 #[derive(Clone, Debug)]
 pub struct Authority {
     catalog: Arc<Catalog>,
@@ -20,13 +20,13 @@ pub struct Authority {
     offer: Arc<Offer>,
 }
 
-/// A call's tool as it is now, with the credential of now.
+/// The current version of a call's tool, with its current credential.
 #[derive(Clone, Debug)]
 pub struct LiveTool {
     tool: Arc<CatalogTool>,
 }
 
-/// Why a call may not run (any more).
+/// The reason for which a call may not run, or may no longer run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     #[error("{tool} is no longer granted")]
@@ -50,7 +50,7 @@ impl Authority {
         authority
     }
 
-    /// Whether this very call may run at this moment.
+    /// Returns the tool if this call may run at this moment.
     pub fn permits(&self, call: &ManagedCall) -> Result<LiveTool, Denied> {
         let tool = || call.name().to_string();
         let Some(live) = self.catalog.get(call.name()) else {
@@ -78,7 +78,7 @@ impl Authority {
         &self.offer
     }
 
-    /// The same, to a runner that has tools of these names.
+    /// The same tools, for a runner that has tools with these names.
     pub(crate) fn offer_beside(&self, runner: &HashSet<String>) -> Offer {
         Offer::new(&self.catalog, |tool| self.on_floor(tool), runner)
     }

@@ -1,5 +1,5 @@
-//! Calls with an owner. Only a round ([`crate::partition`]) and [`crate::LoneCall`] make
-//! them, of tools that were presented, so an executor cannot be handed a runner's call.
+//! Calls with an owner. Only a round ([`crate::partition`]) and [`crate::LoneCall`] create them,
+//! from presented tools, so an executor never gets a runner's call.
 
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 
@@ -11,13 +11,13 @@ use crate::codes::ResultCode;
 /// One call within its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId {
-    /// From 1.
+    /// Counts from 1.
     pub round: u32,
-    /// The call's place in the model's reply.
+    /// Index of the call in the model's reply.
     pub index: usize,
 }
 
-/// A call that the mediator executes: known, presented, arguments read and validated.
+/// A call that the mediator executes: its tool was presented, its arguments are read and validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedCall {
     pub(crate) id: CallId,
@@ -32,7 +32,7 @@ pub struct ManagedCall {
     pub(crate) claw_id: String,
 }
 
-/// Why a call of a tool that was presented is not made ready.
+/// The reason for which a call of a presented tool cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unready {
     /// The tool needs an approval.
@@ -41,7 +41,7 @@ pub(crate) enum Unready {
 }
 
 impl Unready {
-    /// Other arguments could do.
+    /// Returns true if other arguments could be accepted.
     pub(crate) fn is_in_arguments(&self) -> bool {
         match self {
             Unready::Elevated => false,
@@ -51,7 +51,7 @@ impl Unready {
 }
 
 impl ManagedCall {
-    /// A call of `tool` with arguments as they were written.
+    /// Reads a call of `tool`; `arguments` are as the model or the runner wrote them.
     pub(crate) fn read(
         id: CallId,
         arguments: &str,
@@ -89,12 +89,12 @@ impl ManagedCall {
         self.id
     }
 
-    /// Canonical, `surface.tool`.
+    /// Canonical name, `surface.tool`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As executed: `claw_id` is the authenticated identity, or absent.
+    /// The arguments as executed: `claw_id` is the authenticated identity, or absent.
     pub fn arguments(&self) -> &RawJson {
         &self.arguments
     }
@@ -119,19 +119,19 @@ impl ManagedCall {
         self.grant.as_ref()
     }
 
-    /// What was presented; authority compares it at dispatch.
+    /// Digest of the presented tool; authority compares it at dispatch.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The identity towards the tool's service.
+    /// The identity that the tool's service sees.
     pub fn claw_id(&self) -> &str {
         &self.claw_id
     }
 }
 
-/// A call that only the runner may execute. It has no arguments here: nobody in the
-/// mediator has any use for them.
+/// A call that only the runner may execute. It carries no arguments, because the mediator has no
+/// use for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerCall {
     pub(crate) index: usize,

@@ -26,13 +26,13 @@ pub struct CatalogTool {
     pub annotations: Annotations,
     /// Digest of the tool as it was reviewed and granted; equal digests are the same tool.
     pub digest: String,
-    /// What the model is shown: the schema without `claw_id`.
+    /// The schema without `claw_id`, as the model sees it.
     pub(crate) shown_schema: String,
     pub(crate) schema: Schema,
     output_schema: Option<Schema>,
 }
 
-/// A result is not what the tool's output schema says.
+/// The reason for which a result does not match the tool's output schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutputMismatch {
     #[error("it has no structured content")]
@@ -44,8 +44,8 @@ pub enum OutputMismatch {
 }
 
 impl Catalog {
-    /// Never fails: a tool that cannot be offered as it was restricted is withheld.
-    /// `tools` may name one twice; the first counts.
+    /// Builds the catalog. Never fails: a tool whose restrictions cannot be enforced is withheld.
+    /// If `tools` names a tool twice, the first entry counts.
     pub fn load(file: &ToolsFile, max_tier: Tier) -> Self {
         let mut catalog = Self {
             tools: Vec::new(),
@@ -74,7 +74,7 @@ impl Catalog {
         catalog
     }
 
-    /// In the order of the file.
+    /// The tools in the order of the file.
     pub fn tools(&self) -> &[Arc<CatalogTool>] {
         &self.tools
     }
@@ -87,7 +87,7 @@ impl Catalog {
         self.policy
     }
 
-    /// For `/readyz` and the link, sorted by name.
+    /// The withheld tools, sorted by name, for `/readyz` and the link.
     pub fn withheld(&self) -> Vec<Withheld> {
         let mut withheld: Vec<Withheld> = self
             .withheld
@@ -108,7 +108,7 @@ impl Catalog {
 
 impl CatalogTool {
     fn read(tool: &Tool, max_tier: Tier, validators: &Arc<Validators>) -> Result<Self, ResultCode> {
-        // This release knows no restriction by name.
+        // This release knows no `requires` restriction, so any name in it withholds the tool.
         if !tool.extension.requires.is_empty() {
             return Err(ResultCode::UnsupportedRequirement);
         }
@@ -116,7 +116,8 @@ impl CatalogTool {
             None => Tier::System,
             Some(text) => Tier::parse(text).ok_or(ResultCode::UnsupportedRequirement)?,
         };
-        // The compiler does the same; files of an earlier release, or written by hand, may not.
+        // The compiler does the same; files of an earlier release, and files written by hand, may
+        // not.
         let tier = tier.called_with(tool.execution.method);
         if tier > max_tier {
             return Err(ResultCode::PermissionDenied);
@@ -149,28 +150,29 @@ impl CatalogTool {
         })
     }
 
-    /// Canonical, `surface.tool`.
+    /// Canonical name, `surface.tool`.
     pub fn name(&self) -> &str {
         &self.tool.name
     }
 
-    /// What a model or a client is shown: without `claw_id`, which the mediator supplies.
+    /// The schema for a model or a client, without `claw_id`, which the mediator supplies.
     pub fn shown_schema(&self) -> &str {
         &self.shown_schema
     }
 
-    /// Whether the tool only reads: its tier or its annotation says so, and its method agrees.
+    /// Returns true if the tool only reads: its tier or its annotation says so, and its method
+    /// agrees.
     pub fn is_read_only(&self) -> bool {
         let annotated = Tier::ReadOnly.called_with(self.tool.execution.method);
         self.tier == Tier::ReadOnly || (self.annotations.read_only && annotated == Tier::ReadOnly)
     }
 
-    /// Whether a second run of a call does no more than the first.
+    /// Returns true if a second run of a call does no more than the first.
     pub fn is_repeatable(&self) -> bool {
         self.annotations.idempotent || self.is_read_only()
     }
 
-    /// Whether a result's structured content is what was reviewed.
+    /// Checks a result's structured content against the reviewed output schema.
     pub fn check_output(&self, structured: Option<&str>) -> Result<(), OutputMismatch> {
         let Some(schema) = &self.output_schema else {
             return Ok(());
@@ -189,14 +191,15 @@ impl CatalogTool {
             })
     }
 
-    /// Whether the path template has `{claw_id}`.
+    /// Returns true if the path template has `{claw_id}`.
     pub(crate) fn claw_id_in_path(&self) -> bool {
         let path = self.tool.execution.path.as_deref().unwrap_or_default();
         path.contains("{claw_id}")
     }
 }
 
-/// For a hand-written file: what decides about a call, without its credential.
+/// Computes a digest for a hand-written file, over everything that decides about a call, without
+/// the credential.
 fn own_digest(tool: &Tool) -> String {
     let mut execution = tool.execution.clone();
     execution.auth = None;

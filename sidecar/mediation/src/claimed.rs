@@ -1,8 +1,8 @@
-//! Calls of managed tools that the runner's own history claims.
+//! Detects fabricated calls: calls of managed tools in the history that the runner sent.
 //!
-//! Hidden rounds never reach a runner, so whatever its history says of a managed tool was
-//! written by somebody else. It is the runner's text and goes to the model as such; here it
-//! is only noticed, so that the record can say that nothing of it was executed here.
+//! Hidden rounds never reach a runner, so the mediator did not write what a runner's history says
+//! of a managed tool. The history goes to the model unchanged; the count lets the record say that
+//! none of these calls was executed here.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use toolcrib_dialect::{HistoryPart, Request, history_item};
 
 use crate::presented::{Presented, Resolved};
 
-/// How many there are. Items without a managed tool's name are not read.
+/// Counts the fabricated calls. Items that contain no name of a managed tool are not decoded.
 pub fn claimed_calls(request: &Request, presented: &Presented) -> usize {
     let beginnings = beginnings(presented);
     let suspicious = |item: &&str| beginnings.iter().any(|it| item.contains(it));
     request
         .history()
         .filter(suspicious)
-        // What cannot be read is refused where it is needed.
+        // Items that cannot be decoded are refused where the request is decoded.
         .filter_map(|item| history_item(request.dialect(), item).ok())
         .flat_map(|item| item.parts)
         .filter(|part| match part {
@@ -29,8 +29,8 @@ pub fn claimed_calls(request: &Request, presented: &Presented) -> usize {
         .count()
 }
 
-/// What every spelling of a managed tool's name begins with, as it stands in JSON: few,
-/// since tools of one surface share it.
+/// Returns the prefixes, as they stand in JSON, of all names of managed tools. There are few, since
+/// tools of one surface share a prefix.
 fn beginnings(presented: &Presented) -> BTreeSet<String> {
     let up_to = |name: &str, mark: &str| {
         let end = name.find(mark).map_or(name.len(), |at| at + mark.len());

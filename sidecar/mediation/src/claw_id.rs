@@ -1,8 +1,8 @@
-//! The authenticated identity towards services.
+//! The agent's authenticated identity, as services see it.
 
 use toolcrib_manifest::{Feed, Tool};
 
-/// `claw_id`: the agent's name (or its pod's), never what a model says it is.
+/// `claw_id`: the name of the agent (or of its pod), never a value that a model wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClawId {
     pub name: String,
@@ -10,13 +10,13 @@ pub struct ClawId {
 }
 
 impl ClawId {
-    /// As the tool's service knows it: another namespace's gets `name.namespace`, so
-    /// that two agents of one name stay two.
+    /// Returns the identity for the tool's service. A service of another namespace gets
+    /// `name.namespace`, so that two agents of the same name stay distinct.
     pub fn towards(&self, tool: &Tool) -> String {
         self.said(tool.extension.foreign)
     }
 
-    /// The same for a feed.
+    /// Returns the identity for a feed's service, by the same rule.
     pub fn towards_feed(&self, feed: &Feed) -> String {
         self.said(feed.foreign)
     }

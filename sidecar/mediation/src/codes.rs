@@ -5,7 +5,7 @@ use std::fmt;
 
 use toolcrib_dialect::{Dialect, DialectError, ErrorShape, error_body, error_events};
 
-/// Why a call has no good result; `error.code` of the result the model reads.
+/// The reason for which a call has no good result; `error.code` of the result that the model reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ResultCode {
     InvalidArguments,
@@ -16,7 +16,7 @@ pub enum ResultCode {
     ApprovalTimeout,
     Timeout,
     Canceled,
-    /// The service answered with this status.
+    /// The service answered with this HTTP status.
     Http(u16),
     McpError,
     ToolError,
@@ -30,7 +30,7 @@ pub enum ResultCode {
 }
 
 impl ResultCode {
-    /// Of a call that was never sent: it was not permitted, rather than wrong.
+    /// Codes of calls that were denied and never sent; a wrong call has other codes.
     pub const DENIALS: [ResultCode; 3] = [
         ResultCode::PermissionDenied,
         ResultCode::UnsupportedTool,
@@ -63,7 +63,7 @@ impl fmt::Display for ResultCode {
     }
 }
 
-/// Why a runner gets no answer; `error.code` of its error body.
+/// The reason for which a runner gets no answer; `error.code` of its error body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RunnerCode {
     Unauthorized,
@@ -75,7 +75,7 @@ pub enum RunnerCode {
     TotalTimeout,
     BudgetExhausted,
     NoUsableKey,
-    /// No connection to a provider, or one that broke off.
+    /// No connection to a provider, or a connection that broke off.
     UpstreamUnreachable,
     /// A provider was reached and answered with an error.
     UpstreamError,
@@ -85,11 +85,11 @@ pub enum RunnerCode {
     UnknownToolChoice,
     ModelMissing,
     DialectUnsupported,
-    /// A body that cannot be read as the dialect's.
+    /// The body cannot be decoded in the dialect.
     InvalidRequest,
-    /// Neither disk nor stdout takes another line.
+    /// Neither the disk nor stdout accepts another line.
     RecordUnavailable,
-    /// Nothing is served under that method and path.
+    /// No route has this method and path.
     NotFound,
     /// The pod's name cannot be the agent's identity.
     IdentityRefused,
@@ -171,8 +171,8 @@ impl RunnerCode {
 }
 
 impl RunnerCode {
-    /// What to do about it, for whoever reads the error in the program's log. Empty where
-    /// the message says it, since it depends on what was asked.
+    /// Returns what to do about the error, for the person who reads the program's log. Empty if the
+    /// advice depends on the request; the message then carries it.
     fn advice(self) -> &'static str {
         match self {
             RunnerCode::Unauthorized => "use the address and key that the environment holds",
@@ -201,7 +201,7 @@ impl RunnerCode {
     }
 }
 
-/// What a provider's status means, and what to do about it: for the program and for the log.
+/// Describes a provider's status and what to do about it, for the program and for the log.
 pub fn upstream_status(status: u16) -> String {
     let cure = match status {
         401 | 403 => "check the provider's key, and that it may use the model",
@@ -214,12 +214,12 @@ pub fn upstream_status(status: u16) -> String {
     format!("answered with status {status}: {cure}")
 }
 
-/// What a turn's error says that called services before it.
+/// Added to the error of a turn that called services.
 const CALLED: &str = "services were called before it, and the same request would call them \
     again: see what they did before it is sent again";
 
-/// An error towards the runner. Its text says what happened and what to do, is for people
-/// and names no host or secret.
+/// An error for the runner. Its text is for people, says what happened and what to do, and names no
+/// host or secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct RunnerError {
     pub code: RunnerCode,
@@ -232,7 +232,7 @@ impl fmt::Display for RunnerError {
         f.write_str(&self.what)?;
         let (advice, called) = match (self.after_calls, self.code) {
             (false, code) => (code.advice(), ""),
-            // Not to try again.
+            // After calls, the advice must not be to try again.
             (true, RunnerCode::UpstreamUnreachable) => ("the mediator's log has the cause", CALLED),
             (true, RunnerCode::NoUsableKey) => ("have a key added to the provider", CALLED),
             (true, code) => (code.advice(), CALLED),
@@ -247,7 +247,7 @@ impl fmt::Display for RunnerError {
 }
 
 impl RunnerError {
-    /// `what` happened; what to do about it is the code's, where `what` does not say it.
+    /// `what` says what happened; the code adds what to do about it.
     pub fn new(code: RunnerCode, what: impl Into<String>) -> Self {
         Self {
             code,
@@ -262,13 +262,13 @@ impl RunnerError {
         Self::new(RunnerCode::TotalTimeout, what)
     }
 
-    /// A provider answered with this status.
+    /// The provider answered with this HTTP status.
     pub fn upstream_error(status: u16) -> Self {
         let what = format!("the provider {}", upstream_status(status));
         Self::new(RunnerCode::UpstreamError, what)
     }
 
-    /// The same error of a turn that called services before it.
+    /// Marks the error as one of a turn that called services before it.
     pub(crate) fn after_calls(self) -> Self {
         Self {
             after_calls: true,
@@ -280,12 +280,12 @@ impl RunnerError {
         self.code.status()
     }
 
-    /// The JSON body of an HTTP error in this dialect.
+    /// The error as the JSON body of an HTTP response in this dialect.
     pub fn body(&self, dialect: Dialect) -> Vec<u8> {
         self.shaped(|shape| error_body(dialect, shape))
     }
 
-    /// The same on a stream that has begun, with its terminator.
+    /// The error as events on a stream that has begun, with the stream's terminator.
     pub fn events(&self, dialect: Dialect) -> Vec<u8> {
         self.shaped(|shape| error_events(dialect, shape))
     }
@@ -299,7 +299,8 @@ impl RunnerError {
     }
 }
 
-/// An error in what the *runner* sent. What a model sent is [`crate::ModelFailure`].
+/// Converts an error in the *runner's* request. An error in a model's reply is
+/// [`crate::ModelFailure`].
 impl From<DialectError> for RunnerError {
     fn from(error: DialectError) -> Self {
         let code = match &error {

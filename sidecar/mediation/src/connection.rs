@@ -1,10 +1,10 @@
-//! Why a connection to a service or a provider failed, in words that the record keeps.
+//! Causes of a failed connection to a service or a provider, in words for the record.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// For the record and the log, never for the model: it names a host.
+/// A failed connection, for the record and the log. Never shown to the model: it names a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConnectionFailure {
     pub cause: ConnectionCause,
@@ -15,18 +15,19 @@ pub struct ConnectionFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionCause {
-    /// Nobody listens there.
+    /// Nothing listens at the address.
     Refused,
     NameNotFound,
-    /// No name server says what the name leads to: none is set, answers, or answers usefully.
+    /// No name server is configured, or none gives a usable answer.
     NameServer,
     /// The name or the literal address leads to this machine, the link-local range or a metadata
     /// service.
     AddressRefused,
     TimedOut,
-    /// No TLS, or a certificate that is not trusted, has ended or is another host's.
+    /// The server speaks no TLS, or its certificate is not trusted, has expired or is for another
+    /// host.
     Tls,
-    /// It was there, and broke off.
+    /// The connection was established and broke off.
     Reset,
     /// The network or the host cannot be reached.
     NoRoute,

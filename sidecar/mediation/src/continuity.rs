@@ -1,9 +1,10 @@
-//! Hidden rounds put back where they belong in the next request.
+//! Puts hidden rounds back into the runner's next request.
 //!
-//! Keyed by content: an entry's key covers everything the runner sent up to the hidden
-//! rounds and the reply they led to, as the runner stores it. So two conversations of one
-//! agent stay apart, a retried request gets the same again, and a trimmed history gets
-//! none; nor does one that goes on over another API, whose items the rounds are not.
+//! Entries are keyed by content: a key covers everything that the runner sent before the hidden
+//! rounds, and the reply after them as the runner stores it. So two conversations of one agent stay
+//! apart, and a retried request gets the same rounds again. A trimmed history gets none, and
+//! neither does a conversation that continues over another API, because the rounds are not items of
+//! that API.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,21 +17,21 @@ use toolcrib_dialect::{
 
 use crate::presented::Presented;
 
-/// A turn's hidden rounds, ready to be kept. One line of JSON each, when stored.
+/// The hidden rounds of a turn, ready to be kept. Stored as one line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hidden {
-    /// Hex of what stands before the rounds and the reply after them.
+    /// Hex hash of the items before the rounds and the reply after them.
     key: String,
-    /// Hex of that reply alone. Empty in files of earlier releases.
+    /// Hex hash of that reply alone. Empty in files of earlier releases.
     #[serde(default)]
     reply: String,
-    /// The same two, where the runner names the reply's items by their ids alone.
+    /// The same two hashes for a runner that refers to the reply's items by id alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     referenced: Option<Referenced>,
-    /// Canonical tool names; spelled anew when put back.
+    /// Canonical tool names; renamed to the presented ones on insertion.
     items: Vec<String>,
-    /// The reply is among `items`: the runner's own has what the rounds said as well, and
-    /// is left out for it.
+    /// The reply is among `items`. The runner's own copy also has the text of the rounds, and is
+    /// left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     replaces: bool,
 }
@@ -41,14 +42,14 @@ struct Referenced {
     reply: String,
 }
 
-/// The rounds of past turns, at most so many bytes; the oldest go first.
+/// The rounds of past turns, up to a limit in bytes; the oldest are dropped first.
 #[derive(Debug)]
 pub struct Continuity {
     entries: HashMap<String, Hidden>,
     /// Keys of entries, by [`Referenced::key`].
     referenced: HashMap<String, String>,
-    /// How many entries have this reply: a conversation that has none of these replies
-    /// needs no key, which would cover all that was ever said in it.
+    /// Number of entries with this reply. A conversation that contains none of these replies needs
+    /// no key, whose hash covers the whole conversation.
     replies: HashMap<String, usize>,
     order: VecDeque<String>,
     bytes: usize,
@@ -71,8 +72,8 @@ impl Continuity {
         self.entries.is_empty()
     }
 
-    /// Keeps a turn's rounds (also when replaying a file). Rounds larger than the limit
-    /// are not kept.
+    /// Keeps a turn's rounds, also when a file is replayed. Drops rounds that are larger than the
+    /// limit.
     pub fn remember(&mut self, hidden: Hidden) {
         let size = hidden.size();
         if size > self.limit {
@@ -97,14 +98,14 @@ impl Continuity {
         self.entries.insert(hidden.key.clone(), hidden);
     }
 
-    /// Oldest first, for writing a compacted file.
+    /// The entries from the oldest to the newest, for writing a compacted file.
     pub fn entries(&self) -> impl Iterator<Item = Hidden> {
         self.order
             .iter()
             .filter_map(|key| self.entries.get(key).cloned())
     }
 
-    /// What of it belongs into this request, with names as they are presented now.
+    /// Returns the rounds that belong into this request, with tool names as they are presented now.
     pub fn insertions(
         &self,
         request: &Request,
@@ -155,7 +156,8 @@ impl Continuity {
         found.or_else(|| self.entries.get(self.referenced.get(key)?))
     }
 
-    /// Reads the replies alone: most of a conversation is what was asked and looked up.
+    /// Returns true if the request has a known reply. Decodes only replies of the model: most items
+    /// of a conversation are user messages and results.
     fn knows_a_reply(&self, request: &Request) -> Result<bool, DialectError> {
         if self.replies.contains_key("") {
             return Ok(true);
@@ -165,7 +167,7 @@ impl Continuity {
             .history()
             .map(|item| match may_be_reply(dialect, item) {
                 true => history_item(dialect, item),
-                // Nobody's, which no reply goes on behind.
+                // A default item belongs to no role, so no reply continues after it.
                 false => Ok(HistoryItem::default()),
             })
             .collect::<Result<_, _>>()?;
@@ -189,7 +191,7 @@ impl Continuity {
             return;
         };
         self.bytes -= hidden.size();
-        // Nearly always the oldest: looking through all for each would be quadratic.
+        // Nearly always the oldest entry: a search through all for each would be quadratic.
         match self.order.front().is_some_and(|oldest| oldest == key) {
             true => drop(self.order.pop_front()),
             false => self.order.retain(|other| other != key),
@@ -211,10 +213,10 @@ impl Continuity {
 }
 
 impl Hidden {
-    /// The rounds of a turn that began with this request and ended with these own items
-    /// of its last reply. `None`: nothing was hidden, or the reply leaves nothing to
-    /// recognize it by. `reply`: that reply as the model wrote it, where the runner has it
-    /// together with what the rounds said.
+    /// Returns the rounds of a turn that began with this request and whose last reply has these
+    /// items of its own. `None` if no round was hidden, or if the reply has no item to recognize it
+    /// by. `reply` is that reply as the model wrote it, if the runner has it joined with the text
+    /// of the rounds.
     pub(crate) fn of(
         request: &Request,
         mut items: Vec<String>,
@@ -274,7 +276,7 @@ fn key(dialect: Dialect, before: &[u8], reply: &[HistoryItem]) -> String {
     hex::encode(parts.digest())
 }
 
-/// How many items, from here, are one reply of the model.
+/// Counts the items, from the first, that form one reply of the model.
 fn reply_length(dialect: Dialect, items: &[HistoryItem]) -> usize {
     let longest = match dialect {
         Dialect::OpenaiChat | Dialect::AnthropicMessages => 1,
@@ -287,13 +289,13 @@ fn reply_length(dialect: Dialect, items: &[HistoryItem]) -> usize {
         .count()
 }
 
-/// Adds what an item says, in bytes that no other item has. System messages are left out: runners
-/// write the time of day into them.
+/// Adds the content of an item to the hash, unambiguously. System messages are left out, because
+/// runners write the time of day into them.
 fn push_item(item: &HistoryItem, parts: &mut Parts) {
     if matches!(item.role.as_str(), "system" | "developer") {
         return;
     }
-    // Reasoning that is an item of its own, which runners may leave out.
+    // Reasoning as an item of its own; runners may leave it out.
     if item.role == "assistant" && item.parts.is_empty() {
         return;
     }
@@ -320,9 +322,9 @@ fn push_item(item: &HistoryItem, parts: &mut Parts) {
 mod tests {
     use super::*;
 
-    /// Mediators of other releases wrote the keys of `continuity.jsonl`.
+    /// Mediators of other releases wrote the keys in `continuity.jsonl`.
     #[test]
-    fn keys_stay_as_files_have_them() {
+    fn continuity_keys_match_existing_files() {
         let item = |role: &str, parts: Vec<HistoryPart>| HistoryItem {
             role: role.to_string(),
             parts,

@@ -1,7 +1,7 @@
 //! A permitted call as an HTTP request: placeholders, query, body.
 //!
-//! Arguments are data: only the manifest decides about destination, method and headers.
-//! A value that could mean anything but itself in a path is refused, never repaired.
+//! Arguments are data: only the manifest decides about destination, method and headers. A value
+//! that a server could read as path syntax is refused, never repaired.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use toolcrib_dialect::json::{self, Change, Object};
@@ -11,26 +11,26 @@ use toolcrib_manifest::{BodyKind, Execution, HttpMethod, RawJson, Tool, Transpor
 use crate::codes::ResultCode;
 use crate::outcome::{Certainty, ToolFailure};
 
-/// All that a sender needs beside host, method and credential.
+/// Everything that a sender needs beside host, method and credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpCall {
-    /// Origin form: base_url's own path, the filled template, the query.
+    /// Origin form: the path of `base_url`, the filled template, the query.
     pub path_and_query: String,
-    /// `application/json`.
+    /// Body of type `application/json`.
     pub body: Option<Vec<u8>>,
-    /// For `X-Claw-ID`: for information, it authenticates nothing.
+    /// Value of `X-Claw-ID`, which is informational and authenticates nothing.
     pub claw_id: String,
 }
 
-/// Everything but RFC 3986's unreserved characters.
+/// Every character except RFC 3986's unreserved ones.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// The request for a call with these arguments (as executed, see
-/// [`crate::ManagedCall::arguments`]). Errors: a value that a path cannot carry.
+/// Returns the request for a call with these arguments (as executed, see
+/// [`crate::ManagedCall::arguments`]). Errors: a path cannot carry a value.
 pub fn http_call(tool: &Tool, arguments: &RawJson, claw_id: &str) -> Result<HttpCall, ToolFailure> {
     let execution = &tool.execution;
     let refuse = |message: String| {
@@ -92,7 +92,8 @@ pub fn http_call(tool: &Tool, arguments: &RawJson, claw_id: &str) -> Result<Http
     })
 }
 
-/// The method that `tool` is called with. Errors: it goes over MCP, or its entry names no method.
+/// Returns the HTTP method of `tool`. Errors: the tool is called over MCP, or its entry names no
+/// method.
 pub fn http_method(tool: &Tool) -> Result<HttpMethod, ToolFailure> {
     match (tool.execution.transport, tool.execution.method) {
         (Transport::Http, Some(method)) => Ok(method),
@@ -104,7 +105,7 @@ pub fn http_method(tool: &Tool) -> Result<HttpMethod, ToolFailure> {
     }
 }
 
-/// A feed's url with `{claw_id}` filled in by the same rules.
+/// Fills `{claw_id}` into a feed's url by the same rules.
 pub fn fill_claw_id(url: &str, claw_id: &str) -> Result<String, ToolFailure> {
     fill(url, |name| match name {
         CLAW_ID => Ok(claw_id.to_string()),
@@ -113,7 +114,7 @@ pub fn fill_claw_id(url: &str, claw_id: &str) -> Result<String, ToolFailure> {
     .map_err(|message| ToolFailure::new(ResultCode::RequestFailed, Certainty::NeverRan, message))
 }
 
-/// The template with each `{name}` replaced by its encoded value.
+/// Replaces each `{name}` of the template by its encoded value.
 fn fill(
     template: &str,
     mut value: impl FnMut(&str) -> Result<String, String>,
@@ -141,8 +142,8 @@ fn fill(
     Ok(out)
 }
 
-/// Whether a value means only itself in a path, also for a server that decodes it more
-/// than once or folds fullwidth forms.
+/// Returns true if no server can read the value as path syntax, even if it decodes more than once
+/// or folds fullwidth forms.
 fn safe(value: &str) -> bool {
     let decoded = percent_decode_str(value).decode_utf8_lossy();
     plain(value) && plain(&decoded)
@@ -156,7 +157,8 @@ fn plain(value: &str) -> bool {
     !folded.is_empty() && !dots_only && !folded.contains(forbidden)
 }
 
-/// Characters that some servers read as an ASCII one that matters in a path.
+/// Maps a character to the ASCII one that some servers read it as, where that one matters in a
+/// path.
 fn fold(c: char) -> char {
     match c {
         // Fullwidth forms of `!` to `~`.
@@ -171,14 +173,14 @@ fn fold(c: char) -> char {
     }
 }
 
-/// Not shown, but there: joiners, direction marks, line separators, byte order marks.
+/// Characters without a visible glyph: joiners, direction marks, line separators, byte order marks.
 fn invisible(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fffd}')
 }
 
-/// A string's text, or a number or flag as it was written.
+/// Returns a string's text, or a number or boolean as it was written.
 fn scalar(raw: &str) -> Option<String> {
     match raw.as_bytes().first()? {
         b'"' => json::string(raw),
@@ -187,7 +189,7 @@ fn scalar(raw: &str) -> Option<String> {
     }
 }
 
-/// A path on the service, after `base_url`'s own path.
+/// Joins the path of `base_url` and a path on the service.
 pub fn path_at(execution: &Execution, path: &str) -> String {
     let base = base_path(&execution.base_url).trim_end_matches('/');
     match path.strip_prefix('/') {
@@ -196,7 +198,7 @@ pub fn path_at(execution: &Execution, path: &str) -> String {
     }
 }
 
-/// The path of `scheme://authority/path`.
+/// Returns the path of `scheme://authority/path`.
 fn base_path(base_url: &str) -> &str {
     let after = base_url
         .split_once("://")
@@ -205,8 +207,8 @@ fn base_path(base_url: &str) -> &str {
     path.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Scalars as `name=value`, a list of scalars as one pair each, anything deeper as its
-/// JSON text; `null` is left out.
+/// Appends scalars as `name=value`, a list of scalars as one pair for each, and deeper values as
+/// JSON text; leaves out `null`.
 fn append_query(out: &mut String, arguments: &str) -> Option<()> {
     let fields = Object::scan(arguments).ok()?;
     let mut separator = if out.contains('?') { '&' } else { '?' };

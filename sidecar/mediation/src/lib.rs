@@ -1,12 +1,11 @@
 //! A turn as a state machine: the owner of each call, the calls that may run, the limits of a
 //! turn, and the rounds that are kept for the next request.
 //!
-//! Pure: the caller passes the time and does the waiting. [`Catalog`] is one loaded
-//! version of the granted tools; [`Presented`] is what one request showed the model;
-//! [`Authority`] is asked at each dispatch. [`Turn`] takes an [`Event`] and gives
-//! [`Effect`]s; [`LoneCall`] is a call that a
-//! runner makes past any turn; [`http_call`] turns a permitted call into a request; [`Continuity`] puts
-//! hidden rounds back; [`Scrubber`] takes known secrets out of bytes.
+//! Pure: the caller passes the time and does the waiting. [`Catalog`] is one loaded version of the
+//! granted tools; [`Presented`] holds the tools that one request showed the model; [`Authority`] is
+//! consulted at each dispatch. [`Turn`] takes an [`Event`] and gives [`Effect`]s; [`LoneCall`] is a
+//! call that a runner makes outside of a turn; [`http_call`] turns a permitted call into a request;
+//! [`Continuity`] puts hidden rounds back; [`Scrubber`] removes known secrets from bytes.
 //!
 //! Invariants: every call of a reply is executed, returned or rejected exactly once; no
 //! runner-owned call is executed and no managed call is shown to the runner (they are
@@ -55,7 +54,7 @@
 //!                     Err(error) => Event::ModelFailed(ModelFailure::Malformed(error)),
 //!                 });
 //!             }
-//!             // All calls of one effect run at once; authority is asked now.
+//!             // All calls of one effect run at once; authority is checked at dispatch.
 //!             Effect::CallTools(calls) => for call in calls {
 //!                 let outcome = match authority.permits(&call) {
 //!                     Ok(tool) => execute(tool, &call),

@@ -1,9 +1,8 @@
-//! A call that a runner makes by itself, past any turn, as an MCP client does.
+//! A direct call: a runner calls a tool outside of a turn, as an MCP client does.
 //!
-//! Read, checked, run and answered as a call of a turn is, with the same result. What only a
-//! turn has is not here: an order among calls, repetitions that are skipped, a count of
-//! failures and of rounds, an end by success. Who sees the results, and decides to call again,
-//! is the runner.
+//! A direct call is read, checked, executed and answered like a call of a turn, with the same
+//! result. It has no order among calls, no repetition check, no count of failures or rounds, and no
+//! end by success: the runner sees each result and decides whether to call again.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use crate::rejection::{unknown_result, unready_result};
 use crate::slot::{Answered, Slot, SlotState, as_json};
 use crate::trace::{RecordStatus, TraceRound, TraceUsage, TurnRecord};
 
-/// Its place in the record: the only call of the only round.
+/// Id in the record: the only call of the only round.
 const ID: CallId = CallId { round: 1, index: 0 };
 
 #[derive(Debug)]
@@ -26,14 +25,14 @@ pub struct LoneCall(Slot);
 /// The result for the runner, and the record of the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoneAnswer {
-    /// JSON, as a model reads it.
+    /// The result as JSON text, as a model reads it.
     pub result: String,
     pub is_success: bool,
     pub record: TurnRecord,
 }
 
 impl LoneCall {
-    /// `name` is the presented or the canonical one; `arguments` are as the runner wrote them.
+    /// `name` is the presented or the canonical name; `arguments` are as the runner wrote them.
     pub fn new(presented: &Presented, claw_id: &ClawId, name: &str, arguments: &str) -> Self {
         let mut slot = Slot {
             index: ID.index,
@@ -56,8 +55,8 @@ impl LoneCall {
                     Err(why) => SlotState::Answered(unready_result(tool, &why, 1)),
                 }
             }
-            // Its client may have seen the tool in a list a moment ago: it is denied, as one
-            // that is withdrawn in mid-turn is.
+            // The client may have listed this tool a moment ago, so the call is denied, like a call
+            // of a tool that is withdrawn during a turn.
             Resolved::Nobody | Resolved::Runner => rejected(ResultCode::PermissionDenied, name),
             Resolved::Denied(canonical, code) => {
                 slot.name = canonical.to_string();
@@ -72,7 +71,7 @@ impl LoneCall {
         Self(slot)
     }
 
-    /// The call to dispatch at `now`, once; `None`: it is answered already.
+    /// Returns the call to dispatch at `now`, once. `None` if it is answered already.
     pub fn start(&mut self, now: Duration) -> Option<ManagedCall> {
         self.0.start(now)
     }
@@ -88,12 +87,12 @@ impl LoneCall {
         self.0.finish(outcome, display, latency, max_bytes.max(1));
     }
 
-    /// The runner has disconnected, or its access has ended.
+    /// Ends the call because the runner has disconnected or its access has ended.
     pub fn cut_short(&mut self, now: Duration) {
         self.0.cut_short(ResultCode::Canceled, now);
     }
 
-    /// `error`: the code towards the runner where it gets no result.
+    /// `error`: the code for a runner that gets no result.
     pub fn end(self, error: Option<&'static str>) -> LoneAnswer {
         let answered = self.0.answered();
         LoneAnswer {

@@ -1,15 +1,15 @@
-//! The name a model sees for a tool.
+//! Names of tools, as a model sees them.
 
 use sha2::{Digest, Sha256};
 
-/// What every provider accepts as a tool's name.
+/// Limits the bytes of a tool's name; every provider accepts names of this length.
 const MAX: usize = 64;
 const HASH: usize = 8;
 
-/// The alias of a canonical name: a pure function, so that adding a tool never renames
-/// another in mid-conversation. `surface.tool` becomes `surface__tool`; where that is too
-/// long, or would lose something (other characters, a `__` of its own), a hash of the
-/// canonical name follows, which keeps aliases apart.
+/// Returns the alias of a canonical name. A pure function, so that a new tool never renames another
+/// during a conversation. `surface.tool` becomes `surface__tool`. If that is too long or ambiguous
+/// (other characters, a `__` of its own), a hash of the canonical name follows and keeps aliases
+/// apart.
 pub fn alias(canonical: &str) -> String {
     let (surface, tool) = canonical.split_once('.').unwrap_or(("", canonical));
     let plain = if surface.is_empty() {
@@ -34,8 +34,8 @@ pub fn alias(canonical: &str) -> String {
     }
 }
 
-/// The alias where the runner has a tool of that name already: never the same as it, nor
-/// as a later attempt.
+/// Returns an alternative alias for when the runner already has a tool of that name. It differs
+/// from the alias and from those of other attempts.
 pub(crate) fn yielding_alias(canonical: &str, attempt: u32) -> String {
     let plain = alias(canonical);
     hashed(&plain, &format!("{canonical}#{attempt}"))

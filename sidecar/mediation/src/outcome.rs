@@ -1,4 +1,4 @@
-//! What became of a call, and the result the model reads.
+//! The outcome of a call, and the result that the model reads.
 
 use toolcrib_dialect::json;
 use toolcrib_mcp::code;
@@ -6,56 +6,56 @@ use toolcrib_mcp::code;
 use crate::codes::ResultCode;
 use crate::connection::ConnectionFailure;
 
-/// What an executor reports. Bytes are decompressed and scrubbed already.
+/// The outcome that an executor reports. Bytes are decompressed and scrubbed already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolOutcome {
-    /// An HTTP service answered, with whatever status.
+    /// An HTTP service answered, with any status.
     Responded { status: u16, body: ToolBody },
-    /// An MCP server gave a result (`structuredContent`, or the text blocks joined).
+    /// An MCP server returned a result (`structuredContent`, or the text blocks joined).
     Mcp { is_error: bool, body: ToolBody },
     /// An MCP server answered with a JSON-RPC error; `body` is its message.
     McpError { code: i64, body: ToolBody },
-    /// No answer, or none was asked for.
+    /// The service gave no answer, or the call was never sent.
     Failed(ToolFailure),
 }
 
-/// A result's bytes, at least `max_tool_result_bytes + 1` of them where there are more.
-/// Scrub before cutting: read [`crate::Scrubber::longest`] bytes beyond that, so that no
-/// half secret survives at the edge.
+/// The bytes of a result, at least `max_tool_result_bytes + 1` of them if the result is longer.
+/// Scrub before cutting: read [`crate::Scrubber::longest`] bytes more, so that no part of a secret
+/// remains at the edge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolBody {
     pub bytes: Vec<u8>,
-    /// The whole length, where it is known.
+    /// Length of the whole result, if known.
     pub original_bytes: Option<u64>,
 }
 
-/// Why there is no answer. `message` names the tool, never a host, address or path.
+/// The reason for a missing answer. `message` names the tool, never a host, address or path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolFailure {
     pub code: ResultCode,
     pub message: String,
     pub certainty: Certainty,
-    /// For the record: what became of the connection, where that is the reason.
+    /// For the record: the failure of the connection, if that is the reason.
     pub connection: Option<ConnectionFailure>,
 }
 
-/// Whether the service may have acted.
+/// How sure it is whether the service acted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
-    /// Refused by us: trying the same again changes nothing.
+    /// The mediator refused the call: the same call is refused again.
     NeverRan,
-    /// It did not reach the service: trying again is safe.
+    /// The call did not reach the service: trying again is safe.
     Unreached,
     /// The service said "later": trying again is safe.
     Transient,
     /// The call was sent, and its outcome is unknown.
     Unclear,
-    /// The service decided.
+    /// The service executed or decided the call.
     Ran,
 }
 
 impl Certainty {
-    /// Whether the call was sent to its service, as far as anybody knows.
+    /// Returns true if the call was sent to its service, as far as is known.
     pub(crate) fn is_sent(self) -> bool {
         match self {
             Certainty::NeverRan | Certainty::Unreached => false,
@@ -64,7 +64,7 @@ impl Certainty {
     }
 }
 
-/// An MCP server's errors that say that it looked at the call and ran nothing.
+/// Codes of MCP errors that say that the server examined the call and ran nothing.
 const DECIDED: [i64; 7] = [
     code::PARSE_ERROR,
     code::INVALID_REQUEST,
@@ -74,8 +74,8 @@ const DECIDED: [i64; 7] = [
     code::MISSING_CAPABILITY,
     code::UNSUPPORTED_VERSION,
 ];
-/// What it says to a tool, an argument or a mirrored argument that it does not know. The
-/// arguments were valid by the schema that was reviewed.
+/// Codes of MCP errors for a tool, an argument or a mirrored argument that the server does not
+/// know. The arguments were valid by the reviewed schema, so the tool has changed.
 const CHANGED: [i64; 3] = [
     code::METHOD_NOT_FOUND,
     code::INVALID_PARAMS,
@@ -92,7 +92,7 @@ impl ToolFailure {
         }
     }
 
-    /// The same, for this reason.
+    /// Adds the connection failure that is the reason.
     pub fn because(self, connection: ConnectionFailure) -> Self {
         Self {
             connection: Some(connection),
@@ -100,7 +100,7 @@ impl ToolFailure {
         }
     }
 
-    /// No connection, no name, no TLS: nothing was sent.
+    /// No connection, no address or no TLS: nothing was sent.
     pub fn unreachable(tool: &str) -> Self {
         Self::new(
             ResultCode::RequestFailed,
@@ -109,7 +109,7 @@ impl ToolFailure {
         )
     }
 
-    /// Sent, but the answer broke off.
+    /// The call was sent, but the answer broke off.
     pub fn broken_off(tool: &str) -> Self {
         Self::new(
             ResultCode::RequestFailed,
@@ -138,7 +138,7 @@ impl ToolFailure {
 impl ToolOutcome {
     pub(crate) fn certainty(&self) -> Certainty {
         match self {
-            // "Later" and "not now": the service says that it did nothing.
+            // With these statuses the service says that it did nothing.
             ToolOutcome::Responded {
                 status: 425 | 429 | 503,
                 ..
@@ -163,7 +163,7 @@ impl ToolOutcome {
         }
     }
 
-    /// A 2xx `ok: true`.
+    /// Returns true if the result has `ok: true`.
     pub fn is_success(&self) -> bool {
         match self {
             ToolOutcome::Responded { status, .. } => (200..300).contains(status),
@@ -172,7 +172,8 @@ impl ToolOutcome {
         }
     }
 
-    /// The result as JSON text. `repeatable`: a second run of the call does no more than the first.
+    /// Returns the result as JSON text. `repeatable`: a second run of the call does no more than
+    /// the first.
     pub(crate) fn result(&self, tool: &str, repeatable: bool, max_bytes: usize) -> String {
         let retryable = || ("retryable", self.retryable(repeatable).to_string());
         match self {
@@ -232,7 +233,7 @@ impl ToolOutcome {
         }
     }
 
-    /// Whether the same call, or another value in it, can go better.
+    /// Returns true if the same call, or the call with another value, may succeed.
     fn retryable(&self, repeatable: bool) -> bool {
         match (self.certainty(), self) {
             (Certainty::Unreached | Certainty::Transient, _) => true,
@@ -273,8 +274,8 @@ fn members_ok(
     members
 }
 
-/// The body under `key`: JSON as it came, else its text; too long: its first bytes as
-/// text, and said so. Exactly the limit is not too long.
+/// The body under `key`: JSON unchanged, other bodies as text. A body of more than `max_bytes`
+/// bytes is cut to text and marked.
 fn data(body: &ToolBody, key: &'static str, max_bytes: usize) -> Vec<(&'static str, String)> {
     if body.bytes.len() > max_bytes {
         let mut members = vec![
@@ -298,7 +299,7 @@ fn data(body: &ToolBody, key: &'static str, max_bytes: usize) -> Vec<(&'static s
     vec![(key, value)]
 }
 
-/// The first `max` bytes, less a character that would be split.
+/// Returns the first `max` bytes, without a character that would be split.
 fn lossy_prefix(bytes: &[u8], max: usize) -> String {
     let mut end = max.min(bytes.len());
     // A UTF-8 character has at most three continuation bytes.

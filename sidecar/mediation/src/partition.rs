@@ -1,10 +1,9 @@
-//! Who executes what of a reply: total, over any sequence of owners.
+//! Partitions the calls of a reply by owner: total over any sequence of owners.
 
 use crate::call::RunnerCall;
 
-/// One call of a reply, by owner. `M` is what stands for a call that is not the
-/// runner's: a managed call, or one that is rejected at once (an unknown name counts as
-/// managed for the order).
+/// One call of a reply, by owner. `M` represents a call that is not the runner's: a managed call,
+/// or one that is rejected at once (an unknown name counts as managed for the order).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owned<M> {
     Managed(M),
@@ -14,20 +13,20 @@ pub enum Owned<M> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Partition<M> {
     NoCalls,
-    /// Execute, and go on.
+    /// Execute the calls and continue.
     Managed(Vec<M>),
     /// Hand the reply to the runner.
     RunnerOwned(Vec<RunnerCall>),
-    /// Execute the prefix, hide the suffix, go on.
+    /// Execute the prefix, hide the suffix, continue.
     ManagedThenRunner {
         managed: Vec<M>,
         hidden: Vec<RunnerCall>,
     },
-    /// A runner's call stands before a managed one: execute nothing, answer them all.
+    /// A runner's call precedes a managed one: execute nothing, reject all calls.
     Interleaved(Vec<Owned<M>>),
 }
 
-/// The partition of a reply's calls, in the model's order.
+/// Partitions a reply's calls, in the model's order.
 pub fn partition<M>(calls: Vec<Owned<M>>) -> Partition<M> {
     let is_runner = |call: &Owned<M>| matches!(call, Owned::Runner(_));
     let Some(first_runner) = calls.iter().position(is_runner) else {

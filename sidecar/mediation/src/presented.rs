@@ -1,4 +1,4 @@
-//! What one request showed the model: the tools, under names of their own.
+//! The tools that one request showed the model, with the names it saw.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use crate::catalog::{Catalog, CatalogTool};
 use crate::codes::ResultCode;
 use crate::names::{alias, yielding_alias};
 
-/// Fixed for the turn, whatever is loaded meanwhile.
+/// The presented tools, fixed for the turn, whatever is loaded meanwhile.
 #[derive(Clone, Debug)]
 pub struct Presented {
     offer: Arc<Offer>,
@@ -18,10 +18,10 @@ pub struct Presented {
     remembered: Arc<RememberedTools>,
 }
 
-/// Tools that earlier requests were shown, which a model may still call.
+/// Tools that earlier requests presented, which a model may still call.
 #[derive(Clone, Debug, Default)]
 pub struct RememberedTools {
-    /// Aliases and canonical names, each with the canonical name.
+    /// Canonical names, by alias and by canonical name.
     canonical: HashMap<String, String>,
 }
 
@@ -37,7 +37,7 @@ impl RememberedTools {
         self.canonical.contains_key(name)
     }
 
-    /// Counts names, of which most tools have two.
+    /// Counts names; most tools have two.
     pub fn len(&self) -> usize {
         self.canonical.len()
     }
@@ -47,36 +47,36 @@ impl RememberedTools {
     }
 }
 
-/// The tools of an authority under their names. The same for every request but one whose
-/// runner has tools of such names itself, so it is made once.
+/// The tools of an authority with their aliases. Built once and shared by all requests, except
+/// those whose runner has tools with the same names.
 #[derive(Debug, Default)]
 pub(crate) struct Offer {
     tools: Vec<(String, Arc<CatalogTool>)>,
     by_alias: HashMap<String, usize>,
     by_canonical: HashMap<String, usize>,
-    /// Tools of the files that the agent does not get: by alias and canonical name, the
-    /// canonical name and the code that a call gets.
+    /// Tools of the files that the agent does not get. Keys are aliases and canonical names; values
+    /// are the canonical name and the code that a call gets.
     denied: HashMap<String, (String, ResultCode)>,
-    /// By dialect, when first asked for.
+    /// Declarations by dialect, built on first use.
     declared: [OnceLock<DeclaredTools>; Dialect::ALL.len()],
 }
 
-/// Who a call's name means.
+/// The owner of a call's name.
 #[derive(Clone, Debug)]
 pub enum Resolved<'a> {
     Managed(&'a Arc<CatalogTool>),
     Runner,
-    /// A tool that this agent does not get, or not any more, by its canonical name: answered with
-    /// this code, never executed, never shown to the runner.
+    /// A tool that this agent does not get, or no longer gets, by its canonical name. A call is
+    /// answered with this code, never executed and never shown to the runner.
     Denied(&'a str, ResultCode),
-    /// A name that neither the files nor the runner declares: answered as an unknown tool, never
-    /// shown to the runner.
+    /// A name that neither the files nor the runner declares. A call is answered as one of an
+    /// unknown tool and never shown to the runner.
     Nobody,
 }
 
 impl Offer {
-    /// Offers the tools of `catalog` that `stands` does not take away. An alias yields to a
-    /// runner's tool of the same name; the map stays injective.
+    /// Offers the tools of `catalog` that `stands` accepts. A tool whose alias is the name of a
+    /// runner's tool gets another alias, so names stay distinct.
     pub(crate) fn new(
         catalog: &Catalog,
         stands: impl Fn(&CatalogTool) -> bool,
@@ -114,14 +114,14 @@ impl Offer {
         if !taken(&first) {
             return first;
         }
-        // At most as many tries as there are names, so the range always has a free one.
+        // There are at most as many attempts as names, so the range always has a free one.
         (0..=u32::MAX)
             .map(|attempt| yielding_alias(canonical, attempt))
             .find(|name| !taken(name))
             .unwrap_or(first)
     }
 
-    /// Name, description, schema; nothing else.
+    /// The declaration: name, description and schema only.
     fn declared(&self, dialect: Dialect) -> DeclaredTools {
         let declare = || {
             let tools: Vec<ToolDeclaration> = self
@@ -161,12 +161,12 @@ impl Presented {
         }
     }
 
-    /// The same to a model that may still call these.
+    /// The same, for a model that may still call `remembered` tools.
     pub fn remembering(self, remembered: Arc<RememberedTools>) -> Self {
         Self { remembered, ..self }
     }
 
-    /// The same to a client that has no tools of its own beside them.
+    /// The tools for a client that has no tools of its own.
     pub fn alone(authority: &Authority) -> Self {
         Self {
             offer: authority.offer().clone(),
@@ -175,12 +175,13 @@ impl Presented {
         }
     }
 
-    /// Whether no managed tool is shown.
+    /// Returns true if no managed tool is presented.
     pub fn is_empty(&self) -> bool {
         self.offer.tools.is_empty()
     }
 
-    /// Whether a call can be answered here. If not, the request passes through.
+    /// Returns true if the mediator answers calls of this request. Otherwise the request passes
+    /// through.
     pub fn answers_calls(&self) -> bool {
         !(self.is_empty() && self.offer.denied.is_empty() && self.remembered.is_empty())
     }
@@ -189,8 +190,8 @@ impl Presented {
         self.offer.tools.len()
     }
 
-    /// Alias or canonical name to whose it is. A runner's declared name is the
-    /// runner's, whatever it looks like.
+    /// Finds the owner of an alias or a canonical name. A name that the runner declares is always
+    /// the runner's.
     pub fn resolve(&self, name: &str) -> Resolved<'_> {
         if self.runner.contains(name) {
             return Resolved::Runner;
@@ -204,7 +205,7 @@ impl Presented {
             Some(at) => Resolved::Managed(&self.offer.tools[*at].1),
             None => match self.denied(name) {
                 Some((canonical, code)) => Resolved::Denied(canonical, code),
-                // Without a tool of ours, an unknown name is the runner's affair.
+                // If no managed tool is presented, an unknown name is left to the runner.
                 None if self.is_empty() => Resolved::Runner,
                 None => Resolved::Nobody,
             },
@@ -219,8 +220,8 @@ impl Presented {
         Some((canonical, ResultCode::PermissionDenied))
     }
 
-    /// The name to write for a call in the history, if it must be another than it is:
-    /// managed names as they are presented now, unknown ones so that providers take them.
+    /// Returns the new name for a call in the history, or `None` to keep its name. Managed tools
+    /// get the name that is presented now; unknown names become valid for providers.
     pub fn spelling(&self, name: &str) -> Option<String> {
         let spelled = match self.offer.by_canonical.get(name) {
             _ if self.runner.contains(name) => return None,
@@ -232,7 +233,7 @@ impl Presented {
         (spelled != name).then_some(spelled)
     }
 
-    /// The canonical name of a managed tool that is called by its alias.
+    /// Returns the canonical name of a managed tool that is called by its alias.
     pub(crate) fn canonical(&self, name: &str) -> Option<String> {
         match self.resolve(name) {
             Resolved::Managed(tool) if tool.name() != name => Some(tool.name().to_string()),
@@ -242,7 +243,7 @@ impl Presented {
         }
     }
 
-    /// Each tool's alias and canonical name.
+    /// The alias and canonical name of each tool.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         self.offer
             .tools
@@ -250,13 +251,13 @@ impl Presented {
             .map(|(alias, tool)| (alias.as_str(), tool.name()))
     }
 
-    /// Each tool under the name that it is shown by.
+    /// Each tool with its alias.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &CatalogTool)> {
         let tools = self.offer.tools.iter();
         tools.map(|(alias, tool)| (alias.as_str(), &**tool))
     }
 
-    /// What is appended to the runner's tools.
+    /// The declarations that are appended to the runner's tools.
     pub(crate) fn declared(&self, dialect: Dialect) -> DeclaredTools {
         self.offer.declared(dialect)
     }

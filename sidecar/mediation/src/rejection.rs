@@ -1,4 +1,4 @@
-//! What a call that does not run is answered with.
+//! Results for calls that are not executed.
 
 use toolcrib_dialect::json;
 
@@ -9,11 +9,11 @@ use crate::outcome::error_result;
 use crate::slot::Answered;
 use crate::trace::DuplicateOf;
 
-/// The failure from which on the schema is no longer repeated.
+/// From this failure on, the schema is no longer repeated.
 const RETRIES_EXHAUSTED_AT: u32 = 3;
 
-/// A call that is not made ready. `failures`: how often this tool's arguments failed by now;
-/// the schema goes back with the first two.
+/// The result for a call that cannot be executed. `failures` counts the failed validations of this
+/// tool, this one included; the first two results repeat the schema.
 pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -> Answered {
     let refusal = match why {
         Unready::Elevated => {
@@ -48,7 +48,7 @@ pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -
     )
 }
 
-/// Nothing of this reply was run.
+/// The result for each call of a reply that was rejected as a whole.
 pub(crate) fn order_result(code: ResultCode) -> String {
     let message = match code {
         ResultCode::TerminalOnSuccessOrder => {

@@ -1,9 +1,9 @@
-//! A tool's JSON Schema: what the model is shown of it, and the check of arguments
-//! against the whole of it.
+//! The JSON Schema of a tool: the part that the model sees, and the check of arguments against the
+//! whole of it.
 //!
-//! What one schema and one check may cost is the rule of `toolcrib_bounds::schema`, which compile
-//! keeps too. Here is the bound on all tools of an agent together: validators are built when a
-//! call needs them, and those that were used longest ago make room.
+//! `toolcrib_bounds::schema` bounds one schema and one check, for compile as well. This module
+//! bounds all tools of an agent together: validators are built on first use, and the least recently
+//! used ones are dropped.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use toolcrib_manifest::names::CLAW_ID;
 
 use crate::arguments::MAX_KEY;
 
-/// Limits the bytes of the validators that one catalog keeps, as their schemas were counted. The
-/// one in use is kept whatever it weighs; `toolcrib_bounds` bounds it alone.
+/// Limits the bytes of the validators that one catalog keeps, by the counts of their schemas. The
+/// validator in use is kept whatever its size; `toolcrib_bounds` bounds it alone.
 const MAX_KEPT_BYTES: usize = 48 * 1024 * 1024;
 
 /// A schema whose cost was counted.
@@ -27,55 +27,55 @@ pub(crate) struct Schema {
     text: String,
     declares_claw_id: bool,
     validators: Arc<Validators>,
-    /// Names it among `validators`.
+    /// Key among `validators`.
     id: usize,
 }
 
-/// The validators of one catalog that were used last.
+/// The recently used validators of one catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Validators(Mutex<Recent>);
 
 #[derive(Debug, Default)]
 struct Recent {
     ids: usize,
-    /// The one that was used last comes last.
+    /// The most recently used one is last.
     built: Vec<(usize, Arc<Compiled>)>,
     weight: usize,
 }
 
-/// What one schema is checked by.
+/// The validators that check one schema.
 #[derive(Debug)]
 struct Compiled {
     schema: Value,
     validator: Validator,
     declared: Arguments,
-    /// Takes a name that `patternProperties` declare.
+    /// Accepts a name that `patternProperties` declare.
     patterns: Option<Validator>,
 }
 
-/// Which names a check accepts beside what the schema says of values.
+/// The names that a check accepts, in addition to the schema's rules on values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// At the top level those that the schema declares, or opens itself to; at any depth none
-    /// that differ only in case from a declared one.
+    /// Top-level names that the schema declares or leaves open; at any depth, no name that differs
+    /// only in case from a declared one.
     Declared,
-    /// None that differ only in case from a declared one.
+    /// No name that differs only in case from a declared one.
     Unambiguous,
 }
 
-/// Names of declared arguments that an error repeats.
+/// Limits the names of declared arguments that an error lists.
 const MAX_NAMED: usize = 32;
 
-/// Why arguments were not accepted.
+/// The reason for which arguments were rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rejected {
     /// The schema itself cannot be used.
     Unusable,
     /// The check would take too long.
     TooLarge,
-    /// A number would be compared by another value than the service gets.
+    /// A number whose parsed value differs from the digits that the service gets.
     Rounded { number: String },
-    /// What is wrong, where in the arguments, and which rule of the schema says so.
+    /// The error, its path in the arguments, and the schema rule that failed.
     Invalid {
         message: String,
         path: String,
@@ -90,7 +90,8 @@ impl Validators {
         recent.ids
     }
 
-    /// The validator of a schema, built if it is not kept. `None`: the schema cannot be used.
+    /// Returns the validator of a schema, built if it is not kept. `None` if the schema cannot be
+    /// used.
     fn get(&self, id: usize, text: &str) -> Option<Arc<Compiled>> {
         let mut recent = self.0.lock();
         if let Some(at) = recent.built.iter().position(|(known, _)| *known == id) {
@@ -117,7 +118,7 @@ impl Recent {
 }
 
 impl Schema {
-    /// `None`: no schema of a tool's arguments, or over a bound.
+    /// Returns `None` if the text is no schema for a tool's arguments, or exceeds a bound.
     pub(crate) fn read(text: &str, validators: &Arc<Validators>) -> Option<Self> {
         Counted::read(text).ok()?;
         let root = Object::scan(text).ok()?;
@@ -137,8 +138,8 @@ impl Schema {
         self.declares_claw_id
     }
 
-    /// Checks arguments as they would be executed; `text` is what `arguments` was read from. The
-    /// service gets its digits, so a number whose value was rounded is not compared.
+    /// Checks arguments as they would be executed; `text` is the source of `arguments`. The service
+    /// gets the digits of the text, so a number whose value was rounded is rejected.
     pub(crate) fn check_arguments(
         &self,
         arguments: &Value,
@@ -167,8 +168,8 @@ impl Schema {
         compiled.checked(arguments)
     }
 
-    /// Checks what a service answered. The model gets a result's digits and nothing acts on them,
-    /// so numbers are compared as they were read.
+    /// Checks a service's result. The model gets the digits of the text and nothing acts on them,
+    /// so rounded numbers are accepted.
     pub(crate) fn check_result(&self, result: &Value) -> Result<(), Rejected> {
         self.compiled()?.checked(result)
     }
@@ -201,7 +202,7 @@ impl Compiled {
         })
     }
 
-    /// Bytes that it keeps at most; the schema's value is part of the validator's count.
+    /// Upper bound of the bytes that it keeps; the validator's count includes the schema's value.
     fn weight(&self) -> usize {
         let patterns = self.patterns.as_ref().map_or(0, Validator::weight);
         self.validator.weight() + patterns
@@ -224,7 +225,7 @@ impl Compiled {
             })
     }
 
-    /// No name reads as a declared one that was not checked.
+    /// Rejects a name that a lax reader takes for a declared one, since its value was not checked.
     fn unambiguous(&self, arguments: &Value) -> Result<(), Rejected> {
         let Some(other) = in_other_case(&self.schema, arguments) else {
             return Ok(());
@@ -237,8 +238,8 @@ impl Compiled {
         })
     }
 
-    /// The top-level arguments are declared ones. Runs after the count of evaluations, of which
-    /// each pattern is one per argument.
+    /// Rejects undeclared top-level arguments. Runs after the evaluation count, in which each
+    /// pattern is one evaluation per argument.
     fn declared(&self, arguments: &Value) -> Result<(), Rejected> {
         let by_pattern = |name: &str| {
             let patterns = self.patterns.as_ref();
@@ -259,7 +260,7 @@ impl Compiled {
         })
     }
 
-    /// The names of the declared arguments, for the message about an undeclared one.
+    /// Lists the declared arguments, for the message about an undeclared one.
     fn listed(&self) -> String {
         let own = |name: &&String| name.as_str() != CLAW_ID;
         let names = self.declared.names.iter().filter(own);
@@ -284,8 +285,8 @@ impl Compiled {
     }
 }
 
-/// The schema without `claw_id`, which the mediator supplies: taken out of `properties`
-/// and `required`; every other byte stays. `None`: not an object.
+/// Removes `claw_id`, which the mediator supplies, from `properties` and `required`; every other
+/// byte stays. `None` if the schema is not an object.
 pub(crate) fn shown_schema(text: &str) -> Option<String> {
     let root = Object::scan(text).ok()?;
     if !text.contains(CLAW_ID) && !text.contains('\\') {
@@ -334,7 +335,7 @@ fn without_element(raw: &str) -> Change {
     if !names.contains(&true) {
         return Change::Keep;
     }
-    // Draft 4 wants at least one name in `required`, so an empty one goes as a whole.
+    // Draft 4 requires at least one name in `required`, so an empty list is removed.
     if names.iter().all(|claw_id| *claw_id) {
         return Change::Drop;
     }
@@ -358,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    /// Tools of about a megabyte each by their count.
+    /// Tools of about one megabyte each by their count.
     fn tools(count: usize, validators: &Arc<Validators>) -> Vec<Schema> {
         let properties: serde_json::Map<String, Value> = (0..900)
             .map(|at| (format!("p{at}"), json!({"type": "string", "minLength": 1})))
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn all_tools_together_keep_a_bounded_number_of_validators() {
+    fn validators_of_all_tools_are_bounded() {
         let validators = Arc::new(Validators::default());
         let tools = tools(60, &validators);
         let used = measure(|| {
@@ -391,7 +392,7 @@ mod tests {
         assert!(count > 1 && count < 60, "{count}");
         assert!(weight <= MAX_KEPT_BYTES, "{weight}");
         assert!(used.bytes_current < MAX_KEPT_BYTES as i64, "{used:?}");
-        // The first one went; it is built again, and the last ones stay.
+        // The first validator was dropped and is built again; the last ones stay.
         tools[0]
             .check_arguments(&json!({}), "{}", Names::Declared)
             .expect("fits");

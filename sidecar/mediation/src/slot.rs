@@ -16,12 +16,12 @@ use crate::display::Display;
 use crate::outcome::{Certainty, ToolOutcome, error_result};
 use crate::trace::{DuplicateOf, TraceCall};
 
-/// One call that gets a result from us.
+/// A call that gets its result from the mediator.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) index: usize,
     pub(crate) name: String,
-    /// Whether `name` is the canonical name of a tool of the files, now or earlier.
+    /// True if `name` is the canonical name of a tool that the files have or had.
     pub(crate) compiled: bool,
     pub(crate) tool: Option<Arc<CatalogTool>>,
     pub(crate) arguments: RawJson,
@@ -31,7 +31,7 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) enum SlotState {
     Waiting(ManagedCall),
-    /// Since when.
+    /// The call, and the time of its dispatch.
     Running(ManagedCall, Duration),
     Answered(Answered),
 }
@@ -40,9 +40,9 @@ pub(crate) enum SlotState {
 pub(crate) struct Answered {
     pub(crate) result: String,
     pub(crate) latency: Duration,
-    /// The call was sent to its service, as far as anybody knows.
+    /// The call was sent to its service, as far as is known.
     pub(crate) executed: bool,
-    /// Its making satisfies a `tool_choice` that forces one.
+    /// The call satisfies a `tool_choice` that forces a call.
     pub(crate) made: bool,
     pub(crate) success: bool,
     pub(crate) duplicate: Option<DuplicateOf>,
@@ -66,7 +66,7 @@ impl Answered {
 }
 
 impl Slot {
-    /// The call to dispatch, where it still waits.
+    /// Returns the call to dispatch, if it still waits.
     pub(crate) fn start(&mut self, now: Duration) -> Option<ManagedCall> {
         let SlotState::Waiting(call) = &self.state else {
             return None;
@@ -76,7 +76,7 @@ impl Slot {
         Some(call)
     }
 
-    /// Takes the outcome of a running call in.
+    /// Stores the outcome of a running call.
     pub(crate) fn finish(
         &mut self,
         outcome: &ToolOutcome,
@@ -99,7 +99,7 @@ impl Slot {
         certainty
     }
 
-    /// Ends what has no result yet.
+    /// Ends the call if it has no result yet.
     pub(crate) fn cut_short(&mut self, code: ResultCode, now: Duration) {
         let (began, message) = match &self.state {
             SlotState::Answered(_) => return,
@@ -152,11 +152,11 @@ impl Slot {
     }
 }
 
-/// As deep as usual readers of a record's line go without failing, with room for the line.
+/// Limits the nesting of a record's line: common readers accept this depth and the line around it.
 const MAX_NESTING: usize = 64;
 
-/// Text that is JSON as it is; other text, and JSON that no reader of the record would get
-/// through, as a JSON string.
+/// Keeps text that is JSON. Other text, and JSON that readers of the record would reject, becomes a
+/// JSON string.
 pub(crate) fn as_json(text: &str) -> RawJson {
     let text = if text.trim_ascii().is_empty() {
         "{}"
@@ -170,8 +170,8 @@ pub(crate) fn as_json(text: &str) -> RawJson {
         .expect("a quoted text is JSON")
 }
 
-/// Whether valid JSON nests no deeper than that and has no number beyond a double's range:
-/// log collectors drop a line for either.
+/// Returns true if valid JSON nests within the limit and has no number beyond a double's range: log
+/// collectors drop a line that violates either.
 fn is_readable(json: &str) -> bool {
     let is_finite = |number: &str| number.parse::<f64>().is_ok_and(f64::is_finite);
     nests_within(json, MAX_NESTING) && numbers(json).all(is_finite)

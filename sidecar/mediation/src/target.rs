@@ -2,8 +2,8 @@
 
 use url::{Position, Url};
 
-/// The URL to dial, if and only if it is sent exactly as it was built: a parser that
-/// resolves or rewrites a segment would call another resource.
+/// Returns the URL to dial, or `None` if it would not be sent exactly as it was built: a parser
+/// that resolves or rewrites a segment would call another resource.
 pub fn target(base_url: &str, path_and_query: &str) -> Option<Url> {
     let base = Url::parse(base_url).ok()?;
     let origin = base.origin().ascii_serialization();
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_sent_as_it_was_built_or_not_at_all() {
+    fn a_url_that_a_parser_would_rewrite_is_refused() {
         let check = |base: &str, path: &str, fine: bool| {
             assert_eq!(target(base, path).is_some(), fine, "{base} {path}");
         };

@@ -1,4 +1,4 @@
-//! What a turn leaves on record. The edge adds who, when, and the bodies.
+//! A turn's entry in the record. The caller adds the identity, the time and the bodies.
 
 use crate::connection::ConnectionFailure;
 use crate::display::Display;
@@ -6,18 +6,18 @@ use serde::Serialize;
 use toolcrib_dialect::Usage;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 
-/// The turn's share of a record line.
+/// The part of a record line that comes from the turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TurnRecord {
     pub status: RecordStatus,
-    /// The code towards the runner, or `canceled`.
+    /// The error code that the runner got, or `canceled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'static str>,
     pub usage: TraceUsage,
     /// Managed rounds only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_trace: Vec<TraceRound>,
-    /// What the mediator did beside executing: codes, in order.
+    /// Interventions of the mediator other than executing calls: codes, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interventions: Vec<String>,
 }
@@ -29,12 +29,12 @@ pub enum RecordStatus {
     Error,
 }
 
-/// Token counts, named alike in every dialect.
+/// Token counts, with the same names in every dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TraceUsage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
-    /// Calls of the model.
+    /// Number of model calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_rounds: Option<u32>,
 }
@@ -51,19 +51,19 @@ impl TraceUsage {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceRound {
-    /// From 1.
+    /// Counts from 1.
     pub round: u32,
     pub tool_calls: Vec<TraceCall>,
     pub round_usage: TraceUsage,
 }
 
-/// One call and its result. Arguments are as executed, or as the model wrote them where
-/// nothing was.
+/// One call and its result. `arguments` are as executed, or as the model wrote them if the call was
+/// not executed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceCall {
     pub name: String,
-    /// Whether `name` is the canonical name of a tool of the files, now or earlier, and not
-    /// whatever a model wrote. For the metrics.
+    /// For the metrics: true if `name` is the canonical name of a tool that the files have or had,
+    /// not a name that a model invented.
     #[serde(skip)]
     pub compiled: bool,
     pub arguments: RawJson,
@@ -71,7 +71,7 @@ pub struct TraceCall {
     pub latency_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// Left out: HTTP.
+    /// Omitted for HTTP.
     #[serde(skip_serializing_if = "Transport::is_http")]
     pub transport: Transport,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,14 +80,14 @@ pub struct TraceCall {
     pub read_only: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantRef>,
-    /// Whether anything was sent to a service.
+    /// True if the call was sent to a service.
     pub executed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<DuplicateOf>,
-    /// Why the connection to the service failed, and where that is.
+    /// The reason for which the connection to the service failed, and its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionFailure>,
-    /// One line about the result for people, where the tool gave one.
+    /// One line about the result for people, if the tool gave one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display: Option<Display>,
 }
@@ -96,6 +96,6 @@ pub struct TraceCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DuplicateOf {
     pub round: u32,
-    /// How often it has been repeated by now.
+    /// Number of repetitions so far.
     pub count: u32,
 }

@@ -1,4 +1,4 @@
-//! Hidden rounds come back where they belong, and nowhere else.
+//! Hidden rounds are put back into the right place of the next request, and nowhere else.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
@@ -12,7 +12,7 @@ fn presented() -> Presented {
     Presented::new(&authority(), &request(json!({})))
 }
 
-/// A turn with one hidden round, from this history to this last reply.
+/// A turn with one hidden round, with this history and this last reply.
 fn hidden(history: &Value, last: toolcrib_dialect::Reply, result: &str) -> Hidden {
     let run = run(
         config(request(json!({"messages": history})), policy()),
@@ -22,7 +22,7 @@ fn hidden(history: &Value, last: toolcrib_dialect::Reply, result: &str) -> Hidde
     run.answer.hidden.unwrap()
 }
 
-/// Where rounds are put in, and what the first result says.
+/// Returns the insertions: the index, and the content of the first result.
 fn check(store: &Continuity, history: Value) -> Vec<(usize, String)> {
     store
         .insertions(&request(json!({"messages": history})), &presented())
@@ -53,7 +53,7 @@ fn ok(data: &str) -> String {
 }
 
 #[test]
-fn rounds_return_before_the_reply_they_produced() {
+fn hidden_rounds_are_inserted_before_their_reply() {
     let mut store = Continuity::new(1 << 20);
     store.remember(hidden(&json!([user("a")]), reply(&[], "done"), "1"));
     let next = || json!([user("a"), assistant("done"), user("b")]);
@@ -74,7 +74,7 @@ fn rounds_return_before_the_reply_they_produced() {
 }
 
 #[test]
-fn conversations_stay_apart_and_a_trimmed_one_gets_nothing() {
+fn rounds_never_cross_conversations_and_a_trimmed_history_gets_none() {
     let mut store = Continuity::new(1 << 20);
     store.remember(hidden(&json!([user("a")]), reply(&[], "done"), "1"));
     store.remember(hidden(&json!([user("b")]), reply(&[], "done"), "2"));
@@ -88,7 +88,7 @@ fn conversations_stay_apart_and_a_trimmed_one_gets_nothing() {
 }
 
 #[test]
-fn a_file_of_an_earlier_release_is_understood() {
+fn a_continuity_file_of_an_earlier_release_is_read() {
     let kept = hidden(&json!([user("a")]), reply(&[], "done"), "1");
     let mut line: Value = serde_json::to_value(&kept).unwrap();
     line.as_object_mut().unwrap().remove("reply").unwrap();
@@ -138,14 +138,14 @@ fn the_store_is_bounded_and_survives_a_restart() {
     assert!(tiny.is_empty());
 }
 
-/// How one dialect writes a request, a reply and a stored reply.
+/// The request, reply and stored reply of one dialect.
 struct Written {
     dialect: Dialect,
     history: &'static str,
     first: Value,
     call: fn(&str) -> Value,
     text: Value,
-    /// What of an answer a runner stores, and what it may leave out of that.
+    /// The part of an answer that a runner stores, and the members that it may leave out.
     stored: fn(&Value) -> Vec<Value>,
     thinking: &'static str,
 }
@@ -206,8 +206,8 @@ impl Written {
         Reply::decode(self.dialect, body.to_string().into_bytes()).unwrap()
     }
 
-    /// The next request of a runner that stored this turn's answer finds its rounds, also
-    /// where the runner leaves thinking out.
+    /// Asserts that the next request of a runner that stored this turn's answer gets its rounds,
+    /// also if the runner leaves thinking out.
     fn returns(&self, tool: &str, replies: Vec<Reply>) {
         let run = run(
             config(self.request(self.first.clone()), policy()),
@@ -235,9 +235,10 @@ impl Written {
     }
 }
 
-/// Runners that let the provider keep a conversation name its items instead of saying them.
+/// Runners that let the provider keep a conversation send the ids of its items instead of their
+/// content.
 #[test]
-fn a_reply_that_is_named_by_its_ids_is_recognized() {
+fn a_reply_referenced_by_item_id_is_recognized() {
     let [_, _, written] = written();
     let body = json!({"id": "resp_2", "output": [
         {"type": "reasoning", "id": "rs_2", "summary": []},
@@ -267,10 +268,10 @@ fn a_reply_that_is_named_by_its_ids_is_recognized() {
     assert_eq!(found(elsewhere), 0);
 }
 
-/// A runner that goes on over another API tells the same history, in which the rounds would be
-/// items that this API has not.
+/// A runner that continues over another API sends the same history, but the rounds would be items
+/// of the first API.
 #[test]
-fn a_conversation_that_changes_its_api_gets_no_rounds_of_the_other() {
+fn rounds_of_one_api_are_not_inserted_into_another() {
     let all = written();
     for (at, began) in all.iter().enumerate() {
         let replies = vec![
@@ -295,7 +296,7 @@ fn every_dialect_finds_its_rounds_again() {
         let call = |name: &str| written.reply(&(written.call)(name));
         let text = written.reply(&written.text);
         written.returns("pond__feed", vec![call("pond__feed"), text]);
-        // The answer is empty, and there to be recognized all the same.
+        // The answer is empty, and must still be recognized.
         written.returns("pond__leave", vec![call("pond__leave")]);
     }
 }

@@ -1,4 +1,4 @@
-//! Arguments as requests: what a path may carry, byte by byte.
+//! Arguments in HTTP requests: which values a path may carry, byte by byte.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 #[path = "support/corpus.rs"]
@@ -35,7 +35,7 @@ fn check(method: &str, path: &str, more: Value, arguments: &str, target: &str, b
 }
 
 #[test]
-fn arguments_go_where_the_method_says() {
+fn arguments_go_to_path_query_or_body_by_method() {
     let none = || json!({});
     check(
         "GET",
@@ -111,7 +111,7 @@ fn numbers_keep_their_digits() {
 }
 
 #[test]
-fn no_value_leaves_its_segment() {
+fn no_value_escapes_its_path_segment() {
     let tool = tool("GET", "/a/{at}/b", json!({}));
     let corpus = corpus::path_values();
     assert!(corpus.len() >= 200, "{}", corpus.len());

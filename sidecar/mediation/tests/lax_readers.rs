@@ -1,7 +1,7 @@
-//! What services that read names laxly make of the arguments that they are sent.
+//! Services with lax readers get the arguments that were checked.
 //!
-//! Two readers stand for many: `encoding/json` of Go (names without case, the last one wins) and
-//! PHP's query (separators become `_`, `[` begins an element, NUL ends a name).
+//! Two readers represent many: Go's `encoding/json` (names without case, the last one wins) and
+//! PHP's query parser (separators become `_`, `[` begins an element, NUL ends a name).
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn tools(method: &str, transport: &str, schema: &Value) -> ToolsFile {
     .unwrap()
 }
 
-/// The call as it goes out, or the error's code and message.
+/// The call as it is sent, or the error's code and message.
 fn sent(tools: &ToolsFile, arguments: &str) -> Result<ManagedCall, (String, String)> {
     let catalog = Arc::new(Catalog::load(tools, Tier::Elevated));
     let body = json!({"model": "m", "messages": []}).to_string();
@@ -49,7 +49,7 @@ fn over_http(tools: &ToolsFile, arguments: &str) -> Result<HttpCall, (String, St
     Ok(http_call(&tools.tools[0], call.arguments(), call.claw_id()).unwrap())
 }
 
-/// As Go's `foldName`.
+/// Folds a name like Go's `foldName`.
 fn go_folded(name: &str) -> String {
     let fold = |c: char| {
         let from = format!(" {:X}", u32::from(c));
@@ -60,7 +60,8 @@ fn go_folded(name: &str) -> String {
     name.chars().map(fold).collect()
 }
 
-/// A Go service's value of a field; `body` is an object in the order that it was sent in.
+/// Reads a field as a Go service does; `body` is an object with its members in the order of
+/// sending.
 fn as_go_reads(body: &str, field: &str) -> Option<Value> {
     let members: Members = serde_json::from_str(body).unwrap();
     let same = |name: &String| go_folded(name) == go_folded(field);
@@ -68,7 +69,7 @@ fn as_go_reads(body: &str, field: &str) -> Option<Value> {
     found.map(|(_, value)| value)
 }
 
-/// An object's members in their order.
+/// The members of an object in their order.
 struct Members(Vec<(String, Value)>);
 
 impl<'de> serde::Deserialize<'de> for Members {
@@ -94,7 +95,7 @@ impl<'de> serde::Deserialize<'de> for Members {
     }
 }
 
-/// PHP's `$_GET[field]`: the last value of all names that become it.
+/// Reads PHP's `$_GET[field]`: the last value of all names that PHP maps to it.
 fn as_php_reads(query: &str, field: &str) -> Option<String> {
     let pairs = url::form_urlencoded::parse(query.as_bytes());
     let named = |name: &str| {
@@ -155,9 +156,9 @@ fn stock(additional: Value) -> Value {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever is sent, a Go service reads the identity and the checked value.
+    /// For any arguments, a Go service reads the authenticated identity and the checked value.
     #[test]
-    fn go_reads_what_was_checked(
+    fn go_services_read_the_checked_value(
         members in proptest::collection::vec((lookalike(), any::<u8>()), 0..4),
         open: bool,
     ) {
@@ -173,9 +174,10 @@ proptest! {
         }
     }
 
-    /// Whatever is sent, PHP reads the identity, and of a closed schema the checked value.
+    /// For any arguments, PHP reads the authenticated identity and, with a closed schema, the
+    /// checked value.
     #[test]
-    fn php_reads_what_was_checked(
+    fn php_services_read_the_checked_value(
         members in proptest::collection::vec((lookalike(), any::<u8>()), 0..4),
         open: bool,
     ) {
@@ -186,7 +188,7 @@ proptest! {
             let identity = as_php_reads(query, "claw_id");
             prop_assert_eq!(identity.as_deref(), Some("otter"), "{}", query);
             let read = as_php_reads(query, "stock");
-            // An open schema leaves other names to the service.
+            // An open schema leaves undeclared names to the service.
             let checked = matches!(read.as_deref(), None | Some("v0" | "v1"));
             prop_assert!(open || checked, "{}", query);
         }
@@ -194,7 +196,7 @@ proptest! {
 }
 
 #[test]
-fn keys_that_are_one_to_some_reader_are_refused_at_any_depth() {
+fn ambiguous_keys_are_refused_at_any_depth() {
     for transport in ["http", "mcp"] {
         let tools = tools(
             "POST",

@@ -1,6 +1,6 @@
-//! A runner that speaks `functions`: its one call comes back as `function_call`, whole and
-//! streamed, and its history reaches the provider as `tools` want it, with the hidden
-//! rounds where they belong.
+//! A runner that speaks `functions`: its single call comes back as `function_call`, whole and
+//! streamed. Its history reaches the provider in the form of `tools`, with the hidden rounds in
+//! place.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
@@ -17,7 +17,7 @@ fn asks(stream: bool, messages: &Value) -> Request {
     Request::decode(Dialect::OpenaiChat, body.to_string().into_bytes()).unwrap()
 }
 
-/// The choice as a client of that generation has it.
+/// The choice as a client of legacy `functions` reads it.
 fn choice(stream: bool, sent: Vec<u8>) -> Value {
     let body = if stream {
         let mut whole = Reassembly::new(Dialect::OpenaiChat, MAX_REPLY);
@@ -31,7 +31,7 @@ fn choice(stream: bool, sent: Vec<u8>) -> Value {
     serde_json::from_slice::<Value>(&body).unwrap()["choices"][0].clone()
 }
 
-/// Roles in order, results with the tool whose call they answer.
+/// Roles in order; a result with the tool of its call.
 fn read(body: &Value) -> Vec<String> {
     let mut open: Vec<(String, String)> = Vec::new();
     let mut seen = Vec::new();
@@ -57,7 +57,7 @@ fn read(body: &Value) -> Vec<String> {
 }
 
 #[test]
-fn its_history_is_that_of_tools_with_the_hidden_rounds_in_place() {
+fn legacy_history_becomes_tool_calls_with_hidden_rounds_in_place() {
     for (stream, streaming) in [
         (false, Streaming::Buffered),
         (true, Streaming::Buffered),

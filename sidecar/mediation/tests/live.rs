@@ -1,5 +1,5 @@
-//! Every order of owners in every dialect, whole and as a stream: who executes what does
-//! not depend on how it is said.
+//! Every order of owners in every dialect, whole and as a stream: the executor of each call does
+//! not depend on streaming.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
@@ -15,7 +15,7 @@ use toolcrib_dialect::{
 use toolcrib_manifest::Streaming;
 use toolcrib_mediation::*;
 
-/// How the runner asks, and how its stream is made.
+/// How the runner's answer is delivered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Whole,
@@ -33,7 +33,7 @@ fn asked(wire: Wire, way: Way) -> Request {
     })
 }
 
-/// A reply of the model; `round` makes its ids its own.
+/// A reply of the model; `round` makes its ids unique.
 fn written(wire: Wire, round: usize, text: &str, calls: &[(&str, String)]) -> Reply {
     let call = |(at, (name, said)): (usize, &(&str, String))| SaidCall {
         id: Some(format!("c{round}_{at}")),
@@ -48,20 +48,20 @@ fn written(wire: Wire, round: usize, text: &str, calls: &[(&str, String)]) -> Re
     })
 }
 
-/// What came of a turn.
+/// The observable results of a turn.
 #[derive(Debug, PartialEq)]
 struct Seen {
     executed: Vec<String>,
     asked: usize,
     text: String,
-    /// Names and arguments that the runner got.
+    /// Names and arguments of the calls that the runner got.
     shown: Vec<(String, String)>,
     tokens: (u64, u64),
-    /// The call ids that got a result, and which code.
+    /// The status of the answer.
     status: u16,
 }
 
-/// Runs the replies; in pieces of at most `piece` events where they stream.
+/// Runs the replies; streams them in pieces of at most `piece` events.
 fn drive(way: Way, wire: Wire, replies: &[Reply], piece: usize) -> Seen {
     let (request, dialect) = (asked(wire, way), wire.0);
     let mut config = config(request, policy());
@@ -157,8 +157,8 @@ fn calls(owners: &str) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// What the table of owners says, one call at a time: what is executed, and whether the
-/// reply is handed to the runner.
+/// The table of owners, one call at a time: the executed calls, and whether the reply is handed to
+/// the runner.
 fn reference(owners: &str) -> (Vec<String>, bool) {
     let mut executed = Vec::new();
     let mut runner = false;
@@ -174,7 +174,7 @@ fn reference(owners: &str) -> (Vec<String>, bool) {
 }
 
 #[test]
-fn every_ownership_string_in_every_dialect_and_every_way() {
+fn every_order_of_owners_in_every_dialect_and_delivery() {
     for length in 0..=6u32 {
         for bits in 0..1u32 << length {
             let owners: String = (0..length)
@@ -209,10 +209,10 @@ fn every_ownership_string_in_every_dialect_and_every_way() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// The stream says what the whole answer says, after what hidden rounds said aloud;
-    /// in whatever pieces the model's came.
+    /// The stream contains the whole answer after the text of hidden rounds, however the model's
+    /// stream was cut into pieces.
     #[test]
-    fn a_live_turn_is_the_buffered_turn_said_earlier(
+    fn live_and_buffered_streams_have_the_same_content(
         rounds in vec(("[a-z ]{0,6}", "[mr]{0,4}"), 1..5), piece in 1usize..9,
     ) {
         for wire in Wire::all() {
@@ -238,9 +238,9 @@ proptest! {
     }
 }
 
-/// Whatever ends it: what a reply said that it costs is counted once.
+/// The usage of a reply is counted once, however the reply ends.
 #[test]
-fn a_reply_that_breaks_off_has_cost_what_it_said() {
+fn usage_of_a_broken_reply_is_counted_once() {
     let events: [fn() -> Event; 4] = [
         || Event::StreamEnded,
         || Event::Deadline,
@@ -258,13 +258,13 @@ fn a_reply_that_breaks_off_has_cost_what_it_said() {
         config.streaming = Streaming::Live;
         let request = config.request.clone();
         let (mut turn, _) = Turn::start(config).unwrap();
-        // A hidden round first: its usage is the sum's already.
+        // A hidden round first: its usage is in the sum already.
         for (number, owners) in ["m", ""].into_iter().enumerate() {
             let reply = written(wire, number, "words", &calls(owners));
             let body = answer(&request, &reply, None).unwrap().body;
             let mut said = SseParser::new(MAX_REPLY).push(&body).unwrap();
             if owners.is_empty() {
-                // All but the end: the first event tells the prompt.
+                // Everything but the end: the first event reports the prompt's tokens.
                 said.truncate(3);
                 turn.step(std::time::Duration::ZERO, Event::Streamed(said));
                 continue;

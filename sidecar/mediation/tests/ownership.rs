@@ -1,5 +1,5 @@
-//! Who executes what: every order of owners, and what holds for any script. In every dialect,
-//! whole and streamed: `live.rs`.
+//! The executor of each call: every order of owners, and the invariants of any script. `live.rs`
+//! tests every dialect, whole and streamed.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
@@ -13,7 +13,7 @@ use support::*;
 use toolcrib_manifest::Policy;
 use toolcrib_mediation::*;
 
-/// What `mediator.md`'s table says, read one call at a time.
+/// The table of owners, one call at a time.
 fn reference(owners: &str) -> &'static str {
     let (mut managed, mut runner) = (false, false);
     for owner in owners.chars() {
@@ -31,7 +31,7 @@ fn reference(owners: &str) -> &'static str {
     }
 }
 
-/// What the turn made of it, seen from outside.
+/// The outcome of the turn, observed from outside.
 fn observed(owners: &str) -> &'static str {
     let arguments: Vec<String> = (0..owners.len())
         .map(|at| format!(r#"{{"at":{at}}}"#))
@@ -74,7 +74,7 @@ fn observed(owners: &str) -> &'static str {
 }
 
 #[test]
-fn every_ownership_string_up_to_length_six() {
+fn every_order_of_up_to_six_owners_is_partitioned() {
     for length in 0..=6u32 {
         for bits in 0..1u32 << length {
             let owners: String = (0..length)
@@ -155,15 +155,15 @@ proptest! {
             assert_ne!(call.name(), "pond.drain");
             at += 1;
             let kind = script.outcomes[at % script.outcomes.len()];
-            // The last kind is a denial, which runs nothing.
+            // The last kind is a denial, which executes nothing.
             ran += usize::from(kind % 6 != 5);
             outcome(kind, call.name())
         });
 
-        // It ends: one reply per round, one to see that none are left, one to answer.
+        // The turn ends: one reply per round, one after the last round, one to answer.
         prop_assert!(run.bodies.len() as u32 <= script.max_rounds + 2);
 
-        // Whatever is in the history has one result per call, in order, under its id.
+        // Every call in the history has one result, in order, under its id.
         let last = run.bodies.last().unwrap();
         let messages = last["messages"].as_array().unwrap();
         let mut rest = messages.iter();
@@ -177,14 +177,14 @@ proptest! {
             }
         }
 
-        // The trace has each executed call once.
+        // The trace lists each executed call once.
         let traced = run.answer.record.tool_trace.iter().flat_map(|round| &round.tool_calls);
         let executed = traced.filter(|call| call.executed).count();
         prop_assert_eq!(executed, ran);
         let dispatched: usize = run.groups.iter().map(Vec::len).sum();
         prop_assert_eq!(dispatched, at);
 
-        // The runner sees its own calls only, and no managed name.
+        // The runner sees only its own calls, and no managed name.
         let body = run.body();
         for call in body["choices"][0]["message"]["tool_calls"].as_array().into_iter().flatten() {
             prop_assert_eq!(&call["function"]["name"], "shell");
@@ -192,9 +192,9 @@ proptest! {
         prop_assert!(!body.to_string().contains("pond__"));
     }
 
-    /// Events out of place change nothing, and the end is the end.
+    /// Unexpected events change nothing, and no effect follows the answer.
     #[test]
-    fn any_events_end_and_nothing_follows(kinds in vec(0u8..8, 0..40)) {
+    fn any_events_end_the_turn_and_no_effect_follows(kinds in vec(0u8..8, 0..40)) {
         let (mut turn, _) = Turn::start(config(request(json!({"stream": true})), policy())).unwrap();
         let mut ended = false;
         for kind in kinds.into_iter().chain([6]) {

@@ -1,10 +1,10 @@
-//! Whole turns as files. `scripts/<case>.yaml` says what the runner, the model and the
-//! services do, in no dialect's words; `scripts/<case>.<dialect>.txt` is what came of it:
-//! each request as the model gets it, each call as it is dispatched, each byte for the
-//! runner, the record. What is dispatched and recorded is the same in every dialect.
+//! Whole turns as files. `scripts/<case>.yaml` holds the actions of the runner, the model and the
+//! services, independent of a dialect. `scripts/<case>.<dialect>.txt` is the transcript: each
+//! request to the model, each dispatched call, each byte for the runner, the record. Calls and
+//! record are the same in every dialect.
 //!
-//! A case is a file. After a wanted change: `UPDATE_EXPECT=1 cargo test -p
-//! toolcrib-mediation --test scripts`, then read the diff.
+//! One test per file. After an intended change: `UPDATE_EXPECT=1 cargo test -p toolcrib-mediation
+//! --test scripts`, then read the diff.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![expect(clippy::disallowed_methods, reason = "case files are read here")]
 
@@ -37,10 +37,10 @@ struct Script {
     /// The runner asks for streams.
     #[serde(default)]
     stream: bool,
-    /// The runner's own.
+    /// The tools of the runner.
     #[serde(default)]
     tools: Vec<String>,
-    /// Where not every dialect can say it.
+    /// The dialects that can express the case, if not all.
     dialects: Option<Vec<String>>,
     turns: Vec<ScriptTurn>,
 }
@@ -56,11 +56,11 @@ struct PolicyEdit {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScriptTurn {
-    /// What the runner adds to what it has.
+    /// Messages that the runner adds to its history.
     says: Vec<RunnerSays>,
     tool_choice: Option<Choice>,
     model: Vec<ModelSays>,
-    /// By tool, in the order of its calls; the last one again and again.
+    /// Answers by tool, in the order of its calls; the last one is repeated.
     #[serde(default)]
     services: BTreeMap<String, VecDeque<ServiceSays>>,
 }
@@ -85,11 +85,11 @@ struct ModelSays {
     text: String,
     calls: Vec<ModelCalls>,
     cut_short: bool,
-    /// In place of a reply.
+    /// A failure instead of a reply.
     fails: Option<Failure>,
-    /// What the turn's clock shows when it comes.
+    /// The turn's clock when the reply arrives.
     at_ms: u64,
-    /// Keepalives fall due before it comes.
+    /// Keepalives fall due before the reply arrives.
     slow: bool,
 }
 
@@ -118,16 +118,16 @@ enum ServiceSays {
     },
     TimesOut,
     Unreachable,
-    /// Authority is gone by the time of the dispatch.
+    /// Authority is withdrawn before the dispatch.
     Withdrawn,
-    /// The runner hangs up while it runs.
+    /// The runner disconnects while the call runs.
     RunnerGone,
 }
 
-/// What came of a case in one dialect.
+/// The transcript of a case in one dialect.
 struct Transcript {
     text: String,
-    /// What no dialect may change.
+    /// The lines that must be equal in all dialects.
     common: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ fn main() -> ExitCode {
 
 fn check(path: &Path) {
     let text = fs::read_to_string(path).unwrap();
-    // By way of JSON, whose variants are maps of one key and not YAML's tags.
+    // Parsed through JSON, where variants are maps of one key instead of YAML tags.
     let script: Script = serde_yaml::from_str::<Value>(&text)
         .map_err(|error| error.to_string())
         .and_then(|it| serde_json::from_value(it).map_err(|error| error.to_string()))
@@ -214,7 +214,7 @@ struct Playing<'t> {
     wire: Wire,
     script: &'t ScriptTurn,
     services: BTreeMap<String, VecDeque<ServiceSays>>,
-    /// Of the turn; makes ids its own.
+    /// Number of the turn; makes ids unique.
     number: String,
     transcript: &'t mut Transcript,
     /// Every byte for the runner.
@@ -246,7 +246,7 @@ impl Playing<'_> {
                     Effect::CallModel(call) => {
                         let body = turn.request_body("otter-1").unwrap();
                         self.model_is_asked(call, &body);
-                        let (at, says) = replies.next().expect("the model has no more to say");
+                        let (at, says) = replies.next().expect("no reply of the model is left");
                         now = now.max(Duration::from_millis(says.at_ms));
                         events.extend(self.model_says(call, at, says, &turn));
                     }
@@ -259,7 +259,7 @@ impl Playing<'_> {
                 effects.extend(turn.step(now, event));
             }
         }
-        panic!("the turn waits for nothing");
+        panic!("the turn has no pending effect");
     }
 
     fn line(&mut self, line: &str) {
@@ -318,7 +318,7 @@ impl Playing<'_> {
             events.push(Event::Replied(reply));
             return events;
         }
-        // As the provider streams it: the same words in the dialect's frames.
+        // The same text, as the provider streams it in the dialect's frames.
         let body = answer(turn.request(), &reply, None).unwrap().body;
         let said = SseParser::new(MAX_REPLY).push(&body).unwrap();
         events.extend(said.into_iter().map(|event| Event::Streamed(vec![event])));
@@ -353,7 +353,8 @@ impl Playing<'_> {
             self.line(&format!("service is called\n  {said}"));
             self.transcript.common.push(said);
             let queue = self.services.get_mut(call.name());
-            let queue = queue.unwrap_or_else(|| panic!("nobody answers {}", call.name()));
+            let queue =
+                queue.unwrap_or_else(|| panic!("no answer is scripted for {}", call.name()));
             let says = match queue.len() {
                 0 | 1 => queue.front().cloned(),
                 _ => queue.pop_front(),
@@ -410,7 +411,7 @@ impl Failure {
 impl Transcript {
     fn frames(&mut self, bytes: &[u8]) {
         let text = std::str::from_utf8(bytes).unwrap();
-        // A stream's frames hold nothing of a managed tool, whatever the runner asked.
+        // A stream's frames contain no managed tool, whatever the runner's request.
         assert!(!text.contains("pond__"), "{text}");
         for line in text.lines() {
             writeln!(self.text, "{}", format!("  {line}").trim_end()).unwrap();
@@ -458,7 +459,7 @@ impl Transcript {
     }
 }
 
-/// The answer to a request that no turn is made of.
+/// The answer to a request that is refused before a turn begins.
 fn refused(wire: Wire, error: &RunnerError) -> Answer {
     Answer {
         response: Some(Response {

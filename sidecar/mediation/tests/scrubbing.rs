@@ -1,4 +1,4 @@
-//! Known secrets come out of bytes in every form in which a service could echo them.
+//! Known secrets are removed from bytes in every form in which a service could echo them.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use toolcrib_mediation::Scrubber;
 
-/// As browsers encode a form value, but for blanks.
+/// The encoding of form values in browsers, except for blanks.
 const FORM: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'*')
     .remove(b'-')
@@ -39,7 +39,7 @@ fn each_form() {
         &percent_encoding::utf8_percent_encode(SECRET, percent_encoding::NON_ALPHANUMERIC)
             .to_string(),
     );
-    // Pages for people, with entities that are themselves encoded once more.
+    // HTML pages, with entities that are themselves encoded once more.
     let html = |text: &str| {
         let numeric = |it: char| format!("&#x{:X};", it as u32);
         let is_plain = |it: &char| it.is_ascii_alphanumeric();
@@ -57,7 +57,7 @@ fn each_form() {
     check(&html(SECRET).replace('&', "&amp;"));
     check(&html(SECRET).replace('&', "\\u0026"));
     check(&SECRET.replace('"', "&quot;"));
-    // Logs of servers, and of programs in C.
+    // Logs of servers and of C programs.
     let is_plain = |it: &u8| it.is_ascii_alphanumeric();
     let logged = SECRET.bytes().map(|it| match is_plain(&it) {
         true => char::from(it).to_string(),
@@ -81,7 +81,7 @@ fn each_form() {
     }
 }
 
-/// JSON writes what is beyond the first 65,536 characters as two escapes.
+/// JSON writes a character above U+FFFF as two escapes.
 #[test]
 fn a_pair_of_escapes_is_one_character() {
     let scrubber = Scrubber::new(["otter-\u{1f9a6}-pond"]);
@@ -93,7 +93,7 @@ fn a_pair_of_escapes_is_one_character() {
 }
 
 #[test]
-fn a_secret_that_looks_encoded_is_found_as_it_is() {
+fn a_secret_that_looks_encoded_is_found() {
     let scrubber = Scrubber::new(["pa%25ss%41word"]);
     for text in [
         "pa%25ss%41word",
@@ -111,7 +111,7 @@ fn a_secret_within_another_leaves_nothing() {
 }
 
 #[test]
-fn what_is_no_secret_stays_and_nothing_is_printed() {
+fn other_text_stays_and_debug_prints_no_secret() {
     let scrubber = Scrubber::new(["a", "", "true", SECRET]);
     let text = r#"{"a":true}"#;
     assert_eq!(scrubber.scrub_text(text), text);
@@ -122,10 +122,10 @@ fn what_is_no_secret_stays_and_nothing_is_printed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// A text with an escape that could say a byte of a secret is read byte by byte, others
-    /// are searched for all forms at once: both say the same.
+    /// A text with an escape that could stand for a byte of a secret is read byte by byte; other
+    /// texts are searched for all forms at once. Both searches find the same.
     #[test]
-    fn both_ways_of_searching_give_the_same(pieces in vec(piece(), 0..24)) {
+    fn plain_and_escaped_search_find_the_same(pieces in vec(piece(), 0..24)) {
         let scrubber = Scrubber::new(["sekrit-token-77", "krit-tok", "token-77/other"]);
         let text = pieces.concat();
         let escape = " %73";
@@ -151,9 +151,9 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A line of the record is JSON whatever a secret looks like and wherever it stands.
+/// A line of the record stays JSON, whatever a secret looks like and wherever it stands.
 #[test]
-fn json_stays_json() {
+fn scrubbed_json_stays_json() {
     let check = |secret: &str, text: &str, wanted: &str| {
         let scrubber = Scrubber::new([secret]);
         let scrubbed = scrubber.scrubbed_json(text.as_bytes().into()).into_owned();
@@ -174,9 +174,9 @@ fn json_stays_json() {
         r#"{"[redacted]":"a[redacted]b"}"#,
     );
     check("false-secret", r#"{"a":false}"#, r#"{"a":false}"#);
-    // Half an escape would stay.
+    // Removing the secret alone would leave half an escape.
     check("n-secret", r#"{"a":"x\n-secret"}"#, r#"{"a":"[redacted]"}"#);
-    // Over several values.
+    // The secret spans several values.
     check(
         r#"1","b":22"#,
         r#"{"a":"1","b":22,"c":3}"#,
@@ -187,7 +187,7 @@ fn json_stays_json() {
 
 proptest! {
     #[test]
-    fn json_stays_json_and_keeps_no_secret(
+    fn scrubbed_json_stays_json_without_secrets(
         secret in "[0-9]{6,9}|[a-z\\\"]{6,9}", before in "[a-z0-9\"\\\\]{0,4}", numbers in vec(any::<u64>(), 0..3),
     ) {
         let number = secret.trim_start_matches('0').parse::<u64>().unwrap_or(7);

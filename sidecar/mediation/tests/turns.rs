@@ -1,4 +1,4 @@
-//! What a turn does with what models and services really send.
+//! Turns with the replies and results that models and services really send.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod support;
@@ -11,7 +11,7 @@ use toolcrib_dialect::{Dialect, Request};
 use toolcrib_manifest::{Policy, RawJson};
 use toolcrib_mediation::*;
 
-/// Runs calls round by round, then text; every service answers 200.
+/// Runs the calls round by round, then text; every service answers 200.
 fn rounds(rounds: &[&[(&str, &str)]]) -> Run {
     let mut replies: Vec<_> = rounds.iter().map(|calls| reply(calls, "")).collect();
     replies.push(reply(&[], "end"));
@@ -82,7 +82,7 @@ fn the_third_failure_comes_without_the_schema() {
 }
 
 #[test]
-fn the_identity_is_ours_whatever_the_model_says() {
+fn claw_id_is_authenticated_whatever_the_model_writes() {
     for said in [
         "{}",
         r#"{"claw_id":"heron"}"#,
@@ -95,22 +95,22 @@ fn the_identity_is_ours_whatever_the_model_says() {
         let traced = &run.answer.record.tool_trace[0].tool_calls[0].arguments;
         assert_eq!(traced.get(), run.groups[0][0].1);
     }
-    // Nowhere, where neither schema nor path knows it.
+    // Absent if neither schema nor path names it.
     let run = check(
         &[&[("pond__feed", r#"{"claw_id":"heron","at":1}"#)]],
         &["ok"],
     );
     assert_eq!(run.groups[0][0].1, r#"{"at":1}"#);
-    // The model is not even asked.
+    // The model does not see the argument.
     let shown = run.bodies[0]["tools"].as_array().unwrap().last().unwrap();
     let schema = json!({"type": "object", "properties": {"at": {"type": "integer"}},
         "additionalProperties": false});
     assert_eq!(shown["function"]["parameters"], schema);
 }
 
-/// The path needs it, and a closed schema has no place for it.
+/// The path needs the identity, and a closed schema does not declare it.
 #[test]
-fn the_identity_is_in_a_path_whatever_the_schema_declares() {
+fn claw_id_fills_the_path_even_if_the_schema_omits_it() {
     let at = |additional: bool| {
         json!({"type": "object", "properties": {"at": {"type": "integer"}},
             "additionalProperties": additional})
@@ -159,9 +159,9 @@ fn numbers_keep_their_digits_to_the_service_and_back() {
     );
 }
 
-/// Arguments that are refused for it, and a result that says it.
+/// Arguments that are refused for their depth, and a result that has it.
 #[test]
-fn what_a_collector_could_not_read_stands_in_the_record_as_its_text() {
+fn json_that_collectors_reject_is_recorded_as_a_string() {
     let deep = |levels: usize| format!("{}\"]\"{}", "[".repeat(levels), "]".repeat(levels));
     for (value, is_text) in [
         (deep(50), false),
@@ -192,7 +192,7 @@ fn what_a_collector_could_not_read_stands_in_the_record_as_its_text() {
 }
 
 #[test]
-fn a_repetition_is_skipped_however_it_is_spelled() {
+fn a_repeated_call_with_equivalent_arguments_is_skipped() {
     let run = check(
         &[&[FEED], &[("pond.feed", r#"{ "at" : 1.0 }"#), FEED]],
         &["ok", "duplicate_tool_call", "duplicate_tool_call"],
@@ -203,7 +203,7 @@ fn a_repetition_is_skipped_however_it_is_spelled() {
         Some(DuplicateOf { round: 1, count: 2 })
     );
     assert!(!second[1].executed);
-    // Within one reply too, also of a tool that runs in parallel.
+    // Also within one reply, and also of a tool that runs in parallel.
     let look = ("pond__look", r#"{"at":1}"#);
     check(&[&[look, look]], &["ok", "duplicate_tool_call"]);
     check(
@@ -214,7 +214,7 @@ fn a_repetition_is_skipped_however_it_is_spelled() {
 }
 
 #[test]
-fn what_may_have_run_is_not_run_again() {
+fn a_call_that_may_have_run_is_not_run_again() {
     let twice = |name: &str, outcome: fn(&str) -> ToolOutcome| {
         let calls = [(name, "{}")];
         let run = run(
@@ -248,7 +248,7 @@ fn what_may_have_run_is_not_run_again() {
         twice("pond__feed", |_| responded(422, "")),
         ["http_422", "duplicate_tool_call"]
     );
-    // Sent to the round whose result counts: the one after the failures.
+    // The record refers to the round whose result counts: the one after the failures.
     let feed = [FEED];
     let replies = [&feed[..], &feed, &feed, &[]].map(|calls| reply(calls, ""));
     let mut outcomes = [503, 200].into_iter();
@@ -279,7 +279,7 @@ fn calls_run_in_order_and_only_safe_ones_together() {
 }
 
 #[test]
-fn names_that_nobody_declared_are_answered_not_executed() {
+fn undeclared_names_are_answered_not_executed() {
     check(
         &[&[("pond.dive", "{}"), ("dive", "{}")]],
         &["unsupported_tool", "unsupported_tool"],
@@ -293,7 +293,7 @@ fn names_that_nobody_declared_are_answered_not_executed() {
 }
 
 #[test]
-fn a_reply_of_countless_calls_is_not_answered_call_by_call() {
+fn a_reply_with_too_many_calls_fails_the_turn() {
     let calls = vec![("dive", "{}"); 513];
     let config = config(request(json!({})), policy());
     let run = run(config, vec![reply(&calls, "")], |_| responded(200, "1"));
@@ -356,7 +356,7 @@ fn a_terminal_success_ends_the_turn_and_must_be_last() {
 }
 
 #[test]
-fn tool_choice_is_kept_spelled_and_relaxed() {
+fn tool_choice_is_kept_renamed_and_relaxed() {
     let choices = |choice: Value, first: (&str, &str)| {
         let run = run(
             config(request(json!({"tool_choice": choice})), policy()),
@@ -398,7 +398,7 @@ fn tool_choice_is_kept_spelled_and_relaxed() {
 }
 
 #[test]
-fn long_results_are_cut_between_characters_and_say_so() {
+fn long_results_are_cut_between_characters_and_marked() {
     let data = |limit: u64, body: &str| {
         let policy = Policy {
             max_tool_result_bytes: limit,
@@ -436,7 +436,7 @@ fn long_results_are_cut_between_characters_and_say_so() {
 }
 
 #[test]
-fn usage_is_summed_and_the_record_is_whole() {
+fn usage_is_summed_and_the_record_is_complete() {
     let run = rounds(&[&[FEED], &[("pond__depth", "{}"), ("shell", "{}")]]);
     assert_eq!(
         run.body()["usage"],
@@ -464,7 +464,7 @@ fn usage_is_summed_and_the_record_is_whole() {
 }
 
 #[test]
-fn a_turn_that_is_cut_short_records_what_ran() {
+fn an_interrupted_turn_records_the_calls_that_ran() {
     for (event, status) in [(Event::Deadline, Some(502)), (Event::RunnerGone, None)] {
         let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
         let calls = [("pond__feed", "{}"), ("pond__set", "{}")];
@@ -476,7 +476,7 @@ fn a_turn_that_is_cut_short_records_what_ran() {
         let Some(Effect::Answer(answer)) = effects.pop() else {
             panic!("no answer")
         };
-        // Whoever sends it again calls the service again.
+        // A client that repeats the request would repeat the call.
         let response = answer.response.as_ref();
         assert_eq!(
             response.map(|it| (it.status, it.after_calls)),
@@ -496,7 +496,7 @@ fn a_turn_that_is_cut_short_records_what_ran() {
         if answer.response.as_ref().unwrap().error == Some(RunnerCode::TotalTimeout)));
 }
 
-/// Lowered meanwhile it holds for the next call; raised, for the next turn.
+/// A lowered limit holds for the next call; a raised one holds from the next turn on.
 #[test]
 fn a_result_is_cut_at_the_lower_limit() {
     for (at_dispatch, shown) in [(5, "01234"), (2_000, "0123456789")] {
@@ -530,9 +530,9 @@ fn a_result_is_cut_at_the_lower_limit() {
     }
 }
 
-/// Who is told to try again when something has been done already would do it twice.
+/// A client that retries after a call was executed would execute it twice.
 #[test]
-fn an_error_after_a_call_does_not_ask_for_the_request_again() {
+fn an_error_after_a_call_tells_clients_not_to_retry() {
     let failed = |replies: &[&[(&str, &str)]]| {
         let (mut turn, _) = Turn::start(config(request(json!({})), policy())).unwrap();
         let mut effects = Vec::new();
@@ -569,7 +569,7 @@ fn an_error_after_a_call_does_not_ask_for_the_request_again() {
     let (status, after_calls, text) = failed(&[]);
     assert_eq!((status, after_calls), (502, false));
     assert!(text.contains("try again"), "{text}");
-    // Rejected: a round, but no call.
+    // Rejected calls: a round, but no execution.
     let (_, after_calls, _) = failed(&[&[("pond__nothing", "{}")]]);
     assert!(!after_calls);
     let (status, after_calls, text) = failed(&[&[FEED]]);
@@ -619,7 +619,7 @@ fn upstream_errors_pass_in_the_first_round_only() {
 }
 
 #[test]
-fn functions_of_old_come_back_as_they_were_asked_for() {
+fn legacy_functions_get_legacy_function_calls() {
     let legacy = || {
         Request::decode(
             Dialect::OpenaiChat,
@@ -640,7 +640,7 @@ fn functions_of_old_come_back_as_they_were_asked_for() {
         json!({"name": "shell", "arguments": "{}"})
     );
     assert_eq!(choice["finish_reason"], "function_call");
-    // There is room for one call only, so two are planned again.
+    // The legacy form has room for one call, so the model has to plan two again.
     let two = run(
         config(legacy(), policy()),
         vec![
@@ -653,7 +653,7 @@ fn functions_of_old_come_back_as_they_were_asked_for() {
 }
 
 #[test]
-fn names_are_pure_short_apart_and_yield_to_the_runner() {
+fn aliases_are_short_distinct_and_yield_to_the_runners_tools() {
     assert_eq!(alias("pond.depth"), "pond__depth");
     let names = [
         "pond.depth",
@@ -692,7 +692,7 @@ fn names_are_pure_short_apart_and_yield_to_the_runner() {
 }
 
 #[test]
-fn authority_is_asked_of_now() {
+fn authority_is_checked_at_dispatch() {
     let mut file = tools();
     let load = |file: &toolcrib_manifest::ToolsFile| {
         Authority::new(
@@ -722,7 +722,7 @@ fn authority_is_asked_of_now() {
         load(&file).permits(call),
         Err(Denied::Withdrawn { .. })
     ));
-    // A floor takes away, and gives nothing.
+    // A floor takes tools away, and grants none.
     let floor = |digest: &str| toolcrib_manifest::Floor {
         tools: [
             ("pond.feed".to_string(), digest.to_string()),
@@ -745,8 +745,7 @@ fn authority_is_asked_of_now() {
     );
 }
 
-/// A schema from a hostile descriptor costs an answer, not the mediator's time.
-/// The service would get 100.00000000000000001 where the schema's check saw 100.
+/// The service would get 100.00000000000000001 although the schema's check saw 100.
 #[test]
 fn a_bound_on_numbers_is_not_evaded_by_digits_that_a_float_drops() {
     let result = |schema: Value, arguments: &str| {
@@ -779,7 +778,7 @@ fn a_bound_on_numbers_is_not_evaded_by_digits_that_a_float_drops() {
         result(integer, r#"{"n":1.00000000000000000001}"#),
         "invalid_arguments"
     );
-    // Without a bound there is nothing to evade, and the service gets the digits.
+    // Without a bound there is nothing to evade, and the service gets all digits.
     let any = json!({"properties": {"n": {"type": "number"}}});
     assert_eq!(result(any, r#"{"n":100.00000000000000001}"#), "ok");
 }
@@ -820,7 +819,7 @@ fn schemas_that_explode_are_not_evaluated() {
         result(json!({"allOf": [{"$ref": "#"}]}), "{}"),
         "unsupported_tool"
     );
-    // Below an id, "#" is that part and not the whole.
+    // Below an `$id`, "#" is that subschema and not the whole.
     let itself = json!({"$id": "urn:at", "$defs": {"b": {"allOf": [{"$ref": "#/$defs/b"}]}}});
     let hidden = json!({"$ref": "#/$defs/a/$defs/b", "$defs": {"a": itself}});
     assert_eq!(result(hidden, "{}"), "unsupported_tool");
@@ -832,7 +831,7 @@ fn schemas_that_explode_are_not_evaluated() {
         result(json!({"$ref": "http://pond.test/s"}), "{}"),
         "unsupported_tool"
     );
-    // What a schema lists costs each evaluation as much as it is long.
+    // A listed value costs every evaluation in proportion to its length.
     let list = |length: usize| (0..length).map(|at| json!({"n": at})).collect::<Vec<_>>();
     let listing = |length: usize| json!({"properties": {"at": {"enum": list(length)}}});
     assert_eq!(result(listing(1_000), r#"{"at":{"n":7}}"#), "ok");
@@ -845,12 +844,12 @@ fn schemas_that_explode_are_not_evaluated() {
     assert_eq!(result(json!({"required": names}), "{}"), "unsupported_tool");
     let nodes = vec![json!({"type": "object"}); 20_000];
     assert_eq!(result(json!({"allOf": nodes}), "{}"), "unsupported_tool");
-    // A compiler of an earlier release took patterns that need backtracking.
+    // Compilers of earlier releases accepted patterns that need backtracking.
     let pattern = |pattern: &str| json!({"properties": {"at": {"pattern": pattern}}});
     assert_eq!(result(pattern("^((?=b)b+)+$"), "{}"), "unsupported_tool");
     assert_eq!(result(pattern(r"^\p{L}{1,60}$"), "{}"), "unsupported_tool");
     assert_eq!(result(pattern("^b+$"), r#"{"at":"bbb"}"#), "ok");
-    // A tree that goes down with the value is fine.
+    // A recursion that descends with the value is accepted.
     let tree = json!({"type": "object", "properties": {"next": {"$ref": "#"}}});
     assert_eq!(result(tree, r#"{"next":{"next":{}}}"#), "ok");
 }

@@ -1,9 +1,9 @@
-//! Known secrets out of JSON text, which stays JSON.
+//! Removes known secrets from JSON text, which stays JSON.
 //!
-//! Within a string a secret becomes the mark. A value of another kind in which one stands
-//! (a secret can be a bare number), or a string that would no longer be one, becomes a
-//! string that is the mark alone. A secret that goes over several values takes all of them
-//! along; brackets, colons and commas stay, which say nothing.
+//! A secret within a string becomes the mark. A value of another kind that contains a secret (a
+//! secret can be a bare number), or a string that would become invalid, is replaced by a string of
+//! the mark alone. A secret that spans several values replaces all of them; brackets, colons and
+//! commas stay, because they reveal nothing.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use toolcrib_dialect::json;
 use super::{MARK, Scrubber};
 
 impl Scrubber {
-    /// The same as [`Scrubber::scrubbed`] for text that is JSON, or the beginning of it.
+    /// Like [`Scrubber::scrubbed`], for text that is JSON or the beginning of JSON.
     pub fn scrubbed_json<'b>(&self, text: Cow<'b, [u8]>) -> Cow<'b, [u8]> {
         let found = self.found(&text);
         if found.is_empty() {
@@ -55,7 +55,7 @@ fn write(text: &[u8], token: Range<usize>, found: &[Range<usize>], out: &mut Vec
             kept = it.end;
         }
         marked.extend_from_slice(&text[kept..token.end]);
-        // A secret can begin within an escape, of which half would stay.
+        // A secret can begin within an escape, half of which would stay.
         if std::str::from_utf8(&marked).is_ok_and(|text| json::checked(text).is_some()) {
             out.extend_from_slice(&marked);
             return;

@@ -1,13 +1,13 @@
-//! Known secrets out of bytes, in the forms in which a service could echo them.
+//! Removes known secrets from bytes, in every form in which a service could echo them.
 //!
-//! Each byte of a secret may stand as itself or be escaped, also more than once over: encoders
-//! differ in which bytes they escape, so forms are recognized byte by byte instead of listed.
-//! [`spelling`] says which escapes there are, [`needles`] finds secrets that are spelled so.
-//! Nearly every text holds no escape that could say a byte of a secret; such a text is first
-//! searched for the plain forms, at memory speed.
+//! Each byte of a secret may stand as itself or be escaped, even several times over. Encoders
+//! differ in the bytes that they escape, so forms are recognized byte by byte instead of listed.
+//! [`spelling`] reads escapes, [`needles`] finds secrets that contain them. Nearly every text
+//! contains no escape that could stand for a byte of a secret; such a text is searched only for the
+//! plain forms, at memory speed.
 //!
 //! Invariant: the work is linear in the text, whatever the secrets and the text are. A search that
-//! has used up its steps takes the rest of the text for a secret.
+//! has used up its steps treats the rest of the text as a secret.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,13 +23,13 @@ mod spelling;
 #[cfg(test)]
 mod tests;
 
-/// Shorter ones would black out ordinary text, and are no secrets.
+/// Shorter values are not treated as secrets: scrubbing them would black out ordinary text.
 const SHORTEST: usize = 6;
 const MARK: &[u8] = b"[redacted]";
-/// `\\\\u00e9` or `&amp;#x2F;`: what one byte can grow to.
+/// The longest escape of one byte, such as `\\\\u00e9` or `&amp;#x2F;`.
 const LONGEST_ESCAPE: usize = 12;
 
-/// Replaces secrets by `[redacted]`. Holds them, so it prints nothing of them.
+/// Replaces secrets by `[redacted]`. It holds secrets, so its `Debug` prints none of them.
 #[derive(Clone, Default)]
 pub struct Scrubber {
     needles: Needles,
@@ -37,8 +37,8 @@ pub struct Scrubber {
 }
 
 impl Scrubber {
-    /// Every secret as it is, in hexadecimal and in base64 (both alphabets, at each of the three
-    /// offsets that what stands before it can shift it by), however these are escaped.
+    /// Searches for every secret as it is, in hexadecimal and in base64 (both alphabets, at each of
+    /// the three offsets that the preceding bytes can cause), however these are escaped.
     pub fn new<'s>(secrets: impl IntoIterator<Item = &'s str>) -> Self {
         let secrets: Vec<&str> = secrets
             .into_iter()
@@ -52,7 +52,7 @@ impl Scrubber {
         }
     }
 
-    /// How far beyond a cut bytes must be read for a secret there to be scrubbed whole.
+    /// Bytes to read beyond a cut so that a secret there is scrubbed whole.
     pub fn longest(&self) -> usize {
         self.longest
     }
@@ -61,7 +61,7 @@ impl Scrubber {
         self.scrubbed(Cow::Owned(bytes)).into_owned()
     }
 
-    /// Copies nothing where there is nothing to replace.
+    /// Copies nothing if there is nothing to replace.
     pub fn scrubbed<'b>(&self, bytes: Cow<'b, [u8]>) -> Cow<'b, [u8]> {
         let found = self.found(&bytes);
         if found.is_empty() {
@@ -82,7 +82,8 @@ impl Scrubber {
         String::from_utf8_lossy(&self.scrub(text.as_bytes().to_vec())).into_owned()
     }
 
-    /// Where secrets stand, in order and apart; of those that begin at one place the longest.
+    /// Returns the places of secrets, in order and disjoint; of those that begin at one place, the
+    /// longest.
     fn found(&self, text: &[u8]) -> Vec<Range<usize>> {
         self.needles.found(text, &mut Steps::for_text(text))
     }
@@ -102,7 +103,7 @@ fn forms(secret: &str) -> Vec<Vec<u8>> {
     ];
     for offset in 0..3 {
         let shifted = [&vec![0u8; offset][..], secret.as_bytes()].concat();
-        // What stands before and after the secret changes the first and last characters.
+        // The bytes before and after the secret change the first and last characters.
         let first = (offset * 8).div_ceil(6);
         let last = shifted.len() * 8 / 6;
         for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {

@@ -1,4 +1,4 @@
-//! Where strings stand in a text, each byte of theirs as it is or escaped.
+//! Finds strings in a text, with each of their bytes plain or escaped.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,53 +7,53 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::spelling::{begins_escape, escaped, spelled};
 
-/// Up to this size all needles together get the fastest automaton, which takes half a KiB for
-/// each of their bytes; larger ones get one of a few bytes each.
+/// Up to this size, all needles together get the fastest automaton, which takes half a KiB for each
+/// of their bytes; larger sets get one of a few bytes each.
 const SMALL: usize = 4 * 1024;
-/// What a search may take for each byte of the text. Texts of escapes alone take up to 2.
+/// Steps that a search may take for each byte of the text. Texts of escapes alone take up to 2.
 const STEPS_PER_BYTE: usize = 8;
-/// What a search may take besides, so that short texts never reach their bound.
+/// Additional steps, so that searches of short texts never reach their bound.
 const STEPS_AT_LEAST: usize = 64 * 1024;
 
-/// The strings in the order of their bytes: those with a common beginning are neighbours, so that
-/// a walk through the text follows them all at once, as if they were a tree.
+/// The needles in byte order. Needles with a common prefix are neighbours, so that a walk through
+/// the text follows them all at once, like a trie.
 #[derive(Clone)]
 pub(super) struct Needles {
     sorted: Vec<Vec<u8>>,
     longest: usize,
-    /// Those that begin with a byte.
+    /// Range of needles by their first byte.
     by_first: Vec<Range<usize>>,
-    /// Whether a byte stands in one of them.
+    /// True for each byte that occurs in a needle.
     anywhere: [bool; 256],
-    /// All of them as they are; `None`: there are none, or too many for it.
+    /// Automaton for the plain needles; `None` if there are none, or too many.
     plain: Option<AhoCorasick>,
 }
 
-/// The steps of one search: each byte that a walk looks at, each backslash of a run. What is looked
-/// at before and between walks is a bounded number of bytes for each byte of the text.
+/// Counts the steps of one search: each byte that a walk examines, and each backslash of a run.
+/// Between walks, a bounded number of bytes is examined for each byte of the text.
 #[derive(Debug)]
 pub(super) struct Steps {
     pub(super) taken: usize,
     most: usize,
 }
 
-/// The search took more steps than it may.
+/// The search has used up its steps.
 struct Exhausted;
 
-/// A way that the text has been read so far.
+/// One way to read the text up to this place.
 struct Walk {
     at: usize,
-    /// The needles that it can become, …
+    /// The needles that still match.
     needles: Range<usize>,
-    /// … of which it has said so many bytes.
+    /// Number of bytes of these needles that the text has matched.
     said: usize,
 }
 
-/// What a search keeps between its places.
+/// State of a search between places.
 struct Search<'t> {
     text: &'t [u8],
     walks: Vec<Walk>,
-    /// The run of backslashes that was looked at last.
+    /// The last run of backslashes that was examined.
     run: Range<usize>,
 }
 
@@ -93,8 +93,8 @@ impl Needles {
         self.sorted.len()
     }
 
-    /// Where they stand, in order and apart; of those that begin at one place the longest. From
-    /// where the steps are used up, all of the text.
+    /// Returns the places of the needles, in order and disjoint; of those that begin at one place,
+    /// the longest. If the steps are used up, the last place extends to the end of the text.
     pub(super) fn found(&self, text: &[u8], steps: &mut Steps) -> Vec<Range<usize>> {
         let Some(mut at) = self.begins_after(text) else {
             return Vec::new();
@@ -115,7 +115,7 @@ impl Needles {
                     found.push(at..end);
                     at = end;
                 }
-                // What a run of backslashes does not begin, none of its later ones begins.
+                // If the first backslash of a run begins no needle, no later one does.
                 Ok(None) if byte == b'\\' => at = search.run_end(at, steps),
                 Ok(None) => at += 1,
                 Err(Exhausted) => {
@@ -127,7 +127,7 @@ impl Needles {
         found
     }
 
-    /// A place before which none begins. `None`: none stands in the text.
+    /// Returns a place before which no needle begins. `None` if the text contains none.
     fn begins_after(&self, text: &[u8]) -> Option<usize> {
         if self.sorted.is_empty() {
             return None;
@@ -141,7 +141,8 @@ impl Needles {
         }
     }
 
-    /// Whether the text has an escape that could say a byte of a needle. Errs towards yes.
+    /// Returns true if the text may contain an escape that stands for a byte of a needle. May
+    /// return true without one.
     fn escaped_in(&self, text: &[u8]) -> bool {
         let has = |byte: u8| self.anywhere[usize::from(byte)];
         if has(b' ') && memchr::memchr(b'+', text).is_some() {
@@ -152,7 +153,7 @@ impl Needles {
             let mut each = |said: &[u8], _: usize| found |= said.iter().any(|byte| has(*byte));
             match text[at] {
                 b'\\' if has(b'\\') => return true,
-                // Of a run of backslashes the last one decides.
+                // Only the last backslash of a run decides.
                 b'\\' if text.get(at + 1) == Some(&b'\\') => {}
                 b'\\' => escaped(text, at + 1, &mut each),
                 _ => spelled(text, at, &mut each),
@@ -161,7 +162,7 @@ impl Needles {
         })
     }
 
-    /// Where the longest needle that begins here ends.
+    /// Returns the end of the longest needle that begins here.
     fn longest_at(
         &self,
         start: usize,
@@ -191,7 +192,7 @@ impl Needles {
                 if begins_escape(byte) {
                     self.push_escaped(&walk, search, steps)?;
                 }
-                // Backslashes are read by their run.
+                // A backslash is read as part of its run.
                 let next = (byte != b'\\').then(|| self.followed(&walk, &[byte], walk.at + 1));
                 match next.flatten() {
                     Some(next) => walk = next,
@@ -202,7 +203,7 @@ impl Needles {
         Ok(longest)
     }
 
-    /// All ways to read on that begin with an escape.
+    /// Adds all continuations that begin with an escape.
     fn push_escaped(
         &self,
         walk: &Walk,
@@ -218,7 +219,7 @@ impl Needles {
             return Ok(());
         }
         let end = search.run_end(walk.at, steps);
-        // Encoders write more backslashes than there are, never fewer.
+        // Encoders add backslashes and never remove any.
         let mut run = Some(Walk {
             needles: walk.needles.clone(),
             ..*walk
@@ -245,7 +246,7 @@ impl Needles {
         Ok(())
     }
 
-    /// The walk that has said these bytes too. `None`: no needle goes on like this.
+    /// Returns the walk after these bytes too. `None` if no needle continues like this.
     fn followed(&self, walk: &Walk, bytes: &[u8], at: usize) -> Option<Walk> {
         let mut needles = walk.needles.clone();
         let mut said = walk.said;
@@ -253,7 +254,7 @@ impl Needles {
             needles = match said {
                 0 => self.by_first[usize::from(*byte)].clone(),
                 _ => {
-                    // One that ends here sorts before all that go on.
+                    // A needle that ends here sorts before all longer ones.
                     let next = |needle: &Vec<u8>| needle.get(said).copied();
                     let these = &self.sorted[needles.clone()];
                     let below = these.partition_point(|it| next(it) < Some(*byte));
@@ -283,7 +284,7 @@ impl fmt::Debug for Needles {
 }
 
 impl Search<'_> {
-    /// Where the run of backslashes that goes on here ends.
+    /// Returns the end of the run of backslashes at `at`.
     fn run_end(&mut self, at: usize, steps: &mut Steps) -> usize {
         if !self.run.contains(&at) {
             let rest = self.text[at..].iter();

@@ -1,25 +1,24 @@
-//! How encoders write a byte that they do not leave as it is.
+//! Reads the escapes with which encoders write a byte.
 //!
-//! Percent-encoding and HTML's entities, each also repeated, and the escapes of JSON, of C and of
-//! what is like them, behind any number of backslashes. Every function looks at a bounded number
-//! of bytes.
+//! Percent-encoding and HTML entities, each also repeated, and the escapes of JSON, C and similar
+//! languages, behind any number of backslashes. Every function looks at a bounded number of bytes.
 
-/// How often an encoder's result is encoded once more, at most.
+/// Limits how often the result of an encoder is encoded again.
 const LEVELS: usize = 32;
-/// Backslashes between the halves of a surrogate pair, at most: JSON within JSON doubles them.
+/// Limits the backslashes between the halves of a surrogate pair: JSON within JSON doubles them.
 const PAIR_BACKSLASHES: usize = 64;
-/// Digits of a numeric entity, leading zeros included.
+/// Limits the digits of a numeric entity, leading zeros included.
 const ENTITY_DIGITS: usize = 8;
 
-/// What an escape says, and where it ends.
+/// Called with the bytes that an escape stands for, and the end of the escape.
 pub(super) type Each<'f> = &'f mut dyn FnMut(&[u8], usize);
 
-/// Whether an escape can begin with this byte.
+/// Returns true if an escape can begin with this byte.
 pub(super) fn begins_escape(byte: u8) -> bool {
     matches!(byte, b'%' | b'+' | b'&' | b'\\')
 }
 
-/// All readings of an escape that begins at `at` and is none of a backslash.
+/// Reads, in every way, an escape at `at` that does not begin with a backslash.
 pub(super) fn spelled(text: &[u8], at: usize, each: Each<'_>) {
     match text[at] {
         b'%' => percent(text, at + 1, each),
@@ -43,7 +42,7 @@ fn percent(text: &[u8], mut at: usize, each: Each<'_>) {
     }
 }
 
-/// `&#47;`, `&#x2F;`, `&quot;`, `&amp;`, `&amp;#47;`, …, from behind the ampersand.
+/// Reads `&#47;`, `&#x2F;`, `&quot;`, `&amp;`, `&amp;#47;`, …; `at` is after the ampersand.
 fn entity(text: &[u8], mut at: usize, each: Each<'_>) {
     const NAMED: [(&[u8], u8); 4] = [
         (b"quot;", b'"'),
@@ -69,7 +68,7 @@ fn entity(text: &[u8], mut at: usize, each: Each<'_>) {
     }
 }
 
-/// The digits of an entity and its end.
+/// Reads the digits of an entity and its end.
 fn numeric(text: &[u8], mut at: usize, each: Each<'_>) {
     let radix = match text.get(at) {
         Some(b'x' | b'X') => {
@@ -93,7 +92,7 @@ fn numeric(text: &[u8], mut at: usize, each: Each<'_>) {
     }
 }
 
-/// All readings of what a backslash escapes, from behind the last backslash.
+/// Reads, in every way, the character after a backslash; `at` is after the last backslash.
 pub(super) fn escaped(text: &[u8], at: usize, each: Each<'_>) {
     match text.get(at) {
         Some(b'n') => each(b"\n", at + 1),
@@ -110,7 +109,7 @@ pub(super) fn escaped(text: &[u8], at: usize, each: Each<'_>) {
     }
 }
 
-/// `XXXX`, and for a character beyond the first 65,536 the other half of its pair.
+/// Reads `XXXX`, and for a character above U+FFFF the other half of its surrogate pair.
 fn unicode(text: &[u8], at: usize, each: Each<'_>) {
     let Some(code) = hex(text, at, 4) else {
         return;
@@ -131,7 +130,7 @@ fn unicode(text: &[u8], at: usize, each: Each<'_>) {
         return;
     }
     character(code, end, each);
-    // As JSON encoders write HTML: `\u0026#x2F;`.
+    // JSON encoders write HTML like this: `\u0026#x2F;`.
     if code == u32::from(b'&') {
         entity(text, end, each);
     }
@@ -143,7 +142,7 @@ fn character(code: u32, end: usize, each: Each<'_>) {
     }
 }
 
-/// The number that so many digits from here on say.
+/// Reads the number in the next `digits` hexadecimal digits.
 fn hex(text: &[u8], at: usize, digits: usize) -> Option<u32> {
     text.get(at..at + digits)?.iter().try_fold(0, |code, byte| {
         Some(code << 4 | char::from(*byte).to_digit(16)?)

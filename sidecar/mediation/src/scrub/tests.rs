@@ -1,4 +1,4 @@
-//! The search against its definition, and its cost in steps.
+//! Compares the search with its definition, and bounds its steps.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::*;
 
 const MIB: usize = 1024 * 1024;
 
-/// All places as the definition has them: from each place, each needle, each reading.
+/// Finds all places by the definition: each start, each needle, each reading.
 fn reference(needles: &[Vec<u8>], text: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -34,7 +34,7 @@ fn last_end(text: &[u8], at: usize, needle: &[u8]) -> Option<usize> {
         .max()
 }
 
-/// Each way to read the beginning of a needle: bytes of the text, bytes of the needle.
+/// All ways to read a prefix of a needle: bytes of the text, bytes of the needle.
 fn readings(text: &[u8], needle: &[u8]) -> Vec<(usize, usize)> {
     let run = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == b'\\').count();
     let mut readings = Vec::new();
@@ -159,7 +159,7 @@ fn encoded(text: &str) -> Vec<(usize, Vec<u8>)> {
     read
 }
 
-/// Pieces of which texts and secrets are put together: escapes, their halves, what they say.
+/// Pieces of texts and secrets: escapes, their halves, and the characters that they stand for.
 fn piece() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "a",
@@ -207,7 +207,7 @@ fn piece() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// The same without what is read in more than one way, or was not read before.
+/// The pieces without ambiguous escapes and without those that the former search did not read.
 fn plain_piece() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "a", "4", "1", "A", "2", "5", "%41", "%2541", "n", "\\n", "\\\\n", "u", "0", "\\u0041",
@@ -219,7 +219,7 @@ fn secret() -> impl Strategy<Value = String> {
     vec(piece(), 2..8).prop_map(|pieces| pieces.concat())
 }
 
-/// One way to write a character.
+/// Encodes a character in one of several ways.
 fn spell(it: char, way: usize) -> String {
     let bytes = |prefix: &str| {
         let mut buffer = [0; 4];
@@ -250,7 +250,7 @@ fn spell(it: char, way: usize) -> String {
     }
 }
 
-/// As it was searched before: each needle by itself, longest first, in one reading each.
+/// The former search: each needle by itself, longest first, with one reading each.
 mod former {
     use super::Range;
 
@@ -346,7 +346,7 @@ fn found(needles: &[Vec<u8>], text: &[u8]) -> Vec<Range<usize>> {
     Needles::new(needles.to_vec()).found(text, &mut Steps::for_text(text))
 }
 
-/// Text that holds pieces of the secrets, whole ones and other things.
+/// Text that contains pieces of the secrets, whole secrets, and other text.
 fn text_of(secrets: &[String], cuts: &[(usize, usize, usize)], between: &[&str]) -> String {
     let mut text = String::new();
     for (at, between) in between.iter().enumerate() {
@@ -365,7 +365,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 
     #[test]
-    fn what_is_found_is_what_the_definition_finds(
+    fn the_search_finds_the_same_places_as_its_definition(
         secrets in vec(secret(), 1..4),
         cuts in vec((any::<usize>(), any::<usize>(), any::<usize>()), 0..4),
         between in vec(piece(), 0..12),
@@ -375,9 +375,9 @@ proptest! {
         prop_assert_eq!(found(&needles, text.as_bytes()), reference(&needles, text.as_bytes()), "{}", text);
     }
 
-    /// Each character in a form of its own.
+    /// Each character is encoded in a different way.
     #[test]
-    fn a_secret_is_found_however_its_characters_are_written(
+    fn a_secret_is_found_in_every_encoding_of_its_characters(
         secret in secret(), ways in vec(0_usize..9, 48),
         before in vec(piece(), 0..4), after in vec(piece(), 0..4),
     ) {
@@ -386,13 +386,13 @@ proptest! {
         let needles = needles(&[secret]);
         let found = found(&needles, text.as_bytes());
         prop_assert_eq!(&found, &reference(&needles, text.as_bytes()), "{}", text);
-        // Backslashes that meet others are read as one run.
+        // Neighbouring backslashes are read as one run.
         let is_alone = !text.contains('\\');
         prop_assert!(!is_alone || needles.is_empty() || !found.is_empty(), "{}", text);
     }
 
     #[test]
-    fn what_was_found_before_is_found_in_the_same_way(
+    fn the_search_agrees_with_the_former_search(
         secret in "[a4A1/\"é\n]{6,9}", other in "[n u025a]{6,8}",
         before in vec(plain_piece(), 0..10), after in vec(plain_piece(), 0..10), whole in any::<bool>(),
     ) {
@@ -407,7 +407,7 @@ proptest! {
 }
 
 fn ordinary() -> Scrubber {
-    // Every byte of an escape stands in one of them, so that none is passed over.
+    // Every byte of an escape occurs in one of them, so no escape is skipped.
     Scrubber::new([
         "sk-proj-4fT9uQ25xb0ZcAAmnrtVYw8K1e6u",
         "pa%25ss\\u00w0rd+\"/n\\\\ &amp;x",
@@ -415,7 +415,7 @@ fn ordinary() -> Scrubber {
     ])
 }
 
-/// `(name, text)`: what a service would send to keep the mediator busy.
+/// Names and texts with which a service could keep the mediator busy.
 fn hostile() -> Vec<(&'static str, Vec<u8>)> {
     let pieces: [&'static str; 22] = [
         "\\",
@@ -445,7 +445,7 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
         .iter()
         .map(|piece| (*piece, piece.as_bytes().repeat(MIB / piece.len())))
         .collect();
-    // Runs without an end.
+    // Runs that never end.
     let run = |name, before: &str, piece: &str, after: &str| {
         let text = format!("{before}{}{after}", piece.repeat(MIB / piece.len()));
         (name, text.into_bytes())
@@ -460,7 +460,7 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn a_mebibyte_of_anything_takes_few_steps_for_each_byte() {
+fn hostile_text_takes_a_bounded_number_of_steps_per_byte() {
     let scrubber = ordinary();
     for (name, text) in hostile() {
         let mut steps = Steps::for_text(&text);
@@ -470,10 +470,10 @@ fn a_mebibyte_of_anything_takes_few_steps_for_each_byte() {
     }
 }
 
-/// A secret that repeats itself makes every place of such a text nearly one. Then the rest counts
-/// as one.
+/// With a repetitive secret, nearly every place of such a text begins a match. The steps run out,
+/// and the rest is treated as a secret.
 #[test]
-fn a_search_without_an_end_takes_the_rest_for_a_secret() {
+fn an_exhausted_search_redacts_the_rest_of_the_text() {
     let secret = format!("{}b", "a".repeat(4000));
     let scrubber = Scrubber::new([secret.as_str()]);
     for escape in ["%61", "\\u0061"] {

@@ -7,7 +7,7 @@ use crate::codes::{ResultCode, RunnerCode, RunnerError};
 use crate::continuity::Hidden;
 use crate::trace::{RecordStatus, TraceUsage, TurnRecord};
 
-/// Whether the answer says anything beside what hidden rounds said before it.
+/// Whether the answer adds anything to the text that hidden rounds have streamed.
 #[derive(Clone, Copy)]
 enum Adds {
     Words,
@@ -15,13 +15,13 @@ enum Adds {
 }
 
 impl Turn {
-    /// The reply goes to the runner.
+    /// Sends the reply to the runner.
     pub(super) fn answer(&mut self, reply: &Reply) -> Vec<Effect> {
         self.answer_with(reply, Adds::Words)
     }
 
     fn answer_with(&mut self, reply: &Reply, adds: Adds) -> Vec<Effect> {
-        // The only model call: its usage is the sum already.
+        // With a single model call, its usage is the sum already.
         let usage = (self.model_calls > 1).then_some(self.usage);
         let answered = match &mut self.live {
             None => answer(&self.request, reply, usage),
@@ -45,8 +45,8 @@ impl Turn {
         self.end(Some(response), RecordStatus::Ok, None, hidden)
     }
 
-    /// A terminal tool has done its work: an answer without words, but for those that the
-    /// runner has heard already.
+    /// A terminal tool has done its work: answers without text, except for text that the runner has
+    /// already received.
     pub(super) fn answer_empty(&mut self, reply: &Reply) -> Vec<Effect> {
         self.interventions.push("terminal_on_success".into());
         let Ok(empty) = terminal_answer(reply) else {
@@ -59,7 +59,7 @@ impl Turn {
         self.emit_then(heard, |turn| turn.answer_with(&empty, Adds::Nothing))
     }
 
-    /// The hidden rounds, by the answer as the runner has it.
+    /// The hidden rounds, keyed by the answer as the runner has it.
     fn remembered(&mut self, reply: &Reply, adds: Adds) -> Result<Option<Hidden>, DialectError> {
         let items = std::mem::take(&mut self.hidden);
         let stored = stored_items(&self.request, reply)?;
@@ -107,7 +107,7 @@ impl Turn {
         }
     }
 
-    /// Our own error: a body, or an event of the stream that has begun.
+    /// Ends the turn with an error of ours: a body, or an event on a stream that has begun.
     pub(super) fn fail(&mut self, error: RunnerError) -> Vec<Effect> {
         self.cut_short();
         let mut calls = self.trace.iter().flat_map(|round| &round.tool_calls);
@@ -148,7 +148,7 @@ impl Turn {
         RunnerError::total_timeout(self.policy.total_timeout_ms)
     }
 
-    /// A round that was still running goes on record with what had happened by then.
+    /// Records the round that was still running, with its results so far.
     fn cut_short(&mut self) {
         if let State::Executing(round) = std::mem::replace(&mut self.state, State::Done) {
             let mut round = *round;
@@ -165,7 +165,7 @@ impl Turn {
         hidden: Option<Hidden>,
     ) -> Vec<Effect> {
         self.state = State::Done;
-        // A reply that never came to its end cost what it says it did.
+        // A reply that broke off cost the tokens that it has reported so far.
         if !self.usage_is_counted {
             self.usage += self.heard_usage().unwrap_or_default();
         }
@@ -183,7 +183,7 @@ impl Turn {
     }
 }
 
-/// Texts of the provider stay out: they may hold anything.
+/// Texts of the provider are not repeated: they may hold anything.
 pub(super) fn broken(error: &DialectError) -> RunnerError {
     let (code, message) = match error {
         DialectError::StreamCut => (

@@ -1,8 +1,8 @@
 //! The turn: one request of the runner with all its hidden rounds.
 //!
-//! [`Turn::step`] takes what happened and gives what is to be done. It waits for exactly
-//! one thing at a time: the model, or one group of calls. An event that nothing waits
-//! for changes nothing.
+//! [`Turn::step`] takes an event and returns the effects to execute. A turn waits for one thing at
+//! a time: the model, or one group of calls. An event that the turn does not wait for changes
+//! nothing.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,46 +31,46 @@ mod round;
 use past::Past;
 use round::Round;
 
-/// Of one reply. No model means more, and each that is answered costs a result in the next
-/// request.
+/// Limits the calls of one reply. No model needs more, and each answered call adds a result to the
+/// next request.
 const MAX_CALLS: usize = 512;
 
-/// What a turn is made of; nothing of it changes while the turn runs.
+/// The inputs of a turn; none of them changes while the turn runs.
 #[derive(Debug)]
 pub struct TurnConfig {
     pub request: Request,
     pub presented: Presented,
     pub policy: Policy,
-    /// Whether a stream that the runner asked for comes as the model writes it.
+    /// Whether a stream that the runner asked for is passed on while the model writes it.
     pub streaming: Streaming,
     pub claw_id: ClawId,
     /// Hidden rounds of earlier turns ([`crate::Continuity::insertions`]).
     pub insertions: Vec<Insertion>,
-    /// The tools document, where the agent gets it with each request.
+    /// The tools document, if the agent gets it with each request.
     pub prompt: Option<String>,
-    /// The feeds as they stood when the turn began.
+    /// The feeds at the beginning of the turn.
     pub context: Option<String>,
 }
 
-/// What happened. Times are since the turn began.
+/// An event of a turn. Times count from the beginning of the turn.
 #[derive(Debug)]
 pub enum Event {
     /// The model answered; this ends an [`Effect::CallModel`].
     Replied(Reply),
     /// Part of a streamed answer.
     Streamed(Vec<SseEvent>),
-    /// The end of a streamed answer, which ends an [`Effect::CallModel`] too.
+    /// The end of a streamed answer, which also ends an [`Effect::CallModel`].
     StreamEnded,
-    /// No candidate gave a usable answer; the other end of an [`Effect::CallModel`].
+    /// No candidate gave a usable answer; this also ends an [`Effect::CallModel`].
     ModelFailed(ModelFailure),
     /// One call of an [`Effect::CallTools`] has its outcome.
     ToolFinished {
         call: CallId,
         outcome: ToolOutcome,
-        /// For people, where the tool gave one.
+        /// A line for people, if the tool gave one.
         display: Option<Display>,
         latency: Duration,
-        /// The limit of results that was in force at its dispatch.
+        /// The limit of result bytes that was in force at its dispatch.
         max_result_bytes: u64,
     },
     /// Nothing was written to the runner for the keepalive interval.
@@ -79,11 +79,11 @@ pub enum Event {
     Deadline,
     /// The runner hung up.
     RunnerGone,
-    /// Access ended meanwhile (token removed, files vanished).
+    /// Access has ended (token removed, files vanished).
     Ended(RunnerError),
 }
 
-/// Why a model call gave no reply.
+/// The reason for a missing reply of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelFailure {
     /// No HTTP answer from any candidate.
@@ -95,31 +95,31 @@ pub enum ModelFailure {
         body: Vec<u8>,
         retry_after: Option<String>,
     },
-    /// Not asked at all: no key, model withdrawn, overloaded.
+    /// The provider was not called: no key, model withdrawn, overloaded.
     Refused(RunnerError),
-    /// An answer that is not the dialect's.
+    /// The answer is not valid in the dialect.
     Malformed(DialectError),
 }
 
-/// What is to be done. Effects of one step are done in order.
+/// An action for the caller. Effects of one step are executed in order.
 #[derive(Debug)]
 pub enum Effect {
-    /// Ask the model with [`Turn::request_body`], then one `Replied` or `ModelFailed`; or,
-    /// where the call is `streamed`, `Streamed` as often as something comes, and one
-    /// `StreamEnded` or `ModelFailed`.
+    /// Call the model with [`Turn::request_body`], then send one `Replied` or `ModelFailed`. If the
+    /// call is `streamed`, send one `Streamed` for each part, then one `StreamEnded` or
+    /// `ModelFailed`.
     CallModel(ModelCall),
-    /// Run these at once (at most 8; more than one only where all are `parallel_safe`),
-    /// then one `ToolFinished` each.
+    /// Run these calls at once (at most 8; several only if all are `parallel_safe`), then send one
+    /// `ToolFinished` for each.
     CallTools(Vec<ManagedCall>),
-    /// Bytes for the runner, at once; the first make the answer a stream.
+    /// Write these bytes to the runner at once; the first ones make the answer a stream.
     Emit(Vec<u8>),
-    /// The end. Nothing follows, and whatever still runs is to be canceled.
+    /// The end. No effect follows; the caller cancels whatever still runs.
     Answer(Box<Answer>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelCall {
-    /// From 1.
+    /// Counts from 1.
     pub number: u32,
     pub purpose: Purpose,
     pub streamed: bool,
@@ -127,18 +127,18 @@ pub struct ModelCall {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The runner's own request: an upstream error passes as it is.
+    /// The runner's own request: an upstream error passes through unchanged.
     First,
-    /// After a hidden round.
+    /// The request after a hidden round.
     Continue,
-    /// After the last round: text only.
+    /// The request after the last round: text only.
     Finalize,
 }
 
 /// The response for the runner, and the rounds to keep for its next request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// `None`: the runner is gone.
+    /// `None` if the runner has disconnected.
     pub response: Option<Response>,
     pub record: TurnRecord,
     /// For [`crate::Continuity::remember`].
@@ -147,13 +147,13 @@ pub struct Answer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Counts only where nothing was emitted before.
+    /// Used only if no bytes were emitted before.
     pub status: u16,
     pub content_type: String,
     pub retry_after: Option<String>,
     /// The whole body, or the rest of the stream.
     pub body: Vec<u8>,
-    /// The runner's code, when this is our own error.
+    /// The code, if this is an error of the mediator.
     pub error: Option<RunnerCode>,
     /// An error of a turn that called services. Repeating the request would repeat the calls, so
     /// clients are asked not to retry.
@@ -172,7 +172,7 @@ pub struct Turn {
     rounds: u32,
     model_calls: u32,
     usage: Usage,
-    /// Whether that has the reply that is heard in it already.
+    /// `usage` already includes the reply that is being streamed.
     usage_is_counted: bool,
     past: Past,
     /// Failed validations, by canonical name.
@@ -182,9 +182,9 @@ pub struct Turn {
     trace: Vec<TraceRound>,
     interventions: Vec<String>,
     stream_began: bool,
-    /// When the event came that is being answered.
+    /// Time of the event that is being handled.
     now: Duration,
-    /// The runner's stream, where it is not made of the last reply alone.
+    /// The runner's stream, unless it is built from the last reply alone.
     live: Option<Live>,
 }
 
@@ -222,8 +222,8 @@ pub fn first_edits(
 }
 
 impl Turn {
-    /// Begins a turn with tools to present. Errors: what makes this request impossible
-    /// to mediate; nothing has been asked of anybody then.
+    /// Begins a turn with tools to present. Errors: the request cannot be mediated; no model or
+    /// tool has been called then.
     pub fn start(config: TurnConfig) -> Result<(Self, Vec<Effect>), RunnerError> {
         let TurnConfig {
             request,
@@ -268,20 +268,20 @@ impl Turn {
         Ok((turn, vec![first]))
     }
 
-    /// The body for the model call that is due, with this model's name. Errors: what is
-    /// wrong with the runner's, which shows before anybody is asked.
+    /// Returns the body for the model call that is due, with this model's name. Errors: a fault of
+    /// the runner's body, found before the model is called.
     pub fn request_body(&self, model: &str) -> Result<Vec<u8>, RunnerError> {
         let mut edits = self.edits.clone();
         edits.model = model.to_string();
         Ok(self.request.encode(&edits)?)
     }
 
-    /// When to send [`Event::Deadline`], since the turn began.
+    /// Time of [`Event::Deadline`], counted from the beginning of the turn.
     pub fn deadline(&self) -> Duration {
         Duration::from_millis(self.policy.total_timeout_ms.max(1))
     }
 
-    /// How long one call may take that begins now.
+    /// Returns the timeout of a call that begins now.
     pub fn tool_timeout(&self, now: Duration) -> Duration {
         Duration::from_millis(self.policy.timeout_per_tool_ms.max(1))
             .min(self.deadline().saturating_sub(now))
@@ -291,12 +291,12 @@ impl Turn {
         &self.request
     }
 
-    /// Managed rounds so far.
+    /// Number of managed rounds so far.
     pub fn rounds(&self) -> u32 {
         self.rounds
     }
 
-    /// What the reply that is being streamed says it costs, as far as it has said so.
+    /// Usage that the reply being streamed has reported so far.
     pub fn heard_usage(&self) -> Option<Usage> {
         let usage = self.live.as_ref().map(Live::usage);
         usage.filter(|usage| *usage != Usage::default())
@@ -332,7 +332,7 @@ impl Turn {
         effects
     }
 
-    /// The deadline has passed: nothing begins.
+    /// Returns true if the deadline has passed, so that nothing new begins.
     fn is_late(&self) -> bool {
         self.now >= self.deadline()
     }
@@ -417,8 +417,8 @@ impl Turn {
         }
     }
 
-    /// For ids of calls that came without: other ones for each reply of a conversation,
-    /// which grows from request to request, and the same for a retried request.
+    /// Seed for ids of calls that came without one. It differs for each reply of a conversation,
+    /// which grows from request to request, and is the same for a retried request.
     fn call_seed(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.model_calls.to_be_bytes());
@@ -437,7 +437,7 @@ impl Turn {
         let State::Executing(round) = &mut self.state else {
             return Vec::new();
         };
-        // A limit that was raised meanwhile is the next turn's.
+        // A limit that was raised meanwhile applies from the next turn on.
         let max_bytes = self.policy.max_tool_result_bytes.min(max_result_bytes);
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         if !round.finished(
@@ -454,13 +454,14 @@ impl Turn {
         self.advance()
     }
 
-    /// The next group of the round, or what follows it.
+    /// Starts the next group of the round, or ends the round.
     fn advance(&mut self) -> Vec<Effect> {
         let is_late = self.is_late();
         let State::Executing(round) = &mut self.state else {
             return Vec::new();
         };
-        // Before a call counts as dispatched: the record must not say that it may have run.
+        // Checked before a call counts as dispatched: otherwise the record would say that it may
+        // have run.
         if is_late && round.waits() {
             return self.fail(self.timed_out());
         }
@@ -494,7 +495,8 @@ impl Turn {
         if let Some(container) = round.reply.container() {
             self.edits.container = Some(container);
         }
-        // The next turn has a budget of its own, and must not read that tools are gone.
+        // The next turn has a budget of its own, so the model must not read that no rounds are
+        // left.
         if !round.exhausted {
             self.hidden.extend(canonical);
         }
@@ -519,7 +521,7 @@ impl Turn {
         vec![self.call_model(Purpose::Continue)]
     }
 
-    /// Whether `tool_choice` would make the model call for ever.
+    /// Returns true if `tool_choice` would make the model call a tool in every round.
     fn forces_managed(&self) -> bool {
         match self.request.tool_choice() {
             ToolChoice::Required | ToolChoice::AllowedRequired(_) => true,

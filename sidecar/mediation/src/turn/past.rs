@@ -1,4 +1,4 @@
-//! Calls that ran in this turn, for recognizing a repetition.
+//! Repetition detection: the calls that ran in this turn.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Key(String, String);
 
 #[derive(Debug)]
 struct Executed {
-    /// Whose result counts: see [`Past::executed`].
+    /// The round whose result counts: see [`Past::executed`].
     round: u32,
     certainty: Certainty,
     repeated: u32,
@@ -37,12 +37,12 @@ impl Key {
 }
 
 impl Past {
-    /// `Some`: the call ran already and must not run again.
+    /// Returns `Some` if the call ran already and must not run again.
     pub(super) fn duplicate(&mut self, key: &Key, annotations: Annotations) -> Option<DuplicateOf> {
         let executed = self.calls.get_mut(key)?;
         let may_run = match executed.certainty {
             Certainty::NeverRan | Certainty::Unreached | Certainty::Transient => true,
-            // A second read harms nobody.
+            // A second read does no harm.
             Certainty::Unclear => annotations.idempotent || annotations.read_only,
             Certainty::Ran => false,
         };
@@ -56,8 +56,8 @@ impl Past {
         })
     }
 
-    /// What is known of the call after it ran (again): an earlier certainty that it did
-    /// something is never lost to a later failure, and the later result counts otherwise.
+    /// Records an execution. The most certain outcome counts, so a later failure never hides that
+    /// the call had an effect; of equally certain ones, the latest counts.
     pub(super) fn executed(&mut self, key: Key, round: u32, certainty: Certainty) {
         let entry = self.calls.entry(key).or_insert(Executed {
             round,

@@ -18,7 +18,7 @@ use crate::rejection::{duplicate_result, order_result, unknown_result, unready_r
 use crate::slot::{Answered, Slot, SlotState, as_json};
 use crate::trace::{TraceRound, TraceUsage};
 
-/// Calls of one group at most: enough to hide latency, too few to flood a service.
+/// Limits the calls of one group: enough to hide latency, too few to flood a service.
 const MAX_PARALLEL: usize = 8;
 
 #[derive(Debug)]
@@ -26,12 +26,12 @@ pub(super) struct Round {
     number: u32,
     pub(super) reply: Reply,
     slots: Vec<Slot>,
-    /// The budget is spent: these calls were not run, and no further will be.
+    /// The budget of rounds is used up: these calls were not run, and no others will be.
     pub(super) exhausted: bool,
     intervention: Option<ResultCode>,
 }
 
-/// A call that is not the runner's: its place, and what it means.
+/// A call that the mediator answers: its index, and the owner of its name.
 #[derive(Debug)]
 pub(super) struct Ours {
     index: usize,
@@ -46,7 +46,7 @@ enum Meant {
     Unknown,
 }
 
-/// Who owns each call of a reply.
+/// Finds the owner of each call of a reply.
 pub(super) fn owners(reply: &Reply, presented: &Presented) -> Vec<Owned<Ours>> {
     let owner = |(index, call): (usize, &RawCall)| {
         let tool = match presented.resolve(&call.name) {
@@ -66,7 +66,7 @@ pub(super) fn owners(reply: &Reply, presented: &Presented) -> Vec<Owned<Ours>> {
 }
 
 impl Turn {
-    /// Each call that gets a result from us, with those rejected that must not run.
+    /// Creates the round of all calls that the mediator answers; rejects those that must not run.
     pub(super) fn begin_round(&mut self, reply: Reply, partition: Partition<Ours>) -> Round {
         let number = self.rounds;
         let exhausted = number > self.policy.max_rounds.max(1);
@@ -77,7 +77,7 @@ impl Turn {
                 let code = out_of_order(&managed, hidden.len());
                 (managed, Vec::new(), code)
             }
-            // Reached for a runner that can take one call at a time only.
+            // Happens only for a runner that accepts a single call per reply.
             Partition::RunnerOwned(calls) => (Vec::new(), calls, Some(ResultCode::MixedToolOrder)),
             Partition::Interleaved(calls) => {
                 let (mut ours, mut runner) = (Vec::new(), Vec::new());
@@ -165,14 +165,14 @@ impl Turn {
 }
 
 impl Round {
-    /// The calls to run next; empty when every call has its result.
+    /// Returns the calls to run next; empty if every call has its result.
     pub(super) fn next_group(&mut self, past: &mut Past, now: Duration) -> Vec<ManagedCall> {
         let mut group: Vec<ManagedCall> = Vec::new();
         let mut keys: Vec<Key> = Vec::new();
         for slot in &mut self.slots {
             let SlotState::Waiting(call) = &slot.state else {
-                // Between calls of a group, a call that is answered already is a barrier
-                // unless its tool is parallel_safe too.
+                // Within a group, an answered call is a barrier unless its tool is parallel_safe
+                // too.
                 if group.is_empty() || slot.parallel_safe() {
                     continue;
                 }
@@ -182,7 +182,7 @@ impl Round {
                 break;
             }
             let key = Key::of(call);
-            // Whether this is a repetition shows when the other has its outcome.
+            // A repetition can only be detected after the other call has its outcome.
             if keys.contains(&key) {
                 break;
             }
@@ -237,14 +237,14 @@ impl Round {
             .any(|slot| matches!(slot.state, SlotState::Running(..)))
     }
 
-    /// Whether a call is still to be made.
+    /// Returns true if a call is not yet dispatched.
     pub(super) fn waits(&self) -> bool {
         self.slots
             .iter()
             .any(|slot| matches!(slot.state, SlotState::Waiting(_)))
     }
 
-    /// Ends what has no result yet.
+    /// Ends all calls that have no result yet.
     pub(super) fn cut_short(&mut self, code: ResultCode, now: Duration) {
         for slot in &mut self.slots {
             slot.cut_short(code, now);
@@ -276,7 +276,7 @@ impl Round {
         self.intervention.map(|code| code.to_string())
     }
 
-    /// A terminal tool succeeded. It is the last call, or nothing ran.
+    /// Returns true if a terminal tool succeeded. It is the last call, or nothing ran.
     pub(super) fn ended_by_success(&self) -> bool {
         self.slots.iter().any(|slot| {
             let terminal = slot.tool.as_ref().is_some_and(terminal);
@@ -295,7 +295,7 @@ fn terminal(tool: &Arc<CatalogTool>) -> bool {
     tool.annotations.terminal_on_success
 }
 
-/// A terminal call that others follow (`hidden` ones of the runner too): nothing runs.
+/// Detects a terminal call before other calls (the runner's `hidden` ones included): nothing runs.
 fn out_of_order(calls: &[Ours], hidden: usize) -> Option<ResultCode> {
     let is_terminal = |ours: &Ours| matches!(&ours.tool, Meant::Tool(tool) if terminal(tool));
     let last = calls.len().checked_sub(1)?;

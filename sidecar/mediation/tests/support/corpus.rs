@@ -1,7 +1,7 @@
-//! Hostile arguments, for the tests of the pure crate and of those at the socket.
+//! Hostile arguments, for the tests of this crate and of the mediator's sockets.
 
-/// Values that mean something else in a path, and every way to write them that some
-/// server takes for the same.
+/// Values that have another meaning in a path, in every encoding that some server decodes to the
+/// same.
 pub fn path_values() -> Vec<String> {
     let bare = [
         "..",

@@ -1,4 +1,4 @@
-//! A pond of tools, a scripted model, and the drive loop.
+//! A service with tools, a scripted model, and the drive loop.
 #![allow(dead_code, reason = "each test binary uses its part of it")]
 
 pub mod wire;
@@ -44,7 +44,7 @@ pub fn tools() -> ToolsFile {
 }
 
 pub fn authority() -> Authority {
-    // Once: its schemas are compiled, and properties run thousands of turns.
+    // Shared, because its schemas are compiled and properties run thousands of turns.
     static CATALOG: LazyLock<Arc<Catalog>> =
         LazyLock::new(|| Arc::new(Catalog::load(&tools(), Tier::Elevated)));
     Authority::new(CATALOG.clone(), None)
@@ -63,7 +63,7 @@ pub fn request(extra: Value) -> Request {
     Request::decode(DIALECT, body.to_string().into_bytes()).unwrap()
 }
 
-/// A reply with these calls, ids `c0`, `c1`, …; with none, the text.
+/// A reply with these calls and the ids `c0`, `c1`, …; without calls, the text.
 pub fn reply(calls: &[(&str, &str)], text: &str) -> Reply {
     let calls: Vec<Value> = calls
         .iter()
@@ -101,17 +101,17 @@ pub fn responded(status: u16, body: &str) -> ToolOutcome {
 /// One turn, driven to its end.
 pub struct Run {
     pub answer: Answer,
-    /// Bodies the model got.
+    /// Request bodies that the model got.
     pub bodies: Vec<Value>,
-    /// Groups as they were dispatched: names with arguments.
+    /// Groups in the order of dispatch: names with arguments.
     pub groups: Vec<Vec<(String, String)>>,
     pub purposes: Vec<Purpose>,
-    /// All that the runner got.
+    /// All bytes that the runner got.
     pub sent: Vec<u8>,
 }
 
 impl Run {
-    /// The results the model read in its last request, by code or `ok`.
+    /// The results that the model read in its last request, by code or `ok`.
     pub fn results(&self) -> Vec<String> {
         results(self.bodies.last().unwrap())
     }
@@ -158,8 +158,8 @@ pub fn config(request: Request, policy: Policy) -> TurnConfig {
     }
 }
 
-/// Runs a turn with replies in order (the last one again and again) and an outcome for
-/// each dispatched call.
+/// Runs a turn with replies in order (the last one is repeated) and an outcome for each dispatched
+/// call.
 pub fn run(
     config: TurnConfig,
     replies: Vec<Reply>,

@@ -1,4 +1,4 @@
-//! What runner and model write in each dialect, as its provider documents it.
+//! The messages of runner and model in each dialect, as its provider documents them.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::{Dialect, MAX_REPLY, Reassembly, Reply, Request, SseParser};
@@ -12,13 +12,13 @@ pub struct Said {
     pub id: String,
     pub text: String,
     pub calls: Vec<SaidCall>,
-    /// The model had to stop: the dialect's word for a limit that was reached.
+    /// The reply was cut at a limit, with the dialect's finish reason for it.
     pub cut_short: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct SaidCall {
-    /// `None`: the server gave none.
+    /// `None` if the server sent no id.
     pub id: Option<String>,
     pub name: String,
     pub arguments: String,
@@ -29,7 +29,7 @@ impl Wire {
         Dialect::ALL.into_iter().map(Wire)
     }
 
-    /// The member that holds the conversation.
+    /// The member that holds the history.
     pub fn history(self) -> &'static str {
         match self.0 {
             Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
@@ -37,7 +37,7 @@ impl Wire {
         }
     }
 
-    /// A request with this conversation, and tools of the runner's own.
+    /// A request with this history, and tools of the runner.
     pub fn body(self, history: &[Value], tools: &[&str]) -> Value {
         let mut body = json!({"model": "house/otter-1"});
         if self.0 == Dialect::AnthropicMessages {
@@ -55,7 +55,7 @@ impl Wire {
         Request::decode(self.0, body.to_string().into_bytes()).unwrap()
     }
 
-    /// Asks for a stream that tells its usage.
+    /// Requests a stream that reports its usage.
     pub fn streamed(self, mut body: Value) -> Value {
         body["stream"] = json!(true);
         if self.0 == Dialect::OpenaiChat {
@@ -77,7 +77,7 @@ impl Wire {
         }
     }
 
-    /// `tool_choice` that wants some call, or this one.
+    /// A `tool_choice` that forces any call, or a call of this tool.
     pub fn forced(self, name: Option<&str>) -> Value {
         match (self.0, name) {
             (Dialect::OpenaiChat | Dialect::OpenaiResponses, None) => json!("required"),
@@ -90,7 +90,7 @@ impl Wire {
         }
     }
 
-    /// What the runner's tool answered, as an item of the next request.
+    /// The result of the runner's tool, as an item of the next request.
     pub fn result(self, call: &str, text: &str) -> Value {
         match self.0 {
             Dialect::OpenaiChat => json!({"role": "tool", "tool_call_id": call, "content": text}),
@@ -102,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// Ten tokens of prompt and one of completion.
+    /// A reply of ten prompt tokens and one completion token.
     pub fn reply(self, said: &Said) -> Reply {
         let body = match self.0 {
             Dialect::OpenaiChat => completion(said),
@@ -112,7 +112,7 @@ impl Wire {
         Reply::decode(self.0, body.to_string().into_bytes()).unwrap()
     }
 
-    /// The answer's body, put together where it came as a stream.
+    /// The body of the answer, reassembled if it was streamed.
     pub fn whole(self, content_type: &str, body: &[u8]) -> Value {
         if content_type != "text/event-stream" {
             return serde_json::from_slice(body).unwrap();
@@ -124,7 +124,7 @@ impl Wire {
         serde_json::from_str(reassembly.finish().unwrap().as_text()).unwrap()
     }
 
-    /// What of an answer's body the runner sends back.
+    /// The part of an answer's body that the runner sends back.
     pub fn stored(self, body: &Value) -> Vec<Value> {
         match self.0 {
             Dialect::OpenaiChat => vec![body["choices"][0]["message"].clone()],
