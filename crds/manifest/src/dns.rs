@@ -177,8 +177,8 @@ impl From<ClusterDomain> for String {
 }
 
 /// Returns the name to resolve for `host` in a URL, with a final dot. A name of one label is a
-/// Service of `namespace`, a name that ends in `.svc` belongs to the cluster, and every other name,
-/// with or without a final dot, is absolute.
+/// Service of `namespace`, and a name that ends in `.svc` belongs to the cluster. Every other name,
+/// and every name with a final dot, is absolute already.
 pub fn absolute_name(host: &str, namespace: &str, domain: &ClusterDomain) -> String {
     let domain = domain.as_str();
     if host.ends_with('.') {

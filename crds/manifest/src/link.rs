@@ -32,7 +32,7 @@ pub struct LinkUp {
     /// The reason for which the current files are not loaded; never contains their content.
     #[serde(default)]
     pub error: Option<String>,
-    /// The `seq` of the last answer, which is in force.
+    /// The `seq` of the newest answer that is in force.
     #[serde(default)]
     pub seen: u64,
     /// Time in milliseconds for which the operator may hold its answer while no newer one exists.

@@ -66,8 +66,8 @@ pub use request::{
 pub use sse::{SseEvent, SseParser, frame, keepalive};
 pub use usage::Usage;
 
-/// What is joined to a provider's `base_url` to have the tokens of a request counted. Of the three
-/// dialects only Anthropic's has that.
+/// The path that is joined to a provider's `base_url` to count the tokens of a request. Only
+/// Anthropic's dialect has it.
 pub const COUNT_TOKENS: &str = "/messages/count_tokens";
 
 /// A model API's wire format.

@@ -105,7 +105,8 @@ impl Child {
     }
 }
 
-/// Becomes the child if the arguments say so. Returns only with an error.
+/// Becomes the child if the arguments say so, and then returns only with an error. `None`: they do
+/// not say so.
 pub fn become_child(
     mut arguments: impl Iterator<Item = OsString>,
 ) -> Option<anyhow::Result<Infallible>> {

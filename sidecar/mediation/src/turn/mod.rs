@@ -195,9 +195,8 @@ enum State {
     Done,
 }
 
-/// The edits of the first request to a model, but for the stream, which stays as it is. A request
-/// that has its tokens counted gets the same. Errors: what makes this request impossible to
-/// mediate.
+/// Returns the edits of the first request to a model, without a change of streaming. A request to
+/// count tokens gets the same edits. Errors: the request cannot be mediated.
 pub fn first_edits(
     request: &Request,
     presented: &Presented,
