@@ -1,17 +1,14 @@
 //! Fuzz targets: bytes of others, mutated from seeds. No input panics or takes seconds, and two
 //! readers of one text agree.
 //!
-//! Each target runs for `TOOLCRIB_FUZZ_SECONDS`, by default one, from a fixed seed. For ten minutes
-//! each: `TOOLCRIB_FUZZ_SECONDS=600 TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p
-//! toolcrib-growth --test fuzz`. A failure prints its input: add it to the target's seeds. The wire
-//! formats of models have targets of their own, in `sidecar/dialect/tests/fuzz.rs`.
+//! `toolcrib-fuzz` says how many inputs a target has, and for how long. The wire formats of models
+//! have targets of their own, in `sidecar/dialect/tests/fuzz.rs`.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
+use kubectl_toolcrib::foreign;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -87,81 +84,12 @@ const WORDS: &[&str] = &[
     "'",
 ];
 
-/// An input that takes longer than this in a debug build on a busy machine is a failure.
-const MOST_TIME: Duration = Duration::from_secs(20);
-
-/// splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(end.max(1)).unwrap()).unwrap()
-    }
-
-    fn range(&mut self, len: usize) -> std::ops::Range<usize> {
-        let from = self.below(len + 1);
-        from..(from + self.below(32)).min(len)
-    }
-}
-
-fn mutated(seeds: &[String], rng: &mut Rng) -> String {
-    let mut bytes = seeds[rng.below(seeds.len())].clone().into_bytes();
-    for _ in 0..=rng.below(5) {
-        let range = rng.range(bytes.len());
-        match rng.below(5) {
-            0 => drop(bytes.drain(range)),
-            1 => {
-                let again = bytes[range.clone()].to_vec();
-                bytes.splice(range.end..range.end, again);
-            }
-            2 => {
-                let other = seeds[rng.below(seeds.len())].as_bytes();
-                let piece = other[rng.range(other.len())].to_vec();
-                bytes.splice(range, piece);
-            }
-            3 => drop(bytes.splice(range, WORDS[rng.below(WORDS.len())].bytes())),
-            _ => {
-                let at = range.start;
-                bytes.splice(at..at, WORDS[rng.below(WORDS.len())].bytes());
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn env(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
-
-/// Runs every seed as it is, then mutations of the seeds until the time is over.
+/// Runs a target of texts.
 fn fuzz(target: &str, seeds: &[String], run: impl Fn(&str)) {
-    assert!(!seeds.is_empty(), "{target} has no seeds");
-    let end = Instant::now() + Duration::from_secs(env("TOOLCRIB_FUZZ_SECONDS", 1));
-    let mut rng = Rng(env("TOOLCRIB_FUZZ_SEED", 1));
-    let mut runs = 0_usize;
-    while runs < seeds.len() || Instant::now() < end {
-        let input = match seeds.get(runs) {
-            Some(seed) => seed.clone(),
-            None => mutated(seeds, &mut rng),
-        };
-        let start = Instant::now();
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&input))) {
-            eprintln!("{target} fails for:\n{}", input.escape_debug());
-            resume_unwind(panic);
-        }
-        let taken = start.elapsed();
-        assert!(taken < MOST_TIME, "{target} took {taken:?} for:\n{input}");
-        runs += 1;
-    }
-    println!("{target}: {runs} inputs");
+    let seeds: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.clone().into_bytes()).collect();
+    toolcrib_fuzz::fuzz(target, &seeds, WORDS, |bytes, _| {
+        run(&String::from_utf8_lossy(bytes));
+    });
 }
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -330,5 +258,43 @@ fn surfaces_are_judged_whatever_they_are() {
         for value in yaml::documents(text).into_iter().flatten() {
             yaml::to_string(&value).unwrap();
         }
+    });
+}
+
+#[test]
+fn files_of_others_are_imported_or_refused() {
+    let pods = texts(&[
+        "x-claw: {pod: reef, tools-defaults: [s], cllama-defaults: {proxy: passthrough}}\nservices:\n  s: &s {image: 'i:${V:-1}', expose: ['80:4000/tcp'], environment: {A: $B}}\n  t:\n    <<: *s\n    x-claw: {agent: ./a.md, surfaces: [...], tools: [{service: s, allow: [t]}], feeds: [{source: s, path: /f, ttl: 5m}], skills: [k.md], models: {primary: a/b}, tool-policy: {max-rounds: 3}, count: 2}\n",
+        "services:\n  s: {image: i, user: '7', command: \"a 'b c'\", x-claw: {mcp-stdio: {command: c, args: [d]}}}\n",
+    ]);
+    fuzz("pod file", &pods, |text| {
+        foreign::pod_file(text);
+    });
+    let documents = texts(&[
+        r##"{"openapi":"3.0.3","servers":[{"url":"https://reef.test/{v}"}],"paths":{"/a/{b}":{"post":{"operationId":"o","parameters":[{"name":"b","in":"path","schema":{"type":"string"}}],"requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/s"}}}}}}},"components":{"schemas":{"s":{"allOf":[{"properties":{"a":{"nullable":true}}}]}}}}"##,
+        "swagger: '2.0'\nhost: reef.test\npaths:\n  /a:\n    get: {parameters: [{name: b, in: query, type: string}]}\n",
+    ]);
+    fuzz("OpenAPI document", &documents, |text| {
+        foreign::openapi(text);
+    });
+    let descriptors = texts(&[
+        r#"{"version":2,"auth":{"type":"basic","env":"A"},"feeds":[{"name":"tides","path":"/t","ttl":"5m"}],"tools":[{"name":"t","inputSchema":{},"http":{"method":"GET","path":"/a"}}],"skill":"s.md"}"#,
+    ]);
+    fuzz("descriptor", &descriptors, |text| {
+        foreign::service_descriptor(text);
+        foreign::image_descriptor(text);
+    });
+    let listed = texts(&[
+        r#"[{"name":"t","description":"you must","inputSchema":{"properties":{"a":{}}},"annotations":{"readOnlyHint":true}}]"#,
+        r#"{"schemaVersion":2,"manifests":[{"mediaType":"m","digest":"sha256:1","size":1,"platform":{"os":"linux","architecture":"amd64"}}]}"#,
+        r#"{"config":{"Labels":{"a":"b"}}}"#,
+        "data: {\"id\":7,\"result\":{\"tools\":[]}}\n\n",
+    ]);
+    fuzz("answer", &listed, |text| {
+        foreign::tool_list(text);
+        foreign::image_manifest(text);
+        foreign::image_config(text);
+        foreign::mcp_stream(text);
+        foreign::layer(text.as_bytes());
     });
 }

@@ -1,19 +1,16 @@
 //! Fuzz targets: bytes of a runner, a model or a network, mutated from the case files. No input
 //! panics, and the invariants hold for every input.
 //!
-//! Each target runs a fixed number of inputs from a fixed seed, so that a failure is reproducible,
-//! or runs for `TOOLCRIB_FUZZ_SECONDS`. For ten minutes each: `TOOLCRIB_FUZZ_SECONDS=600
-//! TOOLCRIB_FUZZ_SEED=$RANDOM cargo test --release -p toolcrib-dialect --test fuzz`. A failure
-//! prints its input; saved under `tests/corpus/<target>/` it becomes a seed of every run.
+//! `toolcrib-fuzz` says how many inputs a target has, and for how long. A failure prints its input;
+//! as a file under `tests/corpus/<target>/` it is a seed and is tried on every run.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![expect(clippy::disallowed_methods, reason = "seeds are files")]
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use toolcrib_dialect::*;
+use toolcrib_fuzz::Rng;
 
 /// Words that a mutation inserts: names that readers look for, and syntax that is hard to parse.
 const WORDS: &[&str] = &[
@@ -59,56 +56,7 @@ const WORDS: &[&str] = &[
     "\"role\":\"assistant\"",
 ];
 
-struct Rng(u64);
-
-impl Rng {
-    /// splitmix64.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        let end = u64::try_from(end.max(1)).unwrap();
-        usize::try_from(self.next() % end).unwrap()
-    }
-
-    fn range(&mut self, len: usize) -> std::ops::Range<usize> {
-        let from = self.below(len + 1);
-        from..(from + self.below(32)).min(len)
-    }
-}
-
-fn mutated(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
-    let mut bytes = seeds[rng.below(seeds.len())].clone();
-    for _ in 0..rng.below(6) {
-        let range = rng.range(bytes.len());
-        match rng.below(6) {
-            0 => bytes.truncate(range.end),
-            1 => drop(bytes.drain(range)),
-            2 => {
-                let again = bytes[range.clone()].to_vec();
-                bytes.splice(range.end..range.end, again);
-            }
-            3 if !bytes.is_empty() => {
-                let at = rng.below(bytes.len());
-                bytes[at] ^= 1 << rng.below(8);
-            }
-            4 => {
-                let other = &seeds[rng.below(seeds.len())];
-                let piece = other[rng.range(other.len())].to_vec();
-                bytes.splice(range, piece);
-            }
-            _ => drop(bytes.splice(range, WORDS[rng.below(WORDS.len())].bytes())),
-        }
-    }
-    bytes
-}
-
-/// All case files with these names, and the saved failures.
+/// All case files of this ending, and what was found before.
 fn seeds(target: &str, names: &[&str]) -> Vec<Vec<u8>> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut seeds = Vec::new();
@@ -132,34 +80,9 @@ fn seeds(target: &str, names: &[&str]) -> Vec<Vec<u8>> {
     seeds
 }
 
-fn env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
-}
-
-/// Number of inputs of one target without a time limit, in addition to its seeds.
-const RUNS: usize = 4000;
-
-/// Runs every seed unchanged, then mutations of the seeds.
+/// Runs a target of the case files with these names.
 fn fuzz(target: &str, names: &[&str], run: impl Fn(&[u8], &mut Rng)) {
-    let seeds = seeds(target, names);
-    let end = env("TOOLCRIB_FUZZ_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));
-    let mut rng = Rng(env("TOOLCRIB_FUZZ_SEED").unwrap_or(1));
-    let mut runs = 0_usize;
-    while match end {
-        Some(end) => runs < seeds.len() || Instant::now() < end,
-        None => runs < seeds.len() + RUNS,
-    } {
-        let input = match seeds.get(runs) {
-            Some(seed) => seed.clone(),
-            None => mutated(&seeds, &mut rng),
-        };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&input, &mut rng))) {
-            eprintln!("{target} fails for:\n{}", input.escape_ascii());
-            resume_unwind(panic);
-        }
-        runs += 1;
-    }
-    println!("{target}: {runs} inputs");
+    toolcrib_fuzz::fuzz(target, &seeds(target, names), WORDS, run);
 }
 
 fn declared() -> ToolDeclaration {

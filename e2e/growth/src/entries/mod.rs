@@ -1,5 +1,6 @@
 //! The entry points that read foreign bytes, each with its hostile inputs.
 
+mod command;
 mod webhook;
 
 use std::hint::black_box;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Entry> {
     entries.extend(dialects());
     entries.extend(messages());
     entries.extend(webhook::entries());
+    entries.extend(command::entries());
     entries
 }
 

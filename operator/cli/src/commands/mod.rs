@@ -9,6 +9,6 @@ mod in_cluster;
 pub mod inject;
 pub mod inspect;
 pub mod plan;
-mod review;
+pub mod review;
 pub mod surface;
 pub mod tree;

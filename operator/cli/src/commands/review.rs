@@ -165,13 +165,18 @@ pub fn new_surface(of: &Name<'_>, spec: Value) -> Value {
     })
 }
 
-/// The Surface, with what a reviewer must look at.
+/// Prints the Surface as [`text`].
 pub fn print(surface: Value, said: impl Into<String>, remarks: &Remarks) -> Result<(), Failure> {
+    let text = text(surface, said, remarks)?;
+    print::to_stdout(&text).context("cannot write to standard output")?;
+    Ok(())
+}
+
+/// The Surface, with the remarks that a reviewer must look at.
+pub fn text(surface: Value, said: impl Into<String>, remarks: &Remarks) -> Result<String, Failure> {
     let mut document = Document::new(surface).said(said);
     for remark in remarks.0.iter().filter(|it| it.kind == RemarkKind::Look) {
         document = document.said(remark.to_string());
     }
-    let text = print::documents(&[document]).context("an object does not print as YAML")?;
-    print::to_stdout(&text).context("cannot write to standard output")?;
-    Ok(())
+    Ok(print::documents(&[document]).context("an object does not print as YAML")?)
 }

@@ -233,32 +233,15 @@ impl Registry {
                 brief(digest)
             );
         }
-        let manifest = serde_json::from_slice(&body)
-            .context("the registry's answer is no manifest of an image")?;
-        Ok((manifest, is))
+        Ok((manifest_of(&body)?, is))
     }
 
     async fn labels(&self, digest: &str) -> anyhow::Result<BTreeMap<String, String>> {
-        #[derive(Deserialize)]
-        struct Config {
-            #[serde(default)]
-            config: Option<Inner>,
-        }
-        #[derive(Deserialize)]
-        struct Inner {
-            #[serde(default, rename = "Labels")]
-            labels: Option<BTreeMap<String, String>>,
-        }
         let mut bytes = Vec::new();
         let mut left = u64::try_from(DOCUMENT)?;
         let fetched = self.blob(digest, &mut left, &mut bytes).await;
         fetched.context("the image's config")?;
-        let config: Config = serde_json::from_slice(&bytes)
-            .context("the image's config is no JSON of an image: name another image")?;
-        Ok(config
-            .config
-            .and_then(|inner| inner.labels)
-            .unwrap_or_default())
+        labels_of(&bytes)
     }
 
     async fn layer(&self, digest: &str, left: &mut u64) -> anyhow::Result<File> {
@@ -283,6 +266,39 @@ impl Registry {
             out.write_all(&chunk)?;
         }
         Ok(())
+    }
+}
+
+fn manifest_of(body: &[u8]) -> anyhow::Result<OciManifest> {
+    serde_json::from_slice(body).context("the registry's answer is no manifest of an image")
+}
+
+/// The labels in an image's config.
+pub fn labels_of(config: &[u8]) -> anyhow::Result<BTreeMap<String, String>> {
+    #[derive(Deserialize)]
+    struct Config {
+        #[serde(default)]
+        config: Option<Inner>,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        #[serde(default, rename = "Labels")]
+        labels: Option<BTreeMap<String, String>>,
+    }
+    let config: Config = serde_json::from_slice(config)
+        .context("the image's config is no JSON of an image: name another image")?;
+    Ok(config
+        .config
+        .and_then(|inner| inner.labels)
+        .unwrap_or_default())
+}
+
+/// The digest that a registry's answer names for a platform: of the config, or of the manifest in a
+/// list.
+pub fn digest_of(body: &[u8], platform: &Platform) -> anyhow::Result<String> {
+    match manifest_of(body)? {
+        OciManifest::Image(image) => Ok(image.config.digest),
+        OciManifest::ImageIndex(list) => of_platform(&list, platform),
     }
 }
 

@@ -44,7 +44,7 @@ struct Answer {
     body: Chunks,
 }
 
-type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
+pub type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the answer broke off")]
@@ -208,7 +208,7 @@ fn is_error(answer: &Value) -> bool {
 }
 
 /// The first event that answers; others are notifications, or requests that nobody answers.
-async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<Value>> {
+pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<Value>> {
     let mut parser = SseParser::new(MESSAGE);
     let mut read = 0;
     while let Some(chunk) = chunks.try_next().await? {

@@ -56,6 +56,9 @@ impl fmt::Display for Remark {
     }
 }
 
+/// Bytes of a remark's place: one place of a foreign document may have many remarks.
+const MAX_PLACE: usize = 256;
+
 /// Remarks in their order, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Remarks(pub(crate) Vec<Remark>, HashSet<Remark>);
@@ -64,7 +67,7 @@ impl Remarks {
     fn add(&mut self, kind: RemarkKind, place: &str, message: impl Into<String>) {
         self.insert(Remark {
             kind,
-            place: place.to_owned(),
+            place: toolcrib_bounds::cut(place, MAX_PLACE).into_owned(),
             message: message.into(),
         });
     }

@@ -1,0 +1,164 @@
+//! The work of the verbs on bytes that others wrote, without the IO around it.
+//!
+//! For `e2e/growth`, which counts how this work grows. Not here: the bounds on the bytes. A
+//! function returns the size of what it made; `None`: it refused its input.
+
+use futures::{FutureExt as _, StreamExt as _, stream};
+use serde_json::{Value, json};
+use toolcrib_compile::{Settings, compile_all, load};
+
+use crate::admitted::admitted;
+use crate::args::Platform;
+use crate::commands::review::{self, Listing, Name};
+use crate::image;
+use crate::import::{self, ImportOptions, Read};
+use crate::mcp;
+use crate::openapi::{self, Choice, Remarks, SurfaceOptions};
+
+/// Makes a Surface of an OpenAPI document.
+pub fn openapi(text: &str) -> Option<usize> {
+    let document = openapi::parse(text).ok()?;
+    let wanted = SurfaceOptions {
+        name: "reef".to_owned(),
+        namespace: "pond".to_owned(),
+        address: None,
+        choice: Choice::default(),
+    };
+    let described = openapi::describe(&document, &wanted).ok()?;
+    Some(described.remarks.len())
+}
+
+/// Makes objects of a pod file, and compiles them.
+pub fn pod_file(text: &str) -> Option<usize> {
+    let read = import::read(text).ok()?;
+    imported(read, &ImportOptions::default())
+}
+
+/// Imports a pod file whose service has this descriptor, two feeds of which its agent wants.
+pub fn service_descriptor(text: &str) -> Option<usize> {
+    const POD: &str = "\
+x-claw: {pod: pond}
+services:
+  reef: {image: i, expose: [80]}
+  otter:
+    x-claw:
+      agent: ./otter.md
+      tools: [reef]
+      feeds: [tides, {source: reef, name: swell, path: /swell}]
+";
+    let mut read = import::read(POD).ok()?;
+    let mut descriptor = import::describe::parse(text).ok()?;
+    read.adapt("reef", &mut descriptor, None);
+    let mut given = ImportOptions::default();
+    given.descriptors.insert("reef".to_owned(), descriptor);
+    imported(read, &given)
+}
+
+fn imported(read: Read, given: &ImportOptions) -> Option<usize> {
+    let (files, findings) = read.translate(given);
+    let texts = files
+        .iter()
+        .filter_map(|file| Some((file.name.to_owned(), file.text().ok()?)));
+    let loaded = admitted(load(texts, Settings::default()));
+    let compiled = compile_all(&loaded.inputs);
+    Some(findings.len() + loaded.diagnostics.len() + compiled.len())
+}
+
+/// Reads a file of variables.
+pub fn variables(text: &str) -> Option<usize> {
+    Some(import::dotenv(text).ok()?.len())
+}
+
+/// Finds the answer to request 7 in a stream of an MCP server.
+pub fn mcp_stream(text: &str) -> Option<usize> {
+    let chunk = bytes::Bytes::copy_from_slice(text.as_bytes());
+    let chunks = stream::iter([Ok(chunk)]).boxed();
+    let answer = mcp::http::from_stream(chunks, 7).now_or_never()?.ok()??;
+    Some(answer.to_string().len())
+}
+
+/// Makes a Surface of the tools that an MCP server lists, and compares it with one of no tools.
+pub fn tool_list(text: &str) -> Option<usize> {
+    let Value::Array(listed) = serde_json::from_str(text).ok()? else {
+        return None;
+    };
+    let surface = review::new_surface(&NAME, json!({"mcp": {"path": "/mcp"}}));
+    let listing = Listing::of(Some(&surface), &listed, "the server's list").ok()?;
+    let reviewed = review::with_mcp_tools(surface, listing.tools);
+    // The next listing, which is compared with this one.
+    let again = Listing::of(Some(&reviewed), &listed, "the server's list").ok()?;
+    let new = again.new_remarks(&reviewed).ok()?.len();
+    let text = review::text(reviewed, review::NOT_GRANTED, &listing.remarks).ok()?;
+    Some(text.len() + new + listing.drift.len())
+}
+
+/// Makes a Surface of the descriptor in an image, and compares it with an empty one.
+pub fn image_descriptor(text: &str) -> Option<usize> {
+    let descriptor: Value = serde_json::from_str(text).ok()?;
+    let mut remarks = Remarks::default();
+    let none = image::described::Skill::None;
+    let now = image::descriptor::for_review(descriptor, none, NAME.name, &mut remarks);
+    let before = json!({"tools": now["tools"]});
+    let drift = image::descriptor::drift(&before, &now).len();
+    let surface = review::new_surface(&NAME, json!({"descriptor": now}));
+    let text = review::text(surface, review::NOT_GRANTED, &remarks).ok()?;
+    Some(text.len() + drift)
+}
+
+/// Looks for a file in an uncompressed layer of an image.
+pub fn layer(bytes: &[u8]) -> Option<usize> {
+    let place = image::layer::Place::parse("/pond/fish.json")?;
+    match image::layer::look(bytes, &place).ok()? {
+        image::layer::LayerEntry::File(bytes) => Some(bytes.len()),
+        image::layer::LayerEntry::Nothing | image::layer::LayerEntry::Removed => Some(0),
+    }
+}
+
+/// Reads a registry's answer: the manifest of an image, or a list of them, as one may name it.
+pub fn image_manifest(text: &str) -> Option<usize> {
+    let platform = Platform {
+        os: "linux".to_owned(),
+        architecture: "amd64".to_owned(),
+    };
+    let digest = image::registry::digest_of(text.as_bytes(), &platform);
+    Some(digest.ok()?.len())
+}
+
+/// Reads the labels in an image's config.
+pub fn image_config(text: &str) -> Option<usize> {
+    Some(image::registry::labels_of(text.as_bytes()).ok()?.len())
+}
+
+const NAME: Name<'static> = Name {
+    name: "reef",
+    namespace: "pond",
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry point that refuses everything would have no growth.
+    #[test]
+    fn each_function_accepts_what_it_is_for() {
+        let openapi_document = json!({
+            "openapi": "3.0.3", "info": {"title": "reef", "version": "1"},
+            "servers": [{"url": "https://reef.test"}], "paths": {"/b": {"get": {}}},
+        });
+        assert!(openapi(&openapi_document.to_string()).is_some());
+        let pod = "x-claw:\n  pod: reef\nservices:\n  s:\n    x-claw:\n      agent: ./a.md\n";
+        assert!(pod_file(pod) > Some(0));
+        assert_eq!(pod_file("["), None);
+        let tools = r#"[{"name":"swim","inputSchema":{"type":"object","properties":{"to":{}}}}]"#;
+        let described = format!(r#"{{"version":2,"tools":{tools}}}"#);
+        assert!(service_descriptor(&described) > Some(0));
+        assert!(image_descriptor(&described) > Some(0));
+        assert!(tool_list(tools) > Some(0));
+        assert_eq!(variables("FISH=trout\n"), Some(1));
+        assert!(mcp_stream("data: {\"id\":7,\"result\":{}}\n\n") > Some(0));
+        let list = r#"{"schemaVersion":2,"manifests":[{"mediaType":"m","digest":"sha256:1","size":1,"platform":{"os":"linux","architecture":"amd64"}}]}"#;
+        assert_eq!(image_manifest(list), Some("sha256:1".len()));
+        assert_eq!(image_config(r#"{"config":{"Labels":{"a":"b"}}}"#), Some(1));
+        assert_eq!(layer(&[0; 1024]), Some(0));
+    }
+}

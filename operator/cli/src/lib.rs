@@ -1,0 +1,93 @@
+//! `kubectl toolcrib`: the compiler, the injection and the mediator, from files or from a
+//! cluster.
+//!
+//! Here is IO only: reading files and the API server, printing, starting processes.
+//! `toolcrib_compile`, which the operator runs too, decides what the objects mean; so this prints
+//! what a cluster would hold. The program is a library so that `e2e/growth` can call [`foreign`].
+//!
+//! Exit codes: 0; 1 where a diagnostic of severity error was printed, or what was asked for
+//! failed; 2 for a wrong command line, or files that cannot be read. `run` ends with its
+//! command's own code.
+
+mod admitted;
+mod args;
+mod cluster;
+mod commands;
+mod completion;
+mod failure;
+#[doc(hidden)]
+pub mod foreign;
+mod image;
+mod import;
+mod mcp;
+mod openapi;
+mod operator;
+mod policy;
+mod print;
+mod run;
+mod sources;
+mod tls;
+mod wrapped;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, COMPLETE, SurfaceVerb, Verb};
+use failure::Failure;
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    let outcome = if words.next().is_some_and(|word| word == COMPLETE) {
+        completion::complete(&words.collect::<Vec<_>>())
+    } else {
+        answer(Args::parse().verb)
+    };
+    outcome.unwrap_or_else(|failure: Failure| {
+        eprintln!("error: {failure}");
+        failure.exit_code()
+    })
+}
+
+fn answer(verb: Verb) -> Result<ExitCode, Failure> {
+    match verb {
+        Verb::Compile(args) => commands::compile::compile(&args),
+        Verb::Inject(args) => commands::inject::inject(&args),
+        Verb::Explain(args) => commands::explain::explain(&args),
+        Verb::Import(args) => commands::import::import(&args),
+        Verb::Inspect(args) => commands::inspect::inspect(&args),
+        Verb::Tree(args) => commands::tree::tree(&args),
+        Verb::Plan(args) => commands::plan::plan(&args),
+        Verb::Test(args) => policy::test(&args),
+        Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),
+        Verb::Surface(SurfaceVerb::FromStdio(args)) => commands::surface::from_stdio(&args),
+        Verb::Surface(SurfaceVerb::FromImage(args)) => commands::image::from_image(&args),
+        Verb::Surface(SurfaceVerb::Discover(args)) => commands::discover::discover(&args),
+        Verb::Run(args) => run::run(args),
+        Verb::Completion { shell } => completion::script(shell),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    const INTRODUCTION: &str = "\
+# kubectl toolcrib
+
+A kubectl plugin: the program `kubectl-toolcrib` on the `PATH`. Verbs that take `-f` need no
+cluster. Results go to standard output, findings to standard
+error. Exit codes: 0; 1 where a finding is an error, or what was asked for failed; 2 for a
+wrong command line, or files that cannot be read. `run` ends with its command's own code.
+
+";
+
+    #[test]
+    fn reference() {
+        let text = INTRODUCTION.to_owned() + &toolcrib_docs::command(&Args::command(), 2);
+        toolcrib_docs::compare("cli.md", &text).unwrap();
+    }
+}
