@@ -68,3 +68,15 @@ capabilities:
     matchLabels:
       {{- include "toolcrib.selector" . | nindent 6 }}
 {{- end -}}
+
+{{/* What controller and webhook must know alike, so that both refuse the same hosts. */}}
+{{- define "toolcrib.hosts" -}}
+{{- $name := include "toolcrib.fullname" . -}}
+- --namespace={{ .Release.Namespace }}
+- --webhook-service={{ $name }}-webhook
+- --link-service={{ $name }}-link
+{{- with .Values.controller.refusedHosts }}
+- --refused-hosts={{ join "," . }}
+{{- end }}
+- --cluster-domain={{ .Values.dns.clusterDomain }}
+{{- end }}

@@ -7,6 +7,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy};
+use toolcrib_compile::{Settings, refused_hosts};
+use toolcrib_manifest::ClusterDomain;
+use toolcrib_manifest::dns::CLUSTER_DOMAIN;
 
 /// As the chart sets it, in bytes.
 const DEFAULT_MEMORY_LIMIT: u64 = 256 * 1024 * 1024;
@@ -34,6 +37,29 @@ pub struct Args {
     /// that are answered. Empty: /inject and /validate, whoever calls them.
     #[arg(long, env = "TOOLCRIB_WEBHOOK_CONFIG_NAME", default_value = "")]
     pub webhook_config_name: String,
+    /// The operator's own namespace, whose Services no surface or provider may name.
+    #[arg(long, env = "TOOLCRIB_NAMESPACE", default_value = "toolcrib-system")]
+    pub namespace: String,
+    /// Name of the webhook's Service.
+    #[arg(
+        long,
+        env = "TOOLCRIB_WEBHOOK_SERVICE",
+        default_value = "toolcrib-webhook"
+    )]
+    pub webhook_service: String,
+    /// Name of the link's Service.
+    #[arg(long, env = "TOOLCRIB_LINK_SERVICE", default_value = "toolcrib-link")]
+    pub link_service: String,
+    /// Hosts that no surface or provider may have, as the controller has them.
+    #[arg(long, env = "TOOLCRIB_REFUSED_HOSTS", value_delimiter = ',')]
+    pub refused_hosts: Vec<String>,
+    /// The cluster's domain: what follows `name.namespace.svc`.
+    #[arg(
+        long,
+        env = "TOOLCRIB_CLUSTER_DOMAIN",
+        default_value = CLUSTER_DOMAIN
+    )]
+    pub cluster_domain: ClusterDomain,
     /// How long a pod waits for an Agent that was created just before it.
     #[arg(long, env = "TOOLCRIB_AGENT_WAIT_MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub agent_wait_ms: u64,
@@ -105,6 +131,21 @@ impl Args {
 
     pub(super) fn agent_wait(&self) -> Duration {
         Duration::from_millis(self.agent_wait_ms)
+    }
+
+    /// What the compiler must know of the installation to say what the controller will say.
+    pub(super) fn compile_settings(&self) -> Settings {
+        let services = [&*self.link_service, &*self.webhook_service];
+        Settings {
+            cluster_domain: self.cluster_domain.clone(),
+            refused_hosts: refused_hosts(
+                &self.namespace,
+                services,
+                &self.cluster_domain,
+                &self.refused_hosts,
+            ),
+            ..Settings::default()
+        }
     }
 
     pub(super) fn inject_config(&self) -> InjectConfig {

@@ -108,6 +108,7 @@ pub async fn run_until(
         agents,
         paths.clone(),
         args.inject_config(),
+        args.compile_settings(),
         args.agent_wait(),
         meter.clone(),
     );

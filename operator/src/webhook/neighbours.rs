@@ -82,11 +82,11 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// As if there were nothing else.
-    pub fn none() -> Self {
+    /// As if there were nothing but these objects, and no agent that the change concerns.
+    pub fn only(inputs: Inputs) -> Self {
         Self {
             affected: BTreeSet::new(),
-            inputs: Inputs::offline(Settings::default()),
+            inputs,
         }
     }
 
@@ -116,12 +116,12 @@ impl Neighbours {
     }
 }
 
-/// Reads what matters to a change of `key` from `old` to `new`.
+/// Reads what matters to a change of an object from `old` to `new`.
 pub async fn neighbours(
     client: &Client,
     agents: &Agents,
-    kind: Kind,
-    key: &ObjectRef,
+    settings: &Settings,
+    Subject { kind, key }: &Subject,
     old: Option<&Object>,
     new: Option<&Object>,
 ) -> Result<Neighbours, Unavailable> {
@@ -131,7 +131,7 @@ pub async fn neighbours(
     // Never closed.
     let mut turn = TURNS.acquire().await;
     let versions = [old.cloned(), new.cloned()];
-    let affected = affected(agents, kind, key, &versions);
+    let affected = affected(agents, *kind, key, &versions);
     bound(affected.len(), MOST_AGENTS, "agents are concerned")?;
     let mut namespaces: BTreeSet<&str> = affected.iter().map(|it| &*it.namespace).collect();
     namespaces.insert(&key.namespace);
@@ -146,10 +146,8 @@ pub async fn neighbours(
     let mut reader = Reader {
         client: pages::bounded(client),
         agents,
-        changed: Subject::new(kind, key),
-        // What the controller alone is told of (the link, its --refused-hosts) differs on neither
-        // side of a comparison.
-        inputs: Inputs::online(synced, Settings::default()),
+        changed: Subject::new(*kind, key),
+        inputs: Inputs::online(synced, settings.clone()),
         listed: BTreeSet::new(),
         surfaces: 0,
         weight: 0,
@@ -471,7 +469,7 @@ mod tests {
             let versions = [None, Some(surface(credentials))];
             look(
                 &mut Fetch::new(MOST_KEYS),
-                &Neighbours::none(),
+                &Neighbours::only(Inputs::offline(Settings::default())),
                 &changed,
                 &versions,
             )

@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use toolcrib_compile::Settings;
 use toolcrib_compile::inject::{InjectConfig, Injection, agent_of, inject};
 use toolcrib_compile::names;
 use toolcrib_crds::Agent;
@@ -52,6 +53,7 @@ pub struct App {
     paths: Paths,
     bodies: Arc<Bodies>,
     config: Arc<InjectConfig>,
+    settings: Arc<Settings>,
     agent_wait: Duration,
     meter: Meter,
     turns: Arc<Semaphore>,
@@ -64,6 +66,7 @@ impl App {
         agents: Agents,
         paths: Paths,
         config: InjectConfig,
+        settings: Settings,
         agent_wait: Duration,
         meter: Meter,
     ) -> Self {
@@ -73,6 +76,7 @@ impl App {
             paths,
             bodies: Arc::default(),
             config: Arc::new(config),
+            settings: Arc::new(settings),
             agent_wait,
             meter,
             turns: Arc::new(Semaphore::new(MAX_ADMISSIONS)),
@@ -242,7 +246,7 @@ async fn turn(app: &App, question: Question, request: &Request) -> (Answer, Outc
     };
     match question {
         Question::Inject => decide(app, request).await,
-        Question::Validate => validate(&app.client, &app.agents, request).await,
+        Question::Validate => validate(&app.client, &app.agents, &app.settings, request).await,
     }
 }
 
@@ -388,7 +392,16 @@ mod tests {
             "pond",
         );
         let wait = Duration::from_secs(2);
-        App::new(client, agents, paths, config, wait, Meter::default())
+        let settings = Settings::default();
+        App::new(
+            client,
+            agents,
+            paths,
+            config,
+            settings,
+            wait,
+            Meter::default(),
+        )
     }
 
     fn pod(labels: Value) -> Value {

@@ -11,12 +11,13 @@
 //! again. Only what the change brings is denied: an object that was stored before stays
 //! editable and deletable.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use toolcrib_compile::{
-    Code, Diagnostic, Effect, Fate, Inputs, Kind, ObjectRef, Severity, Subject, check_defaults,
-    check_grant, check_provider, check_surface, compile, plan_agent,
+    Code, Diagnostic, Effect, Fate, Inputs, Kind, ObjectRef, Settings, Severity, Subject,
+    check_defaults, check_grant, check_provider, check_surface, compile, plan_agent,
 };
 
 use super::agents::Agents;
@@ -55,7 +56,12 @@ struct ObjectChange {
     new: Option<Object>,
 }
 
-pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (Answer, Outcome) {
+pub async fn validate(
+    client: &Client,
+    agents: &Agents,
+    settings: &Arc<Settings>,
+    request: &Request,
+) -> (Answer, Outcome) {
     let asked = match ObjectChange::or_answer(request) {
         Ok(asked) => asked,
         Err(answered) => return answered,
@@ -66,16 +72,20 @@ pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (A
         old,
         new,
     } = &asked;
-    let found = neighbours(client, agents, *kind, key, old.as_ref(), new.as_ref());
+    let subject = Subject::new(*kind, key);
+    let (old, new) = (old.as_ref(), new.as_ref());
+    let found = neighbours(client, agents, settings, &subject, old, new);
     let found = match tokio::time::timeout(LOOK, found).await {
         Ok(found) => found,
         Err(_) => Err(Unavailable::TooSlow),
     };
     if let Err(why) = &found {
-        tracing::info!(object = %Subject::new(*kind, key), %why, "not compared");
+        tracing::info!(object = %subject, %why, "not compared");
     }
     // Hundreds of compilations at most, each up to a millisecond: not between other requests.
-    let verdict = tokio::task::spawn_blocking(move || verdict(&asked, found.as_ref())).await;
+    let settings = Arc::clone(settings);
+    let verdict = move || verdict(&asked, found.as_ref(), &settings);
+    let verdict = tokio::task::spawn_blocking(verdict).await;
     match verdict {
         Ok(verdict) => verdict,
         Err(error) => {
@@ -89,7 +99,11 @@ pub async fn validate(client: &Client, agents: &Agents, request: &Request) -> (A
 /// concern.
 pub fn validate_alone(request: &Request) -> (Answer, Outcome) {
     match ObjectChange::or_answer(request) {
-        Ok(asked) => verdict(&asked, Ok(&Neighbours::none())),
+        Ok(asked) => {
+            let settings = Settings::default();
+            let alone = Neighbours::only(Inputs::offline(settings.clone()));
+            verdict(&asked, Ok(&alone), &settings)
+        }
         Err(answered) => answered,
     }
 }
@@ -151,9 +165,13 @@ impl ObjectChange {
     }
 }
 
-fn verdict(asked: &ObjectChange, found: Result<&Neighbours, &Unavailable>) -> (Answer, Outcome) {
+fn verdict(
+    asked: &ObjectChange,
+    found: Result<&Neighbours, &Unavailable>,
+    settings: &Settings,
+) -> (Answer, Outcome) {
     let subject = Subject::new(asked.kind, &asked.key);
-    let alone = Neighbours::none();
+    let alone = Neighbours::only(Inputs::offline(settings.clone()));
     let neighbours = found.unwrap_or(&alone);
     let after = neighbours.with(asked.new.as_ref());
     let left_out = asked.old.as_ref().and_then(Object::left_out);
@@ -281,7 +299,9 @@ fn denied(outcome: Outcome, why: &str) -> (Answer, Outcome) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use serde_json::{Value, json};
+    use toolcrib_compile::ServiceFacts;
 
     use super::*;
 
@@ -326,10 +346,12 @@ mod tests {
         match asked("Surface", old, new) {
             Err(why) => why.to_string(),
             Ok(Reading::Nothing | Reading::StillTooExpensive(_)) => String::new(),
-            Ok(Reading::Compare(asked)) => match verdict(&asked, Err(&Unavailable::NotSynced)).0 {
-                Answer::Denied(why) | Answer::Later(why) => why,
-                Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => String::new(),
-            },
+            Ok(Reading::Compare(asked)) => {
+                match verdict(&asked, Err(&Unavailable::NotSynced), &Settings::default()).0 {
+                    Answer::Denied(why) | Answer::Later(why) => why,
+                    Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => String::new(),
+                }
+            }
         }
     }
 
@@ -370,7 +392,7 @@ mod tests {
         };
         let what = "objects and lists are concerned";
         let over = Unavailable::TooMany { what, most: 2000 };
-        let Answer::Warned(lines) = verdict(&asked, Err(&over)).0 else {
+        let Answer::Warned(lines) = verdict(&asked, Err(&over), &Settings::default()).0 else {
             panic!("is warned of");
         };
         assert_eq!(
@@ -395,9 +417,11 @@ mod tests {
         let Ok(Reading::Compare(asked)) = asked("Surface", Value::Null, bomb) else {
             panic!("is read");
         };
-        let alone = Neighbours::none();
+        let alone = Neighbours::only(Inputs::offline(Settings::default()));
         let mut answer = None;
-        let used = allocation_counter::measure(|| answer = Some(verdict(&asked, Ok(&alone)).0));
+        let used = allocation_counter::measure(|| {
+            answer = Some(verdict(&asked, Ok(&alone), &Settings::default()).0)
+        });
         let Some(Answer::Warned(lines)) = answer else {
             panic!("is warned of: {answer:?}");
         };
@@ -427,17 +451,66 @@ mod tests {
         }]});
         let mut new = tool(json!({"type": "object", "properties": {}}));
         new["metadata"]["generation"] = json!(5);
-        let alone = Neighbours::none();
+        let alone = Neighbours::only(Inputs::offline(Settings::default()));
         let warned = |new: Value| match asked("Surface", old.clone(), new) {
-            Ok(Reading::Compare(asked)) => match verdict(&asked, Ok(&alone)).0 {
-                Answer::Warned(lines) => lines,
-                _ => Vec::new(),
-            },
+            Ok(Reading::Compare(asked)) => {
+                match verdict(&asked, Ok(&alone), &Settings::default()).0 {
+                    Answer::Warned(lines) => lines,
+                    _ => Vec::new(),
+                }
+            }
             _ => Vec::new(),
         };
         let lines = warned(new);
         assert_eq!(lines[0], "toolcrib: TooExpensive: until now no room");
         assert_eq!(warned(Value::Null), Vec::<String>::new());
+    }
+
+    #[test]
+    fn hosts_are_checked_as_the_installation_has_them() {
+        #[derive(Parser)]
+        struct Flags {
+            #[command(flatten)]
+            args: super::super::Args,
+        }
+        let flags = Flags::parse_from([
+            "webhook",
+            "--mediator-image=example.test/mediator:1",
+            "--namespace=den",
+            "--link-service=link",
+            "--webhook-service=hook",
+            "--refused-hosts=vault.test",
+            "--cluster-domain=reef.example",
+        ]);
+        let set = flags.args.compile_settings();
+        let said = |url: &str, settings: &Settings| {
+            let new = surface(json!({"url": url, "descriptor": {"version": 2, "tools": []}}));
+            let Ok(Reading::Compare(asked)) = asked("Surface", Value::Null, new) else {
+                panic!("is read");
+            };
+            let mut inputs = Inputs::offline(settings.clone());
+            let news = ServiceFacts {
+                external_name: true,
+                ..ServiceFacts::default()
+            };
+            inputs.set_service(ObjectRef::new("lake", "news"), news);
+            match verdict(&asked, Ok(&Neighbours::only(inputs)), settings).0 {
+                Answer::Denied(why) => why,
+                Answer::Warned(lines) => lines.join("; "),
+                other => format!("{other:?}"),
+            }
+        };
+        for (url, code) in [
+            ("https://vault.test", "AddressRefused"),
+            ("https://link.den.svc", "AddressRefused"),
+            ("https://hook.den.svc.reef.example", "AddressRefused"),
+            ("http://news.lake.svc.reef.example", "ExternalNameRefused"),
+        ] {
+            let plain = said(url, &Settings::default());
+            assert!(!plain.contains(code), "{url}: {plain}");
+            let set = said(url, &set);
+            assert!(set.contains(code), "{url}: {set}");
+        }
     }
 
     #[test]

@@ -38,6 +38,32 @@ fn pods_of_the_operator_run_where_they_can_and_take_no_service_for_a_flag() {
 }
 
 #[test]
+fn controller_and_webhook_refuse_the_same_hosts() {
+    let objects = rendered(&[
+        "--set=controller.refusedHosts={vault.test,db.test}",
+        "--set=dns.clusterDomain=reef.example",
+    ]);
+    for name in ["toolcrib-controller", "toolcrib-webhook"] {
+        let pod = &named(&objects, "Deployment", name)["spec"]["template"]["spec"];
+        let arguments: Vec<&str> = pod["containers"][0]["args"]
+            .as_array()
+            .expect("arguments")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        for argument in [
+            "--namespace=default",
+            "--webhook-service=toolcrib-webhook",
+            "--link-service=toolcrib-link",
+            "--refused-hosts=vault.test,db.test",
+            "--cluster-domain=reef.example",
+        ] {
+            assert!(arguments.contains(&argument), "{name}: {arguments:?}");
+        }
+    }
+}
+
+#[test]
 fn a_larger_chart_may_switch_it_on() {
     let whole = [
         "--set=enabled=true",

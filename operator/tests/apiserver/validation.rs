@@ -57,6 +57,11 @@ impl Validating {
             certificate_dir: path,
             // The API server calls a url, at the plain path.
             webhook_config_name: String::new(),
+            namespace: harness.system.clone(),
+            webhook_service: "webhook".into(),
+            link_service: "link".into(),
+            refused_hosts: Vec::new(),
+            cluster_domain: "reef.example".parse().expect("a domain"),
             agent_wait_ms: 0,
             drain_seconds: 0,
             mediator_image: "example.test/mediator:1".into(),
@@ -321,6 +326,18 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
         .create(&by_address("http://192.0.2.7".to_owned()), true)
         .await;
     assert_eq!(said.status, 201, "{said:?}");
+    // A Service of the cluster's own domain, whose author chooses where it leads.
+    let service = json!({
+        "metadata": {"name": "elsewhere", "namespace": pond},
+        "spec": {"type": "ExternalName", "externalName": "news.example"},
+    });
+    let service = serde_json::from_value(service).expect("a Service");
+    let created = services.create(&PostParams::default(), &service).await;
+    created.expect("created");
+    let url = format!("http://elsewhere.{pond}.svc.reef.example");
+    let said = world.create(&by_address(url), true).await;
+    assert_eq!(said.status, 201, "{said:?}");
+    assert!(said.has(&["ExternalNameRefused"]), "{said:?}");
     // With the agent's own, more surfaces than are read for one answer.
     let mut wide = grant("wide", json!(["*"]));
     let surface = |at: usize| json!({"surface": {"name": format!("reed-{at}")}, "allow": ["*"]});
