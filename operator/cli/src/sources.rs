@@ -274,7 +274,7 @@ fn read_capped(from: impl std::io::Read, budget: &mut u64, name: &str) -> anyhow
     let mut text = String::new();
     from.take(*budget + 1)
         .read_to_string(&mut text)
-        .with_context(|| format!("cannot read {name}"))?;
+        .with_context(|| format!("cannot read {name} as UTF-8 text"))?;
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
     *budget = budget
         .checked_sub(length)

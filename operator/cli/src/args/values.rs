@@ -12,8 +12,14 @@ use crate::openapi::Address;
 pub struct DnsEgress(pub Vec<EgressRule>);
 
 impl DnsEgress {
-    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text).map(Self)
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let rules = serde_json::from_str(text);
+        rules.map(Self).map_err(|error| {
+            format!(
+                "{error}: write a list of egress rules as JSON, such as \
+                 [{{\"ports\":[{{\"port\":53,\"protocol\":\"UDP\"}}]}}]"
+            )
+        })
     }
 }
 

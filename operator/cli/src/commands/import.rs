@@ -42,6 +42,14 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
         };
         Failure::usage(format_args!("{at}: {}", error.message))
     })?;
+    if let Some(namespace) = &args.namespace
+        && *namespace != import::dns_label(namespace)
+    {
+        return Err(Failure::usage(format_args!(
+            "--namespace {namespace:?} is no name of a namespace: write a-z, 0-9 and -, such as {}",
+            import::dns_label(namespace)
+        )));
+    }
     let existing = existing_texts(args)?;
     let given = given(args, &mut read, &existing)?;
     let (files, findings) = read.translate(&given);

@@ -10,7 +10,7 @@ use toolcrib_compile::{
     inject::{
         Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, Injection, agent_of, inject as inject_pod,
     },
-    yaml,
+    near, yaml,
 };
 use toolcrib_crds::Agent;
 
@@ -72,7 +72,7 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
     }
     if pods.is_empty() && code == ExitCode::SUCCESS {
         return Err(Failure::usage(
-            "no pod and no workload with a pod template in the files",
+            "the files have no pod and no workload with a pod template: add one with -f",
         ));
     }
     let text = printed(&pods, args.output).context("a pod does not print")?;
@@ -158,7 +158,13 @@ fn no_agent(loaded: &LoadResult, key: &ObjectRef) -> String {
         Some(other) => format!(
             "there is no Agent {key} in the files, but {other}: write the pod's metadata.namespace, or give --namespace"
         ),
-        None => format!("there is no Agent {key} in the files"),
+        None => format!(
+            "there is no Agent {key} in the files{}: add its file with -f, or correct the pod's label",
+            near::other(
+                &key.name,
+                loaded.inputs.agents().map(|(other, _)| &*other.name)
+            )
+        ),
     }
 }
 

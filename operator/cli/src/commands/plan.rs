@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, process::ExitCode};
 use anyhow::Context as _;
 use toolcrib_bounds::count;
 use toolcrib_compile::{
-    AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Kind, LoadResult, Plan, Severity,
-    compile_all,
+    AgentPlan, Change, Diagnostic, Effect, Fate, Inputs, Kind, LoadResult, ObjectRef, Plan,
+    Severity, compile_all, near,
 };
 
 use crate::{
@@ -28,6 +28,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         against_files(args)?
     };
     print::findings(&files, &new_findings(&before, &after));
+    check_agent(args, &before, &after)?;
     let mut plan = toolcrib_compile::plan(&before, &after);
     plan.agents.retain(|planned| wanted(args, planned));
     let text = match args.output {
@@ -53,6 +54,31 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     } else {
         u8::from(is_broken)
     }))
+}
+
+/// Refuses a name that no agent has, before or after: nothing would change for it, whatever does.
+fn check_agent(args: &PlanArgs, before: &Inputs, after: &Inputs) -> Result<(), Failure> {
+    let Some(name) = &args.agent else {
+        return Ok(());
+    };
+    let namespace = args.cluster.namespace.as_ref();
+    let keys = [before, after].map(|inputs| inputs.agents().map(|(key, _)| key));
+    let keys: BTreeSet<&ObjectRef> = keys.into_iter().flatten().collect();
+    let fits = |key: &&ObjectRef| {
+        key.name == *name && namespace.is_none_or(|namespace| key.namespace == *namespace)
+    };
+    if keys.iter().any(fits) {
+        return Ok(());
+    }
+    let meant = near::other(name, keys.iter().map(|key| &*key.name));
+    let known: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    let known = match known.is_empty() {
+        true => "none".to_owned(),
+        false => known.join(", "),
+    };
+    Err(Failure::usage(format_args!(
+        "no agent {name} before or after the change{meant}; there are: {known}"
+    )))
 }
 
 type Sides = (LoadResult, Inputs, Inputs);

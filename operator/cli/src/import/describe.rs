@@ -10,12 +10,15 @@ pub fn parse(text: &str) -> Result<Value, String> {
         Ok(value) => value,
         Err(json) => {
             toolcrib_compile::yaml::check_nesting(text)?;
-            serde_yaml::from_str(text).map_err(|_| json.to_string())?
+            serde_yaml::from_str(text)
+                .map_err(|_| format!("is neither JSON nor YAML: {json}: correct it there"))?
         }
     };
     match value {
         Value::Object(_) => Ok(value),
-        _ => Err("is not a JSON object".to_owned()),
+        _ => Err(
+            "is not an object: write the descriptor's fields, such as version and tools".to_owned(),
+        ),
     }
 }
 
@@ -39,7 +42,7 @@ pub fn adapt(descriptor: &mut Value, skill: Option<String>, service: &str, found
             Some(seconds) => feed["ttl"] = seconds.into(),
             None => found.error(
                 0,
-                format!("descriptor of {service}: the feed's ttl {written:?} is no duration"),
+                format!("descriptor of {service}: the feed's ttl {written:?} is no duration: write seconds, or a text such as 5m"),
             ),
         }
     }

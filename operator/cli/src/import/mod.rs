@@ -24,7 +24,7 @@ pub use file::File;
 pub use finding::{Finding, Findings, Weight};
 pub use pod::{At, PodFile};
 pub use providers::KnownProvider;
-pub use translate::namespace;
+pub use translate::{dns_label, namespace};
 pub use variables::{Values, dotenv};
 pub use yaml::YamlError;
 

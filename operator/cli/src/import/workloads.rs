@@ -252,7 +252,7 @@ fn container(translation: &mut Translation<'_>, name: &str, service: &Service) -
             Err(_) => translation.found.warning(
                 user.line,
                 format!(
-                    "user {} is not translated: Kubernetes takes a number",
+                    "user {} is not translated: write its number, which `id -u` shows in the image",
                     user.value
                 ),
             ),
@@ -352,7 +352,7 @@ fn contract_files(
                 if files.contains_key(&key) {
                     translation.found.warning(
                         path.line,
-                        format!("{place} is there twice: the first one stays"),
+                        format!("{place} is there twice: the first one stays; remove the other"),
                     );
                 } else if let Some(left) = translation.mountable.checked_sub(text.len()) {
                     translation.mountable = left;
@@ -370,7 +370,7 @@ fn contract_files(
             Some(Err(reason)) => translation.found.warning(
                 path.line,
                 format!(
-                    "{} is not mounted into {}: {reason}",
+                    "{} is not mounted into {}: {reason}: put it beside the pod file, or correct its path",
                     path.value,
                     dns_label(&wish.name)
                 ),

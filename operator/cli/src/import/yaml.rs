@@ -11,6 +11,7 @@
 use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
+use toolcrib_compile::yaml::CURE;
 
 const MAX_DEPTH: usize = 64;
 const MAX_VALUES: usize = 50_000;
@@ -58,7 +59,8 @@ impl YamlError {
 
 impl From<ScanError> for YamlError {
     fn from(error: ScanError) -> Self {
-        Self::new(error.marker().line(), error.info())
+        let message = format!("cannot be read as YAML: {}; {CURE}", error.info());
+        Self::new(error.marker().line(), message)
     }
 }
 
@@ -141,7 +143,10 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
         match composer.next()? {
             (Event::DocumentStart(_), _) => break,
             (Event::StreamEnd, span) => {
-                return Err(YamlError::new(span.start.line(), "the file is empty"));
+                return Err(YamlError::new(
+                    span.start.line(),
+                    "the file is empty: write services and x-claw",
+                ));
             }
             _ => {}
         }
@@ -152,7 +157,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
             (Event::DocumentStart(_), span) => {
                 return Err(YamlError::new(
                     span.start.line(),
-                    "a second document begins here: a pod file is one document",
+                    "a second document begins here: a pod file is one document, so remove the line ---",
                 ));
             }
             (Event::StreamEnd, _) => return Ok(root),
@@ -231,7 +236,7 @@ impl<'a> Composer<'a> {
             | Event::DocumentEnd
             | Event::SequenceEnd
             | Event::MappingEnd => {
-                return Err(YamlError::new(line, "a value is missing here"));
+                return Err(YamlError::new(line, "a value is missing here: write one"));
             }
         };
         let node = Node { line, value };
@@ -256,7 +261,10 @@ impl<'a> Composer<'a> {
                 Value::Text(text) => text,
                 Value::Null => "null".to_owned(),
                 Value::List(_) | Value::Map(_) => {
-                    return Err(YamlError::new(key.line, "a key must be text"));
+                    return Err(YamlError::new(
+                        key.line,
+                        "a key must be text: put it into quotes",
+                    ));
                 }
             };
             if text.len() > MAX_KEY {
@@ -283,7 +291,10 @@ impl<'a> Composer<'a> {
         // What is written wins over what is merged, an earlier merge over a later one.
         for from in merged {
             let Value::Map(more) = from.value else {
-                return Err(YamlError::new(from.line, "only maps can be merged with <<"));
+                return Err(YamlError::new(
+                    from.line,
+                    "only maps can be merged with <<: write an alias of one (*NAME)",
+                ));
             };
             for (key, value) in more {
                 if known.insert(key.text.clone()) {

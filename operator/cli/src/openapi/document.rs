@@ -30,10 +30,15 @@ pub struct Document {
 pub fn parse(text: &str) -> Result<Document, String> {
     let root: Value = match serde_json::from_str(text) {
         Ok(root) => root,
-        Err(json) if text.trim_start().starts_with('{') => return Err(json.to_string()),
+        Err(json) if text.trim_start().starts_with('{') => {
+            return Err(format!("cannot be read as JSON: {json}: correct it there"));
+        }
         Err(_) => {
             toolcrib_compile::yaml::check_nesting(text)?;
-            serde_yaml::from_str(text).map_err(|error| error.to_string())?
+            serde_yaml::from_str(text).map_err(|error| {
+                let cure = toolcrib_compile::yaml::CURE;
+                format!("cannot be read as YAML: {error}; {cure}")
+            })?
         }
     };
     let version = |key: &str| root.get(key).and_then(Value::as_str);

@@ -43,8 +43,18 @@ pub enum Refusal {
     CompiledSecret { place: String, secret: String },
     /// A volume asks for a token of the link's audience.
     LinkToken { volume: String },
+    /// A container has every right on the node.
+    Privileged { container: String },
     /// A container may see or redirect the pod's traffic or processes.
-    Privilege { container: String, what: String },
+    Capability {
+        container: String,
+        capability: String,
+    },
+    /// A container named like a mesh's setup has its capability, and runs something else.
+    MeshSetup {
+        container: String,
+        capability: String,
+    },
     /// A volume is a folder of the node.
     HostPath { volume: String, path: String },
     /// A container, or the whole pod, is taken out of the node's confinement.
@@ -62,7 +72,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::OtherAgent { label, agent } => write!(
                 f,
-                "the pod's label {} says {label:?}, but it was to be injected for Agent {agent:?}",
+                "the pod's label {} is {label:?}, and the pod is to run Agent {agent:?}: write that name there",
                 names::AGENT_LABEL
             ),
             Self::AgentDeleted { agent } => write!(
@@ -74,7 +84,10 @@ impl fmt::Display for Refusal {
                 f,
                 "the pod is called {name:?}, and with identity: Pod its name is its identity: a name with a dot could be the agent of another namespace; give the pod a name without dots, or set identity: Agent"
             ),
-            Self::NoSpec => write!(f, "the pod has no spec.containers"),
+            Self::NoSpec => write!(
+                f,
+                "the pod has no spec.containers: write at least one container"
+            ),
             Self::Windows => write!(
                 f,
                 "spec.os.name is windows: the mediator runs on Linux only; take the label {} off the pod",
@@ -82,20 +95,20 @@ impl fmt::Display for Refusal {
             ),
             Self::SharedNamespace { field } => write!(
                 f,
-                "{field} is true: an agent's container could read what only its mediator may hold; remove the field"
+                "{field} is true, so the agent's container could read what only its mediator may hold; remove the field"
             ),
             Self::NameResolution { field } => write!(
                 f,
-                "{field} is set: it could send the mediator's credentials to another host; remove the field (dnsConfig.options may stay)"
+                "{field} is set, which could send the mediator's credentials to another host; remove the field (dnsConfig.options may stay)"
             ),
             Self::ReservedContainer { why } => write!(
                 f,
-                "the container name {:?} is reserved for the injected mediator, and this one {why}; remove the container and let it be injected",
+                "the container name {:?} is reserved for the mediator, and this one {why}; remove the container, since the webhook adds the mediator",
                 names::MEDIATOR_CONTAINER
             ),
             Self::ReservedVolume { volume } => write!(
                 f,
-                "the volume name {volume:?} is reserved for the injected mediator; rename the volume"
+                "the volume name {volume:?} is reserved for the mediator; rename the volume and its mounts"
             ),
             Self::ReservedMount { container, volume } => write!(
                 f,
@@ -111,27 +124,41 @@ impl fmt::Display for Refusal {
             ),
             Self::LinkToken { volume } => write!(
                 f,
-                "volume {volume:?} asks for a token of the audience {:?}, which only the mediator may hold; remove it",
+                "volume {volume:?} asks for a token of the audience {:?}, which only the mediator may hold; remove that serviceAccountToken from its sources",
                 names::LINK_AUDIENCE
             ),
-            Self::Privilege { container, what } => write!(
+            Self::Privileged { container } => write!(
                 f,
-                "container {container:?} has {what}: it could watch or redirect its mediator's traffic; remove it"
+                "container {container:?} has securityContext.privileged, so it could read its mediator's credentials; remove the field"
+            ),
+            Self::Capability {
+                container,
+                capability,
+            } => write!(
+                f,
+                "container {container:?} adds the capability {capability}, so it could watch or redirect its mediator's traffic; remove it from securityContext.capabilities.add, or have an admin add it to guard.allowedCapabilities in the chart's values"
+            ),
+            Self::MeshSetup {
+                container,
+                capability,
+            } => write!(
+                f,
+                "container {container:?} adds the capability {capability} and differs from the mesh's own container of that name in its command, arguments, variables or mounts; let the mesh inject it, or rename it and remove the capability"
             ),
             Self::HostPath { volume, path } => write!(
                 f,
-                "volume {volume:?} is the node's {path}: files of every mediator on the node are below such folders; remove the volume, or have an admin add the path to guard.allowedHostPaths in the chart's values"
+                "volume {volume:?} is the node's folder {path}, and such folders may hold the files of every mediator on the node; remove the volume, or have an admin add the path to guard.allowedHostPaths in the chart's values"
             ),
             Self::Unconfined { place, what } => write!(
                 f,
-                "{place} has {what}, which takes it out of the node's confinement; remove the field, or have an admin set guard.allowUnconfined in the chart's values"
+                "{place} has {what}, which takes it out of the node's confinement; remove that, or have an admin set guard.allowUnconfined in the chart's values"
             ),
             Self::EnvConflict {
                 container,
                 variable,
             } => write!(
                 f,
-                "container {container:?} sets {variable} itself, and would go round the mediator; remove the variable, or let it be replaced with the pod annotation {}: {}",
+                "container {container:?} sets {variable} itself, and would go round the mediator; remove the variable, or have it replaced by the pod's annotation {}: {}",
                 names::ENV_ANNOTATION,
                 names::ENV_OVERRIDE
             ),
@@ -140,11 +167,11 @@ impl fmt::Display for Refusal {
                 variable,
             } => write!(
                 f,
-                "container {container:?} has a proxy and takes {variable} from elsewhere, where it cannot be extended; set it as a plain value"
+                "container {container:?} has a proxy and takes {variable} from elsewhere, where the mediator's address cannot be added to it; write {variable} under env, with a plain value"
             ),
             Self::PortConflict { container, port } => write!(
                 f,
-                "container {container:?} declares port {port}, on which the mediator listens; use another port"
+                "container {container:?} declares port {port}, on which the mediator listens; let its program listen on another port, and declare that"
             ),
         }
     }
@@ -455,14 +482,11 @@ fn check_privilege(
     let Some(context) = container.security_context.as_ref() else {
         return Ok(());
     };
-    let refused = |what: String| {
-        Err(Refusal::Privilege {
-            container: container.name.clone(),
-            what,
-        })
-    };
+    let name_of_container = || container.name.clone();
     if context.privileged == Some(true) {
-        return refused("securityContext.privileged".to_string());
+        return Err(Refusal::Privileged {
+            container: name_of_container(),
+        });
     }
     let added = context
         .capabilities
@@ -475,12 +499,16 @@ fn check_privilege(
             || needed.contains(&name.as_str());
         if !allowed {
             let mut setups = names::MESH_SETUPS.iter();
-            return match setups.any(|setup| setup.name == container.name) {
-                true => refused(format!(
-                    "the capability {name}, and not the command, arguments, variables and mounts that its mesh gives it"
-                )),
-                false => refused(format!("the capability {name}")),
-            };
+            return Err(match setups.any(|setup| setup.name == container.name) {
+                true => Refusal::MeshSetup {
+                    container: name_of_container(),
+                    capability: name,
+                },
+                false => Refusal::Capability {
+                    container: name_of_container(),
+                    capability: name,
+                },
+            });
         }
     }
     Ok(())

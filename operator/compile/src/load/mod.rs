@@ -143,14 +143,24 @@ impl Loader {
             }
             return;
         }
+        if (api_version, kind) == ("v1", "List") {
+            self.loaded.errors.push(DocumentError {
+                origin: origin.clone(),
+                message: "is a List without a list of items: write items, each object after a dash"
+                    .to_owned(),
+            });
+            return;
+        }
         let Some(kind) = known(api_version, kind) else {
             let is_ours = api_version.split('/').next() == Some(GROUP);
             if is_ours {
                 self.loaded.errors.push(DocumentError {
                     origin: origin.clone(),
                     message: format!(
-                        "is {kind} of {api_version}, which this release does not know{}",
-                        near::meant(kind, KINDS)
+                        "is {kind} of {api_version}, which this release does not know{}: {GROUP}/{} has {}",
+                        near::other(kind, KINDS),
+                        toolcrib_crds::VERSION,
+                        KINDS.join(", "),
                     ),
                 });
             } else {
@@ -164,7 +174,10 @@ impl Loader {
         let Some(name) = text("/metadata/name") else {
             self.loaded.errors.push(DocumentError {
                 origin: origin.clone(),
-                message: format!("is {} without metadata.name", kind.name()),
+                message: format!(
+                    "is {} without metadata.name: write a name, in quotes if it looks like a number",
+                    kind.name()
+                ),
             });
             return;
         };
@@ -179,8 +192,8 @@ impl Loader {
                 "metadata.name",
                 Code::Duplicate,
                 format!(
-                    "is declared in {} and again in {}: keep one",
-                    first.path, origin.path
+                    "is declared in {}, document {}, and again in {}, document {}: keep one",
+                    first.path, first.document, origin.path, origin.document
                 ),
             );
         }

@@ -73,7 +73,7 @@ pub fn to_string(value: &impl Serialize) -> Result<String, serde_yaml::Error> {
 }
 
 /// What to do about a text that is no YAML. The reader names a line; the fault may be above it.
-pub const CURE: &str = "look at that line and at the ones above it: indent with spaces, all fields of an object alike; close each quote and bracket; put a text with `: `, ` #` or `{{` into quotes";
+pub const CURE: &str = "look at that line and at the ones above it: indent with spaces, all fields of an object alike; write each key once; close each quote and bracket; put a text with `: `, ` #` or `{{` into quotes";
 
 fn parse(document: serde_yaml::Deserializer<'_>) -> Result<Value, String> {
     let mut value = serde_yaml::Value::deserialize(document)

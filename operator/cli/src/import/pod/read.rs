@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use toolcrib_compile::near;
+
 use super::scalar::{duration_seconds, service_name, split_words};
 use super::{
     AgentBlock, Allow, At, Entry, FeedWish, Models, PodFile, Reach, Service, ToolPolicy, ToolWish,
@@ -38,9 +40,13 @@ pub fn read(root: &Node, found: &mut Findings) -> Result<PodFile, YamlError> {
             }
             // Anchors are usually kept under a key of `x-`, which means nothing by itself.
             "version" => {}
-            key if key.starts_with("x-") => {}
-            key => reader.untranslated(line, key),
+            key if key.starts_with("x-") && near::nearest(key, ["x-claw"]).is_none() => {}
+            key => reader.untranslated(line, "", key, &FILE_KEYS),
         }
+    }
+    if file.services.is_empty() && matches!(root.value, Value::Map(_)) {
+        let text = "the file has no services: write each under services, with its image";
+        reader.found.error(0, text);
     }
     let agents = file.services.iter().filter(|it| it.agent.is_some());
     check_defaults(reader.defaults, agents.count())?;
@@ -63,6 +69,38 @@ fn check_defaults(defaults: Size, agents: usize) -> Result<(), YamlError> {
     })
 }
 
+const FILE_KEYS: [&str; 3] = ["services", "x-claw", "name"];
+const SERVICE_KEYS: [&str; 8] = [
+    "image",
+    "entrypoint",
+    "command",
+    "environment",
+    "expose",
+    "ports",
+    "user",
+    "x-claw",
+];
+const POLICY_KEYS: [&str; 4] = [
+    "max-rounds",
+    "timeout-per-tool-ms",
+    "total-timeout-ms",
+    "max-tool-result-bytes",
+];
+const AGENT_KEYS: [&str; 12] = [
+    "describe-file",
+    "mcp-stdio",
+    "agent",
+    "count",
+    "cllama",
+    "cllama-env",
+    "surfaces",
+    "tools",
+    "feeds",
+    "skills",
+    "models",
+    "tool-policy",
+];
+
 struct Reader<'a> {
     found: &'a mut Findings,
     /// The size of all `*-defaults`.
@@ -70,9 +108,15 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn untranslated(&mut self, line: usize, what: &str) {
-        self.found
-            .warning(line, format!("{what} is not translated"));
+    /// Warns of a key that is left out. `place` stands before it.
+    fn untranslated(&mut self, line: usize, place: &str, key: &str, known: &[&str]) {
+        let said = match near::nearest(key, known.iter().copied()) {
+            Some(meant) => format!("is not known: did you mean {meant}?"),
+            None => {
+                "is not translated: add it to the result by hand, if the pods need it".to_owned()
+            }
+        };
+        self.found.warning(line, format!("{place}{key} {said}"));
     }
 
     fn pod_block(&mut self, node: &Node, file: &mut PodFile) {
@@ -87,14 +131,14 @@ impl Reader<'_> {
                     match key {
                         "proxy" => file.defaults.cllama = Some(self.names(value, key)),
                         "env" => file.defaults.cllama_env = self.environment(value),
-                        key => self.untranslated(line, &format!("cllama-defaults.{key}")),
+                        key => self.untranslated(line, "cllama-defaults.", key, &["proxy", "env"]),
                     }
                 }
             } else if !key
                 .strip_suffix("-defaults")
                 .is_some_and(|key| self.wish(key, value, &mut file.defaults))
             {
-                self.untranslated(line, &format!("x-claw.{key}"));
+                self.untranslated(line, "x-claw.", key, &["pod"]);
             }
         }
     }
@@ -129,7 +173,10 @@ impl Reader<'_> {
                     line,
                     "depends_on has no counterpart: pods start in any order and try again",
                 ),
-                key => self.untranslated(line, &format!("{}.{key}", service.name.value)),
+                key => {
+                    let place = format!("{}.", service.name.value);
+                    self.untranslated(line, &place, key, &SERVICE_KEYS);
+                }
             }
         }
         let mut known = BTreeSet::new();
@@ -157,8 +204,8 @@ impl Reader<'_> {
                         "count" => agent.replicas = self.number(value, key),
                         key if self.wish(key, value, &mut agent.wishes) => {}
                         key => {
-                            let what = format!("{}.x-claw.{key}", service.name.value);
-                            self.untranslated(line, &what);
+                            let place = format!("{}.x-claw.", service.name.value);
+                            self.untranslated(line, &place, key, &AGENT_KEYS);
                         }
                     }
                 }
@@ -253,12 +300,14 @@ impl Reader<'_> {
             match key {
                 "service" => service = self.text(value, key),
                 "allow" => allow = self.allow(value)?,
-                key => self.untranslated(line, &format!("tools: {key}")),
+                key => self.untranslated(line, "tools: ", key, &["service", "allow"]),
             }
         }
         let Some(service) = service else {
-            self.found
-                .error(node.line, "a tools entry names no service: add service");
+            self.found.error(
+                node.line,
+                "a tools entry names no service: add service: NAME",
+            );
             return None;
         };
         Some(ToolWish {
@@ -303,7 +352,7 @@ impl Reader<'_> {
                 "name" => name = self.text(value, key),
                 "path" => path = self.text(value, key),
                 "ttl" => ttl = self.seconds(value),
-                key => self.untranslated(line, &format!("feeds: {key}")),
+                key => self.untranslated(line, "feeds: ", key, &["source", "name", "path", "ttl"]),
             }
         }
         let text = |at: Option<At<String>>| at.map(|at| at.value);
@@ -317,7 +366,7 @@ impl Reader<'_> {
             (None, Some(name)) => Some(FeedWish::Named(name)),
             (None, None) => {
                 self.found
-                    .error(node.line, "a feeds entry names no source: add source");
+                    .error(node.line, "a feeds entry names no source: add source: NAME");
                 None
             }
         }
@@ -349,7 +398,7 @@ impl Reader<'_> {
                 "total-timeout-ms" => &mut policy.total_timeout_ms,
                 "max-tool-result-bytes" => &mut policy.max_tool_result_bytes,
                 _ => {
-                    self.untranslated(line, &format!("tool-policy.{key}"));
+                    self.untranslated(line, "tool-policy.", key, &POLICY_KEYS);
                     continue;
                 }
             };
@@ -365,7 +414,7 @@ impl Reader<'_> {
             match key {
                 "command" => command = self.names(value, key).value,
                 "args" => arguments = self.names(value, key).value,
-                key => self.untranslated(line, &format!("mcp-stdio.{key}")),
+                key => self.untranslated(line, "mcp-stdio.", key, &["command", "args"]),
             }
         }
         command.extend(arguments);

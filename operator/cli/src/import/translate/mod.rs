@@ -51,6 +51,15 @@ pub fn translate(pod: &PodFile, given: &ImportOptions, found: &mut Findings) -> 
         );
     }
     let namespace = namespace(pod, given.namespace.as_deref());
+    if let (None, Some(name)) = (&given.namespace, &pod.name)
+        && name.value != namespace
+    {
+        let said = format!(
+            "the pod {:?} is the namespace {namespace}: Kubernetes allows a-z, 0-9 and -",
+            name.value
+        );
+        found.note(name.line, said);
+    }
     let mut translation = Translation {
         pod,
         given,

@@ -43,6 +43,10 @@ impl Translation<'_> {
                     Some(provider) => {
                         wanted.entry(provider).or_default();
                     }
+                    None if !reference.contains('/') => self.found.error(
+                        wish.line,
+                        format!("the model {reference} names no provider: write PROVIDER/MODEL, such as openai/{reference}"),
+                    ),
                     None if unknown.insert(name.to_owned()) => self.found.error(
                         wish.line,
                         format!("the provider {name} of model {reference} is not known: write a ModelProvider of that name and give it with -f"),

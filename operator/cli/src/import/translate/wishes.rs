@@ -76,7 +76,7 @@ impl<'a> Translation<'a> {
                 }
                 Reach::Other(address) => self.found.warning(
                     surface.line,
-                    format!("{address} is not translated: only services are surfaces here"),
+                    format!("{address} is not translated: only a service can be a surface here, as service://NAME"),
                 ),
             }
         }
