@@ -5,11 +5,11 @@
 //!
 //! Invariants: a key is entered before the store is read for it, and a change is in the store before
 //! its keys are looked up here. So either the read sees the change, or the lookup finds the entry; no
-//! change falls between. Entries of a piece of work go only when a later look, which ended, did not
-//! need them.
+//! change falls between. Entries of a piece of work go only when a later observation, which is whole,
+//! did not need them.
 //!
 //! A key is kept as a digest of 8 bytes, which keeps 10,000 agents within a few MiB. Two keys
-//! with the same digest cost a look in vain.
+//! with the same digest cost a compilation in vain.
 
 pub mod affected;
 #[cfg(test)]
@@ -57,24 +57,24 @@ impl Dependents {
         self.entries().dependents.contains_key(&digest)
     }
 
-    /// Begins a look at the stores for `work`. There is one at a time for the same work.
-    pub fn look(&self, work: &Work) -> Look<'_> {
-        let look = self.begin(work);
+    /// Begins an observation of `work`. There is one at a time for the same work.
+    pub fn observe(&self, work: &Work) -> Observation<'_> {
+        let observation = self.begin(work);
         if work.is_agent() {
             // By the settings: every agent's files name the name servers.
-            look.at(&dns::key());
+            observation.enter(&dns::key());
         }
-        look
+        observation
     }
 
-    fn begin(&self, work: &Work) -> Look<'_> {
+    fn begin(&self, work: &Work) -> Observation<'_> {
         let entries = self.entries();
         let known = entries.looked_at.get_key_value(work);
         let (work, before) = match known {
             Some((work, keys)) => (Arc::clone(work), keys.clone()),
             None => (Arc::new(work.clone()), Box::default()),
         };
-        Look {
+        Observation {
             dependents: self,
             work,
             before,
@@ -85,8 +85,8 @@ impl Dependents {
 
     /// Removes the entries of work whose object is gone.
     pub fn forget(&self, work: &Work) {
-        let mut look = self.begin(work);
-        look.is_whole = true;
+        let mut observation = self.begin(work);
+        observation.is_whole = true;
     }
 
     /// Removes all entries.
@@ -95,10 +95,10 @@ impl Dependents {
     }
 }
 
-/// One look at the stores for a piece of work. When it is dropped, the keys of earlier looks go, if
-/// this one ended; they stay if it was broken off.
+/// Enters the keys that one piece of work looks at. When it is dropped, the keys of earlier
+/// observations go if this one is whole; they stay if it was broken off.
 #[derive(Debug)]
-pub struct Look<'a> {
+pub struct Observation<'a> {
     dependents: &'a Dependents,
     work: Arc<Work>,
     /// The keys that are entered already, in order.
@@ -107,10 +107,10 @@ pub struct Look<'a> {
     is_whole: bool,
 }
 
-impl Look<'_> {
+impl Observation<'_> {
     /// Enters a key. To be called before the answer is read. The object of the work itself is no
     /// entry: its changes affect the work in any case.
-    pub fn at(&self, key: &Key) {
+    pub fn enter(&self, key: &Key) {
         if self.is_own(key) {
             return;
         }
@@ -136,7 +136,7 @@ impl Look<'_> {
     }
 }
 
-impl Drop for Look<'_> {
+impl Drop for Observation<'_> {
     fn drop(&mut self) {
         let now = self.now.get_mut();
         let mut now = std::mem::take(now);

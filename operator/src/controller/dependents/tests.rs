@@ -27,15 +27,15 @@ fn look(
     works: impl IntoIterator<Item = Work>,
 ) -> Vec<(Work, String)> {
     let look = |work: Work| {
-        let mut look = dependents.look(&work);
-        let note = |key: &Key| look.at(key);
+        let mut observation = dependents.observe(&work);
+        let note = |key: &Key| observation.enter(key);
         let result = results(
             &snapshot(tables, material, &note),
             work.kind.kind(),
             &work.key,
         );
-        look.set_whole(true);
-        drop(look);
+        observation.set_whole(true);
+        drop(observation);
         (work, result)
     };
     works.into_iter().map(look).collect()
@@ -459,10 +459,10 @@ fn a_key_is_entered_before_its_answer_is_read() {
     let pond = Pond::of(&World::new());
     let otter = WorkKind::Agent.work(ObjectRef::new("pond", "otter"));
     let reed = ObjectRef::new("pond", "reed");
-    let look = pond.dependents.look(&otter);
+    let observation = pond.dependents.observe(&otter);
     let affected = Mutex::default();
     let note = |key: &Key| {
-        look.at(key);
+        observation.enter(key);
         let (_, text) = ours("Surface", "pond", "reed", "url: 'https://reed.test'");
         let found = put(
             &pond.tables.surfaces,
@@ -481,22 +481,22 @@ fn a_key_is_entered_before_its_answer_is_read() {
 }
 
 #[test]
-fn a_look_that_is_broken_off_keeps_the_entries_of_before() {
+fn an_observation_that_is_broken_off_keeps_the_entries_of_before() {
     let dependents = Dependents::default();
     let otter = WorkKind::Agent.work(ObjectRef::new("pond", "otter"));
     let [reed, mud] =
         ["reed", "mud"].map(|name| Key::Object(Kind::Surface, ObjectRef::new("pond", name)));
-    let look = |keys: &[&Key], is_whole: bool| {
-        let mut look = dependents.look(&otter);
-        keys.iter().for_each(|key| look.at(key));
-        look.set_whole(is_whole);
+    let observe = |keys: &[&Key], is_whole: bool| {
+        let mut observation = dependents.observe(&otter);
+        keys.iter().for_each(|key| observation.enter(key));
+        observation.set_whole(is_whole);
     };
     let has = || [&reed, &mud].map(|key| dependents.has(key));
-    look(&[&reed], true);
+    observe(&[&reed], true);
     assert_eq!(has(), [true, false]);
-    look(&[&mud], false);
+    observe(&[&mud], false);
     assert_eq!(has(), [true, true]);
-    look(&[&mud, &mud], true);
+    observe(&[&mud, &mud], true);
     assert_eq!(has(), [false, true]);
     assert_eq!(dependents.of([&reed, &mud]), [otter.clone()].into());
     dependents.forget(&otter);
@@ -518,20 +518,20 @@ fn the_entries_of_ten_thousand_agents_take_few_mebibytes() {
             };
             let agent = key(format!("agent-{number}"));
             let grant = key(format!("grant-{number}"));
-            let mut look = dependents.look(&WorkKind::ToolGrant.work(grant));
-            look.at(&Key::Object(Kind::Agent, agent.clone()));
-            look.set_whole(true);
-            let mut look = dependents.look(&WorkKind::Agent.work(agent.clone()));
-            look.at(&Key::GrantsFor(agent));
-            look.at(&of(Kind::ToolDefaults, "default", 0));
-            look.at(&Key::In(Kind::ModelProvider, namespace.clone()));
-            look.at(&of(Kind::Secret, "own", number));
+            let mut observation = dependents.observe(&WorkKind::ToolGrant.work(grant));
+            observation.enter(&Key::Object(Kind::Agent, agent.clone()));
+            observation.set_whole(true);
+            let mut observation = dependents.observe(&WorkKind::Agent.work(agent.clone()));
+            observation.enter(&Key::GrantsFor(agent));
+            observation.enter(&of(Kind::ToolDefaults, "default", 0));
+            observation.enter(&Key::In(Kind::ModelProvider, namespace.clone()));
+            observation.enter(&of(Kind::Secret, "own", number));
             for surface in [number / 20, number / 20 + 1] {
                 for kind in [Kind::Surface, Kind::Service, Kind::Secret, Kind::ConfigMap] {
-                    look.at(&of(kind, "surface", surface));
+                    observation.enter(&of(kind, "surface", surface));
                 }
             }
-            look.set_whole(true);
+            observation.set_whole(true);
         }
     });
     let mebibytes = taken.bytes_current >> 20;

@@ -120,8 +120,8 @@ async fn compiled(
     look: Look<'_>,
 ) -> Option<(Compilation, Known)> {
     let key = &work.key;
-    let looking = context.dependents.look(work);
-    let mut asker = Asker::new(context, synced, Some(looking));
+    let observation = context.dependents.observe(work);
+    let mut asker = Asker::new(context, synced, Some(observation));
     let question = |objects: &dyn Objects| compile(objects, key);
     let first = asker.ask(&Known::default(), question).await;
     let first = first.value?;

@@ -16,7 +16,7 @@ use toolcrib_compile::{
 use super::computed;
 use super::secrets::Known;
 use crate::controller::context::Context;
-use crate::controller::dependents::Look;
+use crate::controller::dependents::Observation;
 use crate::controller::snapshot::{Material, Snapshot};
 
 /// Asks questions for one piece of work, which depends on the answers from then on.
@@ -24,7 +24,7 @@ pub(super) struct Asker<'a> {
     context: &'a Context,
     synced: Synced,
     /// `None`: nothing depends on the answers.
-    look: Option<Look<'a>>,
+    observation: Option<Observation<'a>>,
     /// ConfigMaps that were read for this piece of work.
     config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
 }
@@ -36,11 +36,15 @@ pub(super) struct Answer<T> {
 }
 
 impl<'a> Asker<'a> {
-    pub(super) fn new(context: &'a Context, synced: Synced, look: Option<Look<'a>>) -> Self {
+    pub(super) fn new(
+        context: &'a Context,
+        synced: Synced,
+        observation: Option<Observation<'a>>,
+    ) -> Self {
         Self {
             context,
             synced,
-            look,
+            observation,
             config_maps: BTreeMap::new(),
         }
     }
@@ -74,8 +78,8 @@ impl<'a> Asker<'a> {
     }
 
     fn set_whole(&mut self, is_whole: bool) {
-        if let Some(look) = &mut self.look {
-            look.set_whole(is_whole);
+        if let Some(observation) = &mut self.observation {
+            observation.set_whole(is_whole);
         }
     }
 
@@ -94,8 +98,8 @@ impl<'a> Asker<'a> {
         };
         let settings = context.compile_settings();
         let look = |key: &Key| {
-            if let Some(look) = &self.look {
-                look.at(key);
+            if let Some(observation) = &self.observation {
+                observation.enter(key);
             }
         };
         let snapshot = Snapshot::new(&context.tables, self.synced, settings, &material, &look);

@@ -77,8 +77,8 @@ async fn checked<T>(
     synced: Synced,
     check: fn(&dyn Objects, &ObjectRef) -> Option<T>,
 ) -> Result<Option<T>, ReconcileError> {
-    let look = context.dependents.look(work);
-    let mut asker = Asker::new(context, synced, Some(look));
+    let observation = context.dependents.observe(work);
+    let mut asker = Asker::new(context, synced, Some(observation));
     let known = Known::default();
     let answer = asker.ask(&known, |objects| check(objects, &work.key)).await;
     if answer.is_listing {
