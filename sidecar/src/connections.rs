@@ -62,7 +62,7 @@ pub fn serve(
             // Err: the server was dropped, which is an end too.
             stopped.wait_for(|stopped| *stopped).await.ok();
         };
-        let routes = |_: &Counted| router.clone();
+        let routes = |_: &ConnectionGuard| router.clone();
         toolcrib_serve::serve(listener, Plain, door, || http, routes, closing, None).await;
     })
 }
@@ -74,9 +74,9 @@ struct CountingDoor {
 }
 
 impl Door for CountingDoor {
-    type Guest = Counted;
+    type Guest = ConnectionGuard;
 
-    fn enter(&self, _: IpAddr) -> Option<Counted> {
+    fn enter(&self, _: IpAddr) -> Option<ConnectionGuard> {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             if let Some(metrics) = &self.metrics {
                 metrics.connection_refused();
@@ -86,7 +86,7 @@ impl Door for CountingDoor {
         if let Some(metrics) = &self.metrics {
             metrics.connection_opened();
         }
-        Some(Counted {
+        Some(ConnectionGuard {
             metrics: self.metrics.clone(),
             _place: place,
         })
@@ -107,18 +107,18 @@ impl Door for CountingDoor {
 }
 
 /// Counts a connection as long as it lives.
-struct Counted {
+struct ConnectionGuard {
     metrics: Option<Arc<Metrics>>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Guest for Counted {
+impl Guest for ConnectionGuard {
     async fn expelled(&mut self) {
         match pending::<Infallible>().await {}
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         if let Some(metrics) = &self.metrics {
             metrics.connection_closed();

@@ -33,12 +33,12 @@ const ON_DISK: u64 = 4;
 #[derive(Debug)]
 pub struct ContinuityStore {
     dir: PathBuf,
-    kept: Mutex<Kept>,
+    kept: Mutex<ContinuityFile>,
     names: Mutex<Arc<RememberedTools>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct ContinuityFile {
     continuity: Continuity,
     file: Option<File>,
     written: u64,
@@ -64,7 +64,7 @@ impl ContinuityStore {
                 }
             }
         }
-        let mut kept = Kept {
+        let mut kept = ContinuityFile {
             continuity,
             file: None,
             written: 0,
@@ -160,7 +160,7 @@ impl ContinuityStore {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, ContinuityFile> {
         // A panic under it leaves at worst a line unwritten.
         self.kept.lock()
     }
@@ -191,7 +191,7 @@ fn names(dir: &Path) -> RememberedTools {
 }
 
 /// The file with exactly what is remembered and fits, swapped in whole.
-fn rewrite(dir: &Path, kept: &mut Kept) {
+fn rewrite(dir: &Path, kept: &mut ContinuityFile) {
     let written = || -> std::io::Result<(File, u64)> {
         let path = dir.join(REWRITTEN_NAME);
         let mut file = OpenOptions::new()

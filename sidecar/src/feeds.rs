@@ -63,7 +63,7 @@ struct Shared {
     outbound: Arc<Outbound>,
     tokens: Arc<Tokens>,
     metrics: Arc<Metrics>,
-    held: Mutex<HashMap<Key, Held>>,
+    cache: Mutex<HashMap<Key, CacheEntry>>,
     at_once: Semaphore,
 }
 
@@ -72,7 +72,7 @@ type Key = [u8; 32];
 
 /// A feed that a request is to show.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct FeedRequest {
     key: Key,
     name: String,
     ttl: Duration,
@@ -84,7 +84,7 @@ struct Wanted {
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct CacheEntry {
     copy: Option<Copy>,
     failed_at: Option<Instant>,
 }
@@ -170,7 +170,7 @@ impl Feeds {
                 outbound,
                 tokens,
                 metrics,
-                held: Mutex::default(),
+                cache: Mutex::default(),
                 at_once: Semaphore::new(AT_ONCE),
             }),
             flights: Flights::default(),
@@ -179,14 +179,14 @@ impl Feeds {
 
     /// The context message of a request that leaves now. `None`: the agent has no feed.
     pub async fn message(&self, claw_id: &ClawId) -> Option<String> {
-        let wanted = wanted(&self.shared.current.now(), claw_id);
-        if wanted.is_empty() {
+        let requests = feed_requests(&self.shared.current.now(), claw_id);
+        if requests.is_empty() {
             return None;
         }
         let now = Instant::now();
         let mut waits = Vec::new();
-        for feed in &wanted {
-            let due = due(self.shared.held().get(&feed.key), feed.ttl, now);
+        for feed in &requests {
+            let due = due(self.shared.cache().get(&feed.key), feed.ttl, now);
             match due {
                 Due::Not => {}
                 Due::Soon => drop(self.fetch(feed)),
@@ -194,15 +194,15 @@ impl Feeds {
             }
         }
         let waited = futures::future::join_all(waits).await;
-        let wanted = match waited.is_empty() {
-            true => wanted,
+        let requests = match waited.is_empty() {
+            true => requests,
             // What was taken away meanwhile is not shown.
-            false => self::wanted(&self.shared.current.now(), claw_id),
+            false => feed_requests(&self.shared.current.now(), claw_id),
         };
-        feeds_message(&self.shared.shown(&wanted, Instant::now()))
+        feeds_message(&self.shared.shown(&requests, Instant::now()))
     }
 
-    fn fetch(&self, feed: &Wanted) -> Flight<()> {
+    fn fetch(&self, feed: &FeedRequest) -> Flight<()> {
         self.flights.join(feed.key, || {
             let (shared, feed) = (self.shared.clone(), feed.clone());
             async move { shared.renew(&feed).await }
@@ -211,16 +211,16 @@ impl Feeds {
 }
 
 /// The feeds that stand now, in the manifest's order.
-fn wanted(now: &Effective, claw_id: &ClawId) -> Vec<Wanted> {
+fn feed_requests(now: &Effective, claw_id: &ClawId) -> Vec<FeedRequest> {
     let Ok(version) = now.version() else {
         return Vec::new();
     };
     now.feeds()
-        .map(|feed| Wanted::new(feed, version.services.get(&feed.source), claw_id))
+        .map(|feed| FeedRequest::new(feed, version.services.get(&feed.source), claw_id))
         .collect()
 }
 
-impl Wanted {
+impl FeedRequest {
     fn new(feed: &Feed, settings: Option<&ServiceSettings>, claw_id: &ClawId) -> Self {
         let claw_id = claw_id.towards_feed(feed);
         let identified = (feed, settings, &claw_id);
@@ -253,14 +253,14 @@ fn address(url: &str, claw_id: &str) -> Option<Url> {
     target(&filled, &filled[path..])
 }
 
-fn due(held: Option<&Held>, ttl: Duration, now: Instant) -> Due {
-    let Some(held) = held else {
+fn due(cached: Option<&CacheEntry>, ttl: Duration, now: Instant) -> Due {
+    let Some(cached) = cached else {
         return Due::Now;
     };
-    let failed_lately = held
+    let failed_lately = cached
         .failed_at
         .is_some_and(|at| now.duration_since(at) < RETRY);
-    let age = held.copy.as_ref().map(|copy| now.duration_since(copy.at));
+    let age = cached.copy.as_ref().map(|copy| now.duration_since(copy.at));
     match age {
         _ if failed_lately => Due::Not,
         Some(age) if age < ttl * 3 / 4 => Due::Not,
@@ -269,15 +269,15 @@ fn due(held: Option<&Held>, ttl: Duration, now: Instant) -> Due {
     }
 }
 
-fn state(held: Option<&Held>, ttl: Duration, now: Instant) -> FeedState {
-    let Some(copy) = held.and_then(|held| held.copy.as_ref()) else {
+fn state(cached: Option<&CacheEntry>, ttl: Duration, now: Instant) -> FeedState {
+    let Some(copy) = cached.and_then(|cached| cached.copy.as_ref()) else {
         return FeedState::Unavailable;
     };
     let (body, fetched_at) = (copy.body.clone(), copy.fetched_at.clone());
     let age = now.duration_since(copy.at);
     // A copy that a request waited for is fresh to it, however short its ttl; one that could not be
     // renewed is not.
-    let is_renewed = held.is_some_and(|held| held.failed_at.is_none());
+    let is_renewed = cached.is_some_and(|cached| cached.failed_at.is_none());
     if age < ttl || (is_renewed && age < DEADLINE) {
         FeedState::Fresh { body, fetched_at }
     } else if age < (ttl * STALE_TTLS).max(STALE_AT_LEAST) {
@@ -288,26 +288,26 @@ fn state(held: Option<&Held>, ttl: Duration, now: Instant) -> FeedState {
 }
 
 impl Shared {
-    fn held(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
+    fn cache(&self) -> MutexGuard<'_, HashMap<Key, CacheEntry>> {
         // A panic under it leaves at worst a feed that is fetched again.
-        self.held.lock()
+        self.cache.lock()
     }
 
     /// What is no longer wanted is forgotten on the way: it must not come back as stale.
-    fn shown(&self, wanted: &[Wanted], now: Instant) -> Vec<FeedShown> {
-        let keys: HashSet<&Key> = wanted.iter().map(|feed| &feed.key).collect();
-        let mut held = self.held();
-        held.retain(|key, _| keys.contains(key));
-        wanted
+    fn shown(&self, requests: &[FeedRequest], now: Instant) -> Vec<FeedShown> {
+        let keys: HashSet<&Key> = requests.iter().map(|feed| &feed.key).collect();
+        let mut cache = self.cache();
+        cache.retain(|key, _| keys.contains(key));
+        requests
             .iter()
             .map(|feed| FeedShown {
                 name: feed.name.clone(),
-                state: state(held.get(&feed.key), feed.ttl, now),
+                state: state(cache.get(&feed.key), feed.ttl, now),
             })
             .collect()
     }
 
-    async fn renew(&self, feed: &Wanted) {
+    async fn renew(&self, feed: &FeedRequest) {
         let fetched = match tokio::time::timeout(DEADLINE, self.fetch(feed)).await {
             Ok(fetched) => fetched,
             Err(_) => {
@@ -318,12 +318,12 @@ impl Shared {
         let outcome = fetched.as_ref().map_or_else(|error| error.name(), |_| "ok");
         self.metrics.feed_fetch(&feed.name, outcome);
         let now = Instant::now();
-        let mut held = self.held();
-        let held = held.entry(feed.key).or_default();
+        let mut cache = self.cache();
+        let entry = cache.entry(feed.key).or_default();
         match fetched {
             Ok(body) => {
                 let at = jiff::Timestamp::now();
-                *held = Held {
+                *entry = CacheEntry {
                     copy: Some(Copy {
                         body,
                         at: now,
@@ -340,15 +340,15 @@ impl Shared {
                     address = error.connection().map(|it| it.address.as_str()),
                     "not fetched"
                 );
-                held.failed_at = Some(now);
+                entry.failed_at = Some(now);
                 if error.withdraws() {
-                    held.copy = None;
+                    entry.copy = None;
                 }
             }
         }
     }
 
-    async fn fetch(&self, feed: &Wanted) -> Result<ToolBody, FetchError> {
+    async fn fetch(&self, feed: &FeedRequest) -> Result<ToolBody, FetchError> {
         // Never closed: Err would be as good as a permit.
         let _permit = self.at_once.acquire().await;
         let mut response = self.ask(feed).await;
@@ -367,7 +367,7 @@ impl Shared {
     }
 
     /// The answer, and whether another access token could change it.
-    async fn ask(&self, feed: &Wanted) -> Result<(Response, bool), FetchError> {
+    async fn ask(&self, feed: &FeedRequest) -> Result<(Response, bool), FetchError> {
         let settings = feed.settings.as_ref();
         let url = feed.url.clone().ok_or(FetchError::Unusable)?;
         let client =
@@ -408,9 +408,9 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn held(age: Option<u64>, failed: Option<u64>, now: Instant) -> Held {
+    fn entry(age: Option<u64>, failed: Option<u64>, now: Instant) -> CacheEntry {
         let before = |seconds| now - Duration::from_secs(seconds);
-        Held {
+        CacheEntry {
             copy: age.map(|age| Copy {
                 body: ToolBody::default(),
                 at: before(age),
@@ -429,13 +429,13 @@ mod tests {
     #[track_caller]
     fn check_with(ttl: u64, age: Option<u64>, failed: Option<u64>, expected: (Due, &str)) {
         let now = Instant::now() + Duration::from_secs(100_000);
-        let (held, ttl) = (held(age, failed, now), Duration::from_secs(ttl));
-        let shown = match state(Some(&held), ttl, now) {
+        let (entry, ttl) = (entry(age, failed, now), Duration::from_secs(ttl));
+        let shown = match state(Some(&entry), ttl, now) {
             FeedState::Fresh { .. } => "fresh",
             FeedState::Stale { .. } => "stale",
             FeedState::Unavailable => "unavailable",
         };
-        assert_eq!((due(Some(&held), ttl, now), shown), expected);
+        assert_eq!((due(Some(&entry), ttl, now), shown), expected);
     }
 
     #[test]

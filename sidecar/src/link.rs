@@ -22,7 +22,7 @@ use toolcrib_serve::part_of;
 use crate::config::version::UNDERSTANDS;
 use crate::config::{Current, Effective, Older};
 use crate::metrics::{LinkState, Metrics};
-use crate::outbound::body::{self, Unread};
+use crate::outbound::body::{self, BodyError};
 use crate::outbound::{Outbound, OutboundError};
 
 /// How long the operator may hold its answer. Counters go up as often.
@@ -110,7 +110,7 @@ impl Link {
             changes.mark_unchanged();
             let now = self.current.now();
             let asked = Instant::now();
-            let next = match now.standing.link() {
+            let next = match now.load_state.link() {
                 None => {
                     self.status.is(LinkState::Off);
                     asked + HOLD
@@ -203,14 +203,14 @@ impl Link {
         }
         let read = body::whole(response, MAX_ANSWER).await;
         let answer = read.map_err(|unread| match unread {
-            Unread::TooLarge => LinkError::TooLarge,
-            Unread::Broken(error) => LinkError::Unreachable(error.without_url()),
+            BodyError::TooLarge => LinkError::TooLarge,
+            BodyError::Broken(error) => LinkError::Unreachable(error.without_url()),
         })?;
         serde_json::from_slice(&answer).map_err(LinkError::Answer)
     }
 
     fn up(&self, now: &Effective) -> LinkUp {
-        let version = now.standing.version();
+        let version = now.load_state.version();
         let loaded = version.and_then(|version| {
             let digest = version.agent.digest.clone()?;
             Some(Loaded {
@@ -225,7 +225,7 @@ impl Link {
             understands: UNDERSTANDS.iter().map(ToString::to_string).collect(),
             loaded,
             error: now
-                .standing
+                .load_state
                 .error()
                 .map(|error| error.chars().take(LONGEST_TEXT).collect()),
             seen: now.seen,

@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub struct Flights<K, T> {
-    running: Mutex<Running<K, T>>,
+    running: Mutex<FlightTable<K, T>>,
 }
 
-struct Running<K, T> {
+struct FlightTable<K, T> {
     by_key: HashMap<K, watch::Receiver<Option<T>>>,
     tasks: JoinSet<()>,
 }
@@ -26,7 +26,7 @@ pub struct Flight<T>(watch::Receiver<Option<T>>);
 impl<K, T> Default for Flights<K, T> {
     fn default() -> Self {
         Self {
-            running: Mutex::new(Running {
+            running: Mutex::new(FlightTable {
                 by_key: HashMap::new(),
                 tasks: JoinSet::new(),
             }),

@@ -22,13 +22,13 @@ use toolcrib_mediation::{Authority, Catalog, Scrubber, feed_name};
 
 use crate::config::identity::Runner;
 
-use super::standing::{Observation, Standing};
+use super::standing::{LoadState, Observation};
 use super::version::Version;
 
 /// One moment's answer to "what is in force".
 #[derive(Clone, Debug)]
 pub struct Effective {
-    pub standing: Standing,
+    pub load_state: LoadState,
     /// Which tools may run: loaded ∩ floor, nothing where nothing is served.
     pub authority: Authority,
     /// RFC 3339 of the load that is in force.
@@ -47,12 +47,12 @@ impl Effective {
         if self.ending {
             return Err(Unavailable::Ending);
         }
-        match (self.presence, &self.standing) {
-            (AgentPresence::Deleted, _) | (_, Standing::Withdrawn { .. }) => {
+        match (self.presence, &self.load_state) {
+            (AgentPresence::Deleted, _) | (_, LoadState::Withdrawn { .. }) => {
                 Err(Unavailable::AccessWithdrawn)
             }
-            (AgentPresence::Present, Standing::InForce { version, .. }) => Ok(version),
-            (AgentPresence::Present, Standing::Broken { .. } | Standing::Waiting) => {
+            (AgentPresence::Present, LoadState::InForce { version, .. }) => Ok(version),
+            (AgentPresence::Present, LoadState::Broken { .. } | LoadState::Waiting) => {
                 Err(Unavailable::ManifestBroken)
             }
         }
@@ -60,10 +60,10 @@ impl Effective {
 
     /// Whose tokens are checked; `None`: nobody's are known.
     pub fn agent(&self) -> Option<&Arc<AgentFile>> {
-        match &self.standing {
-            Standing::InForce { version, .. } => Some(&version.agent),
-            Standing::Withdrawn { agent } => agent.as_ref(),
-            Standing::Waiting | Standing::Broken { .. } => None,
+        match &self.load_state {
+            LoadState::InForce { version, .. } => Some(&version.agent),
+            LoadState::Withdrawn { agent } => agent.as_ref(),
+            LoadState::Waiting | LoadState::Broken { .. } => None,
         }
     }
 
@@ -196,7 +196,7 @@ impl Default for Current {
         Self {
             effective: ArcSwap::from_pointee(Effective {
                 authority: nothing(),
-                standing: Standing::Waiting,
+                load_state: LoadState::Waiting,
                 loaded_at: None,
                 floor: None,
                 presence: AgentPresence::Present,
@@ -255,17 +255,19 @@ impl Current {
             // Before the swap: nothing is answered with a secret that is not scrubbed yet.
             self.scrubber.store(Arc::new(secrets.scrubber()));
         }
-        let standing = before.standing.after(seen);
-        if tokens(&before.standing) != tokens(&standing) {
+        let load_state = before.load_state.after(seen);
+        if tokens(&before.load_state) != tokens(&load_state) {
             self.runner.forget();
         }
-        let loaded_at = match (&standing, loads) {
-            (Standing::InForce { .. }, true) => Some(at),
-            (Standing::InForce { .. }, false) => before.loaded_at.clone(),
-            (Standing::Waiting | Standing::Broken { .. } | Standing::Withdrawn { .. }, _) => None,
+        let loaded_at = match (&load_state, loads) {
+            (LoadState::InForce { .. }, true) => Some(at),
+            (LoadState::InForce { .. }, false) => before.loaded_at.clone(),
+            (LoadState::Waiting | LoadState::Broken { .. } | LoadState::Withdrawn { .. }, _) => {
+                None
+            }
         };
         self.swap(Effective {
-            standing,
+            load_state,
             loaded_at,
             ..(*before).clone()
         });
@@ -332,8 +334,8 @@ impl Current {
     }
 }
 
-fn tokens(standing: &Standing) -> Option<&[RunnerToken]> {
-    Some(&standing.version()?.agent.tokens)
+fn tokens(load_state: &LoadState) -> Option<&[RunnerToken]> {
+    Some(&load_state.version()?.agent.tokens)
 }
 
 /// The authority of one who has none.

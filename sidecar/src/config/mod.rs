@@ -15,5 +15,5 @@ pub mod version;
 pub mod watch;
 
 pub use current::{Current, Effective, Older, Unavailable};
-pub use standing::{Observation, Standing};
+pub use standing::{LoadState, Observation};
 pub use version::{ConfigError, Version};

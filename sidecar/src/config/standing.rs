@@ -21,7 +21,7 @@ pub enum Observation {
 
 /// What requests are served from.
 #[derive(Clone, Debug)]
-pub enum Standing {
+pub enum LoadState {
     /// Started, and no file was ever seen.
     Waiting,
     InForce {
@@ -50,35 +50,35 @@ pub struct Names<'a> {
     pub namespace: &'a str,
 }
 
-impl Standing {
+impl LoadState {
     pub fn version(&self) -> Option<&Arc<Version>> {
         match self {
-            Standing::InForce { version, .. } => Some(version),
-            Standing::Waiting | Standing::Broken { .. } | Standing::Withdrawn { .. } => None,
+            LoadState::InForce { version, .. } => Some(version),
+            LoadState::Waiting | LoadState::Broken { .. } | LoadState::Withdrawn { .. } => None,
         }
     }
 
     /// Where the operator is; of a version that is not served, only this counts.
     pub fn link(&self) -> Option<&LinkConfig> {
         match self {
-            Standing::InForce { version, .. } => version.agent.link.as_ref(),
-            Standing::Broken { contact, .. } => contact.as_ref()?.link.as_ref(),
-            Standing::Waiting | Standing::Withdrawn { .. } => None,
+            LoadState::InForce { version, .. } => version.agent.link.as_ref(),
+            LoadState::Broken { contact, .. } => contact.as_ref()?.link.as_ref(),
+            LoadState::Waiting | LoadState::Withdrawn { .. } => None,
         }
     }
 
     /// How names resolve; `None`: no files say it.
     pub fn names(&self) -> Option<Names<'_>> {
         let agent = match self {
-            Standing::InForce { version, .. } => &version.agent,
-            Standing::Withdrawn { agent } => agent.as_ref()?,
-            Standing::Broken { contact, .. } => {
+            LoadState::InForce { version, .. } => &version.agent,
+            LoadState::Withdrawn { agent } => agent.as_ref()?,
+            LoadState::Broken { contact, .. } => {
                 return contact.as_ref().map(|contact| Names {
                     dns: contact.dns.as_ref(),
                     namespace: &contact.namespace,
                 });
             }
-            Standing::Waiting => return None,
+            LoadState::Waiting => return None,
         };
         Some(Names {
             dns: agent.dns.as_ref(),
@@ -89,31 +89,31 @@ impl Standing {
     /// What a version that is not served says of the operator, else what was known before.
     fn contact_beside(&self, said: Option<Contact>) -> Option<Contact> {
         let known = || match self {
-            Standing::InForce { version, .. } => Some(Contact {
+            LoadState::InForce { version, .. } => Some(Contact {
                 link: version.agent.link.clone(),
                 dns: version.agent.dns.clone(),
                 namespace: version.agent.namespace.clone(),
             }),
-            Standing::Broken { contact, .. } => contact.clone(),
-            Standing::Waiting | Standing::Withdrawn { .. } => None,
+            LoadState::Broken { contact, .. } => contact.clone(),
+            LoadState::Waiting | LoadState::Withdrawn { .. } => None,
         };
         said.filter(|said| said.link.is_some()).or_else(known)
     }
 
     pub fn error(&self) -> Option<String> {
         match self {
-            Standing::Waiting => Some("no files yet".to_string()),
-            Standing::InForce { error, .. } => error.as_ref().map(ToString::to_string),
-            Standing::Broken { error, .. } => Some(error.to_string()),
-            Standing::Withdrawn { .. } => {
+            LoadState::Waiting => Some("no files yet".to_string()),
+            LoadState::InForce { error, .. } => error.as_ref().map(ToString::to_string),
+            LoadState::Broken { error, .. } => Some(error.to_string()),
+            LoadState::Withdrawn { .. } => {
                 Some("all files are gone; access is withdrawn".to_string())
             }
         }
     }
 
-    pub fn after(&self, seen: Observation) -> Standing {
+    pub fn after(&self, seen: Observation) -> LoadState {
         match (seen, self) {
-            (Observation::Loaded(version), _) => Standing::InForce {
+            (Observation::Loaded(version), _) => LoadState::InForce {
                 version: Arc::from(version),
                 error: None,
             },
@@ -124,29 +124,29 @@ impl Standing {
                     contact,
                 },
                 _,
-            ) => Standing::Broken {
+            ) => LoadState::Broken {
                 error,
                 contact: self.contact_beside(contact),
             },
-            (Observation::Broken { error, .. }, Standing::InForce { version, .. }) => {
-                Standing::InForce {
+            (Observation::Broken { error, .. }, LoadState::InForce { version, .. }) => {
+                LoadState::InForce {
                     version: version.clone(),
                     error: Some(error),
                 }
             }
             (
                 Observation::Broken { error, contact },
-                Standing::Waiting | Standing::Broken { .. } | Standing::Withdrawn { .. },
-            ) => Standing::Broken {
+                LoadState::Waiting | LoadState::Broken { .. } | LoadState::Withdrawn { .. },
+            ) => LoadState::Broken {
                 error,
                 contact: self.contact_beside(contact),
             },
-            (Observation::Absent, Standing::Waiting) => Standing::Waiting,
-            (Observation::Absent, Standing::InForce { version, .. }) => Standing::Withdrawn {
+            (Observation::Absent, LoadState::Waiting) => LoadState::Waiting,
+            (Observation::Absent, LoadState::InForce { version, .. }) => LoadState::Withdrawn {
                 agent: Some(version.agent.clone()),
             },
-            (Observation::Absent, Standing::Broken { .. }) => Standing::Withdrawn { agent: None },
-            (Observation::Absent, Standing::Withdrawn { .. }) => self.clone(),
+            (Observation::Absent, LoadState::Broken { .. }) => LoadState::Withdrawn { agent: None },
+            (Observation::Absent, LoadState::Withdrawn { .. }) => self.clone(),
         }
     }
 }
@@ -186,17 +186,17 @@ mod tests {
 
     /// One word for what stands, with `!` where an error is reported beside it.
     fn check(events: Vec<Observation>, expected: &str) {
-        let mut standing = Standing::Waiting;
+        let mut load_state = LoadState::Waiting;
         for event in events {
-            standing = standing.after(event);
+            load_state = load_state.after(event);
         }
-        let seen = match &standing {
-            Standing::Waiting => "waiting",
-            Standing::InForce { error: None, .. } => "in force",
-            Standing::InForce { error: Some(_), .. } => "in force!",
-            Standing::Broken { .. } => "broken",
-            Standing::Withdrawn { agent: Some(_) } => "withdrawn",
-            Standing::Withdrawn { agent: None } => "withdrawn, nobody's",
+        let seen = match &load_state {
+            LoadState::Waiting => "waiting",
+            LoadState::InForce { error: None, .. } => "in force",
+            LoadState::InForce { error: Some(_), .. } => "in force!",
+            LoadState::Broken { .. } => "broken",
+            LoadState::Withdrawn { agent: Some(_) } => "withdrawn",
+            LoadState::Withdrawn { agent: None } => "withdrawn, nobody's",
         };
         assert_eq!(seen, expected);
     }
@@ -243,15 +243,15 @@ mod tests {
         };
         let mut linked = version();
         Arc::make_mut(&mut linked.agent).link = Some(link(1));
-        let standing = Standing::Waiting.after(Observation::Loaded(linked));
-        assert_eq!(standing.link(), Some(&link(1)));
+        let load_state = LoadState::Waiting.after(Observation::Loaded(linked));
+        assert_eq!(load_state.link(), Some(&link(1)));
         // What it says itself, else what was known before.
-        let told = standing.after(refused(Some(link(2))));
-        assert!(matches!(told, Standing::Broken { .. }));
+        let told = load_state.after(refused(Some(link(2))));
+        assert!(matches!(told, LoadState::Broken { .. }));
         assert_eq!(told.link(), Some(&link(2)));
-        assert_eq!(standing.after(refused(None)).link(), Some(&link(1)));
+        assert_eq!(load_state.after(refused(None)).link(), Some(&link(1)));
         assert_eq!(told.after(broken()).link(), Some(&link(2)));
-        let at_start = Standing::Waiting.after(refused(Some(link(3))));
+        let at_start = LoadState::Waiting.after(refused(Some(link(3))));
         assert_eq!(at_start.link(), Some(&link(3)));
         // Or nobody could find it.
         let names = at_start.names().unwrap();

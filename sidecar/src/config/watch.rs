@@ -14,7 +14,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::current::Current;
 use super::directory::{self, Stamp};
-use super::standing::{Observation, Standing};
+use super::standing::{LoadState, Observation};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Parsing four files of at most a few MiB needs no more.
@@ -126,24 +126,24 @@ impl Looker {
         // What is not loaded is looked at again each second.
         self.settled = matches!(seen, Observation::Loaded(_));
         self.seen = Some(stamp);
-        let before = self.current.now().standing.error();
-        let unchanged = match (&seen, &self.current.now().standing) {
+        let before = self.current.now().load_state.error();
+        let unchanged = match (&seen, &self.current.now().load_state) {
             (
                 Observation::Loaded(new),
-                Standing::InForce {
+                LoadState::InForce {
                     version,
                     error: None,
                 },
             ) => new.fingerprint == version.fingerprint,
-            (Observation::Absent, Standing::Withdrawn { .. } | Standing::Waiting) => true,
+            (Observation::Absent, LoadState::Withdrawn { .. } | LoadState::Waiting) => true,
             (
                 Observation::Broken {
                     error: new,
                     contact: says,
                 },
-                Standing::Broken { error, contact },
+                LoadState::Broken { error, contact },
             ) => new == error && (says.is_none() || says == contact),
-            (Observation::Broken { error: new, .. }, Standing::InForce { error, .. }) => {
+            (Observation::Broken { error: new, .. }, LoadState::InForce { error, .. }) => {
                 Some(new) == error.as_ref()
             }
             _ => false,
@@ -158,9 +158,9 @@ impl Looker {
 
     fn report(&self, before: Option<String>) {
         let now = self.current.now();
-        match (&now.standing, now.standing.error()) {
+        match (&now.load_state, now.load_state.error()) {
             (
-                Standing::InForce {
+                LoadState::InForce {
                     version,
                     error: None,
                 },

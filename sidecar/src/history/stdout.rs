@@ -22,18 +22,18 @@ const GATHER: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Queue {
     lines: SyncSender<Vec<u8>>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<QueueState>,
 }
 
 /// The end that writes them.
 #[derive(Debug)]
 pub struct Drain {
     lines: Receiver<Vec<u8>>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<QueueState>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     lines: AtomicUsize,
     bytes: AtomicUsize,
     closed: AtomicBool,
@@ -41,7 +41,7 @@ struct Waiting {
 
 pub fn queue() -> (Queue, Drain) {
     let (sender, lines) = sync_channel(QUEUE);
-    let waiting = Arc::new(Waiting::default());
+    let waiting = Arc::new(QueueState::default());
     let queue = Queue {
         lines: sender,
         waiting: waiting.clone(),
@@ -73,7 +73,7 @@ impl Queue {
     }
 }
 
-impl Waiting {
+impl QueueState {
     fn count(&self, bytes: usize) {
         self.lines.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);

@@ -56,7 +56,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
         ready: version.is_some(),
         digest: version.and_then(|version| version.agent.digest.clone()),
         loaded_at: now.loaded_at.clone(),
-        error: now.standing.error().or(unavailable),
+        error: now.load_state.error().or(unavailable),
         tools: version.map_or(0, |version| version.catalog.tools().len()),
         withheld: version
             .map(|version| version.withheld())
@@ -83,7 +83,7 @@ fn state(app: &App) -> metrics::State {
     let limit = app.settings.limits.requests;
     metrics::State {
         in_force: version.is_some(),
-        manifest_error: now.standing.error().is_some(),
+        manifest_error: now.load_state.error().is_some(),
         tools: version.map_or_else(Vec::new, |it| {
             let tools = it.catalog.tools().iter();
             tools

@@ -21,8 +21,8 @@ use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{Operation, headers, policy};
 use crate::native;
 use crate::request::admission::{admit, enter, let_in, not_let_in, read_body, recordable};
-use crate::request::prepare::{Asked, prepare};
-use crate::request::record::{self, Ended};
+use crate::request::prepare::{ModelRequest, prepare};
+use crate::request::record::{self, RequestEnd};
 use crate::request::response;
 use crate::request::room::{BodyRoom, overloaded};
 use crate::turn::drive::Drive;
@@ -117,7 +117,7 @@ async fn serve(
             return response::error(dialect, &error);
         }
     };
-    let mut asked = Asked {
+    let mut model_request = ModelRequest {
         caller,
         operation,
         dialect,
@@ -128,40 +128,40 @@ async fn serve(
         waited_for_feeds: Duration::ZERO,
         body: KeptBody::default(),
     };
-    let begun = match begin(&app, &now, &mut asked, request).await {
+    let begun = match begin(&app, &now, &mut model_request, request).await {
         Ok(begun) => begun,
         Err(error) => {
             let record = record::refused(&error);
             let response = error.body(dialect);
-            let ended = Ended {
+            let end = RequestEnd {
                 record: &record,
                 http_status: error.status(),
                 served_by: None,
                 bodies: Bodies {
-                    request: Body::Kept(&asked.body),
+                    request: Body::Kept(&model_request.body),
                     response: Body::Bytes(&response),
                 },
                 connection: None,
-                waited: asked.caller.started.elapsed(),
+                waited: model_request.caller.started.elapsed(),
             };
-            record::finish(&app, asked.recorded(), ended);
+            record::finish(&app, model_request.summary(), end);
             return response::error(dialect, &error);
         }
     };
     let (to_runner, from_task) = response::channel();
     // Its owner is the semaphore: draining waits for the permits that the task holds.
     match begun {
-        Begun::Pass(passage) => {
-            tokio::spawn(passthrough::pass(app, asked, *passage, to_runner));
+        RequestPlan::Pass(passage) => {
+            tokio::spawn(passthrough::pass(app, model_request, *passage, to_runner));
         }
-        Begun::Turn(turn, effects) => {
-            tokio::spawn(Drive::new(app, asked, *turn, to_runner).run(effects));
+        RequestPlan::Turn(turn, effects) => {
+            tokio::spawn(Drive::new(app, model_request, *turn, to_runner).run(effects));
         }
     }
     response::response(from_task, dialect).await
 }
 
-enum Begun {
+enum RequestPlan {
     /// No call is answered here.
     Pass(Box<Passage>),
     Turn(Box<Turn>, Vec<toolcrib_mediation::Effect>),
@@ -171,28 +171,33 @@ enum Begun {
 async fn begin(
     app: &App,
     now: &Effective,
-    asked: &mut Asked,
+    model_request: &mut ModelRequest,
     request: HttpRequest,
-) -> Result<Begun, RunnerError> {
+) -> Result<RequestPlan, RunnerError> {
     let version = now.version()?;
-    enter(app, &mut asked.caller)?;
+    enter(app, &mut model_request.caller)?;
     recordable(app)?;
     let (head, from) = request.into_parts();
     let limit = app.settings.limits.body;
-    let (mut body, caller) = (Vec::new(), &mut asked.caller);
+    let (mut body, caller) = (Vec::new(), &mut model_request.caller);
     let read = read_body(app, &head.headers, from, limit, &mut body, caller).await;
-    asked.body = KeptBody::of(&body);
+    model_request.body = KeptBody::of(&body);
     read?;
-    let request = Request::decode(asked.dialect, body)?;
-    asked.model = request.model();
+    let request = Request::decode(model_request.dialect, body)?;
+    model_request.model = request.model();
     // Whether anybody may serve it shows before anything is presented.
-    policy::candidates(now, version, asked.dialect, asked.model.as_deref())?;
+    policy::candidates(
+        now,
+        version,
+        model_request.dialect,
+        model_request.model.as_deref(),
+    )?;
     let waiting = Instant::now();
-    let context = app.feeds.message(&asked.caller.identity()).await;
-    asked.waited_for_feeds = waiting.elapsed();
+    let context = app.feeds.message(&model_request.caller.identity()).await;
+    model_request.waited_for_feeds = waiting.elapsed();
     // Body and feeds took their time; what counts is what is in force after it.
     let now = &app.current.now();
-    if let Some(ended) = asked.caller.ended(now) {
+    if let Some(ended) = model_request.caller.ended(now) {
         return Err(ended);
     }
     let version = now.version()?;
@@ -200,7 +205,7 @@ async fn begin(
         ProviderTools::Allow => {}
         ProviderTools::Refuse => request.refuse_provider_tools()?,
     }
-    let is_native = asked.caller.agent.mode == Mode::Native;
+    let is_native = model_request.caller.agent.mode == Mode::Native;
     let presented =
         Presented::new(&now.authority, &request).remembering(app.continuity.presented());
     // Without a tool to show, calls may be answered here all the same: the model may remember
@@ -208,20 +213,26 @@ async fn begin(
     // Hidden rounds stay in its history. Several answers at once call nothing.
     let denies = presented.answers_calls() && request.choices() == 1;
     let passes = is_native || (presented.is_empty() && !denies);
-    if passes || asked.operation == Operation::CountTokens {
+    if passes || model_request.operation == Operation::CountTokens {
         let edits = if passes {
             let mut edits = Edits::new("");
-            edits.prompt = prompt(asked);
+            edits.prompt = prompt(model_request);
             edits.context = context;
             edits
         } else {
             // What is counted is what a model would be asked.
-            asked.tools_count = presented.len();
+            model_request.tools_count = presented.len();
             let insertions = app.continuity.insertions(&request, &presented)?;
-            first_edits(&request, &presented, insertions, prompt(asked), context)?
+            first_edits(
+                &request,
+                &presented,
+                insertions,
+                prompt(model_request),
+                context,
+            )?
         };
         let mut room = BodyRoom::new(app.bodies.clone());
-        let (dialect, model) = (asked.dialect, asked.model.as_deref());
+        let (dialect, model) = (model_request.dialect, model_request.model.as_deref());
         let prepared = prepare(now, dialect, model, &mut room, |model| {
             let mut edits = edits.clone();
             edits.model = model.to_string();
@@ -229,50 +240,50 @@ async fn begin(
         })?;
         let passage = Passage {
             streamed: request.stream(),
-            request: kept_once(asked, request),
+            request: kept_once(model_request, request),
             prepared,
             room,
         };
-        return Ok(Begun::Pass(Box::new(passage)));
+        return Ok(RequestPlan::Pass(Box::new(passage)));
     }
-    asked.tools_count = presented.len();
+    model_request.tools_count = presented.len();
     app.continuity.present(&presented);
     if claimed_calls(&request, &presented) > 0 {
-        asked.noticed.push(FABRICATED);
+        model_request.noticed.push(FABRICATED);
     }
     let insertions = app.continuity.insertions(&request, &presented)?;
     let (turn, effects) = Turn::start(TurnConfig {
         request,
         presented,
         policy: version.catalog.policy(),
-        streaming: asked.caller.agent.streaming,
-        claw_id: asked.caller.identity(),
+        streaming: model_request.caller.agent.streaming,
+        claw_id: model_request.caller.identity(),
         insertions,
-        prompt: prompt(asked),
+        prompt: prompt(model_request),
         context,
     })?;
-    if asked.body.whole().is_some() {
-        asked.body = KeptBody::default();
+    if model_request.body.whole().is_some() {
+        model_request.body = KeptBody::default();
     }
-    Ok(Begun::Turn(Box::new(turn), effects))
+    Ok(RequestPlan::Turn(Box::new(turn), effects))
 }
 
 /// A short body is kept for the record in the request, and of a long one nothing but its ends:
 /// what is sent is a copy of its own.
-fn kept_once(asked: &mut Asked, request: Request) -> Option<Request> {
-    if asked.body.whole().is_some() {
-        asked.body = KeptBody::default();
+fn kept_once(model_request: &mut ModelRequest, request: Request) -> Option<Request> {
+    if model_request.body.whole().is_some() {
+        model_request.body = KeptBody::default();
         return Some(request);
     }
     drop(request);
-    asked.caller.body.release();
+    model_request.caller.body.release();
     None
 }
 
 /// The tools document, where the agent gets it with each request.
-fn prompt(asked: &Asked) -> Option<String> {
-    match asked.caller.agent.context {
-        Context::Prompt => asked.caller.agent.prompt.clone(),
+fn prompt(model_request: &ModelRequest) -> Option<String> {
+    match model_request.caller.agent.context {
+        Context::Prompt => model_request.caller.agent.prompt.clone(),
         Context::Mount | Context::None => None,
     }
 }

@@ -15,7 +15,7 @@ use toolcrib_serve::bind;
 use super::{admin, routes};
 use crate::app::{App, Limits, Settings};
 use crate::config::watch::Watch;
-use crate::config::{Current, Standing};
+use crate::config::{Current, LoadState};
 use crate::connections;
 use crate::continuity::ContinuityStore;
 use crate::feeds::Feeds;
@@ -280,7 +280,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 async fn wait_for_files(current: &Current, dir: &str) -> Result<(), StartError> {
     let mut changes = current.subscribe();
     let seen = async {
-        while matches!(current.now().standing, Standing::Waiting) {
+        while matches!(current.now().load_state, LoadState::Waiting) {
             if changes.changed().await.is_err() {
                 return;
             }

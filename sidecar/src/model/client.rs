@@ -24,7 +24,7 @@ use super::headers;
 use super::policy::Candidate;
 use super::pool::{Exhausted, KeyPool, Lease, Outcome};
 use crate::metrics::{KeyCounts, Metrics};
-use crate::outbound::body::{self, Unread};
+use crate::outbound::body::{self, BodyError};
 use crate::outbound::error;
 use crate::outbound::{Outbound, OutboundError};
 
@@ -60,7 +60,7 @@ impl ModelTimeouts {
 
 /// An answer of which the first byte is there.
 #[derive(Debug)]
-struct Begun {
+struct ReplyStart {
     first: Bytes,
     rest: Response,
 }
@@ -150,7 +150,7 @@ pub struct ModelClient {
 
 /// A candidate and its body: each has a model name of its own.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct CandidateRequest {
     pub candidate: Candidate,
     pub body: Bytes,
 }
@@ -181,10 +181,10 @@ impl Operation {
 
 /// What one call is made of.
 #[derive(Clone, Copy)]
-pub struct ModelRequest<'a> {
+pub struct ProviderRequest<'a> {
     pub operation: Operation,
     pub dialect: Dialect,
-    pub candidates: &'a [Prepared],
+    pub candidates: &'a [CandidateRequest],
     pub providers: &'a BTreeMap<String, Provider>,
     /// The runner's, already filtered.
     pub headers: &'a HeaderMap,
@@ -262,7 +262,7 @@ impl ModelClient {
     pub async fn whole(
         &self,
         outbound: &Outbound,
-        request: ModelRequest<'_>,
+        request: ProviderRequest<'_>,
     ) -> Result<ModelReply, ModelError> {
         self.first(outbound, request, async |candidate, lease, begun| {
             let headers = begun.rest.headers().clone();
@@ -274,8 +274,10 @@ impl ModelClient {
                     headers,
                     body,
                 }),
-                Err(Unread::TooLarge) => Attempt::Final(ModelError::TooLarge),
-                Err(Unread::Broken(error)) => Attempt::Failed(ModelError::broken_off(&error, &url)),
+                Err(BodyError::TooLarge) => Attempt::Final(ModelError::TooLarge),
+                Err(BodyError::Broken(error)) => {
+                    Attempt::Failed(ModelError::broken_off(&error, &url))
+                }
             }
         })
         .await
@@ -285,7 +287,7 @@ impl ModelClient {
     pub async fn stream(
         &self,
         outbound: &Outbound,
-        request: ModelRequest<'_>,
+        request: ProviderRequest<'_>,
     ) -> Result<ModelStream, ModelError> {
         self.first(outbound, request, async |candidate, lease, begun| {
             Attempt::Served(ModelStream {
@@ -303,8 +305,8 @@ impl ModelClient {
     async fn first<T>(
         &self,
         outbound: &Outbound,
-        request: ModelRequest<'_>,
-        read: impl AsyncFn(&Candidate, &Lease, Begun) -> Attempt<T>,
+        request: ProviderRequest<'_>,
+        read: impl AsyncFn(&Candidate, &Lease, ReplyStart) -> Attempt<T>,
     ) -> Result<T, ModelError> {
         let mut last = None;
         let mut exhausted: Vec<Exhausted> = Vec::new();
@@ -395,11 +397,11 @@ impl ModelClient {
     async fn begin(
         &self,
         outbound: &Outbound,
-        request: &ModelRequest<'_>,
-        prepared: &Prepared,
+        request: &ProviderRequest<'_>,
+        prepared: &CandidateRequest,
         provider: &Provider,
         lease: &Lease,
-    ) -> (Attempt<Begun>, Outcome) {
+    ) -> (Attempt<ReplyStart>, Outcome) {
         let failed = |error| (Attempt::Failed(error), Outcome::Fine);
         let candidate = &prepared.candidate;
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
@@ -458,7 +460,7 @@ impl ModelClient {
             return match response.chunk().await {
                 Ok(first) => {
                     let first = first.unwrap_or_default();
-                    let begun = Begun {
+                    let begun = ReplyStart {
                         first,
                         rest: response,
                     };

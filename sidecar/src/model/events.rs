@@ -18,7 +18,7 @@ const MAX_EVENT: usize = MAX_REPLY;
 
 /// How a model answered that was asked for a stream.
 #[derive(Debug)]
-pub enum Opened {
+pub enum ReplyBody {
     Events(Box<EventStream>),
     /// It does not stream, or not this.
     Whole(Vec<u8>),
@@ -33,17 +33,20 @@ pub struct EventStream {
 
 /// The next bytes of an answer that has begun; `None`: it has ended. Errors: it broke off, or
 /// nothing came for as long as `silence`.
-pub async fn next_chunk(rest: &mut Response, silence: Duration) -> Result<Option<Bytes>, Broken> {
+pub async fn next_chunk(
+    rest: &mut Response,
+    silence: Duration,
+) -> Result<Option<Bytes>, StreamError> {
     match tokio::time::timeout(silence, rest.chunk()).await {
         Ok(Ok(chunk)) => Ok(chunk),
-        Ok(Err(error)) => Err(Broken::Off(error::body_failure(&error, rest.url()))),
-        Err(_) => Err(Broken::Silent(error::timed_out(rest.url().as_str()))),
+        Ok(Err(error)) => Err(StreamError::Off(error::body_failure(&error, rest.url()))),
+        Err(_) => Err(StreamError::Silent(error::timed_out(rest.url().as_str()))),
     }
 }
 
 /// Why a stream that had begun gives no more.
 #[derive(Debug, Error)]
-pub enum Broken {
+pub enum StreamError {
     #[error("the model's answer broke off")]
     Off(ConnectionFailure),
     #[error("the model fell silent")]
@@ -52,12 +55,12 @@ pub enum Broken {
     Unreadable(#[from] DialectError),
 }
 
-impl Broken {
+impl StreamError {
     /// What became of the connection, where that is the reason.
     pub fn connection(&self) -> Option<&ConnectionFailure> {
         match self {
-            Broken::Off(connection) | Broken::Silent(connection) => Some(connection),
-            Broken::Unreadable(_) => None,
+            StreamError::Off(connection) | StreamError::Silent(connection) => Some(connection),
+            StreamError::Unreadable(_) => None,
         }
     }
 
@@ -76,13 +79,13 @@ impl Broken {
 }
 
 impl ModelStream {
-    pub async fn open(mut self) -> Result<Opened, ModelError> {
+    pub async fn open(mut self) -> Result<ReplyBody, ModelError> {
         let content_type = self.headers.get(CONTENT_TYPE);
         let streamed = content_type
             .and_then(|value| value.to_str().ok())
             .is_some_and(|value| value.starts_with("text/event-stream"));
         if streamed {
-            return Ok(Opened::Events(Box::new(EventStream {
+            return Ok(ReplyBody::Events(Box::new(EventStream {
                 parser: SseParser::new(MAX_EVENT),
                 first: self.first,
                 rest: self.rest,
@@ -101,13 +104,13 @@ impl ModelStream {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Opened::Whole(body))
+        Ok(ReplyBody::Whole(body))
     }
 }
 
 impl EventStream {
     /// What came next, at least one event; `None`: it has ended.
-    pub async fn next(&mut self, silence: Duration) -> Result<Option<Vec<SseEvent>>, Broken> {
+    pub async fn next(&mut self, silence: Duration) -> Result<Option<Vec<SseEvent>>, StreamError> {
         let mut chunk = std::mem::take(&mut self.first);
         loop {
             let events = self.parser.push(&chunk)?;

@@ -26,11 +26,11 @@ const LONGEST_NAME: usize = 256;
 
 #[derive(Deserialize)]
 struct List {
-    data: Vec<Listed>,
+    data: Vec<ModelEntry>,
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ModelEntry {
     id: String,
 }
 

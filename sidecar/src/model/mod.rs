@@ -10,9 +10,9 @@ pub mod policy;
 pub mod pool;
 
 pub use client::{
-    AwaitedProvider, HttpFailure, ModelClient, ModelError, ModelReply, ModelRequest, ModelStream,
-    ModelTimeouts, Operation, Prepared,
+    AwaitedProvider, CandidateRequest, HttpFailure, ModelClient, ModelError, ModelReply,
+    ModelStream, ModelTimeouts, Operation, ProviderRequest,
 };
-pub use events::{Broken, EventStream, Opened, next_chunk};
+pub use events::{EventStream, ReplyBody, StreamError, next_chunk};
 pub use policy::{Candidate, PolicyError, candidates};
 pub use pool::{KeyPool, Lease, Outcome};

@@ -17,9 +17,9 @@ use crate::app::App;
 use crate::history::{Bodies, Body};
 use crate::model::Operation;
 use crate::request::caller::Caller;
-use crate::request::record::{self, Ended, HUNG_UP, Recorded};
+use crate::request::record::{self, HUNG_UP, RequestEnd, RequestSummary};
 use crate::request::stop::AccessWatch;
-use crate::sessions::client::Running;
+use crate::sessions::client::SessionCall;
 use crate::turn::dispatch::{cut_off, dispatch};
 
 /// A call that was let in.
@@ -33,18 +33,18 @@ pub struct Call {
     /// The message, for the record.
     pub body: Vec<u8>,
     /// In a session, which can cancel it.
-    pub running: Option<Running>,
+    pub running: Option<SessionCall>,
 }
 
 /// Towards the client.
 #[derive(Debug)]
-pub struct Told {
+pub struct CallResponse {
     pub status: StatusCode,
     pub body: Vec<u8>,
 }
 
 /// Why a call has no result.
-enum Stopped {
+enum StopReason {
     /// Nobody waits any more.
     HungUp,
     Cancelled,
@@ -52,20 +52,20 @@ enum Stopped {
 }
 
 /// `None`: the task panicked, and nobody knows what it had called.
-pub async fn call(app: Arc<App>, call: Call) -> Option<Told> {
-    let (told, waiting) = oneshot::channel();
+pub async fn call(app: Arc<App>, call: Call) -> Option<CallResponse> {
+    let (to_client, waiting) = oneshot::channel();
     // Its owner is the semaphore: draining waits for the permits that the task holds.
-    tokio::spawn(run(app, call, told));
+    tokio::spawn(run(app, call, to_client));
     waiting.await.ok()
 }
 
-async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
+async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<CallResponse>) {
     let mut access = AccessWatch::new(&app.current);
     let now = app.current.now();
     let presented = Presented::alone(&now.authority);
-    let identity = asked.caller.identity();
-    let mut call = LoneCall::new(&presented, &identity, &asked.name, &asked.arguments);
-    let started = asked.caller.started;
+    let identity = request.caller.identity();
+    let mut call = LoneCall::new(&presented, &identity, &request.name, &request.arguments);
+    let started = request.caller.started;
     let mut waited = Duration::ZERO;
     let mut stopped = None;
     if let Some(managed) = call.start(started.elapsed()) {
@@ -77,10 +77,10 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
         let waiting = Instant::now();
         tokio::select! {
             biased;
-            why = stop(&app, &asked.caller, &mut asked.running, &mut access, &mut told) => {
+            why = stop(&app, &request.caller, &mut request.running, &mut access, &mut to_client) => {
                 stopped = Some(why);
             }
-            it = dispatch(&app, &asked.caller, &managed, timeout) => {
+            it = dispatch(&app, &request.caller, &managed, timeout) => {
                 call.finish(&it.outcome, it.display, it.latency, it.max_result_bytes);
             }
         }
@@ -90,7 +90,7 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
         call.cut_short(started.elapsed());
         cut_off(&app);
     }
-    let answer = call.end(stopped.as_ref().map(Stopped::code));
+    let answer = call.end(stopped.as_ref().map(StopReason::code));
     let (http_status, answered) = match &stopped {
         None => {
             let content = json!([{"type": "text", "text": answer.result}]);
@@ -98,31 +98,31 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
                 ("content", raw(&content)),
                 ("isError", raw(&!answer.is_success)),
             ];
-            let result = completed(asked.form, members);
-            let body = reply(Some(&asked.id), Said::Result(&result));
+            let result = completed(request.form, members);
+            let body = reply(Some(&request.id), Said::Result(&result));
             let status = StatusCode::OK;
-            (status.as_u16(), Some(Told { status, body }))
+            (status.as_u16(), Some(CallResponse { status, body }))
         }
-        Some(Stopped::HungUp) => (HUNG_UP, None),
+        Some(StopReason::HungUp) => (HUNG_UP, None),
         Some(why) => {
-            let refusal = why.refusal(&asked.id);
+            let refusal = why.refusal(&request.id);
             let (status, body) = (refusal.status, refusal.body());
-            (status.as_u16(), Some(Told { status, body }))
+            (status.as_u16(), Some(CallResponse { status, body }))
         }
     };
-    let ended = Ended {
+    let end = RequestEnd {
         record: &answer.record,
         http_status,
         served_by: None,
         bodies: Bodies {
-            request: Body::Bytes(&asked.body),
+            request: Body::Bytes(&request.body),
             response: Body::Bytes(answered.as_ref().map_or(&[], |it| &it.body)),
         },
         connection: None,
         waited,
     };
-    let recorded = Recorded {
-        caller: &asked.caller,
+    let summary = RequestSummary {
+        caller: &request.caller,
         dialect: None,
         operation: Operation::Answer,
         model: None,
@@ -131,12 +131,12 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
         waited_for_feeds: Duration::ZERO,
     };
     // Before the answer: who has the answer finds the record.
-    record::finish(&app, recorded, ended);
+    record::finish(&app, summary, end);
     if let Some(answered) = answered
-        && told.send(answered).is_err()
+        && to_client.send(answered).is_err()
     {
         tracing::debug!(
-            request_id = asked.caller.request_id,
+            request_id = request.caller.request_id,
             "the runner did not take its answer"
         );
     }
@@ -146,10 +146,10 @@ async fn run(app: Arc<App>, mut asked: Call, mut told: oneshot::Sender<Told>) {
 async fn stop(
     app: &App,
     caller: &Caller,
-    running: &mut Option<Running>,
+    running: &mut Option<SessionCall>,
     access: &mut AccessWatch,
-    told: &mut oneshot::Sender<Told>,
-) -> Stopped {
+    to_client: &mut oneshot::Sender<CallResponse>,
+) -> StopReason {
     let cancelled = async {
         match running {
             Some(running) => running.cancelled().await,
@@ -157,30 +157,30 @@ async fn stop(
         }
     };
     tokio::select! {
-        () = told.closed() => Stopped::HungUp,
-        () = cancelled => Stopped::Cancelled,
-        error = access.ended(&app.current, caller) => Stopped::Ended(error),
+        () = to_client.closed() => StopReason::HungUp,
+        () = cancelled => StopReason::Cancelled,
+        error = access.ended(&app.current, caller) => StopReason::Ended(error),
     }
 }
 
-impl Stopped {
+impl StopReason {
     fn code(&self) -> &'static str {
         match self {
-            Stopped::HungUp | Stopped::Cancelled => "canceled",
-            Stopped::Ended(error) => error.code.name(),
+            StopReason::HungUp | StopReason::Cancelled => "canceled",
+            StopReason::Ended(error) => error.code.name(),
         }
     }
 
     fn refusal(&self, id: &Raw) -> Refusal {
         let refusal = match self {
-            Stopped::HungUp | Stopped::Cancelled => {
+            StopReason::HungUp | StopReason::Cancelled => {
                 let fault = Fault {
                     data: Some(json!({"code": self.code(), "mayHaveRun": true})),
                     ..Fault::new(NOT_SERVED, "the call was cancelled")
                 };
                 Refusal::new(StatusCode::OK, fault)
             }
-            Stopped::Ended(error) => Refusal::from(error),
+            StopReason::Ended(error) => Refusal::from(error),
         };
         refusal.to(id)
     }

@@ -22,7 +22,7 @@ use super::is_offered;
 use super::listing::Listing;
 use crate::app::App;
 use crate::config::identity::Runner;
-use crate::sessions::client::{Session, Told};
+use crate::sessions::client::{KnownList, Session};
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
@@ -43,7 +43,7 @@ pub struct Subscription {
 struct Changes {
     app: Arc<App>,
     runner: Runner,
-    told: Arc<Told>,
+    told: Arc<KnownList>,
     wakes: watch::Receiver<u64>,
     closing: watch::Receiver<bool>,
     /// The session's, or another stream's of it.

@@ -19,7 +19,7 @@ pub struct Listing {
 /// that a model reads, whatever the service answers, so there is no output schema.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+struct ToolEntry<'a> {
     /// As a model sees it in mediated mode.
     name: &'a str,
     /// The canonical name.
@@ -40,9 +40,9 @@ struct Hints {
 impl Listing {
     pub fn of(authority: &Authority) -> Self {
         let presented = Presented::alone(authority);
-        let tools: Vec<Shown<'_>> = presented
+        let tools: Vec<ToolEntry<'_>> = presented
             .tools()
-            .map(|(name, tool)| Shown {
+            .map(|(name, tool)| ToolEntry {
                 name,
                 title: tool.name(),
                 description: &tool.tool.description,

@@ -38,7 +38,7 @@ pub enum Next {
 }
 
 /// A message of an authenticated client.
-pub struct Received<'a> {
+pub struct ClientMessage<'a> {
     pub app: &'a Arc<App>,
     pub now: &'a Effective,
     pub headers: &'a HeaderMap,
@@ -46,7 +46,7 @@ pub struct Received<'a> {
     pub body: Vec<u8>,
 }
 
-impl Received<'_> {
+impl ClientMessage<'_> {
     pub fn next(self) -> Result<Next, Refusal> {
         let form = revision::form(self.headers);
         let is_flat = std::str::from_utf8(&self.body).is_ok_and(|it| nests_within(it, MAX_DEPTH));

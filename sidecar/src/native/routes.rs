@@ -16,10 +16,10 @@ use toolcrib_mcp::revision::{self, Form};
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use super::answer::{Refusal, document};
-use super::call::{Told, call};
+use super::call::{CallResponse, call};
 use super::changes::{self, Of};
 use super::is_offered;
-use super::message::{Next, Received, session, session_name, too_many_streams};
+use super::message::{ClientMessage, Next, session, session_name, too_many_streams};
 use crate::app::App;
 use crate::history::line::Via;
 use crate::request::admission::{enter, let_in, not_let_in, read_body};
@@ -39,7 +39,7 @@ async fn receive(State(app): State<Arc<App>>, request: Request) -> Response {
         // It is counted with its record.
         Ok(Next::Call(asked)) => {
             return match call(app, *asked).await {
-                Some(Told { status, body }) => document(status, body),
+                Some(CallResponse { status, body }) => document(status, body),
                 None => StatusCode::BAD_GATEWAY.into_response(),
             };
         }
@@ -61,7 +61,7 @@ async fn received(app: &Arc<App>, request: Request) -> Result<Next, Refusal> {
     if let Some(ended) = caller.ended(&now) {
         return Err(ended.into());
     }
-    let received = Received {
+    let received = ClientMessage {
         app,
         now: &now,
         headers: &head.headers,

@@ -10,14 +10,14 @@ use toolcrib_bounds::Buffer;
 
 /// An answer that was not read to its end.
 #[derive(Debug)]
-pub enum Unread {
+pub enum BodyError {
     /// It is longer than the bound. Its connection is closed: the rest is never read.
     TooLarge,
     Broken(reqwest::Error),
 }
 
 /// The whole body, of at most `limit` bytes.
-pub async fn whole(response: Response, limit: usize) -> Result<Vec<u8>, Unread> {
+pub async fn whole(response: Response, limit: usize) -> Result<Vec<u8>, BodyError> {
     whole_after(Bytes::new(), response, limit).await
 }
 
@@ -26,12 +26,12 @@ pub async fn whole_after(
     first: Bytes,
     mut rest: Response,
     limit: usize,
-) -> Result<Vec<u8>, Unread> {
+) -> Result<Vec<u8>, BodyError> {
     let mut body = Buffer::new(limit);
     let mut next = Some(first);
     while let Some(chunk) = next {
-        body.push(&chunk).map_err(|_| Unread::TooLarge)?;
-        next = rest.chunk().await.map_err(Unread::Broken)?;
+        body.push(&chunk).map_err(|_| BodyError::TooLarge)?;
+        next = rest.chunk().await.map_err(BodyError::Broken)?;
     }
     Ok(body.into_bytes())
 }
@@ -67,13 +67,13 @@ mod tests {
             let read = whole(response(chunks), 5).await;
             assert_eq!(read.unwrap(), b"otter");
             let read = whole(response(chunks), 4).await;
-            assert!(matches!(read, Err(Unread::TooLarge)), "{chunks:?}");
+            assert!(matches!(read, Err(BodyError::TooLarge)), "{chunks:?}");
             assert_eq!(prefix(response(chunks), 4).await.unwrap(), b"otte");
             assert_eq!(prefix(response(chunks), 9).await.unwrap(), b"otter");
         }
         let read = whole_after("o".into(), response(&["tt", "er"]), 5).await;
         assert_eq!(read.unwrap(), b"otter");
         let read = whole_after("otters".into(), response(&[]), 5).await;
-        assert!(matches!(read, Err(Unread::TooLarge)));
+        assert!(matches!(read, Err(BodyError::TooLarge)));
     }
 }

@@ -198,7 +198,7 @@ impl Resolver {
         };
         let effective = current.now();
         let mut last = last.lock();
-        let Some(names) = effective.standing.names() else {
+        let Some(names) = effective.load_state.names() else {
             let servers = last.clone().ok_or(ResolveError::NoFiles)?;
             return Ok(Now::Servers(servers));
         };

@@ -12,13 +12,13 @@ use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use crate::config::{Effective, Unavailable, Version};
 use crate::history::{Body, KeptBody};
-use crate::model::{Candidate, Operation, PolicyError, Prepared, candidates};
+use crate::model::{Candidate, CandidateRequest, Operation, PolicyError, candidates};
 use crate::request::caller::Caller;
 use crate::request::room::BodyRoom;
 
 /// A request for a model.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ModelRequest {
     pub caller: Caller,
     pub operation: Operation,
     pub dialect: Dialect,
@@ -35,9 +35,9 @@ pub struct Asked {
     pub body: KeptBody,
 }
 
-impl Asked {
+impl ModelRequest {
     /// What the record says of the runner's body. `text`: it, where it is still there.
-    pub fn said<'a>(&'a self, text: Option<&'a str>) -> Body<'a> {
+    pub fn recorded_body<'a>(&'a self, text: Option<&'a str>) -> Body<'a> {
         match text {
             Some(text) if self.body.is_empty() => Body::Json(text),
             Some(_) | None => Body::Kept(&self.body),
@@ -48,7 +48,7 @@ impl Asked {
 /// A model call that is ready to be sent: who may serve it now, with the bodies.
 #[derive(Debug)]
 pub struct Preparation {
-    pub candidates: Vec<Prepared>,
+    pub candidates: Vec<CandidateRequest>,
     pub version: Arc<Version>,
 }
 
@@ -60,7 +60,7 @@ impl Preparation {
 
     /// Asks whoever answered the last round before all others, where it may still be asked.
     pub fn stay_with(mut self, reference: &str) -> Self {
-        let served = |it: &Prepared| it.candidate.reference() == reference;
+        let served = |it: &CandidateRequest| it.candidate.reference() == reference;
         if let Some(at) = self.candidates.iter().position(served) {
             self.candidates[..=at].rotate_right(1);
         }
@@ -83,7 +83,7 @@ pub fn prepare(
 ) -> Result<Preparation, RunnerError> {
     let version = now.version()?.clone();
     let candidates = candidates(now, &version, dialect, model)?;
-    let mut prepared: Vec<Prepared> = Vec::with_capacity(candidates.len());
+    let mut prepared: Vec<CandidateRequest> = Vec::with_capacity(candidates.len());
     let mut length = 0;
     for candidate in candidates {
         let same = prepared
@@ -98,7 +98,7 @@ pub fn prepare(
                 body
             }
         };
-        prepared.push(Prepared { candidate, body });
+        prepared.push(CandidateRequest { candidate, body });
     }
     Ok(Preparation {
         candidates: prepared,

@@ -18,12 +18,12 @@ use crate::metrics::usage::CallKind;
 use crate::model::{Candidate, Operation};
 use crate::request::admission::unrecordable;
 use crate::request::caller::Caller;
-use crate::request::prepare::{Asked, Preparation};
+use crate::request::prepare::{ModelRequest, Preparation};
 use crate::telemetry::spans::Root;
 
 /// A request, as far as its record and the counters speak of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Recorded<'a> {
+pub struct RequestSummary<'a> {
     pub caller: &'a Caller,
     /// `None`: it was MCP.
     pub dialect: Option<Dialect>,
@@ -35,9 +35,9 @@ pub struct Recorded<'a> {
     pub waited_for_feeds: Duration,
 }
 
-impl Asked {
-    pub fn recorded(&self) -> Recorded<'_> {
-        Recorded {
+impl ModelRequest {
+    pub fn summary(&self) -> RequestSummary<'_> {
+        RequestSummary {
             caller: &self.caller,
             dialect: Some(self.dialect),
             operation: self.operation,
@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-impl Recorded<'_> {
+impl RequestSummary<'_> {
     fn spoken(&self) -> &'static str {
         self.dialect.map_or(MCP, Dialect::name)
     }
@@ -60,7 +60,7 @@ pub const MCP: &str = "mcp";
 
 /// How a request ended.
 #[derive(Debug)]
-pub struct Ended<'a> {
+pub struct RequestEnd<'a> {
     pub record: &'a TurnRecord,
     /// Towards the runner; 499 where it had hung up.
     pub http_status: u16,
@@ -88,13 +88,17 @@ pub fn refused(error: &RunnerError) -> TurnRecord {
 }
 
 /// The line before a model is asked. Errors: nothing takes it, and no model may be asked.
-pub fn model_call(app: &App, asked: &Asked, prepared: &Preparation) -> Result<(), RunnerError> {
-    let caller = &asked.caller;
+pub fn model_call(
+    app: &App,
+    request: &ModelRequest,
+    prepared: &Preparation,
+) -> Result<(), RunnerError> {
+    let caller = &request.caller;
     let line = ModelCallLine::new(
         caller.who(),
         jiff::Timestamp::now().to_string(),
-        asked.dialect,
-        asked.operation,
+        request.dialect,
+        request.operation,
         prepared.first().map(Candidate::reference),
         &caller.runner.token_id,
     );
@@ -113,80 +117,80 @@ pub fn model_call(app: &App, asked: &Asked, prepared: &Preparation) -> Result<()
 
 /// Writes and counts. A record that cannot be written is counted and logged: what had a
 /// side effect has its intent line already.
-pub fn finish(app: &App, asked: Recorded<'_>, ended: Ended<'_>) {
-    let duration = asked.caller.started.elapsed();
+pub fn finish(app: &App, request: RequestSummary<'_>, end: RequestEnd<'_>) {
+    let duration = request.caller.started.elapsed();
     let mut noticed = None;
-    if !asked.noticed.is_empty() {
-        let mut record = ended.record.clone();
-        let codes = asked.noticed.iter().map(ToString::to_string);
+    if !request.noticed.is_empty() {
+        let mut record = end.record.clone();
+        let codes = request.noticed.iter().map(ToString::to_string);
         record.interventions.splice(0..0, codes);
         noticed = Some(record);
     }
-    let ended = Ended {
-        record: noticed.as_ref().unwrap_or(ended.record),
-        ..ended
+    let end = RequestEnd {
+        record: noticed.as_ref().unwrap_or(end.record),
+        ..end
     };
-    let lines = lines(app, asked, &ended, duration);
+    let lines = lines(app, request, &end, duration);
     if let Err(error) = app.history.turn(lines) {
         tracing::error!(
-            request_id = asked.caller.request_id,
+            request_id = request.caller.request_id,
             error = error.to_string(),
             "a request is not in the record"
         );
     }
-    count(app, asked, &ended, duration);
+    count(app, request, &end, duration);
     app.telemetry
-        .export(&asked.caller.trace, |took| root(asked, &ended, took));
+        .export(&request.caller.trace, |took| root(request, &end, took));
 }
 
-fn root(asked: Recorded<'_>, ended: &Ended<'_>, took: Duration) -> Root {
+fn root(request: RequestSummary<'_>, end: &RequestEnd<'_>, took: Duration) -> Root {
     Root {
-        agent: asked.caller.agent.agent.clone(),
-        agent_id: asked.caller.claw_id.clone(),
-        namespace: asked.caller.agent.namespace.clone(),
-        request_id: asked.caller.request_id.clone(),
-        dialect: asked.dialect,
-        model: ended.served_by.map(|(model, _)| model.to_string()),
-        prompt_tokens: ended.record.usage.prompt_tokens,
-        completion_tokens: ended.record.usage.completion_tokens,
-        rounds: ended.record.tool_trace.len(),
-        interventions: ended.record.interventions.clone(),
-        http_status: ended.http_status,
-        error: ended.record.error.map(str::to_string),
+        agent: request.caller.agent.agent.clone(),
+        agent_id: request.caller.claw_id.clone(),
+        namespace: request.caller.agent.namespace.clone(),
+        request_id: request.caller.request_id.clone(),
+        dialect: request.dialect,
+        model: end.served_by.map(|(model, _)| model.to_string()),
+        prompt_tokens: end.record.usage.prompt_tokens,
+        completion_tokens: end.record.usage.completion_tokens,
+        rounds: end.record.tool_trace.len(),
+        interventions: end.record.interventions.clone(),
+        http_status: end.http_status,
+        error: end.record.error.map(str::to_string),
         took,
     }
 }
 
 fn lines<'a>(
     app: &App,
-    asked: Recorded<'_>,
-    ended: &Ended<'a>,
+    request: RequestSummary<'_>,
+    end: &RequestEnd<'a>,
     duration: Duration,
 ) -> TurnLines<'a> {
     let line = TurnLine {
         kind: "turn",
-        request_id: &asked.caller.request_id,
-        agent_id: &asked.caller.claw_id,
-        pod: &asked.caller.pod,
-        path: asked.caller.via,
+        request_id: &request.caller.request_id,
+        agent_id: &request.caller.claw_id,
+        pod: &request.caller.pod,
+        path: request.caller.via,
         timestamp: jiff::Timestamp::now().to_string(),
-        dialect: asked.spoken(),
-        operation: asked.operation,
-        model: ended.served_by.map(|(model, _)| model).or(asked.model),
-        key: ended.served_by.map(|(_, key)| key),
-        token: &asked.caller.runner.token_id,
-        http_status: ended.http_status,
+        dialect: request.spoken(),
+        operation: request.operation,
+        model: end.served_by.map(|(model, _)| model).or(request.model),
+        key: end.served_by.map(|(_, key)| key),
+        token: &request.caller.runner.token_id,
+        http_status: end.http_status,
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-        connection: ended.connection,
-        turn: ended.record,
+        connection: end.connection,
+        turn: end.record,
     };
     let text = serde_json::to_vec(&line).expect("texts, numbers and raw JSON always serialize");
     // Put together from parts that are looked through once each.
     let scrubber = app.current.scrubber();
     let mut bodies = Vec::with_capacity(4);
     for (key, said) in [
-        (r#","request":"#, ended.bodies.request),
-        (r#","response":"#, ended.bodies.response),
+        (r#","request":"#, end.bodies.request),
+        (r#","response":"#, end.bodies.response),
     ] {
         if let Some(said) = body(said, &scrubber) {
             bodies.push(Cow::Borrowed(key.as_bytes()));
@@ -206,14 +210,14 @@ fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
     }
 }
 
-fn count(app: &App, asked: Recorded<'_>, ended: &Ended<'_>, duration: Duration) {
-    let record = ended.record;
+fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration: Duration) {
+    let record = end.record;
     app.metrics
-        .request(asked.spoken(), ended.http_status, duration);
+        .request(request.spoken(), end.http_status, duration);
     for call in record.tool_trace.iter().flat_map(|round| &round.tool_calls) {
         count_call(app, call);
     }
-    if asked.caller.via.is_mediated() {
+    if request.caller.via.is_mediated() {
         app.metrics.rounds(record.tool_trace.len() as u64);
     }
     app.metrics
@@ -221,17 +225,17 @@ fn count(app: &App, asked: Recorded<'_>, ended: &Ended<'_>, duration: Duration) 
     for code in &record.interventions {
         app.metrics.intervention(code);
     }
-    let overhead = duration.saturating_sub(ended.waited + asked.waited_for_feeds);
+    let overhead = duration.saturating_sub(end.waited + request.waited_for_feeds);
     app.metrics.overhead(overhead);
     tracing::info!(
-        request_id = asked.caller.request_id,
-        agent_id = asked.caller.claw_id,
-        dialect = asked.spoken(),
-        model = asked.model,
-        status = ended.http_status,
+        request_id = request.caller.request_id,
+        agent_id = request.caller.claw_id,
+        dialect = request.spoken(),
+        model = request.model,
+        status = end.http_status,
         error = record.error,
         manifest_present = app.current.now().version().is_ok(),
-        tools_count = asked.tools_count,
+        tools_count = request.tools_count,
         rounds = record.tool_trace.len(),
         interventions = record.interventions.join(","),
         duration_ms = duration.as_millis() as u64,

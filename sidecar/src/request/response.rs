@@ -21,7 +21,7 @@ const QUEUE: usize = 16;
 
 /// The first is `Whole` or `Head`; chunks follow a head.
 #[derive(Debug)]
-pub enum Outgoing {
+pub enum ResponsePart {
     Whole(Head, Bytes),
     Head(Head),
     Chunk(Bytes),
@@ -56,26 +56,28 @@ impl Head {
 #[error("the answer broke off")]
 struct BrokenOff;
 
-pub fn channel() -> (mpsc::Sender<Outgoing>, mpsc::Receiver<Outgoing>) {
+pub fn channel() -> (mpsc::Sender<ResponsePart>, mpsc::Receiver<ResponsePart>) {
     mpsc::channel(QUEUE)
 }
 
 /// Waits for the head; the body follows as it comes.
-pub async fn response(mut from: mpsc::Receiver<Outgoing>, dialect: Dialect) -> Response {
+pub async fn response(mut from: mpsc::Receiver<ResponsePart>, dialect: Dialect) -> Response {
     match from.recv().await {
-        Some(Outgoing::Whole(head, body)) => built(head, Body::from(body)),
-        Some(Outgoing::Head(head)) => {
+        Some(ResponsePart::Whole(head, body)) => built(head, Body::from(body)),
+        Some(ResponsePart::Head(head)) => {
             let chunks = stream::unfold(from, |mut from| async move {
                 let chunk = match from.recv().await? {
-                    Outgoing::Chunk(bytes) => Ok(bytes),
-                    Outgoing::Whole(..) | Outgoing::Head(_) | Outgoing::Abort => Err(BrokenOff),
+                    ResponsePart::Chunk(bytes) => Ok(bytes),
+                    ResponsePart::Whole(..) | ResponsePart::Head(_) | ResponsePart::Abort => {
+                        Err(BrokenOff)
+                    }
                 };
                 Some((chunk, from))
             });
             built(head, Body::from_stream(chunks))
         }
         // Only a task that panicked says nothing, and nobody knows what it had called.
-        Some(Outgoing::Chunk(_) | Outgoing::Abort) | None => {
+        Some(ResponsePart::Chunk(_) | ResponsePart::Abort) | None => {
             let lost = RunnerError::new(
                 RunnerCode::UpstreamUnreachable,
                 "the request could not be served, and services may have been called for it",

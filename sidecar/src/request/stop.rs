@@ -11,7 +11,7 @@ use crate::request::caller::Caller;
 
 /// What ended a request.
 #[derive(Debug)]
-pub enum Stopped {
+pub enum StopReason {
     RunnerGone,
     /// Its agent's files or its runner's token were taken away.
     Ended(RunnerError),
@@ -49,11 +49,11 @@ pub async fn stopped(
     caller: &Caller,
     deadline: Instant,
     gone: impl Future<Output = ()>,
-) -> Stopped {
+) -> StopReason {
     tokio::select! {
         biased;
-        () = gone => Stopped::RunnerGone,
-        error = access.ended(current, caller) => Stopped::Ended(error),
-        () = tokio::time::sleep_until(deadline.into()) => Stopped::Late,
+        () = gone => StopReason::RunnerGone,
+        error = access.ended(current, caller) => StopReason::Ended(error),
+        () = tokio::time::sleep_until(deadline.into()) => StopReason::Late,
     }
 }

@@ -16,7 +16,7 @@ pub struct Session {
     /// Namespace and name.
     agent: (String, String),
     /// Of the list that the client knows.
-    pub told: Arc<Told>,
+    pub told: Arc<KnownList>,
     /// By id, as the client wrote it; `None`: it has been told to end.
     calls: Mutex<HashMap<String, Option<oneshot::Sender<()>>>>,
     /// Ends the stream that is open.
@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// A call begins. `None`: one with this id is running.
-    pub fn begin(self: &Arc<Self>, id: &RawValue) -> Option<Running> {
+    pub fn begin(self: &Arc<Self>, id: &RawValue) -> Option<SessionCall> {
         let (end, ended) = oneshot::channel();
         let id = id.get().to_owned();
         let mut calls = self.calls.lock();
@@ -46,7 +46,7 @@ impl Session {
             return None;
         }
         calls.insert(id.clone(), Some(end));
-        Some(Running {
+        Some(SessionCall {
             ended,
             id,
             session: Arc::downgrade(self),
@@ -70,20 +70,20 @@ impl Session {
 
 /// A call of a session, for as long as it runs.
 #[derive(Debug)]
-pub struct Running {
+pub struct SessionCall {
     ended: oneshot::Receiver<()>,
     id: String,
     session: Weak<Session>,
 }
 
-impl Running {
+impl SessionCall {
     /// Resolves when the client cancels it, or its session ends.
     pub async fn cancelled(&mut self) {
         (&mut self.ended).await.ok();
     }
 }
 
-impl Drop for Running {
+impl Drop for SessionCall {
     fn drop(&mut self) {
         if let Some(session) = self.session.upgrade() {
             session.calls.lock().remove(&self.id);
@@ -93,9 +93,9 @@ impl Drop for Running {
 
 /// Which list of tools a client knows, by its digest.
 #[derive(Debug, Default)]
-pub struct Told(Mutex<Option<[u8; 32]>>);
+pub struct KnownList(Mutex<Option<[u8; 32]>>);
 
-impl Told {
+impl KnownList {
     /// From now on it knows this one. Whether that is news: it knew another.
     pub fn renew(&self, digest: [u8; 32]) -> bool {
         let before = self.0.lock().replace(digest);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn only_another_list_than_the_known_one_is_news() {
-        let told = Told::default();
+        let told = KnownList::default();
         assert!(!told.renew([1; 32]));
         assert!(!told.renew([1; 32]));
         assert!(told.renew([2; 32]));

@@ -31,11 +31,11 @@ impl SessionId {
 #[derive(Debug)]
 pub struct Sessions<T> {
     most: usize,
-    open: Mutex<HashMap<SessionId, Held<T>>>,
+    open: Mutex<HashMap<SessionId, SessionEntry<T>>>,
 }
 
 #[derive(Debug)]
-struct Held<T> {
+struct SessionEntry<T> {
     used: Instant,
     value: T,
 }
@@ -60,7 +60,7 @@ impl<T: Clone> Sessions<T> {
                 open.remove(&oldest);
             }
         }
-        open.insert(id.clone(), Held { used: now, value });
+        open.insert(id.clone(), SessionEntry { used: now, value });
         Ok(id)
     }
 
@@ -78,7 +78,7 @@ impl<T: Clone> Sessions<T> {
         self.open().remove(&SessionId::named(name)).is_some()
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Held<T>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, SessionEntry<T>>> {
         // Each change is one step, so a panic leaves nothing half done.
         self.open.lock()
     }

@@ -130,7 +130,7 @@ impl Trace {
     }
 
     fn open(&self, what: impl FnOnce() -> What) -> Open {
-        Open(self.0.clone().map(|recorder| Opened {
+        Open(self.0.clone().map(|recorder| OpenStep {
             step: Step {
                 what: what(),
                 began: SystemTime::now(),
@@ -158,10 +158,10 @@ impl Trace {
 
 /// A step that has begun. It is noted when it is dropped, however that comes.
 #[derive(Debug)]
-pub struct Open(Option<Opened>);
+pub struct Open(Option<OpenStep>);
 
 #[derive(Debug)]
-struct Opened {
+struct OpenStep {
     step: Step,
     recorder: Arc<Recorder>,
 }
@@ -204,7 +204,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let Some(Opened { mut step, recorder }) = self.0.take() else {
+        let Some(OpenStep { mut step, recorder }) = self.0.take() else {
             return;
         };
         step.took = step.began.elapsed().unwrap_or_default();

@@ -97,13 +97,13 @@ pub fn scrubbed(bytes: Vec<u8>, cut: bool, max: usize, scrubber: &Scrubber) -> V
 }
 
 /// The first bytes, and how many there were.
-struct Kept {
+struct BoundedBytes {
     bytes: Vec<u8>,
     room: usize,
     length: u64,
 }
 
-impl Kept {
+impl BoundedBytes {
     fn push(&mut self, decoded: &[u8]) {
         self.length += decoded.len() as u64;
         let room = self.room - self.bytes.len();
@@ -121,7 +121,7 @@ impl Kept {
 }
 
 /// For the gzip decoder, which an error here stops in the middle of a chunk.
-impl Write for Kept {
+impl Write for BoundedBytes {
     fn write(&mut self, decoded: &[u8]) -> io::Result<usize> {
         if self.is_full() && self.is_counted_out() {
             return Err(io::Error::other("long enough"));
@@ -137,23 +137,23 @@ impl Write for Kept {
 
 /// Identity is what we ask for; some services compress all the same.
 enum Decoder {
-    Identity(Kept),
+    Identity(BoundedBytes),
     Gzip {
-        inner: MultiGzDecoder<Kept>,
+        inner: MultiGzDecoder<BoundedBytes>,
         began: bool,
     },
     Deflate {
         /// Made when the first byte tells zlib from raw deflate, which the name stands for
         /// as well.
         inner: Option<Decompress>,
-        kept: Kept,
+        kept: BoundedBytes,
         ended: bool,
     },
 }
 
 impl Decoder {
     fn new(headers: &HeaderMap, room: usize) -> Result<Self, EncodingError> {
-        let kept = Kept {
+        let kept = BoundedBytes {
             bytes: Vec::new(),
             room,
             length: 0,
@@ -183,7 +183,7 @@ impl Decoder {
         }
     }
 
-    fn kept(&self) -> &Kept {
+    fn kept(&self) -> &BoundedBytes {
         match self {
             Decoder::Identity(kept) | Decoder::Deflate { kept, .. } => kept,
             Decoder::Gzip { inner, .. } => inner.get_ref(),
@@ -214,7 +214,7 @@ impl Decoder {
     }
 
     /// The end was reached: of the decoded body too.
-    fn finish(mut self) -> Result<Kept, EncodingError> {
+    fn finish(mut self) -> Result<BoundedBytes, EncodingError> {
         let whole = match &mut self {
             Decoder::Identity(_) => true,
             // No bytes at all, as a 204 has: nothing to be decoded.
@@ -228,12 +228,12 @@ impl Decoder {
         }
     }
 
-    fn into_kept(self) -> Kept {
+    fn into_kept(self) -> BoundedBytes {
         match self {
             Decoder::Identity(kept) | Decoder::Deflate { kept, .. } => kept,
             Decoder::Gzip { mut inner, .. } => std::mem::replace(
                 inner.get_mut(),
-                Kept {
+                BoundedBytes {
                     bytes: Vec::new(),
                     room: 0,
                     length: 0,
@@ -244,7 +244,11 @@ impl Decoder {
 }
 
 /// Whether the stream's own end was reached.
-fn inflate(inner: &mut Decompress, chunk: &[u8], kept: &mut Kept) -> Result<bool, EncodingError> {
+fn inflate(
+    inner: &mut Decompress,
+    chunk: &[u8],
+    kept: &mut BoundedBytes,
+) -> Result<bool, EncodingError> {
     let mut rest = chunk;
     let mut buffer = [0; 8 * 1024];
     loop {

@@ -15,7 +15,7 @@ use toolcrib_mediation::{HttpCall, ToolFailure};
 use super::granted::GrantedTool;
 use super::mcp::Servers;
 use super::oauth::Tokens;
-use super::prepared::Prepared;
+use super::prepared::PreparedCall;
 use super::services::Services;
 use super::{ToolContext, http, mcp};
 use crate::config::Current;
@@ -110,7 +110,7 @@ impl<'a> ReadClient<'a> {
         tool: &GrantedTool,
         method: ReadMethod,
         call: HttpCall,
-    ) -> Result<Prepared<'a>, ToolFailure> {
+    ) -> Result<PreparedCall<'a>, ToolFailure> {
         self.0.http(tool, method.into(), call)
     }
 
@@ -119,7 +119,7 @@ impl<'a> ReadClient<'a> {
         self,
         tool: &GrantedTool,
         context: ToolContext<'_>,
-    ) -> Result<Prepared<'a>, ToolFailure> {
+    ) -> Result<PreparedCall<'a>, ToolFailure> {
         self.0.mcp(tool, context)
     }
 }
@@ -131,7 +131,7 @@ impl<'a> FullClient<'a> {
         tool: &GrantedTool,
         method: HttpMethod,
         call: HttpCall,
-    ) -> Result<Prepared<'a>, ToolFailure> {
+    ) -> Result<PreparedCall<'a>, ToolFailure> {
         self.0.http(tool, method, call)
     }
 
@@ -140,7 +140,7 @@ impl<'a> FullClient<'a> {
         self,
         tool: &GrantedTool,
         context: ToolContext<'_>,
-    ) -> Result<Prepared<'a>, ToolFailure> {
+    ) -> Result<PreparedCall<'a>, ToolFailure> {
         self.0.mcp(tool, context)
     }
 }
@@ -173,17 +173,17 @@ impl<'a> Sender<'a> {
         tool: &GrantedTool,
         method: HttpMethod,
         call: HttpCall,
-    ) -> Result<Prepared<'a>, ToolFailure> {
+    ) -> Result<PreparedCall<'a>, ToolFailure> {
         let request = http::request(&self.services.connections(tool)?, tool, method, call)?;
-        Ok(Prepared::http(self.services, request))
+        Ok(PreparedCall::http(self.services, request))
     }
 
     fn mcp(
         self,
         tool: &GrantedTool,
         context: ToolContext<'_>,
-    ) -> Result<Prepared<'a>, ToolFailure> {
+    ) -> Result<PreparedCall<'a>, ToolFailure> {
         let call = mcp::prepare(self.services.connections(tool)?, tool, context)?;
-        Ok(Prepared::mcp(self.services, self.servers, call))
+        Ok(PreparedCall::mcp(self.services, self.servers, call))
     }
 }

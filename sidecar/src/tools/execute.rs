@@ -7,11 +7,11 @@ use toolcrib_mediation::{Certainty, ResultCode, ToolFailure, http_call};
 
 use super::client::{FullClient, ToolClient};
 use super::granted::{Access, GrantedTool, Operation};
-use super::prepared::Prepared;
+use super::prepared::PreparedCall;
 use super::{Tool, ToolContext, ToolResult};
 
 impl GrantedTool {
-    fn prepare<'a>(&self, context: ToolContext<'a>) -> Result<Prepared<'a>, ToolFailure> {
+    fn prepare<'a>(&self, context: ToolContext<'a>) -> Result<PreparedCall<'a>, ToolFailure> {
         let call = || http_call(self.entry(), context.arguments, context.claw_id);
         match self.access() {
             Access::Read(operation) => {

@@ -33,7 +33,7 @@ use url::form_urlencoded::Serializer;
 use super::auth::{self, AuthError};
 use crate::config::Current;
 use crate::outbound::Outbound;
-use crate::outbound::body::{self, Unread};
+use crate::outbound::body::{self, BodyError};
 use crate::single_flight::Flights;
 
 /// For the token endpoint, connect and body included. A call's own deadline ends its wait
@@ -124,11 +124,11 @@ pub struct Tokens {
 struct Shared {
     current: Arc<Current>,
     outbound: Arc<Outbound>,
-    held: Mutex<HashMap<Key, Held>>,
+    held: Mutex<HashMap<Key, CacheEntry>>,
 }
 
 #[derive(Debug)]
-enum Held {
+enum CacheEntry {
     Token { text: SecretText, until: Instant },
     Refusal { error: TokenError, until: Instant },
 }
@@ -176,22 +176,23 @@ impl Tokens {
     /// The service did not take it: the next call gets another. A newer token stays.
     pub fn forget(&self, token: &AccessToken) {
         let mut held = self.shared.held();
-        if matches!(held.get(&token.key), Some(Held::Token { text, .. }) if *text == token.text) {
+        if matches!(held.get(&token.key), Some(CacheEntry::Token { text, .. }) if *text == token.text)
+        {
             held.remove(&token.key);
         }
     }
 }
 
 impl Shared {
-    fn held(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<Key, CacheEntry>> {
         // A panic under it leaves at worst a token that is asked for again.
         self.held.lock()
     }
 
     fn lookup(&self, key: &Key, now: Instant) -> Option<Result<SecretText, TokenError>> {
         match self.held().get(key)? {
-            Held::Token { text, until } => (now < *until).then(|| Ok(text.clone())),
-            Held::Refusal { error, until } => (now < *until).then_some(Err(*error)),
+            CacheEntry::Token { text, until } => (now < *until).then(|| Ok(text.clone())),
+            CacheEntry::Refusal { error, until } => (now < *until).then_some(Err(*error)),
         }
     }
 
@@ -243,14 +244,14 @@ impl Shared {
             Ok(granted) => {
                 // Before anybody can use it.
                 self.current.learn(granted.access_token.clone());
-                Held::Token {
+                CacheEntry::Token {
                     text: granted.access_token.clone(),
                     until: now + granted.usable_for(),
                 }
             }
             Err(error) => {
                 tracing::warn!(error = error.to_string(), "no access token");
-                Held::Refusal {
+                CacheEntry::Refusal {
                     error: *error,
                     until: now
                         + if error.is_transient() {
@@ -283,7 +284,7 @@ fn basic(credentials: ClientCredentials<'_>) -> Result<HeaderValue, AuthError> {
 
 /// RFC 6749 5.1.
 #[derive(Deserialize)]
-struct Granted {
+struct TokenResponse {
     access_token: SecretText,
     token_type: String,
     expires_in: Option<Lifetime>,
@@ -297,7 +298,7 @@ enum Lifetime {
     Text(String),
 }
 
-impl Granted {
+impl TokenResponse {
     fn usable_for(&self) -> Duration {
         let said = match &self.expires_in {
             Some(Lifetime::Seconds(seconds)) => Some(*seconds),
@@ -313,7 +314,7 @@ impl Granted {
     }
 }
 
-async fn ask(request: reqwest::RequestBuilder) -> Result<Granted, TokenError> {
+async fn ask(request: reqwest::RequestBuilder) -> Result<TokenResponse, TokenError> {
     let response = request.send().await.map_err(|_| TokenError::Unreachable)?;
     let status = response.status();
     if status != StatusCode::OK {
@@ -321,11 +322,12 @@ async fn ask(request: reqwest::RequestBuilder) -> Result<Granted, TokenError> {
     }
     let read = body::whole(response, MAX_ANSWER).await;
     let body = read.map_err(|unread| match unread {
-        Unread::TooLarge => TokenError::Malformed,
-        Unread::Broken(_) => TokenError::Unreachable,
+        BodyError::TooLarge => TokenError::Malformed,
+        BodyError::Broken(_) => TokenError::Unreachable,
     })?;
     // Serde's message could quote the token.
-    let granted: Granted = serde_json::from_slice(&body).map_err(|_| TokenError::Malformed)?;
+    let granted: TokenResponse =
+        serde_json::from_slice(&body).map_err(|_| TokenError::Malformed)?;
     let bearer = granted.token_type.eq_ignore_ascii_case("bearer");
     let sendable = auth::sensitive(granted.access_token.expose()).is_ok();
     if bearer && sendable && !granted.access_token.expose().is_empty() {
@@ -362,7 +364,7 @@ mod tests {
     fn a_token_is_used_until_shortly_before_its_end() {
         let check = |expires_in: &str, seconds: u64| {
             let text = format!(r#"{{"access_token":"t","token_type":"Bearer"{expires_in}}}"#);
-            let granted: Granted = serde_json::from_str(&text).unwrap();
+            let granted: TokenResponse = serde_json::from_str(&text).unwrap();
             assert_eq!(granted.usable_for().as_secs(), seconds, "{expires_in}");
         };
         check(r#","expires_in":600"#, 540);

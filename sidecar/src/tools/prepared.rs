@@ -15,7 +15,7 @@ use crate::outbound::error;
 
 /// A call that was found sendable, before anything is asked for it.
 #[derive(Debug)]
-pub struct Prepared<'a> {
+pub struct PreparedCall<'a> {
     services: Services<'a>,
     request: Request<'a>,
 }
@@ -23,10 +23,10 @@ pub struct Prepared<'a> {
 #[derive(Debug)]
 enum Request<'a> {
     Http(Box<http::Request>),
-    Mcp(&'a Servers, Box<mcp::Prepared>),
+    Mcp(&'a Servers, Box<mcp::McpCall>),
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedCall<'a> {
     pub(super) fn http(services: Services<'a>, request: http::Request) -> Self {
         Self {
             services,
@@ -34,7 +34,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    pub(super) fn mcp(services: Services<'a>, servers: &'a Servers, call: mcp::Prepared) -> Self {
+    pub(super) fn mcp(services: Services<'a>, servers: &'a Servers, call: mcp::McpCall) -> Self {
         Self {
             services,
             request: Request::Mcp(servers, Box::new(call)),

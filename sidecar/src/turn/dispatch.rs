@@ -19,7 +19,7 @@ use crate::tools::{Tool, ToolContext};
 
 /// What a call gave.
 #[derive(Debug)]
-pub struct Dispatched {
+pub struct DispatchResult {
     pub outcome: ToolOutcome,
     pub display: Option<Display>,
     pub latency: Duration,
@@ -34,7 +34,7 @@ pub async fn dispatch(
     caller: &Caller,
     call: &ManagedCall,
     timeout: Duration,
-) -> Dispatched {
+) -> DispatchResult {
     let began = Instant::now();
     let span = caller.trace.tool(call);
     let now = app.current.now();
@@ -48,7 +48,7 @@ pub async fn dispatch(
     };
     span.finished(&outcome, display.clone());
     count(app, &outcome);
-    Dispatched {
+    DispatchResult {
         outcome,
         display,
         latency: began.elapsed(),

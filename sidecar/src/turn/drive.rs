@@ -24,32 +24,32 @@ use toolcrib_mediation::{
 use crate::app::App;
 use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{
-    AwaitedProvider, Broken, Candidate, EventStream, ModelError, ModelReply, ModelRequest,
-    ModelStream, ModelTimeouts, Opened, headers,
+    AwaitedProvider, Candidate, EventStream, ModelError, ModelReply, ModelStream, ModelTimeouts,
+    ProviderRequest, ReplyBody, StreamError, headers,
 };
-use crate::request::prepare::{Asked, prepare};
-use crate::request::record::{self, Ended, HUNG_UP};
-use crate::request::response::{Head, Outgoing, SHOULD_RETRY};
+use crate::request::prepare::{ModelRequest, prepare};
+use crate::request::record::{self, HUNG_UP, RequestEnd};
+use crate::request::response::{Head, ResponsePart, SHOULD_RETRY};
 use crate::request::room::BodyRoom;
-use crate::request::stop::{AccessWatch, Stopped, stopped};
-use crate::turn::dispatch::{Dispatched, cut_off, dispatch};
+use crate::request::stop::{AccessWatch, StopReason, stopped};
+use crate::turn::dispatch::{DispatchResult, cut_off, dispatch};
 
 /// How long an answer waits for a runner that reads nothing.
 pub const DELIVERY: Duration = Duration::from_secs(60);
 
 /// Something that was waited for has happened.
-enum Happened {
+enum WorkEvent {
     Model(Box<Result<ModelReply, ModelError>>),
     Opened(Box<Result<Streaming, ModelError>>),
-    Read(Box<EventStream>, Result<Option<Vec<SseEvent>>, Broken>),
+    Read(Box<EventStream>, Result<Option<Vec<SseEvent>>, StreamError>),
     Refused(RunnerError),
     Tool(Event),
 }
 
 /// Why the loop goes on.
-enum Woke {
+enum Wakeup {
     By(Event),
-    ByWork(Happened),
+    ByWork(WorkEvent),
     /// Nothing that the turn has a part in.
     ByNothing,
 }
@@ -57,7 +57,7 @@ enum Woke {
 /// An answer that has begun to come.
 struct Streaming {
     served_by: ServedBy,
-    opened: Opened,
+    opened: ReplyBody,
 }
 
 /// Whoever answered: `provider/model`, its provider, and its key's id.
@@ -68,13 +68,13 @@ struct ServedBy {
 
 pub struct Drive {
     app: Arc<App>,
-    asked: Arc<Asked>,
+    request: Arc<ModelRequest>,
     turn: Turn,
-    to_runner: mpsc::Sender<Outgoing>,
+    to_runner: mpsc::Sender<ResponsePart>,
     head_sent: bool,
     /// What the connection has not taken yet. While there is any, no more is read of the
     /// model's stream, so it is never longer than what one read gives.
-    outbox: VecDeque<Outgoing>,
+    outbox: VecDeque<ResponsePart>,
     /// The model's stream, between two reads.
     stream: Option<Box<EventStream>>,
     /// Of a stream that has begun, for the record.
@@ -92,11 +92,16 @@ pub struct Drive {
 }
 
 impl Drive {
-    pub fn new(app: Arc<App>, asked: Asked, turn: Turn, to_runner: mpsc::Sender<Outgoing>) -> Self {
+    pub fn new(
+        app: Arc<App>,
+        request: ModelRequest,
+        turn: Turn,
+        to_runner: mpsc::Sender<ResponsePart>,
+    ) -> Self {
         Self {
             room: BodyRoom::new(app.bodies.clone()),
             app,
-            asked: Arc::new(asked),
+            request: Arc::new(request),
             turn,
             to_runner,
             head_sent: false,
@@ -115,9 +120,9 @@ impl Drive {
     /// From the first effects to the answer and its record.
     pub async fn run(mut self, effects: Vec<Effect>) {
         let mut effects = VecDeque::from(effects);
-        let mut running: FuturesUnordered<BoxFuture<'static, Happened>> = FuturesUnordered::new();
+        let mut running: FuturesUnordered<BoxFuture<'static, WorkEvent>> = FuturesUnordered::new();
         let mut access = AccessWatch::new(&self.app.current);
-        let deadline = self.asked.caller.started + self.turn.deadline();
+        let deadline = self.request.caller.started + self.turn.deadline();
         let mut silent_since = TokioInstant::now();
         loop {
             while let Some(effect) = effects.pop_front() {
@@ -149,13 +154,13 @@ impl Drive {
                 why = stopped(
                     &mut access,
                     &self.app.current,
-                    &self.asked.caller,
+                    &self.request.caller,
                     deadline,
                     self.to_runner.closed(),
-                ) => Woke::By(match why {
-                    Stopped::RunnerGone => Event::RunnerGone,
-                    Stopped::Ended(error) => Event::Ended(error),
-                    Stopped::Late => {
+                ) => Wakeup::By(match why {
+                    StopReason::RunnerGone => Event::RunnerGone,
+                    StopReason::Ended(error) => Event::Ended(error),
+                    StopReason::Late => {
                         self.connection = self.awaited.timed_out();
                         Event::Deadline
                     }
@@ -164,34 +169,34 @@ impl Drive {
                     if let Some(next) = self.outbox.pop_front() {
                         room.send(next);
                     }
-                    Woke::ByNothing
+                    Wakeup::ByNothing
                 }
-                Some(happened) = running.next() => Woke::ByWork(happened),
+                Some(done) = running.next() => Wakeup::ByWork(done),
                 // Who has not read what was said before misses no keepalive.
                 () = tokio::time::sleep_until(keepalive), if self.outbox.is_empty() => {
                     // Also where the turn has nothing to say: the next is due later.
                     silent_since = TokioInstant::now();
-                    Woke::By(Event::KeepaliveDue)
+                    Wakeup::By(Event::KeepaliveDue)
                 }
             };
             self.waited += waiting.elapsed();
             let event = match woke {
-                Woke::By(event) => Some(event),
-                Woke::ByWork(happened) => self.event(happened),
-                Woke::ByNothing => None,
+                Wakeup::By(event) => Some(event),
+                Wakeup::ByWork(done) => self.event(done),
+                Wakeup::ByNothing => None,
             };
             if let Some(event) = event {
-                effects.extend(self.turn.step(self.asked.caller.started.elapsed(), event));
+                effects.extend(self.turn.step(self.request.caller.started.elapsed(), event));
             }
         }
     }
 
-    fn call_model(&mut self, call: ModelCall) -> BoxFuture<'static, Happened> {
+    fn call_model(&mut self, call: ModelCall) -> BoxFuture<'static, WorkEvent> {
         let now = self.app.current.now();
-        let (app, asked) = (self.app.clone(), self.asked.clone());
+        let (app, request) = (self.app.clone(), self.request.clone());
         let awaited = self.awaited.clone();
-        let (turn, model) = (&self.turn, asked.model.as_deref());
-        let prepared = prepare(&now, asked.dialect, model, &mut self.room, |model| {
+        let (turn, model) = (&self.turn, request.model.as_deref());
+        let prepared = prepare(&now, request.dialect, model, &mut self.room, |model| {
             turn.request_body(model)
         });
         let prepared = match &self.served_by {
@@ -199,18 +204,18 @@ impl Drive {
             None => prepared,
         };
         let prepared = prepared.and_then(|prepared| match call.number {
-            1 => record::model_call(&app, &asked, &prepared).map(|()| prepared),
+            1 => record::model_call(&app, &request, &prepared).map(|()| prepared),
             _ => Ok(prepared),
         });
-        let deadline = asked.caller.started + self.turn.deadline();
+        let deadline = request.caller.started + self.turn.deadline();
         async move {
             let prepared = match prepared {
                 Ok(prepared) => prepared,
-                Err(error) => return Happened::Refused(error),
+                Err(error) => return WorkEvent::Refused(error),
             };
             let headers = match call.number {
-                1 => Cow::Borrowed(&asked.headers),
-                _ => Cow::Owned(headers::of_a_later_round(&asked.headers)),
+                1 => Cow::Borrowed(&request.headers),
+                _ => Cow::Owned(headers::of_a_later_round(&request.headers)),
             };
             let first_byte = app.settings.limits.first_byte;
             let timeouts = if call.streamed {
@@ -218,52 +223,52 @@ impl Drive {
             } else {
                 ModelTimeouts::of_whole(first_byte, deadline, prepared.candidates.len())
             };
-            let request = ModelRequest {
-                operation: asked.operation,
-                dialect: asked.dialect,
+            let provider_request = ProviderRequest {
+                operation: request.operation,
+                dialect: request.dialect,
                 candidates: &prepared.candidates,
                 providers: prepared.providers(),
                 headers: &headers,
                 timeouts,
                 awaited: &awaited,
             };
-            let span = asked.caller.trace.chat(prepared.first());
+            let span = request.caller.trace.chat(prepared.first());
             if call.streamed {
-                let opened = match app.models.stream(&app.outbound, request).await {
+                let opened = match app.models.stream(&app.outbound, provider_request).await {
                     Ok(stream) => opened_by(stream).await,
                     Err(error) => Err(error),
                 };
                 span.replied(opened.as_ref().map(|it| &it.served_by.candidate));
-                Happened::Opened(Box::new(opened))
+                WorkEvent::Opened(Box::new(opened))
             } else {
-                let result = app.models.whole(&app.outbound, request).await;
+                let result = app.models.whole(&app.outbound, provider_request).await;
                 span.replied(result.as_ref().map(|reply| &reply.candidate));
-                Happened::Model(Box::new(result))
+                WorkEvent::Model(Box::new(result))
             }
         }
         .boxed()
     }
 
-    fn read(&self, mut stream: Box<EventStream>) -> BoxFuture<'static, Happened> {
+    fn read(&self, mut stream: Box<EventStream>) -> BoxFuture<'static, WorkEvent> {
         let silence = self.app.settings.limits.silence;
         async move {
             let read = stream.next(silence).await;
-            Happened::Read(stream, read)
+            WorkEvent::Read(stream, read)
         }
         .boxed()
     }
 
-    fn call_tool(&self, call: ManagedCall) -> BoxFuture<'static, Happened> {
-        let (app, asked) = (self.app.clone(), self.asked.clone());
-        let timeout = self.turn.tool_timeout(asked.caller.started.elapsed());
+    fn call_tool(&self, call: ManagedCall) -> BoxFuture<'static, WorkEvent> {
+        let (app, request) = (self.app.clone(), self.request.clone());
+        let timeout = self.turn.tool_timeout(request.caller.started.elapsed());
         async move {
-            let Dispatched {
+            let DispatchResult {
                 outcome,
                 display,
                 latency,
                 max_result_bytes,
-            } = dispatch(&app, &asked.caller, &call, timeout).await;
-            Happened::Tool(Event::ToolFinished {
+            } = dispatch(&app, &request.caller, &call, timeout).await;
+            WorkEvent::Tool(Event::ToolFinished {
                 call: call.id(),
                 outcome,
                 display,
@@ -275,24 +280,24 @@ impl Drive {
     }
 
     /// `None`: the turn has no part in it.
-    fn event(&mut self, happened: Happened) -> Option<Event> {
-        Some(match happened {
-            Happened::Tool(event) => {
+    fn event(&mut self, done: WorkEvent) -> Option<Event> {
+        Some(match done {
+            WorkEvent::Tool(event) => {
                 self.calling -= 1;
                 event
             }
-            Happened::Refused(error) => Event::ModelFailed(ModelFailure::Refused(error)),
-            Happened::Model(result) => match *result {
+            WorkEvent::Refused(error) => Event::ModelFailed(ModelFailure::Refused(error)),
+            WorkEvent::Model(result) => match *result {
                 Ok(reply) => {
                     let (candidate, key) = (reply.candidate, reply.key);
                     self.replied(ServedBy { candidate, key }, reply.body)
                 }
                 Err(error) => self.failed(error),
             },
-            Happened::Opened(result) => match *result {
+            WorkEvent::Opened(result) => match *result {
                 Ok(Streaming { served_by, opened }) => match opened {
-                    Opened::Whole(body) => self.replied(served_by, body),
-                    Opened::Events(stream) => {
+                    ReplyBody::Whole(body) => self.replied(served_by, body),
+                    ReplyBody::Events(stream) => {
                         self.served(&served_by);
                         self.stream = Some(stream);
                         return None;
@@ -300,7 +305,7 @@ impl Drive {
                 },
                 Err(error) => self.failed(error),
             },
-            Happened::Read(stream, read) => {
+            WorkEvent::Read(stream, read) => {
                 if let Err(broken) = &read {
                     let model = self.served_by.as_ref().map(|(model, _)| model.as_str());
                     self.connection = broken.logged(provider_of(model.unwrap_or_default()));
@@ -310,7 +315,7 @@ impl Drive {
                     // Now alone: it is looked for in all that has come.
                     Ok(None) | Err(_) => {
                         if let Some(used) = self.turn.heard_usage() {
-                            self.asked.caller.trace.used(used);
+                            self.request.caller.trace.used(used);
                         }
                     }
                 }
@@ -325,9 +330,9 @@ impl Drive {
 
     fn replied(&mut self, by: ServedBy, body: Vec<u8>) -> Event {
         self.served(&by);
-        match Reply::decode(self.asked.dialect, body) {
+        match Reply::decode(self.request.dialect, body) {
             Ok(reply) => {
-                self.asked.caller.trace.used(reply.usage());
+                self.request.caller.trace.used(reply.usage());
                 Event::Replied(reply)
             }
             Err(error) => {
@@ -354,12 +359,12 @@ impl Drive {
 
     fn emit(&mut self, bytes: Bytes) {
         if !std::mem::replace(&mut self.head_sent, true) {
-            self.outbox.push_back(Outgoing::Head(stream_head()));
+            self.outbox.push_back(ResponsePart::Head(stream_head()));
         }
         if bytes != keepalive() {
             self.sent.push(&bytes);
         }
-        self.outbox.push_back(Outgoing::Chunk(bytes));
+        self.outbox.push_back(ResponsePart::Chunk(bytes));
     }
 
     async fn finish(mut self, answer: Answer) {
@@ -379,7 +384,7 @@ impl Drive {
             self.sent.push(rest);
             Body::Kept(&self.sent)
         };
-        let ended = Ended {
+        let end = RequestEnd {
             record: &answer.record,
             http_status: match response {
                 None => HUNG_UP,
@@ -391,19 +396,21 @@ impl Drive {
                 .as_ref()
                 .map(|(model, key)| (model.as_str(), key.as_str())),
             bodies: Bodies {
-                request: self.asked.said(Some(self.turn.request().as_text())),
+                request: self
+                    .request
+                    .recorded_body(Some(self.turn.request().as_text())),
                 response: said,
             },
             connection: self.connection.as_ref(),
             waited: self.waited,
         };
         // Before the answer: who has the answer finds the record.
-        record::finish(&self.app, self.asked.recorded(), ended);
+        record::finish(&self.app, self.request.summary(), end);
         let Some(response) = answer.response else {
             return;
         };
         let outgoing = if self.head_sent {
-            Outgoing::Chunk(response.body.into())
+            ResponsePart::Chunk(response.body.into())
         } else {
             let mut head = Head::new(response.status, &response.content_type);
             if response.content_type.starts_with("text/event-stream") {
@@ -417,18 +424,18 @@ impl Drive {
             } else if let Some(wait) = response.retry_after.or(seconds) {
                 head = head.with(RETRY_AFTER, &wait);
             }
-            Outgoing::Whole(head, response.body.into())
+            ResponsePart::Whole(head, response.body.into())
         };
         self.outbox.push_back(outgoing);
         let delivered = async {
             for outgoing in self.outbox {
                 self.to_runner.send(outgoing).await?;
             }
-            Ok::<(), SendError<Outgoing>>(())
+            Ok::<(), SendError<ResponsePart>>(())
         };
         if !matches!(tokio::time::timeout(DELIVERY, delivered).await, Ok(Ok(()))) {
             tracing::debug!(
-                request_id = self.asked.caller.request_id,
+                request_id = self.request.caller.request_id,
                 "the runner did not take its answer"
             );
         }
@@ -442,12 +449,12 @@ fn provider_of(model: &str) -> &str {
         .map_or(model, |(provider, _)| provider)
 }
 
-fn read_event(read: Result<Option<Vec<SseEvent>>, Broken>) -> Event {
+fn read_event(read: Result<Option<Vec<SseEvent>>, StreamError>) -> Event {
     match read {
         Ok(Some(events)) => Event::Streamed(events),
         Ok(None) => Event::StreamEnded,
-        Err(Broken::Unreadable(error)) => Event::ModelFailed(ModelFailure::Malformed(error)),
-        Err(broken @ (Broken::Off(_) | Broken::Silent(_))) => {
+        Err(StreamError::Unreadable(error)) => Event::ModelFailed(ModelFailure::Malformed(error)),
+        Err(broken @ (StreamError::Off(_) | StreamError::Silent(_))) => {
             let message = broken.to_string();
             Event::ModelFailed(ModelFailure::Unreachable { message })
         }

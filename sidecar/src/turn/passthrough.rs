@@ -19,13 +19,13 @@ use toolcrib_mediation::{
 use crate::app::App;
 use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{
-    AwaitedProvider, ModelError, ModelRequest, ModelStream, ModelTimeouts, headers, next_chunk,
+    AwaitedProvider, ModelError, ModelStream, ModelTimeouts, ProviderRequest, headers, next_chunk,
 };
-use crate::request::prepare::{Asked, Preparation};
-use crate::request::record::{self, Ended, HUNG_UP};
-use crate::request::response::{Head, Outgoing};
+use crate::request::prepare::{ModelRequest, Preparation};
+use crate::request::record::{self, HUNG_UP, RequestEnd};
+use crate::request::response::{Head, ResponsePart};
 use crate::request::room::BodyRoom;
-use crate::request::stop::{AccessWatch, Stopped, stopped};
+use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::turn::drive::{DELIVERY, failure};
 
 /// One event of a stream; a larger one ends the reading along, not the stream.
@@ -43,7 +43,7 @@ pub struct Passage {
 }
 
 /// How it ended.
-struct Passed {
+struct PassageEnd {
     http_status: u16,
     error: Option<&'static str>,
     served_by: Option<(String, String)>,
@@ -67,15 +67,15 @@ impl Bounds {
 
 pub async fn pass(
     app: Arc<App>,
-    asked: Asked,
+    request: ModelRequest,
     passage: Passage,
-    to_runner: mpsc::Sender<Outgoing>,
+    to_runner: mpsc::Sender<ResponsePart>,
 ) {
     let prepared = &passage.prepared;
     let mut access = AccessWatch::new(&app.current);
     let total_ms = prepared.version.catalog.policy().total_timeout_ms;
     let bounds = Bounds {
-        deadline: asked.caller.started + Duration::from_millis(total_ms),
+        deadline: request.caller.started + Duration::from_millis(total_ms),
         total_ms,
     };
     let first_byte = app.settings.limits.first_byte;
@@ -85,34 +85,34 @@ pub async fn pass(
         ModelTimeouts::of_whole(first_byte, bounds.deadline, prepared.candidates.len())
     };
     let awaited = AwaitedProvider::default();
-    let model_request = ModelRequest {
-        operation: asked.operation,
-        dialect: asked.dialect,
+    let provider_request = ProviderRequest {
+        operation: request.operation,
+        dialect: request.dialect,
         candidates: &prepared.candidates,
         providers: prepared.providers(),
-        headers: &asked.headers,
+        headers: &request.headers,
         timeouts,
         awaited: &awaited,
     };
     // A cost of ours, unlike the wait that follows.
-    let recorded = record::model_call(&app, &asked, prepared);
+    let recorded = record::model_call(&app, &request, prepared);
     let waiting = Instant::now();
-    let span = asked
+    let span = request
         .operation
         .is_answer()
-        .then(|| asked.caller.trace.chat(prepared.first()));
+        .then(|| request.caller.trace.chat(prepared.first()));
     let answered = match recorded {
-        Err(error) => Err(Stopped::Ended(error)),
+        Err(error) => Err(StopReason::Ended(error)),
         Ok(()) => tokio::select! {
             biased;
             stopped = stopped(
                 &mut access,
                 &app.current,
-                &asked.caller,
+                &request.caller,
                 bounds.deadline,
                 to_runner.closed(),
             ) => Err(stopped),
-            answered = app.models.stream(&app.outbound, model_request) => Ok(answered),
+            answered = app.models.stream(&app.outbound, provider_request) => Ok(answered),
         },
     };
     let waited = waiting.elapsed();
@@ -124,35 +124,35 @@ pub async fn pass(
     }
     let (passed, last) = match answered {
         Ok(Ok(stream)) => {
-            let mut passing = Passing {
+            let mut relay = Relay {
                 app: &app,
-                asked: &asked,
+                request: &request,
                 bounds,
                 to_runner: &to_runner,
                 waited,
                 connection: None,
             };
-            passing.run(stream, &mut access).await
+            relay.run(stream, &mut access).await
         }
-        Ok(Err(error)) => unanswered(&app, &asked, error, waited),
-        Err(Stopped::Ended(error)) => own_error(&asked, &error, None, waited),
-        Err(Stopped::Late) => {
-            let (passed, last) = own_error(&asked, &bounds.late(), None, waited);
+        Ok(Err(error)) => unanswered(&app, &request, error, waited),
+        Err(StopReason::Ended(error)) => own_error(&request, &error, None, waited),
+        Err(StopReason::Late) => {
+            let (passed, last) = own_error(&request, &bounds.late(), None, waited);
             let connection = awaited.timed_out();
             (
-                Passed {
+                PassageEnd {
                     connection,
                     ..passed
                 },
                 last,
             )
         }
-        Err(Stopped::RunnerGone) => {
-            let passed = Passed {
+        Err(StopReason::RunnerGone) => {
+            let passed = PassageEnd {
                 http_status: HUNG_UP,
                 error: Some("canceled"),
                 served_by: None,
-                along: Along::new(&asked, false),
+                along: Along::new(&request, false),
                 waited,
                 connection: None,
             };
@@ -160,7 +160,7 @@ pub async fn pass(
         }
     };
     let (usage, kept) = passed.along.finish();
-    asked.caller.trace.used(usage);
+    request.caller.trace.used(usage);
     let turn = TurnRecord {
         status: match passed.error {
             None => RecordStatus::Ok,
@@ -170,24 +170,24 @@ pub async fn pass(
         usage: TraceUsage {
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
-            total_rounds: asked.operation.is_answer().then_some(1),
+            total_rounds: request.operation.is_answer().then_some(1),
         },
         tool_trace: Vec::new(),
         interventions: Vec::new(),
     };
     let served_by = passed.served_by.as_ref();
-    let ended = Ended {
+    let end = RequestEnd {
         record: &turn,
         http_status: passed.http_status,
         served_by: served_by.map(|(model, key)| (model.as_str(), key.as_str())),
         bodies: Bodies {
-            request: asked.said(passage.request.as_ref().map(Request::as_text)),
+            request: request.recorded_body(passage.request.as_ref().map(Request::as_text)),
             response: Body::Kept(&kept),
         },
         connection: passed.connection.as_ref(),
         waited: passed.waited,
     };
-    record::finish(&app, asked.recorded(), ended);
+    record::finish(&app, request.summary(), end);
     if let Some(last) = last
         && !matches!(
             tokio::time::timeout(DELIVERY, to_runner.send(last)).await,
@@ -195,31 +195,31 @@ pub async fn pass(
         )
     {
         tracing::debug!(
-            request_id = asked.caller.request_id,
+            request_id = request.caller.request_id,
             "the runner did not take its answer"
         );
     }
 }
 
-struct Passing<'a> {
+struct Relay<'a> {
     app: &'a App,
-    asked: &'a Asked,
+    request: &'a ModelRequest,
     bounds: Bounds,
-    to_runner: &'a mpsc::Sender<Outgoing>,
+    to_runner: &'a mpsc::Sender<ResponsePart>,
     waited: Duration,
     /// Why the provider did not end its answer.
     connection: Option<ConnectionFailure>,
 }
 
-impl Passing<'_> {
+impl Relay<'_> {
     /// Passes chunks; gives how it ended, and what is still to be sent after the record.
     async fn run(
         &mut self,
         mut stream: ModelStream,
         access: &mut AccessWatch,
-    ) -> (Passed, Option<Outgoing>) {
+    ) -> (PassageEnd, Option<ResponsePart>) {
         let streamed = is_event_stream(&stream.headers);
-        let mut along = Along::new(self.asked, streamed);
+        let mut along = Along::new(self.request, streamed);
         let head = Head {
             status: stream.status,
             headers: headers::downstream(&stream.headers),
@@ -227,14 +227,14 @@ impl Passing<'_> {
         let mut error = None;
         let mut next = Some(std::mem::take(&mut stream.first)).filter(|first| !first.is_empty());
         let mut last = None;
-        if self.to_runner.send(Outgoing::Head(head)).await.is_err() {
+        if self.to_runner.send(ResponsePart::Head(head)).await.is_err() {
             error = Some("canceled");
         }
         while error.is_none() {
             if let Some(chunk) = next.take() {
                 along.read(&chunk);
                 // A runner that reads nothing holds its request no longer than this.
-                let sent = self.to_runner.send(Outgoing::Chunk(chunk));
+                let sent = self.to_runner.send(ResponsePart::Chunk(chunk));
                 if !matches!(tokio::time::timeout(DELIVERY, sent).await, Ok(Ok(()))) {
                     error = Some("canceled");
                     break;
@@ -244,20 +244,20 @@ impl Passing<'_> {
             match self.chunk(&mut stream, access).await {
                 Ok(Some(chunk)) => next = Some(chunk),
                 Ok(None) => break,
-                Err(Stopped::RunnerGone) => error = Some("canceled"),
-                Err(Stopped::Ended(refusal)) => refused = Some(refusal),
-                Err(Stopped::Late) => refused = Some(self.bounds.late()),
+                Err(StopReason::RunnerGone) => error = Some("canceled"),
+                Err(StopReason::Ended(refusal)) => refused = Some(refusal),
+                Err(StopReason::Late) => refused = Some(self.bounds.late()),
             }
             if let Some(refusal) = refused {
                 error = Some(refusal.code.name());
                 last = Some(if streamed {
-                    Outgoing::Chunk(refusal.events(self.asked.dialect).into())
+                    ResponsePart::Chunk(refusal.events(self.request.dialect).into())
                 } else {
-                    Outgoing::Abort
+                    ResponsePart::Abort
                 });
             }
         }
-        let passed = Passed {
+        let passed = PassageEnd {
             http_status: stream.status,
             error,
             served_by: Some((stream.candidate.reference(), stream.key)),
@@ -272,7 +272,7 @@ impl Passing<'_> {
         &mut self,
         stream: &mut ModelStream,
         access: &mut AccessWatch,
-    ) -> Result<Option<Bytes>, Stopped> {
+    ) -> Result<Option<Bytes>, StopReason> {
         let waiting = Instant::now();
         let silence = self.app.settings.limits.silence;
         let chunk = tokio::select! {
@@ -280,14 +280,14 @@ impl Passing<'_> {
             stopped = stopped(
                 access,
                 &self.app.current,
-                &self.asked.caller,
+                &self.request.caller,
                 self.bounds.deadline,
                 self.to_runner.closed(),
             ) => Err(stopped),
             chunk = next_chunk(&mut stream.rest, silence) => chunk.map_err(|broken| {
                 self.connection = broken.logged(&stream.candidate.provider);
                 let message = broken.to_string();
-                Stopped::Ended(RunnerError::new(RunnerCode::UpstreamUnreachable, message))
+                StopReason::Ended(RunnerError::new(RunnerCode::UpstreamUnreachable, message))
             }),
         };
         self.waited += waiting.elapsed();
@@ -298,10 +298,10 @@ impl Passing<'_> {
 /// No candidate gave a first byte.
 fn unanswered(
     app: &App,
-    asked: &Asked,
+    request: &ModelRequest,
     error: ModelError,
     waited: Duration,
-) -> (Passed, Option<Outgoing>) {
+) -> (PassageEnd, Option<ResponsePart>) {
     let wait = match &error {
         ModelError::NoUsableKey { retry_after } => *retry_after,
         ModelError::Http(_)
@@ -322,16 +322,16 @@ fn unanswered(
                 head = head.with(RETRY_AFTER, &wait);
             }
             let code = RunnerCode::UpstreamError.name();
-            last_word(asked, status, code, head, body, waited)
+            last_word(request, status, code, head, body, waited)
         }
-        ModelFailure::Refused(error) => own_error(asked, &error, wait, waited),
+        ModelFailure::Refused(error) => own_error(request, &error, wait, waited),
         ModelFailure::Unreachable { message } => {
             let error = RunnerError::new(RunnerCode::UpstreamUnreachable, message);
-            own_error(asked, &error, None, waited)
+            own_error(request, &error, None, waited)
         }
-        ModelFailure::Malformed(error) => own_error(asked, &error.into(), None, waited),
+        ModelFailure::Malformed(error) => own_error(request, &error.into(), None, waited),
     };
-    let passed = Passed {
+    let passed = PassageEnd {
         connection,
         ..passed
     };
@@ -339,30 +339,37 @@ fn unanswered(
 }
 
 fn own_error(
-    asked: &Asked,
+    request: &ModelRequest,
     error: &RunnerError,
     retry_after: Option<Duration>,
     waited: Duration,
-) -> (Passed, Option<Outgoing>) {
+) -> (PassageEnd, Option<ResponsePart>) {
     let mut head = Head::new(error.status(), "application/json");
     if let Some(wait) = retry_after {
         head = head.with(RETRY_AFTER, &wait.as_secs().max(1).to_string());
     }
-    let body = error.body(asked.dialect);
-    last_word(asked, error.status(), error.code.name(), head, body, waited)
+    let body = error.body(request.dialect);
+    last_word(
+        request,
+        error.status(),
+        error.code.name(),
+        head,
+        body,
+        waited,
+    )
 }
 
 fn last_word(
-    asked: &Asked,
+    request: &ModelRequest,
     http_status: u16,
     code: &'static str,
     head: Head,
     body: Vec<u8>,
     waited: Duration,
-) -> (Passed, Option<Outgoing>) {
-    let mut along = Along::new(asked, false);
+) -> (PassageEnd, Option<ResponsePart>) {
+    let mut along = Along::new(request, false);
     along.read(&body);
-    let passed = Passed {
+    let passed = PassageEnd {
         http_status,
         error: Some(code),
         served_by: None,
@@ -370,7 +377,7 @@ fn last_word(
         waited,
         connection: None,
     };
-    (passed, Some(Outgoing::Whole(head, body.into())))
+    (passed, Some(ResponsePart::Whole(head, body.into())))
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
@@ -390,9 +397,9 @@ struct Along {
 }
 
 impl Along {
-    fn new(asked: &Asked, streamed: bool) -> Self {
+    fn new(request: &ModelRequest, streamed: bool) -> Self {
         Self {
-            dialect: asked.dialect,
+            dialect: request.dialect,
             kept: KeptBody::default(),
             parser: streamed.then(|| SseParser::new(MAX_EVENT)),
             events: Vec::new(),

@@ -223,7 +223,11 @@ async fn what_cannot_be_used_leaves_the_last_good_in_force_and_says_so() {
         ] {
             world.files.swap(files);
             world
-                .until(|now| now.standing.error().is_some_and(|it| it.starts_with(error)))
+                .until(|now| {
+                    now.load_state
+                        .error()
+                        .is_some_and(|it| it.starts_with(error))
+                })
                 .await;
             world.model.will(wire.will_say("still here"));
             world.chat().await;
@@ -236,7 +240,7 @@ async fn what_cannot_be_used_leaves_the_last_good_in_force_and_says_so() {
             assert!(text.contains(error) && !text.contains("sekrit"), "{text}");
         }
         world.publish().await;
-        assert_eq!(world.server.app.current.now().standing.error(), None);
+        assert_eq!(world.server.app.current.now().load_state.error(), None);
     }
 }
 

@@ -18,7 +18,7 @@ use toolcrib_mcp::revision::STATELESS;
 use toolcrib_mediation::{Certainty, ConnectionCause, ConnectionFailure, ResultCode, ToolFailure};
 use url::Url;
 
-use super::message::{Answer, Asked, Incoming};
+use super::message::{Answer, Incoming, ServerRequest};
 use crate::metrics::Metrics;
 use crate::outbound::error;
 use crate::tools::{CLAW_ID, unanswered};
@@ -34,7 +34,7 @@ const MAX_ANSWER: usize = 4 * 1024 * 1024;
 /// Progress, log lines and keepalives before the answer.
 const MAX_EVENTS: usize = 4096;
 /// What a server may ask for while one call runs. An honest one asks once.
-const MAX_ASKED: usize = 16;
+const MAX_SERVER_REQUESTS: usize = 16;
 /// Deeper is no tool's data; readers of the record stop at about as much.
 const MAX_DEPTH: usize = 128;
 /// An answer that is held without asking for room.
@@ -52,7 +52,7 @@ pub struct Endpoint {
 
 /// How a server is spoken to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Spoken {
+pub enum Protocol {
     Stateless,
     Handshake {
         revision: &'static str,
@@ -60,11 +60,11 @@ pub enum Spoken {
     },
 }
 
-impl Spoken {
+impl Protocol {
     pub fn has_session(&self) -> bool {
         matches!(
             self,
-            Spoken::Handshake {
+            Protocol::Handshake {
                 session: Some(_),
                 ..
             }
@@ -75,10 +75,10 @@ impl Spoken {
     pub fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         match self {
-            Spoken::Stateless => {
+            Protocol::Stateless => {
                 headers.insert(REVISION, HeaderValue::from_static(STATELESS));
             }
-            Spoken::Handshake { revision, session } => {
+            Protocol::Handshake { revision, session } => {
                 headers.insert(REVISION, HeaderValue::from_static(revision));
                 headers.extend(session.clone().map(|session| (SESSION, session)));
             }
@@ -89,7 +89,7 @@ impl Spoken {
     /// Those of a request; `name` is the tool's, of a call.
     pub fn request_headers(&self, method: &'static str, name: Option<&str>) -> HeaderMap {
         let mut headers = self.headers();
-        if *self == Spoken::Stateless {
+        if *self == Protocol::Stateless {
             headers.insert(METHOD, HeaderValue::from_static(method));
             headers.extend(name.map(|name| (NAME, mcp_header::value(name))));
         }
@@ -125,11 +125,11 @@ impl Endpoint {
 pub struct Reply {
     pub status: u16,
     pub session: Option<HeaderValue>,
-    pub said: Said,
+    pub content: ReplyContent,
 }
 
 #[derive(Debug)]
-pub enum Said {
+pub enum ReplyContent {
     Answer(Answer),
     /// A status, and what stands with it, but no answer.
     Http(Vec<u8>),
@@ -137,7 +137,7 @@ pub enum Said {
 
 /// There is no answer that can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum ExchangeError {
     #[error("could not be reached")]
     NotConnected(ConnectionCause),
     #[error("broke its answer off")]
@@ -156,14 +156,18 @@ pub enum Lost {
     Insistent,
 }
 
-impl Lost {
+impl ExchangeError {
     /// What became of the connection, where that is the reason.
     fn connection(self, endpoint: &Endpoint) -> Option<ConnectionFailure> {
         let cause = match self {
-            Lost::NotConnected(cause) => cause,
-            Lost::BrokenOff => ConnectionCause::Reset,
-            Lost::Silent => ConnectionCause::TimedOut,
-            Lost::TooLarge | Lost::NoRoom | Lost::NotMcp | Lost::OtherId | Lost::Insistent => {
+            ExchangeError::NotConnected(cause) => cause,
+            ExchangeError::BrokenOff => ConnectionCause::Reset,
+            ExchangeError::Silent => ConnectionCause::TimedOut,
+            ExchangeError::TooLarge
+            | ExchangeError::NoRoom
+            | ExchangeError::NotMcp
+            | ExchangeError::OtherId
+            | ExchangeError::Insistent => {
                 return None;
             }
         };
@@ -180,11 +184,13 @@ impl Lost {
             ToolFailure::new(code, Certainty::Unclear, message)
         };
         let failure = match self {
-            Lost::NotConnected(_) => ToolFailure::unreachable(name),
-            Lost::BrokenOff => ToolFailure::broken_off(name),
-            Lost::Silent => ToolFailure::timeout(name),
-            Lost::TooLarge | Lost::NoRoom => failed(ResultCode::RequestFailed),
-            Lost::NotMcp | Lost::OtherId | Lost::Insistent => failed(ResultCode::McpError),
+            ExchangeError::NotConnected(_) => ToolFailure::unreachable(name),
+            ExchangeError::BrokenOff => ToolFailure::broken_off(name),
+            ExchangeError::Silent => ToolFailure::timeout(name),
+            ExchangeError::TooLarge | ExchangeError::NoRoom => failed(ResultCode::RequestFailed),
+            ExchangeError::NotMcp | ExchangeError::OtherId | ExchangeError::Insistent => {
+                failed(ResultCode::McpError)
+            }
         };
         self.explain(name, failure, endpoint)
     }
@@ -210,27 +216,27 @@ pub struct Bounds<'a> {
 /// server is told meanwhile, too.
 pub async fn exchange(
     endpoint: &Endpoint,
-    spoken: Option<&Spoken>,
+    protocol: Option<&Protocol>,
     headers: HeaderMap,
     id: u64,
     body: String,
     bounds: Bounds<'_>,
-) -> Result<Reply, Lost> {
+) -> Result<Reply, ExchangeError> {
     let sent = endpoint.post(headers, body).send().await;
-    let response = sent.map_err(lost)?;
+    let response = sent.map_err(exchange_error)?;
     let status = response.status();
     let session = response.headers().get(SESSION).cloned();
-    let reply = |said| Reply {
+    let reply = |content| Reply {
         status: status.as_u16(),
         session,
-        said,
+        content,
     };
     // A redirect is not followed, and where it leads is nobody's business.
     if status.is_redirection() {
-        return Ok(reply(Said::Http(Vec::new())));
+        return Ok(reply(ReplyContent::Http(Vec::new())));
     }
     if response.headers().contains_key(header::CONTENT_ENCODING) {
-        return Err(Lost::NotMcp);
+        return Err(ExchangeError::NotMcp);
     }
     let content_type = response.headers().get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|it| it.to_str().ok()).unwrap_or("");
@@ -238,13 +244,13 @@ pub async fn exchange(
         content_type.starts_with("application/json"),
         content_type.starts_with("text/event-stream"),
     );
-    let mut reading = Reading {
+    let mut reading = AnswerReader {
         response,
-        held: Held::new(bounds.bodies),
+        permits: ReadPermits::new(bounds.bodies),
     };
     if status.is_success() && is_stream {
-        let said = answer_in_stream(endpoint, spoken, id, &mut reading, bounds).await?;
-        return Ok(reply(Said::Answer(said)));
+        let answer = answer_in_stream(endpoint, protocol, id, &mut reading, bounds).await?;
+        return Ok(reply(ReplyContent::Answer(answer)));
     }
     let body = reading.whole().await?;
     let answer = std::str::from_utf8(&body)
@@ -253,61 +259,66 @@ pub async fn exchange(
         .and_then(read_message);
     match answer {
         Some(Incoming::Answer { id: to, answer }) if is_id(&to, id) => {
-            Ok(reply(Said::Answer(answer)))
+            Ok(reply(ReplyContent::Answer(answer)))
         }
         // A status says enough; some servers cannot say whom they answer with it.
-        _ if !status.is_success() => Ok(reply(Said::Http(body))),
-        Some(Incoming::Answer { .. }) => Err(Lost::OtherId),
-        Some(Incoming::Request(_) | Incoming::Notification) | None => Err(Lost::NotMcp),
+        _ if !status.is_success() => Ok(reply(ReplyContent::Http(body))),
+        Some(Incoming::Answer { .. }) => Err(ExchangeError::OtherId),
+        Some(Incoming::Request(_) | Incoming::Notification) | None => Err(ExchangeError::NotMcp),
     }
 }
 
 async fn answer_in_stream(
     endpoint: &Endpoint,
-    spoken: Option<&Spoken>,
+    protocol: Option<&Protocol>,
     id: u64,
-    reading: &mut Reading<'_>,
+    reading: &mut AnswerReader<'_>,
     bounds: Bounds<'_>,
-) -> Result<Answer, Lost> {
+) -> Result<Answer, ExchangeError> {
     let mut parser = SseParser::new(MAX_ANSWER);
-    let (mut events, mut asked) = (0, 0);
+    let (mut events, mut requests) = (0, 0);
     while let Some(chunk) = reading.chunk().await? {
-        for event in parser.push(&chunk).map_err(|_| Lost::NotMcp)? {
+        for event in parser.push(&chunk).map_err(|_| ExchangeError::NotMcp)? {
             events += 1;
             if events > MAX_EVENTS {
-                return Err(Lost::TooLarge);
+                return Err(ExchangeError::TooLarge);
             }
             let is_message = event.event.as_deref().is_none_or(|it| it == "message");
             if !is_message || event.data.is_empty() {
                 continue;
             }
-            match read_message(&event.data).ok_or(Lost::NotMcp)? {
+            match read_message(&event.data).ok_or(ExchangeError::NotMcp)? {
                 Incoming::Answer { id: to, answer } if is_id(&to, id) => return Ok(answer),
-                Incoming::Answer { .. } => return Err(Lost::OtherId),
+                Incoming::Answer { .. } => return Err(ExchangeError::OtherId),
                 Incoming::Notification => {}
                 Incoming::Request(request) => {
-                    asked += 1;
-                    if asked > MAX_ASKED {
-                        return Err(Lost::Insistent);
+                    requests += 1;
+                    if requests > MAX_SERVER_REQUESTS {
+                        return Err(ExchangeError::Insistent);
                     }
-                    refuse(endpoint, spoken, &request, bounds.metrics).await;
+                    refuse(endpoint, protocol, &request, bounds.metrics).await;
                 }
             }
         }
     }
-    Err(Lost::BrokenOff)
+    Err(ExchangeError::BrokenOff)
 }
 
 /// Where there is no handshake, servers must not ask, and clients must not answer.
-async fn refuse(endpoint: &Endpoint, spoken: Option<&Spoken>, asked: &Asked, metrics: &Metrics) {
-    if let Some(kind) = asked.refused_as() {
+async fn refuse(
+    endpoint: &Endpoint,
+    protocol: Option<&Protocol>,
+    request: &ServerRequest,
+    metrics: &Metrics,
+) {
+    if let Some(kind) = request.refused_as() {
         metrics.mcp_refused(kind);
     }
-    let Some(spoken @ Spoken::Handshake { .. }) = spoken else {
+    let Some(protocol @ Protocol::Handshake { .. }) = protocol else {
         return;
     };
-    let headers = spoken.headers();
-    if let Err(error) = endpoint.post(headers, asked.reply()).send().await {
+    let headers = protocol.headers();
+    if let Err(error) = endpoint.post(headers, request.reply()).send().await {
         // The server waits for it until the call's deadline, at worst.
         let error = error.without_url().to_string();
         tracing::debug!(error, "a server did not take a refusal");
@@ -324,29 +335,33 @@ fn read_message(text: &str) -> Option<Incoming> {
         .flatten()
 }
 
-fn lost(error: reqwest::Error) -> Lost {
+fn exchange_error(error: reqwest::Error) -> ExchangeError {
     match error.is_connect() || error.is_builder() {
-        true => Lost::NotConnected(error::failure(&error).cause),
-        false => Lost::BrokenOff,
+        true => ExchangeError::NotConnected(error::failure(&error).cause),
+        false => ExchangeError::BrokenOff,
     }
 }
 
 /// An answer that is being read.
-struct Reading<'a> {
+struct AnswerReader<'a> {
     response: Response,
-    held: Held<'a>,
+    permits: ReadPermits<'a>,
 }
 
-impl Reading<'_> {
-    async fn chunk(&mut self) -> Result<Option<bytes::Bytes>, Lost> {
-        let chunk = self.response.chunk().await.map_err(|_| Lost::BrokenOff)?;
+impl AnswerReader<'_> {
+    async fn chunk(&mut self) -> Result<Option<bytes::Bytes>, ExchangeError> {
+        let chunk = self
+            .response
+            .chunk()
+            .await
+            .map_err(|_| ExchangeError::BrokenOff)?;
         if let Some(chunk) = &chunk {
-            self.held.take(chunk.len())?;
+            self.permits.take(chunk.len())?;
         }
         Ok(chunk)
     }
 
-    async fn whole(&mut self) -> Result<Vec<u8>, Lost> {
+    async fn whole(&mut self) -> Result<Vec<u8>, ExchangeError> {
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk().await? {
             body.extend_from_slice(&chunk);
@@ -356,13 +371,13 @@ impl Reading<'_> {
 }
 
 /// Room for what is read.
-struct Held<'a> {
+struct ReadPermits<'a> {
     bodies: &'a Semaphore,
     permits: Option<SemaphorePermit<'a>>,
     bytes: usize,
 }
 
-impl<'a> Held<'a> {
+impl<'a> ReadPermits<'a> {
     fn new(bodies: &'a Semaphore) -> Self {
         Self {
             bodies,
@@ -371,10 +386,10 @@ impl<'a> Held<'a> {
         }
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), Lost> {
+    fn take(&mut self, bytes: usize) -> Result<(), ExchangeError> {
         self.bytes += bytes;
         if self.bytes > MAX_ANSWER {
-            return Err(Lost::TooLarge);
+            return Err(ExchangeError::TooLarge);
         }
         let wanted = self.bytes.saturating_sub(FREE).div_ceil(1024);
         let has = self
@@ -384,7 +399,7 @@ impl<'a> Held<'a> {
         let more = u32::try_from(wanted.saturating_sub(has)).unwrap_or(u32::MAX);
         if more > 0 {
             let room = self.bodies.try_acquire_many(more);
-            let room = room.map_err(|_| Lost::NoRoom)?;
+            let room = room.map_err(|_| ExchangeError::NoRoom)?;
             match &mut self.permits {
                 Some(permits) => permits.merge(room),
                 None => self.permits = Some(room),
@@ -410,15 +425,15 @@ mod tests {
     #[test]
     fn a_long_answer_asks_for_room_and_gives_it_back() {
         let bodies = Semaphore::new(1024);
-        let mut held = Held::new(&bodies);
-        assert_eq!(held.take(FREE), Ok(()));
+        let mut permits = ReadPermits::new(&bodies);
+        assert_eq!(permits.take(FREE), Ok(()));
         assert_eq!(bodies.available_permits(), 1024);
-        assert_eq!(held.take(1), Ok(()));
-        assert_eq!(held.take(1024), Ok(()));
+        assert_eq!(permits.take(1), Ok(()));
+        assert_eq!(permits.take(1024), Ok(()));
         assert_eq!(bodies.available_permits(), 1022);
-        assert_eq!(held.take(2 * 1024 * 1024), Err(Lost::NoRoom));
-        assert_eq!(held.take(MAX_ANSWER), Err(Lost::TooLarge));
-        drop(held);
+        assert_eq!(permits.take(2 * 1024 * 1024), Err(ExchangeError::NoRoom));
+        assert_eq!(permits.take(MAX_ANSWER), Err(ExchangeError::TooLarge));
+        drop(permits);
         assert_eq!(bodies.available_permits(), 1024);
     }
 }

@@ -76,13 +76,13 @@ pub fn cancelled(id: u64) -> String {
 
 /// What a server asked for in mid-call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ServerRequest {
     /// As it came.
     id: String,
     method: String,
 }
 
-impl Asked {
+impl ServerRequest {
     /// A word of a closed list; `None`: it only wants to know whether we are there.
     pub fn refused_as(&self) -> Option<&'static str> {
         match self.method.as_str() {
@@ -128,7 +128,7 @@ pub type Answer = Result<Box<RawValue>, RpcError>;
 #[derive(Debug)]
 pub enum Incoming {
     Answer { id: String, answer: Answer },
-    Request(Asked),
+    Request(ServerRequest),
     Notification,
 }
 
@@ -159,7 +159,9 @@ impl Incoming {
         }
         let id = wire.id.map(|id| id.get().to_string());
         match (wire.method, id, wire.result, wire.error) {
-            (Some(method), Some(id), None, None) => Some(Self::Request(Asked { id, method })),
+            (Some(method), Some(id), None, None) => {
+                Some(Self::Request(ServerRequest { id, method }))
+            }
             (Some(_), None, None, None) => Some(Self::Notification),
             (None, Some(id), Some(result), None) => Some(Self::Answer {
                 id,
@@ -177,11 +179,11 @@ impl Incoming {
 /// Whether a `server/discover` result says that the stateless revision is spoken.
 pub fn speaks_stateless(result: &RawValue) -> bool {
     #[derive(Deserialize)]
-    struct Discovered {
+    struct DiscoverResult {
         #[serde(rename = "supportedVersions")]
         supported: Vec<String>,
     }
-    serde_json::from_str::<Discovered>(result.get())
+    serde_json::from_str::<DiscoverResult>(result.get())
         .is_ok_and(|discovered| discovered.supported.iter().any(|it| it == STATELESS))
 }
 

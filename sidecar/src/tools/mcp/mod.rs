@@ -28,15 +28,15 @@ use super::credential::Credential;
 use super::granted::GrantedTool;
 use super::services::Services;
 use super::{ToolContext, ToolOutput, ToolResult};
-use exchange::{Endpoint, Lost, Reply, Said};
+use exchange::{Endpoint, ExchangeError, Reply, ReplyContent};
 use message::RpcError;
 use result::{CallResult, NoResult};
 pub use servers::Servers;
-use servers::{Key, NotOpened, Opened};
+use servers::{Key, OpenError, OpenSession};
 
 /// A call that can be sent, but for its credential.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct McpCall {
     client: reqwest::Client,
     url: url::Url,
     claw_id: HeaderValue,
@@ -57,7 +57,7 @@ pub(super) fn prepare(
     connections: reqwest::Client,
     tool: &GrantedTool,
     context: ToolContext<'_>,
-) -> Result<Prepared, ToolFailure> {
+) -> Result<McpCall, ToolFailure> {
     let entry = tool.entry();
     let execution = &entry.execution;
     let (Some(path), Some(name)) = (&execution.path, &execution.tool_name) else {
@@ -68,7 +68,7 @@ pub(super) fn prepare(
     let claw_id = HeaderValue::from_str(context.claw_id)
         .map_err(|_| tool.unusable("the agent's identity cannot stand in a header"))?;
     let arguments = context.arguments.get();
-    Ok(Prepared {
+    Ok(McpCall {
         client: connections,
         url,
         claw_id,
@@ -85,12 +85,12 @@ pub(super) async fn call(
     services: Services<'_>,
     servers: &Servers,
     tool: &GrantedTool,
-    prepared: Prepared,
+    prepared: McpCall,
     credential: Option<Credential>,
     deadline: Instant,
 ) -> Result<ToolResult, ToolFailure> {
     let name = tool.name();
-    let Prepared {
+    let McpCall {
         client: dial,
         url,
         claw_id,
@@ -117,42 +117,44 @@ pub(super) async fn call(
     loop {
         // Until it is open nothing was sent that could have run.
         let opened = timeout_at(deadline, servers.open(key, &endpoint)).await;
-        let opened = opened.unwrap_or(Err(NotOpened::Lost(Lost::Silent)));
-        let Opened { spoken, reused } = opened.map_err(|error| match error {
-            NotOpened::Http(status) => {
+        let opened = opened.unwrap_or(Err(OpenError::Exchange(ExchangeError::Silent)));
+        let OpenSession { protocol, reused } = opened.map_err(|error| match error {
+            OpenError::Http(status) => {
                 refused(status).unwrap_or_else(|| error.failure(name, &endpoint))
             }
-            NotOpened::Rpc(_) | NotOpened::Revision | NotOpened::Lost(_) => {
+            OpenError::Rpc(_) | OpenError::Revision | OpenError::Exchange(_) => {
                 error.failure(name, &endpoint)
             }
         })?;
-        let sent = timeout_at(deadline, servers.call(&endpoint, &spoken, &call)).await;
-        let sent = sent.unwrap_or(Err(Lost::Silent));
-        let Reply { status, said, .. } = sent.map_err(|lost| lost.failure(name, &endpoint))?;
-        let in_session = spoken.has_session();
-        let has_run = matches!(said, Said::Answer(Ok(_)));
+        let sent = timeout_at(deadline, servers.call(&endpoint, &protocol, &call)).await;
+        let sent = sent.unwrap_or(Err(ExchangeError::Silent));
+        let Reply {
+            status, content, ..
+        } = sent.map_err(|error| error.failure(name, &endpoint))?;
+        let in_session = protocol.has_session();
+        let has_run = matches!(content, ReplyContent::Answer(Ok(_)));
         if in_session && status == 404 && !has_run && !renewed {
-            servers.forget(&key, &spoken);
+            servers.forget(&key, &protocol);
             renewed = true;
             continue;
         }
         if in_session && status == 400 && reused {
             // Some servers say so that they do not know the session. It can mean more, so
             // the call is not sent again.
-            servers.forget(&key, &spoken);
+            servers.forget(&key, &protocol);
             return Err(ToolFailure::new(
                 ResultCode::Http(status),
                 Certainty::Transient,
                 format!("{name} did not take its session; the next call begins a new one"),
             ));
         }
-        return match said {
-            Said::Answer(Ok(result)) => {
+        return match content {
+            ReplyContent::Answer(Ok(result)) => {
                 output(&services.scrubber(), servers, tool, &result, max_result)
             }
-            Said::Answer(Err(RpcError { code, message })) => {
+            ReplyContent::Answer(Err(RpcError { code, message })) => {
                 if code == UNSUPPORTED_VERSION {
-                    servers.forget(&key, &spoken);
+                    servers.forget(&key, &protocol);
                 }
                 let body = body(message, max_result, &services.scrubber());
                 Ok(ToolResult {
@@ -160,13 +162,13 @@ pub(super) async fn call(
                     output: ToolOutput::McpError { code, body },
                 })
             }
-            Said::Http(text) => {
+            ReplyContent::Http(text) => {
                 if let Some(failure) = refused(status) {
                     return Err(failure);
                 }
                 if matches!(status, 400 | 404..=406) {
                     // It speaks otherwise than it did: the next call asks again.
-                    servers.forget(&key, &spoken);
+                    servers.forget(&key, &protocol);
                 }
                 let body = body(text, max_result, &services.scrubber());
                 Ok(ToolResult {

@@ -27,7 +27,9 @@ use toolcrib_bounds::digest::Parts;
 use toolcrib_manifest::ServiceSettings;
 use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 
-use super::exchange::{Bounds, Endpoint, Lost, Reply, SESSION, Said, Spoken, exchange};
+use super::exchange::{
+    Bounds, Endpoint, ExchangeError, Protocol, Reply, ReplyContent, SESSION, exchange,
+};
 use super::{Call, message};
 use crate::metrics::Metrics;
 use crate::single_flight::Flights;
@@ -40,7 +42,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const FAREWELLS: usize = 32;
 /// Servers and credentials of one manifest. One more takes the place of the one that was not
 /// used for longest.
-const HELD: usize = 64;
+const MAX_SERVERS: usize = 64;
 /// Servers forget sessions, too.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// A session's name is a token of the server's.
@@ -70,15 +72,15 @@ impl Key {
 }
 
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) spoken: Spoken,
+pub(super) struct OpenSession {
+    pub(super) protocol: Protocol,
     /// By an earlier call: the server may have forgotten it.
     pub(super) reused: bool,
 }
 
 /// Why no call was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotOpened {
+pub(super) enum OpenError {
     #[error("its server answered with status {0}")]
     Http(u16),
     #[error("its server answered with error {0}")]
@@ -86,30 +88,34 @@ pub(super) enum NotOpened {
     #[error("its server speaks no revision that is spoken here")]
     Revision,
     #[error("its server {0}")]
-    Lost(#[from] Lost),
+    Exchange(#[from] ExchangeError),
 }
 
-impl NotOpened {
+impl OpenError {
     pub(super) fn failure(self, name: &str, endpoint: &Endpoint) -> ToolFailure {
         let (code, certainty) = match self {
-            NotOpened::Http(status @ (408 | 425 | 429 | 500..=599)) => {
+            OpenError::Http(status @ (408 | 425 | 429 | 500..=599)) => {
                 (ResultCode::Http(status), Certainty::Unreached)
             }
-            NotOpened::Http(status) => (ResultCode::Http(status), Certainty::NeverRan),
-            NotOpened::Rpc(_) | NotOpened::Revision => (ResultCode::McpError, Certainty::NeverRan),
-            NotOpened::Lost(Lost::Silent) => (ResultCode::Timeout, Certainty::Unreached),
-            NotOpened::Lost(Lost::NotConnected(_) | Lost::BrokenOff | Lost::NoRoom) => {
-                (ResultCode::RequestFailed, Certainty::Unreached)
+            OpenError::Http(status) => (ResultCode::Http(status), Certainty::NeverRan),
+            OpenError::Rpc(_) | OpenError::Revision => (ResultCode::McpError, Certainty::NeverRan),
+            OpenError::Exchange(ExchangeError::Silent) => {
+                (ResultCode::Timeout, Certainty::Unreached)
             }
-            NotOpened::Lost(Lost::TooLarge) => (ResultCode::RequestFailed, Certainty::NeverRan),
-            NotOpened::Lost(Lost::NotMcp | Lost::OtherId | Lost::Insistent) => {
-                (ResultCode::McpError, Certainty::NeverRan)
+            OpenError::Exchange(
+                ExchangeError::NotConnected(_) | ExchangeError::BrokenOff | ExchangeError::NoRoom,
+            ) => (ResultCode::RequestFailed, Certainty::Unreached),
+            OpenError::Exchange(ExchangeError::TooLarge) => {
+                (ResultCode::RequestFailed, Certainty::NeverRan)
             }
+            OpenError::Exchange(
+                ExchangeError::NotMcp | ExchangeError::OtherId | ExchangeError::Insistent,
+            ) => (ResultCode::McpError, Certainty::NeverRan),
         };
         let failure = ToolFailure::new(code, certainty, format!("{name} was not called: {self}"));
         match self {
-            NotOpened::Lost(lost) => lost.explain(name, failure, endpoint),
-            NotOpened::Http(_) | NotOpened::Rpc(_) | NotOpened::Revision => failure,
+            OpenError::Exchange(error) => error.explain(name, failure, endpoint),
+            OpenError::Http(_) | OpenError::Rpc(_) | OpenError::Revision => failure,
         }
     }
 }
@@ -117,25 +123,25 @@ impl NotOpened {
 /// Servers that have been spoken to.
 pub struct Servers {
     shared: Arc<Shared>,
-    openings: Flights<Key, Result<Spoken, NotOpened>>,
+    openings: Flights<Key, Result<Protocol, OpenError>>,
 }
 
 struct Shared {
     metrics: Arc<Metrics>,
     bodies: Arc<Semaphore>,
-    held: Mutex<HashMap<Key, Held>>,
+    servers: Mutex<HashMap<Key, ServerEntry>>,
     farewells: Mutex<JoinSet<()>>,
     /// No two requests of this process have the same.
     last_id: AtomicU64,
 }
 
-struct Held {
+struct ServerEntry {
     endpoint: Arc<Endpoint>,
-    spoken: Spoken,
+    protocol: Protocol,
     used: Instant,
 }
 
-impl Held {
+impl ServerEntry {
     fn is_young(&self, now: Instant) -> bool {
         self.used + IDLE > now
     }
@@ -143,7 +149,7 @@ impl Held {
 
 /// What a server made of `server/discover`.
 #[derive(Default)]
-struct Discovered {
+struct DiscoverResult {
     is_stateless: bool,
     /// Some begin a session with whatever comes first. Nobody is to be in it.
     session: Option<HeaderValue>,
@@ -162,7 +168,7 @@ impl Servers {
             shared: Arc::new(Shared {
                 metrics,
                 bodies,
-                held: Mutex::default(),
+                servers: Mutex::default(),
                 farewells: Mutex::default(),
                 last_id: AtomicU64::new(0),
             }),
@@ -174,10 +180,10 @@ impl Servers {
         &self,
         key: Key,
         endpoint: &Arc<Endpoint>,
-    ) -> Result<Opened, NotOpened> {
-        if let Some(spoken) = self.shared.lookup(&key, Instant::now()) {
-            return Ok(Opened {
-                spoken,
+    ) -> Result<OpenSession, OpenError> {
+        if let Some(protocol) = self.shared.lookup(&key, Instant::now()) {
+            return Ok(OpenSession {
+                protocol,
                 reused: true,
             });
         }
@@ -187,18 +193,18 @@ impl Servers {
             .join(key, || async move { shared.opened(key, endpoint).await });
         // Without an answer the task panicked, which is on the log.
         let answer = opening.answer().await;
-        let spoken = answer.unwrap_or(Err(NotOpened::Lost(Lost::Silent)))?;
-        Ok(Opened {
-            spoken,
+        let protocol = answer.unwrap_or(Err(OpenError::Exchange(ExchangeError::Silent)))?;
+        Ok(OpenSession {
+            protocol,
             reused: false,
         })
     }
 
     /// The server does not take it any more. A newer one stays.
-    pub(super) fn forget(&self, key: &Key, spoken: &Spoken) {
-        let mut held = self.shared.held();
-        if held.get(key).is_some_and(|it| it.spoken == *spoken) {
-            held.remove(key);
+    pub(super) fn forget(&self, key: &Key, protocol: &Protocol) {
+        let mut servers = self.shared.servers();
+        if servers.get(key).is_some_and(|it| it.protocol == *protocol) {
+            servers.remove(key);
         }
     }
 
@@ -207,26 +213,26 @@ impl Servers {
     pub(super) async fn call(
         &self,
         endpoint: &Arc<Endpoint>,
-        spoken: &Spoken,
+        protocol: &Protocol,
         call: &Call,
-    ) -> Result<Reply, Lost> {
+    ) -> Result<Reply, ExchangeError> {
         let id = self.shared.next_id();
-        let mut headers = spoken.request_headers("tools/call", Some(&call.name));
-        let is_stateless = *spoken == Spoken::Stateless;
+        let mut headers = protocol.request_headers("tools/call", Some(&call.name));
+        let is_stateless = *protocol == Protocol::Stateless;
         if is_stateless {
             headers.extend(call.mirrored.iter().cloned());
         }
         let body = message::call(id, &call.name, &call.arguments, is_stateless);
-        let mut waiting = Waiting {
+        let mut waiting = PendingRequest {
             shared: &self.shared,
             endpoint,
-            spoken,
+            protocol,
             id,
             ended: false,
         };
         let reply = exchange(
             endpoint,
-            Some(spoken),
+            Some(protocol),
             headers,
             id,
             body,
@@ -244,8 +250,8 @@ impl Servers {
 
     /// Ends every session, as far as servers take it within `bound`.
     pub async fn close(&self, bound: Duration) {
-        let held = std::mem::take(&mut *self.shared.held());
-        let ends = held.into_values().filter_map(|held| end(&held));
+        let servers = std::mem::take(&mut *self.shared.servers());
+        let ends = servers.into_values().filter_map(|entry| end(&entry));
         let ends = join_all(ends.map(tell));
         let mut farewells = std::mem::take(&mut *self.shared.farewells());
         let rest = async { while farewells.join_next().await.is_some() {} };
@@ -257,28 +263,28 @@ impl Servers {
 }
 
 /// A call whose answer is waited for.
-struct Waiting<'a> {
+struct PendingRequest<'a> {
     shared: &'a Shared,
     endpoint: &'a Endpoint,
-    spoken: &'a Spoken,
+    protocol: &'a Protocol,
     id: u64,
     ended: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        if !self.ended && *self.spoken != Spoken::Stateless {
+        if !self.ended && *self.protocol != Protocol::Stateless {
             let cancelled = message::cancelled(self.id);
-            let headers = self.spoken.headers();
+            let headers = self.protocol.headers();
             self.shared.farewell(self.endpoint.post(headers, cancelled));
         }
     }
 }
 
 impl Shared {
-    fn held(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
+    fn servers(&self) -> MutexGuard<'_, HashMap<Key, ServerEntry>> {
         // A panic under it leaves at worst a session that is opened again.
-        self.held.lock()
+        self.servers.lock()
     }
 
     fn farewells(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -297,57 +303,59 @@ impl Shared {
     }
 
     /// One that was not used for long stays until another opening ends it.
-    fn lookup(&self, key: &Key, now: Instant) -> Option<Spoken> {
-        let mut held = self.held();
-        let found = held.get_mut(key).filter(|it| it.is_young(now))?;
+    fn lookup(&self, key: &Key, now: Instant) -> Option<Protocol> {
+        let mut servers = self.servers();
+        let found = servers.get_mut(key).filter(|it| it.is_young(now))?;
         found.used = now;
-        Some(found.spoken.clone())
+        Some(found.protocol.clone())
     }
 
-    async fn opened(&self, key: Key, endpoint: Arc<Endpoint>) -> Result<Spoken, NotOpened> {
+    async fn opened(&self, key: Key, endpoint: Arc<Endpoint>) -> Result<Protocol, OpenError> {
         // Another opening may have ended between the look and this task.
-        if let Some(spoken) = self.lookup(&key, Instant::now()) {
-            return Ok(spoken);
+        if let Some(protocol) = self.lookup(&key, Instant::now()) {
+            return Ok(protocol);
         }
-        let spoken = tokio::time::timeout(OPENING, self.find_out(&endpoint));
-        let spoken = spoken.await.unwrap_or(Err(NotOpened::Lost(Lost::Silent)));
-        let spoken = spoken.inspect_err(|error| {
+        let protocol = tokio::time::timeout(OPENING, self.find_out(&endpoint));
+        let protocol = protocol
+            .await
+            .unwrap_or(Err(OpenError::Exchange(ExchangeError::Silent)));
+        let protocol = protocol.inspect_err(|error| {
             tracing::warn!(error = error.to_string(), "an MCP server is not spoken to");
         })?;
         let used = Instant::now();
-        let mut held = self.held();
+        let mut servers = self.servers();
         let mut left = Vec::new();
-        held.retain(|_, it| {
+        servers.retain(|_, it| {
             let is_young = it.is_young(used);
             left.extend((!is_young).then(|| end(it)).flatten());
             is_young
         });
-        if held.len() >= HELD
-            && let Some(oldest) = held
+        if servers.len() >= MAX_SERVERS
+            && let Some(oldest) = servers
                 .iter()
                 .min_by_key(|(_, it)| it.used)
                 .map(|(key, _)| *key)
         {
-            left.extend(held.remove(&oldest).and_then(|it| end(&it)));
+            left.extend(servers.remove(&oldest).and_then(|it| end(&it)));
         }
-        let now_held = Held {
+        let entry = ServerEntry {
             endpoint,
-            spoken: spoken.clone(),
+            protocol: protocol.clone(),
             used,
         };
-        held.insert(key, now_held);
-        drop(held);
+        servers.insert(key, entry);
+        drop(servers);
         left.into_iter().for_each(|it| self.farewell(it));
-        Ok(spoken)
+        Ok(protocol)
     }
 
-    async fn find_out(&self, endpoint: &Endpoint) -> Result<Spoken, NotOpened> {
-        let Discovered {
+    async fn find_out(&self, endpoint: &Endpoint) -> Result<Protocol, OpenError> {
+        let DiscoverResult {
             is_stateless,
             session: stray,
         } = self.discover(endpoint).await?;
         if is_stateless {
-            return Ok(Spoken::Stateless);
+            return Ok(Protocol::Stateless);
         }
         let greeted = self.greet(endpoint).await;
         if let Some(name) = stray.and_then(|name| session(name).ok()) {
@@ -357,51 +365,56 @@ impl Shared {
         greeted
     }
 
-    async fn greet(&self, endpoint: &Endpoint) -> Result<Spoken, NotOpened> {
+    async fn greet(&self, endpoint: &Endpoint) -> Result<Protocol, OpenError> {
         let id = self.next_id();
         let body = message::initialize(id);
         let reply = self.ask(endpoint, None, HeaderMap::new(), id, body).await?;
-        let result = match reply.said {
-            Said::Answer(Ok(result)) => result,
-            Said::Answer(Err(error)) => return Err(NotOpened::Rpc(error.code)),
-            Said::Http(_) => return Err(NotOpened::Http(reply.status)),
+        let result = match reply.content {
+            ReplyContent::Answer(Ok(result)) => result,
+            ReplyContent::Answer(Err(error)) => return Err(OpenError::Rpc(error.code)),
+            ReplyContent::Http(_) => return Err(OpenError::Http(reply.status)),
         };
-        let spoken = Spoken::Handshake {
-            revision: message::settled(&result).ok_or(NotOpened::Revision)?,
+        let protocol = Protocol::Handshake {
+            revision: message::settled(&result).ok_or(OpenError::Revision)?,
             session: reply.session.map(session).transpose()?,
         };
-        let initialized = endpoint.post(spoken.headers(), message::initialized());
+        let initialized = endpoint.post(protocol.headers(), message::initialized());
         let sent = initialized.send().await.map_err(|error| {
             tracing::debug!(error = error.without_url().to_string(), "not initialized");
-            Lost::BrokenOff
+            ExchangeError::BrokenOff
         })?;
         if !sent.status().is_success() {
-            return Err(NotOpened::Http(sent.status().as_u16()));
+            return Err(OpenError::Http(sent.status().as_u16()));
         }
-        Ok(spoken)
+        Ok(protocol)
     }
 
     /// Anything but a clear word for it counts against it, unless it says that nobody is
     /// served just now, or not so.
-    async fn discover(&self, endpoint: &Endpoint) -> Result<Discovered, NotOpened> {
+    async fn discover(&self, endpoint: &Endpoint) -> Result<DiscoverResult, OpenError> {
         let id = self.next_id();
-        let spoken = Spoken::Stateless;
-        let headers = spoken.request_headers("server/discover", None);
+        let protocol = Protocol::Stateless;
+        let headers = protocol.request_headers("server/discover", None);
         let body = message::discover(id);
-        let asked = self.ask(endpoint, Some(&spoken), headers, id, body).await;
+        let asked = self.ask(endpoint, Some(&protocol), headers, id, body).await;
         let reply = match asked {
             Ok(reply) => reply,
-            Err(Lost::NotMcp | Lost::OtherId) => return Ok(Discovered::default()),
-            Err(lost) => return Err(lost.into()),
-        };
-        let is_stateless = match (reply.said, reply.status) {
-            (Said::Answer(Ok(result)), _) => message::speaks_stateless(&result),
-            (Said::Http(_), status @ (300..=399 | 401 | 403 | 408 | 425 | 429 | 502..=504)) => {
-                return Err(NotOpened::Http(status));
+            Err(ExchangeError::NotMcp | ExchangeError::OtherId) => {
+                return Ok(DiscoverResult::default());
             }
-            (Said::Answer(Err(_)) | Said::Http(_), _) => false,
+            Err(error) => return Err(error.into()),
         };
-        Ok(Discovered {
+        let is_stateless = match (reply.content, reply.status) {
+            (ReplyContent::Answer(Ok(result)), _) => message::speaks_stateless(&result),
+            (
+                ReplyContent::Http(_),
+                status @ (300..=399 | 401 | 403 | 408 | 425 | 429 | 502..=504),
+            ) => {
+                return Err(OpenError::Http(status));
+            }
+            (ReplyContent::Answer(Err(_)) | ReplyContent::Http(_), _) => false,
+        };
+        Ok(DiscoverResult {
             is_stateless,
             session: reply.session,
         })
@@ -410,12 +423,12 @@ impl Shared {
     async fn ask(
         &self,
         endpoint: &Endpoint,
-        spoken: Option<&Spoken>,
+        protocol: Option<&Protocol>,
         headers: HeaderMap,
         id: u64,
         body: String,
-    ) -> Result<Reply, Lost> {
-        exchange(endpoint, spoken, headers, id, body, self.bounds()).await
+    ) -> Result<Reply, ExchangeError> {
+        exchange(endpoint, protocol, headers, id, body, self.bounds()).await
     }
 
     /// Sends what nobody waits for.
@@ -432,9 +445,13 @@ impl Shared {
 }
 
 /// `None`: there is no session to end.
-fn end(held: &Held) -> Option<RequestBuilder> {
-    let ending = || held.endpoint.request(Method::DELETE, held.spoken.headers());
-    held.spoken.has_session().then(ending)
+fn end(entry: &ServerEntry) -> Option<RequestBuilder> {
+    let ending = || {
+        entry
+            .endpoint
+            .request(Method::DELETE, entry.protocol.headers())
+    };
+    entry.protocol.has_session().then(ending)
 }
 
 /// The answer does not matter: many servers know no end of a session.
@@ -445,10 +462,10 @@ async fn tell(request: RequestBuilder) {
 }
 
 /// A session's name, if it is one.
-fn session(mut name: HeaderValue) -> Result<HeaderValue, NotOpened> {
+fn session(mut name: HeaderValue) -> Result<HeaderValue, OpenError> {
     let visible = name.as_bytes().iter().all(u8::is_ascii_graphic);
     if name.is_empty() || name.len() > MAX_SESSION || !visible {
-        return Err(NotOpened::Lost(Lost::NotMcp));
+        return Err(OpenError::Exchange(ExchangeError::NotMcp));
     }
     name.set_sensitive(true);
     Ok(name)
@@ -472,17 +489,17 @@ mod tests {
         });
         let key = Key::of(&endpoint, None);
         let used = Instant::now();
-        let held = Held {
+        let entry = ServerEntry {
             endpoint,
-            spoken: Spoken::Stateless,
+            protocol: Protocol::Stateless,
             used,
         };
-        servers.shared.held().insert(key, held);
+        servers.shared.servers().insert(key, entry);
         let at = |after| servers.shared.lookup(&key, used + after);
         let almost = IDLE - Duration::from_secs(1);
-        assert_eq!(at(almost), Some(Spoken::Stateless));
+        assert_eq!(at(almost), Some(Protocol::Stateless));
         // That was a use.
-        assert_eq!(at(almost * 2), Some(Spoken::Stateless));
+        assert_eq!(at(almost * 2), Some(Protocol::Stateless));
         assert_eq!(at(almost * 2 + IDLE), None);
     }
 }
