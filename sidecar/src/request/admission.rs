@@ -1,7 +1,7 @@
-//! Who is let in, and how much of a request is taken, whatever it asks for.
+//! Authenticates requests and bounds their bodies, for every route.
 //!
-//! Nobody's body is read before it is known whose it is; every body has a bound of its own
-//! and a share of the one that all have together.
+//! Invariants: bodies are read only after authentication; each body has a bound of its own and
+//! counts towards the bound of all bodies together.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,10 +20,10 @@ use crate::history::line::Via;
 use crate::request::caller::{Caller, unauthorized};
 use crate::request::room::{BodyRoom, overloaded};
 
-/// A body's declared length is believed so far, before any of it has come.
+/// Most bytes that are allocated for a declared length before the body arrives.
 const EXPECTED: usize = 512 * 1024;
 
-/// Who it is, also where nothing is served any more: a wrong token hears 401 either way.
+/// Authenticates the runner, also when nothing is served any more: a wrong token always gets 401.
 pub fn admit(now: &Effective, headers: &HeaderMap) -> Result<Runner, RunnerError> {
     match now.agent() {
         Some(agent) => authenticate(headers, agent).ok_or_else(unauthorized),
@@ -34,7 +34,7 @@ pub fn admit(now: &Effective, headers: &HeaderMap) -> Result<Runner, RunnerError
     }
 }
 
-/// Whose request it is, from its headers alone.
+/// Makes the caller of a request from its headers alone.
 pub fn let_in(
     app: &App,
     now: &Effective,
@@ -71,19 +71,19 @@ pub fn let_in(
     })
 }
 
-/// One more running request, if there is room for it.
+/// Takes one of the permits for running requests; an error if all are taken.
 pub fn enter(app: &App, caller: &mut Caller) -> Result<(), RunnerError> {
     let permit = app.requests.clone().try_acquire_owned();
     caller.running = Some(permit.map_err(|_| overloaded())?);
     Ok(())
 }
 
-/// What cannot be recorded does not begin.
+/// Refuses a request that could not be recorded.
 pub fn recordable(app: &App) -> Result<(), RunnerError> {
     app.history.ready().map_err(|_| unrecordable())
 }
 
-/// The body within its own bound, `limit`, and within that of all bodies together.
+/// Reads the body within `limit`, its own bound, and within the bound of all bodies together.
 pub async fn read_body(
     app: &App,
     headers: &HeaderMap,
@@ -146,8 +146,8 @@ async fn read_frames(
     Ok(())
 }
 
-/// Whoever has no valid token is not a request of the agent: logged, but not in the record,
-/// which a stranger must not be able to fill.
+/// Logs a request without a valid token. It is not in the agent's record, which a stranger must
+/// not be able to fill.
 pub fn not_let_in(app: &App, now: &Effective, spoken: &'static str, error: &RunnerError) {
     if error.code == RunnerCode::Unauthorized {
         app.metrics.unauthorized();
@@ -158,7 +158,7 @@ pub fn not_let_in(app: &App, now: &Effective, spoken: &'static str, error: &Runn
         error = error.code.name(),
         manifest_present = now.version().is_ok(),
         tools_count = 0,
-        "not let in"
+        "authentication failed"
     );
 }
 
@@ -170,15 +170,15 @@ pub fn unrecordable() -> RunnerError {
     )
 }
 
-/// Ties intents, turns and log lines together; it authenticates nothing. A number after
-/// what is this process's alone: no request asks the system for randomness.
+/// The id that ties intents, turns and log lines together; it authenticates nothing. It is the
+/// random prefix of this process and a number, so a request needs no randomness of its own.
 fn request_id() -> String {
     static PROCESS: OnceLock<[u8; 8]> = OnceLock::new();
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let process = PROCESS.get_or_init(|| {
         let mut bytes = [0; 8];
         if getrandom::fill(&mut bytes).is_err() {
-            // The clock is unique enough for a name.
+            // The time is unique enough for a prefix.
             let now = jiff::Timestamp::now().as_nanosecond().to_be_bytes();
             bytes.copy_from_slice(&now[8..]);
         }

@@ -1,4 +1,4 @@
-//! A request of the runner that was let in, whatever it asks for.
+//! An authenticated request of the runner, on any route.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,8 +13,8 @@ use crate::config::identity::Runner;
 use crate::history::line::{Via, Who};
 use crate::telemetry::Trace;
 
-/// A request of the runner that was let in, whatever it asks for. What it holds of the
-/// bounds that all requests share is held until its record is written.
+/// An authenticated request of the runner, on any route. Its permits of the bounds that all
+/// requests share are held until its record is written.
 #[derive(Debug)]
 pub struct Caller {
     pub request_id: String,
@@ -28,7 +28,7 @@ pub struct Caller {
     pub trace: Trace,
     /// One of the requests that may run at once.
     pub running: Option<OwnedSemaphorePermit>,
-    /// For the body that it sent.
+    /// Room for the body that the runner sent.
     pub body: BodyRoom,
 }
 
@@ -42,7 +42,7 @@ impl Caller {
         }
     }
 
-    /// The same, as each service is told it.
+    /// The same identity, as services get it.
     pub fn identity(&self) -> ClawId {
         ClawId {
             name: self.claw_id.clone(),
@@ -50,7 +50,7 @@ impl Caller {
         }
     }
 
-    /// Why this request may not go on, if something was taken away meanwhile.
+    /// The reason why this request may not go on, if its access was revoked meanwhile.
     pub fn ended(&self, now: &Effective) -> Option<RunnerError> {
         match now.version() {
             Err(unavailable) => Some(unavailable.into()),
@@ -60,7 +60,7 @@ impl Caller {
     }
 }
 
-/// The one text for every way of not being let in.
+/// The one error for every failed authentication.
 pub fn unauthorized() -> RunnerError {
     RunnerError::new(
         RunnerCode::Unauthorized,

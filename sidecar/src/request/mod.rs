@@ -1,9 +1,9 @@
-//! One request of the runner: who asks, what it may take, and what is left of it.
+//! One request of the runner: its caller, the bounds that it counts against, and its record.
 //!
-//! Reading order: [`admission`] (who is let in), [`caller`] and [`room`] (what a request holds),
-//! [`prepare`] (which model is asked, with which body), [`stop`] (when a request must end),
-//! [`response`] (the way back), [`record`] (the line in the record). Not here: what happens in
-//! between ([`crate::turn`], [`crate::native`]).
+//! Reading order: [`admission`] (authentication and bounds), [`caller`] and [`room`] (the permits
+//! of a request), [`prepare`] (the models to ask, with their bodies), [`stop`] (reasons to end a
+//! request early), [`response`] (the way back), [`record`] (the line in the record). Not here: the
+//! work on a request ([`crate::turn`], [`crate::native`]).
 
 pub mod admission;
 pub mod caller;

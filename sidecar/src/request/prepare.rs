@@ -1,4 +1,4 @@
-//! One authenticated request, and what is asked of others on its behalf.
+//! A request for a model, and the model calls that are made for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ pub struct ModelRequest {
     pub caller: Caller,
     pub operation: Operation,
     pub dialect: Dialect,
-    /// The runner's, filtered for the model.
+    /// The runner's headers, filtered for the model.
     pub headers: HeaderMap,
-    /// As the runner named it.
+    /// The model's name as the runner wrote it.
     pub model: Option<String>,
     pub tools_count: usize,
-    /// Time that was spent waiting for feeds, which is nobody's overhead.
+    /// Time that was spent waiting for feeds; it does not count as overhead.
     pub waited_for_feeds: Duration,
-    /// What was noticed before the turn began: codes.
+    /// Codes of the interventions that were made before the turn began.
     pub noticed: Vec<&'static str>,
-    /// The runner's body, for the record, where nothing else holds it.
+    /// The runner's body for the record, if it is kept nowhere else.
     pub body: KeptBody,
 }
 
 impl ModelRequest {
-    /// What the record says of the runner's body. `text`: it, where it is still there.
+    /// The runner's body for the record. `text` is the body, if it is still in memory.
     pub fn recorded_body<'a>(&'a self, text: Option<&'a str>) -> Body<'a> {
         match text {
             Some(text) if self.body.is_empty() => Body::Json(text),
@@ -45,7 +45,7 @@ impl ModelRequest {
     }
 }
 
-/// A model call that is ready to be sent: who may serve it now, with the bodies.
+/// A model call that is ready to be sent: the candidates that may serve it now, with the bodies.
 #[derive(Debug)]
 pub struct Preparation {
     pub candidates: Vec<CandidateRequest>,
@@ -53,12 +53,12 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// Who is asked first.
+    /// The candidate that is asked first.
     pub fn first(&self) -> Option<&Candidate> {
         self.candidates.first().map(|it| &it.candidate)
     }
 
-    /// Asks whoever answered the last round before all others, where it may still be asked.
+    /// Moves the candidate that answered the last round to the front, if it is still allowed.
     pub fn stay_with(mut self, reference: &str) -> Self {
         let served = |it: &CandidateRequest| it.candidate.reference() == reference;
         if let Some(at) = self.candidates.iter().position(served) {
@@ -72,8 +72,8 @@ impl Preparation {
     }
 }
 
-/// Asked anew for each model call, since models and providers can be withdrawn.
-/// `body` writes it for a model's name; `room` is for all of them together.
+/// Prepares a model call. Called again for each one, since models and providers can be
+/// withdrawn. `body` writes the body for a model's name; `room` is for all bodies together.
 pub fn prepare(
     now: &Effective,
     dialect: Dialect,

@@ -1,5 +1,4 @@
-//! What is left of a request: its line in the record, its share of the counters, and one
-//! line in the log.
+//! The end of a request: its line in the record, its counters, and one line in the log.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -21,11 +20,11 @@ use crate::request::caller::Caller;
 use crate::request::prepare::{ModelRequest, Preparation};
 use crate::telemetry::spans::Root;
 
-/// A request, as far as its record and the counters speak of it.
+/// The facts about a request that the record and the counters use.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestSummary<'a> {
     pub caller: &'a Caller,
-    /// `None`: it was MCP.
+    /// `None`: the request was MCP.
     pub dialect: Option<Dialect>,
     pub operation: Operation,
     /// As the runner named it.
@@ -55,28 +54,28 @@ impl RequestSummary<'_> {
     }
 }
 
-/// What stands for a dialect where no model is asked.
+/// The name used instead of a dialect when no model is asked.
 pub const MCP: &str = "mcp";
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug)]
 pub struct RequestEnd<'a> {
     pub record: &'a TurnRecord,
-    /// Towards the runner; 499 where it had hung up.
+    /// The status sent to the runner; [`HUNG_UP`] if it had disconnected.
     pub http_status: u16,
-    /// `provider/model` that served, and its key's id.
+    /// The `provider/model` that answered, and the id of its key.
     pub served_by: Option<(&'a str, &'a str)>,
     pub bodies: Bodies<'a>,
-    /// Why no provider could be reached.
+    /// The reason why no provider could be reached.
     pub connection: Option<&'a ConnectionFailure>,
     /// Time that was spent waiting for models and tools.
     pub waited: Duration,
 }
 
-/// The runner hung up; nobody sees the status, but a record wants one.
+/// The status in the record when the runner disconnected before it got one.
 pub const HUNG_UP: u16 = 499;
 
-/// A request that never got as far as a model.
+/// The record of a request that was refused before a model was asked.
 pub fn refused(error: &RunnerError) -> TurnRecord {
     TurnRecord {
         status: RecordStatus::Error,
@@ -87,7 +86,7 @@ pub fn refused(error: &RunnerError) -> TurnRecord {
     }
 }
 
-/// The line before a model is asked. Errors: nothing takes it, and no model may be asked.
+/// Writes the line that precedes a model call. On an error no model may be asked.
 pub fn model_call(
     app: &App,
     request: &ModelRequest,
@@ -109,14 +108,14 @@ pub fn model_call(
         tracing::error!(
             request_id = caller.request_id,
             error = error.to_string(),
-            "a model is not asked, since its call cannot be recorded"
+            "record not written, model call refused"
         );
         unrecordable()
     })
 }
 
-/// Writes and counts. A record that cannot be written is counted and logged: what had a
-/// side effect has its intent line already.
+/// Writes the record of a request and counts it. A record that cannot be written is counted and
+/// logged: every call with a side effect has its intent line already.
 pub fn finish(app: &App, request: RequestSummary<'_>, end: RequestEnd<'_>) {
     let duration = request.caller.started.elapsed();
     let mut noticed = None;
@@ -135,7 +134,7 @@ pub fn finish(app: &App, request: RequestSummary<'_>, end: RequestEnd<'_>) {
         tracing::error!(
             request_id = request.caller.request_id,
             error = error.to_string(),
-            "a request is not in the record"
+            "record of a request not written"
         );
     }
     count(app, request, &end, duration);
@@ -185,7 +184,7 @@ fn lines<'a>(
         turn: end.record,
     };
     let text = serde_json::to_vec(&line).expect("texts, numbers and raw JSON always serialize");
-    // Put together from parts that are looked through once each.
+    // Each part is scrubbed once, before the parts are joined.
     let scrubber = app.current.scrubber();
     let mut bodies = Vec::with_capacity(4);
     for (key, said) in [
@@ -244,8 +243,8 @@ fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration:
     );
 }
 
-/// Denials are counted here, whether the call came as far as its dispatch or not; what was
-/// dispatched otherwise is counted when it ends.
+/// Counts denials, whether the call reached its dispatch or not. Other dispatched calls are
+/// counted when they end.
 fn count_call(app: &App, call: &TraceCall) {
     let code = error_code(&call.result);
     let denial = |code: &String| ResultCode::DENIALS.iter().any(|it| it.to_string() == *code);
@@ -253,7 +252,7 @@ fn count_call(app: &App, call: &TraceCall) {
         let at = jiff::Timestamp::now().to_string();
         app.metrics.usage.call(CallKind::Denied, at);
     }
-    // A name that only the model knows is no time series.
+    // A name that the model made up must not become a time series.
     if !call.compiled {
         return;
     }
@@ -264,7 +263,7 @@ fn count_call(app: &App, call: &TraceCall) {
     }
 }
 
-/// Of a result as the model read it; `None`: it is a good one.
+/// The error code in a result as the model read it; `None`: the call succeeded.
 fn error_code(result: &RawJson) -> Option<String> {
     #[derive(Deserialize)]
     struct Result {

@@ -1,5 +1,5 @@
-//! From the task that serves a request to the runner's connection. The task outlives the
-//! connection, so that what ran is recorded whoever hangs up.
+//! The channel from the task that serves a request to the runner's connection. The task outlives
+//! the connection, so that calls are recorded even if the runner disconnects.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -12,20 +12,19 @@ use tokio::sync::mpsc;
 use toolcrib_dialect::Dialect;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
-/// With `false` the official SDKs do not send the request again by themselves, as they do
-/// after a 5xx.
+/// The header that keeps the official SDKs from retrying after a 5xx, if its value is `false`.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// Chunks that wait for the connection; beyond that the model waits.
+/// Chunks that may wait for the connection; if the queue is full, reading from the model waits.
 const QUEUE: usize = 16;
 
-/// The first is `Whole` or `Head`; chunks follow a head.
+/// A part of a response. The first part is `Whole` or `Head`; chunks follow a head.
 #[derive(Debug)]
 pub enum ResponsePart {
     Whole(Head, Bytes),
     Head(Head),
     Chunk(Bytes),
-    /// The body breaks off, and the runner must see that it did.
+    /// The body is incomplete; the connection is broken so that the runner sees it.
     Abort,
 }
 
@@ -60,7 +59,7 @@ pub fn channel() -> (mpsc::Sender<ResponsePart>, mpsc::Receiver<ResponsePart>) {
     mpsc::channel(QUEUE)
 }
 
-/// Waits for the head; the body follows as it comes.
+/// Waits for the head and returns the response; its body is streamed from the channel.
 pub async fn response(mut from: mpsc::Receiver<ResponsePart>, dialect: Dialect) -> Response {
     match from.recv().await {
         Some(ResponsePart::Whole(head, body)) => built(head, Body::from(body)),
@@ -76,7 +75,7 @@ pub async fn response(mut from: mpsc::Receiver<ResponsePart>, dialect: Dialect) 
             });
             built(head, Body::from_stream(chunks))
         }
-        // Only a task that panicked says nothing, and nobody knows what it had called.
+        // Only a task that panicked sends nothing; the calls it made are unknown.
         Some(ResponsePart::Chunk(_) | ResponsePart::Abort) | None => {
             let lost = RunnerError::new(
                 RunnerCode::UpstreamUnreachable,
@@ -88,7 +87,7 @@ pub async fn response(mut from: mpsc::Receiver<ResponsePart>, dialect: Dialect) 
     }
 }
 
-/// An error that no task was needed for.
+/// The response to a request that failed before its task was started.
 pub fn error(dialect: Dialect, error: &RunnerError) -> Response {
     built(
         Head::new(error.status(), "application/json"),

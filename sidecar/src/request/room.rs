@@ -1,11 +1,11 @@
-//! Room for the bodies that requests hold, within what all of them together may hold.
+//! Room for bodies in memory, within the bound of all requests together.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
-/// A request's share of what all bodies together may hold. Given back when it is dropped.
+/// The room that one request has taken for its bodies. Dropping the value gives it back.
 #[derive(Debug)]
 pub struct BodyRoom {
     bodies: Arc<Semaphore>,
@@ -17,7 +17,7 @@ impl BodyRoom {
         Self { bodies, held: None }
     }
 
-    /// Makes it at least so large. Errors: there is no room for that.
+    /// Makes room for at least `bytes` in all; an error if there is none.
     pub fn hold(&mut self, bytes: usize) -> Result<(), RunnerError> {
         let held = self.held.as_ref().map_or(0, |it| it.num_permits());
         let more = bytes.div_ceil(1024).saturating_sub(held);
@@ -34,7 +34,7 @@ impl BodyRoom {
         Ok(())
     }
 
-    /// Nothing is held any more.
+    /// Gives all room back.
     pub fn release(&mut self) {
         self.held = None;
     }

@@ -1,4 +1,4 @@
-//! Whether a request must stop before it has its answer.
+//! The reasons why a request must stop before it has its answer.
 
 use std::future::pending;
 use std::time::Instant;
@@ -9,16 +9,17 @@ use toolcrib_mediation::RunnerError;
 use crate::config::Current;
 use crate::request::caller::Caller;
 
-/// What ended a request.
+/// The reason why a request was stopped.
 #[derive(Debug)]
 pub enum StopReason {
     RunnerGone,
-    /// Its agent's files or its runner's token were taken away.
+    /// The agent's files or the runner's token were withdrawn.
     Ended(RunnerError),
     Late,
 }
 
-/// Sees changes of what is in force. The first is one that came before it was made.
+/// Watches the configuration in force. Its first look is due at once, for a change that came
+/// before the watch was made.
 #[derive(Debug)]
 pub struct AccessWatch(watch::Receiver<u64>);
 
@@ -29,9 +30,9 @@ impl AccessWatch {
         Self(changes)
     }
 
-    /// Resolves when the caller's request may not go on. It may be dropped and asked again.
+    /// Resolves when the caller's request may not go on. Cancel safe.
     pub async fn ended(&mut self, current: &Current, caller: &Caller) -> RunnerError {
-        // Err: nobody can change anything any more, and the request goes on as it is.
+        // Err: the writer is gone and no change can follow; the request goes on.
         while self.0.changed().await.is_ok() {
             if let Some(error) = caller.ended(&current.now()) {
                 return error;
@@ -41,8 +42,8 @@ impl AccessWatch {
     }
 }
 
-/// Resolves when the request must stop: `gone` resolves when its runner has hung up. It may be
-/// dropped and asked again.
+/// Resolves when the request must stop. `gone` resolves when the runner has disconnected. Cancel
+/// safe.
 pub async fn stopped(
     access: &mut AccessWatch,
     current: &Current,

@@ -1,7 +1,7 @@
-//! One call, whoever makes it: a model's turn, or the runner itself.
+//! Execution of one call, made by a model in a turn or by the runner itself.
 //!
-//! Invariants: authority and credential are those of this moment; the write-ahead line is on
-//! disk before anything leaves; every call is counted once.
+//! Invariants: authority and credential are looked up at dispatch; the intent line is on disk
+//! before anything is sent; every call is counted once.
 
 use std::time::{Duration, Instant};
 
@@ -17,18 +17,18 @@ use crate::tools::client::ToolClient;
 use crate::tools::granted::GrantedTool;
 use crate::tools::{Tool, ToolContext};
 
-/// What a call gave.
+/// The result of a dispatched call.
 #[derive(Debug)]
 pub struct DispatchResult {
     pub outcome: ToolOutcome,
     pub display: Option<Display>,
     pub latency: Duration,
-    /// The limit of results that was in force.
+    /// The limit of result bytes that was in force.
     pub max_result_bytes: u64,
 }
 
-/// Runs one call, with what is in force now. Dropped before its end, it is to be told to
-/// [`cut_off`].
+/// Runs one call with the configuration in force now. If this future is dropped early, call
+/// [`cut_off`] so that the call is counted.
 pub async fn dispatch(
     app: &App,
     caller: &Caller,
@@ -56,12 +56,12 @@ pub async fn dispatch(
     }
 }
 
-/// A call that was dispatched ends without an outcome.
+/// Counts a dispatched call that was dropped before it had an outcome.
 pub fn cut_off(app: &App) {
     called(app, CallKind::Failed);
 }
 
-/// Asks for leave, writes the line before the call, makes the call.
+/// Authorizes the call, writes its intent line, sends it.
 async fn run(
     app: &App,
     caller: &Caller,
@@ -83,7 +83,7 @@ async fn run(
         tracing::error!(
             tool = call.name(),
             error = error.to_string(),
-            "a call is refused"
+            "intent not written, call refused"
         );
         return Err(ToolFailure::new(
             ResultCode::RequestFailed,
@@ -100,7 +100,7 @@ async fn run(
         claw_id: call.claw_id(),
         timeout,
         max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
-        // No more than the tool's own tier: a tool that only reads gets nothing to write with.
+        // The client of the tool's own tier: a ReadOnly tool gets no client that can write.
         client: ToolClient::new(
             app.sender(),
             live.catalog_tool().tier.min(version.agent.max_tier),
@@ -108,7 +108,7 @@ async fn run(
     };
     let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone())?);
     let result = tool.execute(context).await?;
-    // By the secrets of now: the call may have fetched a token.
+    // With the scrubber of now: the call may have fetched a token.
     let line = Display::new(&result.display, &app.current.scrubber());
     tracing::debug!(
         request_id = caller.request_id,
@@ -118,7 +118,8 @@ async fn run(
     Ok((ToolOutcome::from(result.output), line))
 }
 
-/// But for denials, which the record counts: most never come as far as here.
+/// Counts an outcome, except for denials: [`record::finish`](crate::request::record::finish)
+/// counts those, since most calls are denied before their dispatch.
 fn count(app: &App, outcome: &ToolOutcome) {
     let kind = match outcome {
         ToolOutcome::Failed(failure)

@@ -1,7 +1,7 @@
-//! The drive loop: does what the turn's state machine asks for, and tells it what happened.
+//! The drive loop: executes the effects of the turn's state machine, and feeds it their events.
 //!
-//! Nothing is decided here. Whatever waits is dropped when the turn has its answer, which
-//! cancels it; what had been sent to a service is on record by then.
+//! Nothing is decided here. Pending work is dropped, and so cancelled, when the turn has its
+//! answer; every call that was sent to a service is on record by then.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -34,10 +34,10 @@ use crate::request::room::BodyRoom;
 use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::turn::dispatch::{DispatchResult, cut_off, dispatch};
 
-/// How long an answer waits for a runner that reads nothing.
+/// Longest time that an answer waits for a runner that does not read it.
 pub const DELIVERY: Duration = Duration::from_secs(60);
 
-/// Something that was waited for has happened.
+/// A finished piece of work: a model call, a read of a stream, or a tool call.
 enum WorkEvent {
     Model(Box<Result<ModelReply, ModelError>>),
     Opened(Box<Result<Streaming, ModelError>>),
@@ -46,21 +46,21 @@ enum WorkEvent {
     Tool(Event),
 }
 
-/// Why the loop goes on.
+/// The reason why the loop wakes up.
 enum Wakeup {
     By(Event),
     ByWork(WorkEvent),
-    /// Nothing that the turn has a part in.
+    /// An event that does not concern the turn.
     ByNothing,
 }
 
-/// An answer that has begun to come.
+/// A reply whose first bytes have arrived.
 struct Streaming {
     served_by: ServedBy,
     opened: ReplyBody,
 }
 
-/// Whoever answered: `provider/model`, its provider, and its key's id.
+/// The candidate that answered: `provider/model`, its provider, and its key's id.
 struct ServedBy {
     candidate: Candidate,
     key: String,
@@ -72,21 +72,21 @@ pub struct Drive {
     turn: Turn,
     to_runner: mpsc::Sender<ResponsePart>,
     head_sent: bool,
-    /// What the connection has not taken yet. While there is any, no more is read of the
-    /// model's stream, so it is never longer than what one read gives.
+    /// Parts that the connection has not taken yet. The model's stream is not read while there are
+    /// any, so the outbox never holds more than one read gives.
     outbox: VecDeque<ResponsePart>,
-    /// The model's stream, between two reads.
+    /// The model's stream while no read is running.
     stream: Option<Box<EventStream>>,
-    /// Of a stream that has begun, for the record.
+    /// The bytes of a stream that has begun, for the record.
     sent: KeptBody,
-    /// For the bodies that are sent to models.
+    /// Room for the bodies that are sent to models.
     room: BodyRoom,
     served_by: Option<(String, String)>,
-    /// Calls that were dispatched and have no outcome.
+    /// Number of dispatched calls without an outcome.
     calling: usize,
     retry_after: Option<Duration>,
     awaited: Arc<AwaitedProvider>,
-    /// Why no provider could be reached, or did not end its answer.
+    /// The reason why no provider could be reached, or why one broke its answer off.
     connection: Option<ConnectionFailure>,
     waited: Duration,
 }
@@ -117,7 +117,7 @@ impl Drive {
         }
     }
 
-    /// From the first effects to the answer and its record.
+    /// Runs the turn from its first effects to the answer and its record.
     pub async fn run(mut self, effects: Vec<Effect>) {
         let mut effects = VecDeque::from(effects);
         let mut running: FuturesUnordered<BoxFuture<'static, WorkEvent>> = FuturesUnordered::new();
@@ -172,9 +172,9 @@ impl Drive {
                     Wakeup::ByNothing
                 }
                 Some(done) = running.next() => Wakeup::ByWork(done),
-                // Who has not read what was said before misses no keepalive.
+                // A runner that has not read the earlier parts needs no keepalive.
                 () = tokio::time::sleep_until(keepalive), if self.outbox.is_empty() => {
-                    // Also where the turn has nothing to say: the next is due later.
+                    // Also if the turn sends nothing: the next keepalive is due later.
                     silent_since = TokioInstant::now();
                     Wakeup::By(Event::KeepaliveDue)
                 }
@@ -279,7 +279,7 @@ impl Drive {
         .boxed()
     }
 
-    /// `None`: the turn has no part in it.
+    /// The turn's event for finished work; `None`: it does not concern the turn.
     fn event(&mut self, done: WorkEvent) -> Option<Event> {
         Some(match done {
             WorkEvent::Tool(event) => {
@@ -312,7 +312,7 @@ impl Drive {
                 }
                 match &read {
                     Ok(Some(_)) => self.stream = Some(stream),
-                    // Now alone: it is looked for in all that has come.
+                    // Only at the end: usage is searched for in all events.
                     Ok(None) | Err(_) => {
                         if let Some(used) = self.turn.heard_usage() {
                             self.request.caller.trace.used(used);
@@ -342,7 +342,7 @@ impl Drive {
                     provider,
                     key = by.key,
                     error = error.to_string(),
-                    "a provider's answer cannot be decoded"
+                    "model reply cannot be decoded"
                 );
                 Event::ModelFailed(ModelFailure::Malformed(error))
             }
@@ -368,7 +368,7 @@ impl Drive {
     }
 
     async fn finish(mut self, answer: Answer) {
-        // What the end of the turn cut off.
+        // The calls that the end of the turn cut off.
         for _ in 0..self.calling {
             cut_off(&self.app);
         }
@@ -377,7 +377,7 @@ impl Drive {
         }
         let response = answer.response.as_ref();
         let rest = response.map(|it| it.body.as_slice()).unwrap_or_default();
-        // Begun in pieces, the record has it whole.
+        // A streamed answer is whole in the record.
         let said = if self.sent.is_empty() {
             Body::Bytes(rest)
         } else {
@@ -404,7 +404,7 @@ impl Drive {
             connection: self.connection.as_ref(),
             waited: self.waited,
         };
-        // Before the answer: who has the answer finds the record.
+        // Before the answer: a runner that has the answer finds its record.
         record::finish(&self.app, self.request.summary(), end);
         let Some(response) = answer.response else {
             return;
@@ -436,7 +436,7 @@ impl Drive {
         if !matches!(tokio::time::timeout(DELIVERY, delivered).await, Ok(Ok(()))) {
             tracing::debug!(
                 request_id = self.request.caller.request_id,
-                "the runner did not take its answer"
+                "answer not delivered: the runner did not read it in time"
             );
         }
     }
@@ -474,7 +474,7 @@ pub fn stream_head() -> Head {
     Head::new(200, "text/event-stream").with(CACHE_CONTROL, "no-cache")
 }
 
-/// What the client says, in the turn's words.
+/// Turns an error of the model client into the failure that the turn knows.
 pub fn failure(app: &App, error: ModelError) -> ModelFailure {
     let message = error.to_string();
     match error {

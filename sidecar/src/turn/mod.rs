@@ -1,7 +1,7 @@
-//! What happens between a model request and its answer.
+//! The work between a model request and its answer.
 //!
 //! Reading order: [`passthrough`] (an agent without managed tools), [`drive`] (a turn with tools),
-//! [`dispatch`] (one call of a tool). Not here: what a turn decides, which is pure
+//! [`dispatch`] (one call of a tool). Not here: the decisions of a turn, which are pure
 //! (`toolcrib_mediation`).
 
 pub mod dispatch;

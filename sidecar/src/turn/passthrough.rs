@@ -1,9 +1,9 @@
-//! A request of an agent without managed tools: byte for byte but for the model's name,
-//! and the answer as it comes. And a request that has its tokens counted, whatever tools it gets:
-//! no model answers it, so it has no rounds.
+//! Passes a request of an agent without managed tools through: only the model's name is changed,
+//! and the answer is streamed as it comes. Requests that count tokens pass too, with any tools:
+//! no model answers them, so they have no rounds.
 //!
-//! What passes is read along for its usage and kept for the record up to a bound; nothing
-//! of that delays a byte.
+//! The answer is read along for its usage, and kept for the record up to a bound. Neither delays a
+//! byte.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,21 +28,21 @@ use crate::request::room::BodyRoom;
 use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::turn::drive::{DELIVERY, failure};
 
-/// One event of a stream; a larger one ends the reading along, not the stream.
+/// Most bytes of one event. After a larger one the stream goes on, and its usage is not counted.
 const MAX_EVENT: usize = 1024 * 1024;
 
-/// A request that passes: what is sent, and what is left of what came.
+/// A request that is passed through: the calls to send, and the runner's request for the record.
 #[derive(Debug)]
 pub struct Passage {
     pub streamed: bool,
-    /// `None`: it was long, and the record has its ends.
+    /// `None`: the request was long, and only its two ends are kept for the record.
     pub request: Option<Request>,
     pub prepared: Preparation,
-    /// For what is sent.
+    /// Room for the bodies that are sent.
     pub room: BodyRoom,
 }
 
-/// How it ended.
+/// The result of a passage.
 struct PassageEnd {
     http_status: u16,
     error: Option<&'static str>,
@@ -52,7 +52,7 @@ struct PassageEnd {
     connection: Option<ConnectionFailure>,
 }
 
-/// When the whole request must be over.
+/// The time by which the whole request must be over.
 #[derive(Clone, Copy)]
 struct Bounds {
     deadline: Instant,
@@ -94,7 +94,7 @@ pub async fn pass(
         timeouts,
         awaited: &awaited,
     };
-    // A cost of ours, unlike the wait that follows.
+    // Counts as overhead, unlike the wait that follows.
     let recorded = record::model_call(&app, &request, prepared);
     let waiting = Instant::now();
     let span = request
@@ -196,7 +196,7 @@ pub async fn pass(
     {
         tracing::debug!(
             request_id = request.caller.request_id,
-            "the runner did not take its answer"
+            "answer not delivered: the runner did not read it in time"
         );
     }
 }
@@ -207,12 +207,12 @@ struct Relay<'a> {
     bounds: Bounds,
     to_runner: &'a mpsc::Sender<ResponsePart>,
     waited: Duration,
-    /// Why the provider did not end its answer.
+    /// The reason why the provider broke its answer off.
     connection: Option<ConnectionFailure>,
 }
 
 impl Relay<'_> {
-    /// Passes chunks; gives how it ended, and what is still to be sent after the record.
+    /// Passes chunks. Returns the result, and the part to send after the record is written.
     async fn run(
         &mut self,
         mut stream: ModelStream,
@@ -233,7 +233,7 @@ impl Relay<'_> {
         while error.is_none() {
             if let Some(chunk) = next.take() {
                 along.read(&chunk);
-                // A runner that reads nothing holds its request no longer than this.
+                // Bounds how long a runner that does not read can hold its request.
                 let sent = self.to_runner.send(ResponsePart::Chunk(chunk));
                 if !matches!(tokio::time::timeout(DELIVERY, sent).await, Ok(Ok(()))) {
                     error = Some("canceled");
@@ -295,7 +295,7 @@ impl Relay<'_> {
     }
 }
 
-/// No candidate gave a first byte.
+/// Answers for a call that got no first byte from any candidate.
 fn unanswered(
     app: &App,
     request: &ModelRequest,
@@ -387,12 +387,12 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.starts_with("text/event-stream"))
 }
 
-/// Reads what passes.
+/// Reads the usage from the bytes that pass.
 struct Along {
     dialect: toolcrib_dialect::Dialect,
     kept: KeptBody,
     parser: Option<SseParser>,
-    /// Those that speak of usage.
+    /// The events that report usage.
     events: Vec<SseEvent>,
 }
 
@@ -415,7 +415,7 @@ impl Along {
             Ok(events) => {
                 let speaks = |event: &SseEvent| event.data.contains("\"usage\"");
                 self.events.extend(events.into_iter().filter(speaks));
-                // The last ones have the sums; a provider that says it with each delta
+                // The last events have the sums. A provider that reports usage with each delta
                 // must not fill the memory.
                 let surplus = self.events.len().saturating_sub(4);
                 self.events.drain(..surplus);
