@@ -1,5 +1,5 @@
-//! Probes and metrics, on loopback. Nothing here changes anything, and nothing here shows
-//! a file's content.
+//! Probes and metrics, on loopback. Invariants: nothing here changes state or shows the content of
+//! a file.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use toolcrib_mediation::feed_name;
 use crate::app::App;
 use crate::metrics;
 
-/// `/readyz`: what is served, or why nothing is.
+/// The answer of `/readyz`: the version that is served, or the reason why none is.
 #[derive(Debug, Serialize)]
 struct Readiness {
     ready: bool,
@@ -24,12 +24,12 @@ struct Readiness {
     digest: Option<Digests>,
     #[serde(skip_serializing_if = "Option::is_none")]
     loaded_at: Option<String>,
-    /// Why the files that are there are not served, also while the last good ones are.
+    /// The reason why the current files are not served, also while the last good version is.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     tools: usize,
     withheld: Vec<Withheld>,
-    /// The link's answer that is in force; 0: none yet.
+    /// The `seq` of the link's answer in force; 0: none yet.
     link_seen: u64,
 }
 
@@ -41,7 +41,7 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// For whoever reaches the pod: counts, no state of the manifest.
+/// The metrics for every client that reaches the pod: counters, no state of the manifest.
 pub fn metrics_router(app: Arc<App>) -> Router {
     Router::new()
         .route("/metrics", get(metrics_text))
@@ -94,7 +94,7 @@ fn state(app: &App) -> metrics::State {
         tools_withheld: version.map_or(0, |it| it.withheld().len()),
         requests_running: limit.saturating_sub(app.requests.available_permits()),
         record_waiting: app.history.waiting(),
-        // Where /proc is not there, nobody knows.
+        // 0 without /proc.
         descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
         tasks: tokio::runtime::Handle::current()
             .metrics()

@@ -1,6 +1,6 @@
-//! The mediator's own listeners, and the process as a value.
+//! The mediator's listeners, and the process as a value.
 //!
-//! Reading order: [`server`], [`routes`], [`admin`]. Not here: who is let in
+//! Reading order: [`server`], [`routes`], [`admin`]. Not here: authentication
 //! ([`crate::request::admission`]), a turn ([`crate::turn`]) and MCP ([`crate::native`]).
 
 pub mod admin;

@@ -1,4 +1,4 @@
-//! What the runner may ask, and everything that is checked before a model is.
+//! The routes for the runner, and the checks before a model is asked.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use crate::request::room::{BodyRoom, overloaded};
 use crate::turn::drive::Drive;
 use crate::turn::passthrough::{self, Passage};
 
-/// The runner's history speaks of managed calls, which no runner is ever shown.
+/// The code of a history that contains managed calls, which no runner is ever shown.
 const FABRICATED: &str = "fabricated_history";
 
 pub fn router(app: Arc<App>) -> Router {
@@ -62,8 +62,8 @@ async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
     }
 }
 
-/// The models that may be asked for by name: those of the policy, and without one those that the
-/// providers list.
+/// The models that may be requested by name: those of the policy, or without a policy those that
+/// the providers list.
 async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerError> {
     let now = app.current.now();
     admit(&now, headers)?;
@@ -71,7 +71,7 @@ async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerErr
     if version.agent.models.is_some() {
         return Ok(policy::allowed(&now, version));
     }
-    // It counts as a request, so that not more of them run than the mediator takes.
+    // Counts as a running request, so that the bound of requests holds for listings too.
     let permit = app.requests.clone().try_acquire_owned();
     let _permit = permit.map_err(|_| overloaded())?;
     let providers = version.providers.iter();
@@ -90,7 +90,7 @@ async fn not_found(request: HttpRequest) -> Response {
     response::error(spoken(request.headers()), &error)
 }
 
-/// Where the path does not say it: Anthropic's SDK always sends its version.
+/// The dialect where the path does not say it: Anthropic's SDK always sends its version header.
 fn spoken(headers: &HeaderMap) -> Dialect {
     if headers.contains_key("anthropic-version") {
         Dialect::AnthropicMessages
@@ -107,7 +107,7 @@ async fn serve(
 ) -> Response {
     let started = Instant::now();
     let now = app.current.now();
-    // From the headers alone: nobody's body is read before it is known whose it is.
+    // From the headers alone: the body is read only after authentication.
     let caller = match let_in(&app, &now, request.headers(), Via::Mediated) {
         Ok(caller) => caller,
         Err(error) => {
@@ -149,7 +149,7 @@ async fn serve(
         }
     };
     let (to_runner, from_task) = response::channel();
-    // Its owner is the semaphore: draining waits for the permits that the task holds.
+    // The task is not awaited here: draining waits for the permits that it holds.
     match begun {
         RequestPlan::Pass(passage) => {
             tokio::spawn(passthrough::pass(app, model_request, *passage, to_runner));
@@ -162,12 +162,12 @@ async fn serve(
 }
 
 enum RequestPlan {
-    /// No call is answered here.
+    /// The mediator executes no call of it.
     Pass(Box<Passage>),
     Turn(Box<Turn>, Vec<toolcrib_mediation::Effect>),
 }
 
-/// Everything that can be refused before a model is asked.
+/// Does the checks that can refuse a request before a model is asked.
 async fn begin(
     app: &App,
     now: &Effective,
@@ -185,7 +185,7 @@ async fn begin(
     read?;
     let request = Request::decode(model_request.dialect, body)?;
     model_request.model = request.model();
-    // Whether anybody may serve it shows before anything is presented.
+    // Refuses a model that no provider may serve before any tool is presented.
     policy::candidates(
         now,
         version,
@@ -195,7 +195,7 @@ async fn begin(
     let waiting = Instant::now();
     let context = app.feeds.message(&model_request.caller.identity()).await;
     model_request.waited_for_feeds = waiting.elapsed();
-    // Body and feeds took their time; what counts is what is in force after it.
+    // Reading the body and the feeds took time: the rest uses the configuration in force now.
     let now = &app.current.now();
     if let Some(ended) = model_request.caller.ended(now) {
         return Err(ended);
@@ -208,9 +208,9 @@ async fn begin(
     let is_native = model_request.caller.agent.mode == Mode::Native;
     let presented =
         Presented::new(&now.authority, &request).remembering(app.continuity.presented());
-    // Without a tool to show, calls may be answered here all the same: the model may remember
-    // tools that were taken away, or guess those that the files name and the agent does not get.
-    // Hidden rounds stay in its history. Several answers at once call nothing.
+    // Calls may have to be denied even if no tool is presented: the model may remember revoked
+    // tools, or guess tools that the files name and the agent does not get. Hidden rounds stay in
+    // its history. Requests for several choices at once get no calls.
     let denies = presented.answers_calls() && request.choices() == 1;
     let passes = is_native || (presented.is_empty() && !denies);
     if passes || model_request.operation == Operation::CountTokens {
@@ -220,7 +220,7 @@ async fn begin(
             edits.context = context;
             edits
         } else {
-            // What is counted is what a model would be asked.
+            // Tokens are counted for the request that a model would get.
             model_request.tools_count = presented.len();
             let insertions = app.continuity.insertions(&request, &presented)?;
             first_edits(
@@ -268,8 +268,8 @@ async fn begin(
     Ok(RequestPlan::Turn(Box::new(turn), effects))
 }
 
-/// A short body is kept for the record in the request, and of a long one nothing but its ends:
-/// what is sent is a copy of its own.
+/// Keeps a body for the record once: a short one in the request, a long one as its two ends. The
+/// bytes that are sent are a copy.
 fn kept_once(model_request: &mut ModelRequest, request: Request) -> Option<Request> {
     if model_request.body.whole().is_some() {
         model_request.body = KeptBody::default();
@@ -280,7 +280,7 @@ fn kept_once(model_request: &mut ModelRequest, request: Request) -> Option<Reque
     None
 }
 
-/// The tools document, where the agent gets it with each request.
+/// The tools document, if the agent gets it with each request.
 fn prompt(model_request: &ModelRequest) -> Option<String> {
     match model_request.caller.agent.context {
         Context::Prompt => model_request.caller.agent.prompt.clone(),

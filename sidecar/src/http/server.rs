@@ -1,4 +1,4 @@
-//! The process as a value: started, asked for its addresses, drained.
+//! The process as a value: start, addresses, drain.
 
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -32,18 +32,18 @@ use crate::telemetry::export::Exporter;
 use crate::tools::mcp::Servers;
 use crate::tools::oauth::Tokens;
 
-/// How long a start waits for its first file: the kubelet may still be syncing, and the
+/// Longest time that a start waits for its first file: the kubelet may still be syncing, and the
 /// restart after this makes it sync.
 pub const FIRST_FILE: Duration = Duration::from_secs(3);
-/// Of [`Limits::closing`], for requests that were cut to go on record, and for runners that
-/// take their last answer slowly.
+/// The part of [`Limits::closing`] for recording requests that were cut off, and for runners that
+/// read their last answer slowly.
 const LAST_BYTES: Duration = Duration::from_secs(2);
-/// Of the same, for the receiver of spans. The rest is stdout's.
+/// The part of [`Limits::closing`] for sending spans. The rest is for stdout.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Somebody else may be squatting there; serving elsewhere would hide it.
+    /// Another process may hold the port; serving on another one would hide that.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -68,7 +68,7 @@ pub enum StartError {
 pub struct Server {
     pub address: SocketAddr,
     pub admin_address: SocketAddr,
-    /// Of the listener that has the metrics alone, where there is one.
+    /// The address of the listener that serves only metrics, if there is one.
     pub metrics_address: Option<SocketAddr>,
     pub app: Arc<App>,
     stop: watch::Sender<bool>,
@@ -80,7 +80,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves from the first look at the files on. Must be called within a runtime.
+    /// Starts to serve after the first read of the files. Must be called within a runtime.
     pub async fn start(
         args: ServeArgs,
         limits: Limits,
@@ -209,8 +209,8 @@ impl Server {
         })
     }
 
-    /// No new requests; running ones end or are cut off, each with its line in the record;
-    /// the record is flushed. All that follows the wait for requests has one bound.
+    /// Stops: takes no new requests; running ones end or are cut off, each with its line in the
+    /// record; then flushes the record. Everything after the wait for requests shares one bound.
     pub async fn drain(self) {
         let Server {
             app,
@@ -242,8 +242,8 @@ impl Server {
                 tracing::warn!("a runner does not take its last answer");
             }
         }
-        // The tasks are done; their last bytes may still be on the way. MCP servers are told
-        // meanwhile that their sessions are over.
+        // The tasks are done, but their last bytes may still be on the way. Meanwhile MCP servers
+        // get the end of their sessions.
         let last = tokio::time::timeout_at(last_bytes, &mut serving);
         let left = last_bytes.saturating_duration_since(Instant::now());
         let (last, ()) = tokio::join!(last, app.servers.close(left));

@@ -1,8 +1,9 @@
-//! One call of a model: candidates in order, their keys in order, until one answers.
+//! One call of a model: tries the candidates in order, each with its keys in order, until one
+//! answers.
 //!
-//! What fails over: no connection, no first byte in time, a body that breaks off, 5xx, and
-//! a key that is spent; all of it only before the runner has a byte. What a provider says
-//! about the request itself (other 4xx) is an answer, not a failure.
+//! Failover happens for: no connection, no first byte in time, a body that breaks off, 5xx, and
+//! a spent key; and only before the runner has a byte. Other 4xx are about the request itself:
+//! an answer, not a failure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,20 +29,20 @@ use crate::outbound::body::{self, BodyError};
 use crate::outbound::error;
 use crate::outbound::{Outbound, OutboundError};
 
-/// What of an error's body is passed on.
+/// Most bytes of an error's body that are passed on.
 const MAX_ERROR: usize = 256 * 1024;
 
-/// Waits of one call.
+/// The deadlines of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelTimeouts {
-    /// Until the first byte, where there is somebody else to ask.
+    /// Wait for the first byte while another candidate is left.
     pub first_byte: Duration,
     /// When the call must be over.
     pub deadline: Instant,
 }
 
 impl ModelTimeouts {
-    /// A model that is asked for a stream begins it before it has thought.
+    /// Timeouts of a streamed call: a model begins the stream before it has finished thinking.
     pub fn of_stream(first_byte: Duration, deadline: Instant) -> Self {
         Self {
             first_byte,
@@ -49,8 +50,8 @@ impl ModelTimeouts {
         }
     }
 
-    /// The first byte of a whole answer comes when the model is done, so a candidate has at
-    /// least its share of the time there is.
+    /// Timeouts of a call that is not streamed: the first byte comes when the model is done, so
+    /// each candidate has at least its share of the time until `deadline`.
     pub fn of_whole(first_byte: Duration, deadline: Instant, candidates: usize) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(candidates.max(1)).unwrap_or(u32::MAX);
@@ -58,7 +59,7 @@ impl ModelTimeouts {
     }
 }
 
-/// An answer of which the first byte is there.
+/// A reply whose first byte has arrived.
 #[derive(Debug)]
 struct ReplyStart {
     first: Bytes,
@@ -74,7 +75,7 @@ pub struct ModelReply {
     pub body: Vec<u8>,
 }
 
-/// A reply that is passed through as it comes. The first bytes are here already.
+/// A reply that is passed through as it comes. Its first bytes have arrived.
 #[derive(Debug)]
 pub struct ModelStream {
     pub candidate: Candidate,
@@ -98,13 +99,13 @@ pub struct HttpFailure {
 pub enum ModelError {
     #[error("no key of any provider can be used now")]
     NoUsableKey { retry_after: Option<Duration> },
-    /// The last candidate's answer.
+    /// The answer of the last candidate.
     #[error("the provider {}", upstream_status(.0.status))]
     Http(HttpFailure),
     /// No candidate gave an HTTP answer.
     #[error("no provider answered")]
     Unreachable {
-        /// Of the last one that was asked.
+        /// The failure of the last candidate that was asked.
         connection: Option<ConnectionFailure>,
     },
     #[error("the provider did not answer in time")]
@@ -113,7 +114,7 @@ pub enum ModelError {
     TooLarge,
 }
 
-/// Nobody could be asked, for a reason that is on the log.
+/// No candidate could be asked; the log has the reason.
 const UNASKED: ModelError = ModelError::Unreachable { connection: None };
 
 impl ModelError {
@@ -121,7 +122,7 @@ impl ModelError {
         Self::unreachable(error::failure(error))
     }
 
-    /// The error of a body that breaks off, of an answer from `url`.
+    /// The error of a body from `url` that broke off.
     pub(super) fn broken_off(error: &reqwest::Error, url: &Url) -> Self {
         Self::unreachable(error::body_failure(error, url))
     }
@@ -132,7 +133,7 @@ impl ModelError {
         }
     }
 
-    /// What became of the connection, where that is the reason.
+    /// The failure of the connection, if that is the reason.
     pub fn connection(&self) -> Option<&ConnectionFailure> {
         match self {
             ModelError::Unreachable { connection } => connection.as_ref(),
@@ -148,20 +149,20 @@ pub struct ModelClient {
     metrics: Arc<Metrics>,
 }
 
-/// A candidate and its body: each has a model name of its own.
+/// A candidate and the body to send it, with the candidate's own model name.
 #[derive(Clone, Debug)]
 pub struct CandidateRequest {
     pub candidate: Candidate,
     pub body: Bytes,
 }
 
-/// What a request asks a provider for.
+/// The kind of answer that a provider is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// A model's answer.
     Answer,
-    /// The tokens of a request, which no model answers.
+    /// The number of tokens of a request, which no model answers.
     CountTokens,
 }
 
@@ -170,7 +171,7 @@ impl Operation {
         *self == Self::Answer
     }
 
-    /// What is joined to a provider's `base_url`.
+    /// The path that is joined to a provider's `base_url`.
     pub fn resource(self, dialect: Dialect) -> &'static str {
         match self {
             Operation::Answer => dialect.resource(),
@@ -179,14 +180,14 @@ impl Operation {
     }
 }
 
-/// What one call is made of.
+/// One call: its candidates, and the parts that all of them share.
 #[derive(Clone, Copy)]
 pub struct ProviderRequest<'a> {
     pub operation: Operation,
     pub dialect: Dialect,
     pub candidates: &'a [CandidateRequest],
     pub providers: &'a BTreeMap<String, Provider>,
-    /// The runner's, already filtered.
+    /// The runner's headers, already filtered.
     pub headers: &'a HeaderMap,
     pub timeouts: ModelTimeouts,
     pub awaited: &'a AwaitedProvider,
@@ -215,7 +216,7 @@ impl AwaitedProvider {
             provider = candidate.provider,
             cause = connection.cause.to_string(),
             address = connection.address,
-            "a provider did not answer before the end of the turn"
+            "provider did not answer before the end of the turn"
         );
         Some(connection)
     }
@@ -235,9 +236,9 @@ fn timed_out<T>(candidate: &Candidate) -> Attempt<T> {
 
 enum Attempt<T> {
     Served(T),
-    /// The next candidate may fare better.
+    /// A failure that the next candidate may not have.
     Failed(ModelError),
-    /// This is the answer, whoever else could be asked.
+    /// An answer; no other candidate is asked.
     Final(ModelError),
 }
 
@@ -249,7 +250,7 @@ impl ModelClient {
         }
     }
 
-    /// How the keys of these providers are, for the metrics.
+    /// The state of these providers' keys, for the metrics.
     pub fn keys(&self, providers: &BTreeMap<String, Provider>) -> Vec<(String, KeyCounts)> {
         let (pool, now) = (self.pool(), Instant::now());
         providers
@@ -258,7 +259,7 @@ impl ModelClient {
             .collect()
     }
 
-    /// The whole reply of the first candidate that gives one.
+    /// Returns the whole reply of the first candidate that gives one.
     pub async fn whole(
         &self,
         outbound: &Outbound,
@@ -283,7 +284,7 @@ impl ModelClient {
         .await
     }
 
-    /// The first candidate that gives a first byte.
+    /// Returns the stream of the first candidate that gives a first byte.
     pub async fn stream(
         &self,
         outbound: &Outbound,
@@ -316,7 +317,7 @@ impl ModelClient {
             let Some(provider) = request.providers.get(&candidate.provider) else {
                 continue;
             };
-            // Each pass spends a key, so this ends with the provider's keys.
+            // Each pass spends a key, so the loop ends at the latest with the last key.
             loop {
                 let lease = self
                     .pool()
@@ -333,7 +334,7 @@ impl ModelClient {
                 let began = Instant::now();
                 request.awaited.begin(candidate);
                 let deadline = request.timeouts.deadline;
-                // An answer that has begun is not given up for somebody else's.
+                // The last candidate may use all the time that is left.
                 let patience = if index == last_index {
                     deadline
                 } else {
@@ -367,7 +368,7 @@ impl ModelClient {
                             provider = candidate.provider,
                             key = lease.id(),
                             error = error.to_string(),
-                            "a provider refused a request"
+                            "provider refused the request"
                         );
                         return Err(error);
                     }
@@ -378,7 +379,7 @@ impl ModelClient {
                             error = error.to_string(),
                             cause = error.connection().map(|it| it.cause.to_string()),
                             address = error.connection().map(|it| it.address.as_str()),
-                            "a candidate failed"
+                            "candidate failed"
                         );
                         last = Some(prefer(last, error));
                     }
@@ -393,7 +394,7 @@ impl ModelClient {
         }))
     }
 
-    /// As far as the first byte of a good answer, or the whole of another.
+    /// Reads up to the first byte of a good answer, or the whole of any other answer.
     async fn begin(
         &self,
         outbound: &Outbound,
@@ -420,7 +421,7 @@ impl ModelClient {
                 tracing::error!(
                     provider = candidate.provider,
                     error = error.to_string(),
-                    "no client"
+                    "HTTP client cannot be built"
                 );
                 return failed(UNASKED);
             }
@@ -433,7 +434,7 @@ impl ModelClient {
                 tracing::debug!(
                     provider = candidate.provider,
                     headers = dropped.join(", "),
-                    "headers are not passed to the provider"
+                    "configured headers not passed to the provider"
                 );
             }
         }
@@ -488,12 +489,12 @@ impl ModelClient {
     }
 
     pub(super) fn pool(&self) -> MutexGuard<'_, KeyPool> {
-        // A panic under the lock leaves at worst one outcome unsettled.
+        // A panic under the lock leaves at worst one outcome unrecorded.
         self.pool.lock()
     }
 }
 
-/// What a failed attempt is called in the metrics.
+/// The label of a failed attempt in the metrics.
 fn label(error: &ModelError, outcome: Outcome) -> &'static str {
     match (outcome, error) {
         (Outcome::Rejected, _) => "unauthorized",
@@ -508,7 +509,7 @@ fn label(error: &ModelError, outcome: Outcome) -> &'static str {
     }
 }
 
-/// The later failure, unless only the earlier one was an answer.
+/// Returns the later failure, unless only the earlier one was an answer.
 fn prefer(before: Option<ModelError>, now: ModelError) -> ModelError {
     match (before, now) {
         (
@@ -552,7 +553,7 @@ async fn http_failure(response: Response) -> Result<HttpFailure, reqwest::Error>
     })
 }
 
-/// Seconds, or a date.
+/// Reads `Retry-After`: seconds, or a date.
 fn retry_after(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -565,7 +566,7 @@ fn retry_after(value: &HeaderValue) -> Option<Duration> {
     Duration::try_from(wait).ok()
 }
 
-/// Whether an error's body says that the account, not the moment, is the reason.
+/// True if an error's body says that the quota of the account is used up.
 fn says_quota(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Body {

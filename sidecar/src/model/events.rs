@@ -1,4 +1,4 @@
-//! A model's answer as events, while it comes.
+//! Reads a model's reply as events while it arrives.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use toolcrib_mediation::ConnectionFailure;
 use super::client::{ModelError, ModelStream};
 use crate::outbound::error;
 
-/// One event may be as long as the reply, since the last one of some dialects says the
-/// reply again.
+/// Most bytes of one event: as many as of a reply, since the last event of some dialects repeats
+/// the reply.
 const MAX_EVENT: usize = MAX_REPLY;
 
-/// How a model answered that was asked for a stream.
+/// The body of a reply that was requested as a stream.
 #[derive(Debug)]
 pub enum ReplyBody {
     Events(Box<EventStream>),
-    /// It does not stream, or not this.
+    /// The server did not stream.
     Whole(Vec<u8>),
 }
 
@@ -31,8 +31,8 @@ pub struct EventStream {
     rest: Response,
 }
 
-/// The next bytes of an answer that has begun; `None`: it has ended. Errors: it broke off, or
-/// nothing came for as long as `silence`.
+/// Returns the next bytes of a reply that has begun; `None`: it has ended. Errors: it broke off,
+/// or sent nothing for as long as `silence`.
 pub async fn next_chunk(
     rest: &mut Response,
     silence: Duration,
@@ -44,7 +44,7 @@ pub async fn next_chunk(
     }
 }
 
-/// Why a stream that had begun gives no more.
+/// The reason why a stream ended early.
 #[derive(Debug, Error)]
 pub enum StreamError {
     #[error("the model's answer broke off")]
@@ -56,7 +56,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// What became of the connection, where that is the reason.
+    /// The failure of the connection, if that is the reason.
     pub fn connection(&self) -> Option<&ConnectionFailure> {
         match self {
             StreamError::Off(connection) | StreamError::Silent(connection) => Some(connection),
@@ -64,7 +64,7 @@ impl StreamError {
         }
     }
 
-    /// Logs what became of the connection to `provider`, and returns it for the record.
+    /// Logs the failure of the connection to `provider`, and returns it for the record.
     pub fn logged(&self, provider: &str) -> Option<ConnectionFailure> {
         let connection = self.connection()?;
         tracing::warn!(
@@ -72,7 +72,7 @@ impl StreamError {
             cause = connection.cause.to_string(),
             address = connection.address,
             error = self.to_string(),
-            "a provider did not end its answer"
+            "provider broke its answer off"
         );
         Some(connection.clone())
     }
@@ -109,7 +109,7 @@ impl ModelStream {
 }
 
 impl EventStream {
-    /// What came next, at least one event; `None`: it has ended.
+    /// Returns the next events, at least one; `None`: the stream has ended.
     pub async fn next(&mut self, silence: Duration) -> Result<Option<Vec<SseEvent>>, StreamError> {
         let mut chunk = std::mem::take(&mut self.first);
         loop {

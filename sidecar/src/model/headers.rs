@@ -1,13 +1,13 @@
-//! Which headers pass, in either direction. Pure.
+//! The headers that pass, in either direction. Pure.
 //!
-//! Upstream: a list, and what the provider's object adds to it. Gateways take the caller's words
-//! for address, account and model from headers of their own. The provider's credential is put on
-//! afterwards and is the only one.
+//! Upstream an allowlist passes, and the headers that the ModelProvider adds to it. Without a list
+//! a caller could choose address, account and model in the headers of gateways. The provider's
+//! credential is added afterwards and is the only one.
 
 use http::header::{self, HeaderMap, HeaderName};
 use toolcrib_bounds::headers::{HeaderPattern, reserved};
 
-/// What the SDKs of OpenAI and Anthropic send that says something to the model's API.
+/// The headers of the OpenAI and Anthropic SDKs that the model APIs read.
 const PASSED: [&str; 6] = [
     "accept",
     "idempotency-key",
@@ -19,7 +19,7 @@ const PASSED: [&str; 6] = [
 
 const PASSED_PREFIXES: [&str; 2] = ["anthropic-", "x-stainless-"];
 
-/// Of this connection alone (RFC 9110 7.6.1), and what is written anew for the next.
+/// Headers of one connection (RFC 9110 7.6.1), and headers that are written anew for the next one.
 const HOP_BY_HOP: [&str; 10] = [
     "connection",
     "keep-alive",
@@ -33,7 +33,7 @@ const HOP_BY_HOP: [&str; 10] = [
     "content-length",
 ];
 
-/// The runner's headers that may go to some model's provider.
+/// The runner's headers that may go to any provider.
 pub fn upstream(runner: &HeaderMap) -> HeaderMap {
     let mut kept = filtered(runner, &[]);
     let refused: Vec<HeaderName> = kept
@@ -47,8 +47,8 @@ pub fn upstream(runner: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// Those of [`upstream`] that go to this provider, with those that are ours. `more`: the provider's
-/// own list.
+/// The headers of [`upstream`] that go to one provider, with the mediator's own. `more`: the list
+/// of the provider.
 pub fn towards(upstream: &HeaderMap, more: &[String]) -> HeaderMap {
     let more: Vec<HeaderPattern> = more
         .iter()
@@ -70,7 +70,7 @@ pub fn towards(upstream: &HeaderMap, more: &[String]) -> HeaderMap {
         header::CONTENT_TYPE,
         header::HeaderValue::from_static("application/json"),
     );
-    // What is buffered must be readable; what is streamed must not wait for a codec.
+    // Buffered replies must be readable, and streamed ones must not wait for a codec.
     passed.insert(
         header::ACCEPT_ENCODING,
         header::HeaderValue::from_static("identity"),
@@ -78,13 +78,13 @@ pub fn towards(upstream: &HeaderMap, more: &[String]) -> HeaderMap {
     passed
 }
 
-/// The same for a later round of the request: it is no repetition of the first one, which a
-/// provider would take it for and answer alike.
+/// The headers for a later round of the request, without those that would make the provider
+/// take it for a repetition of the first round.
 pub fn of_a_later_round(upstream: &HeaderMap) -> HeaderMap {
     filtered(upstream, &["idempotency-key"])
 }
 
-/// The model's headers as they go to the runner.
+/// The model's headers that go to the runner.
 pub fn downstream(model: &HeaderMap) -> HeaderMap {
     filtered(
         model,

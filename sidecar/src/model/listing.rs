@@ -1,7 +1,7 @@
 //! The models that providers offer, for agents whose policy allows every model.
 //!
-//! Asked for each time: nothing is kept. A provider that does not answer is left out of the list,
-//! and none of its keys is judged by it, since a key may serve models and not list them.
+//! Providers are asked each time; nothing is cached. A provider that does not answer is left out
+//! of the list. Its answer does not retire keys, since a key may serve models and not list them.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use crate::outbound::Outbound;
 use crate::outbound::body;
 use crate::outbound::error;
 
-/// The wait for one provider.
+/// Longest wait for one provider.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The bytes of one provider's list; a longer one is not read.
+/// Most bytes of one provider's list; a longer one is not read.
 const LONGEST: usize = 1024 * 1024;
-/// The models of one provider that are listed.
+/// Most models of one provider that are listed.
 const MOST: usize = 1000;
-/// The bytes of a model's name.
+/// Most bytes of a model's name.
 const LONGEST_NAME: usize = 256;
 
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ struct ModelEntry {
 }
 
 impl ModelClient {
-    /// `provider/model` for each model that these providers list.
+    /// Returns `provider/model` for each model that these providers list.
     pub async fn listed<'a>(
         &self,
         outbound: &Outbound,

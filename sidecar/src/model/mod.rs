@@ -1,6 +1,6 @@
-//! The way to a model: which ones may serve a request, with which key, over which socket.
+//! Calls of models: the candidates of a request, their keys, and the HTTP client.
 //!
-//! [`policy`] and [`pool`] are pure; [`client`] and [`listing`] are the IO; [`headers`] says what passes.
+//! [`policy`], [`pool`] and [`headers`] are pure; [`client`] and [`listing`] are the IO.
 
 pub mod client;
 pub mod events;

@@ -1,7 +1,7 @@
-//! Which providers may serve a request, in order. Pure.
+//! The providers that may serve a request, in order. Pure.
 //!
-//! A ref is `provider/model`; the model's part may hold slashes of its own, the provider's
-//! may not. Nothing here fails over: it says to whom one may.
+//! A ref is `provider/model`. The model's part may contain slashes, the provider's may not. Not
+//! here: the failover itself ([`super::client`]).
 
 use thiserror::Error;
 use toolcrib_dialect::Dialect;
@@ -32,7 +32,7 @@ pub enum PolicyError {
     Missing,
     #[error("model `{asked}` is not allowed; allowed: {}", listed(.allowed))]
     NotAllowed { asked: String, allowed: Vec<String> },
-    /// No model is allowed, whatever is asked for.
+    /// The policy allows no model at all.
     #[error(
         "model `{asked}` cannot be served: this agent has no usable ModelProvider; \
          `kubectl describe agent {agent} --namespace {namespace}` says why"
@@ -42,8 +42,8 @@ pub enum PolicyError {
         agent: String,
         namespace: String,
     },
-    /// No policy says which provider an unprefixed name means, and none or several speak
-    /// the request's dialect.
+    /// The name has no provider, the agent has no policy, and none or several providers speak the
+    /// request's dialect.
     #[error("model `{asked}` needs its provider; ask for one of: {}", .forms.join(", "))]
     Ambiguous { asked: String, forms: Vec<String> },
     /// The requested model's provider does not speak the request's dialect.
@@ -51,7 +51,7 @@ pub enum PolicyError {
     Dialect(String),
 }
 
-/// The requested model first, then the fallbacks that speak the same dialect.
+/// Returns the requested model first, then the fallbacks that speak the same dialect.
 pub fn candidates(
     now: &Effective,
     version: &Version,
@@ -80,7 +80,7 @@ pub fn candidates(
     Ok(candidates)
 }
 
-/// The parts of a ref, where provider and model are in force.
+/// Splits a ref; `None` unless its provider and model are in force.
 fn standing<'a>(
     now: &Effective,
     version: &'a Version,
@@ -91,7 +91,7 @@ fn standing<'a>(
     (now.provider_stands(name) && now.model_stands(reference)).then_some((name, model, provider))
 }
 
-/// What `GET /v1/models` lists: what may be asked for by name, the default too.
+/// The models that `GET /v1/models` lists: those that may be requested by name, and the default.
 pub fn allowed(now: &Effective, version: &Version) -> Vec<String> {
     let Some(models) = &version.agent.models else {
         return Vec::new();
@@ -103,7 +103,7 @@ pub fn allowed(now: &Effective, version: &Version) -> Vec<String> {
     named.filter(stands).cloned().collect()
 }
 
-/// The one ref that is meant.
+/// Resolves a requested name to one ref.
 fn select(
     now: &Effective,
     version: &Version,
@@ -169,8 +169,8 @@ fn no_provider(version: &Version, asked: &str) -> PolicyError {
     }
 }
 
-/// No policy: any model of any provider that there is; an unprefixed name goes to the only
-/// provider of that dialect.
+/// Resolves a name without a policy: any model of any provider is allowed, and an unprefixed name
+/// goes to the only provider of the dialect.
 fn unrestricted(version: &Version, dialect: Dialect, asked: &str) -> Result<String, PolicyError> {
     let prefixed = asked
         .split_once('/')

@@ -1,5 +1,5 @@
-//! The keys of a provider, and what each answer does to the one that was used. Pure: the
-//! time is an argument.
+//! The keys of a provider, and the effect of each answer on the key that was used. Pure: the time
+//! is an argument.
 //!
 //! 401 and an exhausted quota retire a key, 429 cools it down; a 403 for content says
 //! nothing about the key. A rotated secret is a new key whatever its id.
@@ -11,17 +11,17 @@ use toolcrib_manifest::{Provider, ProviderAuth, SecretText};
 
 use crate::metrics::KeyCounts;
 
-/// A provider that is asked for hours of patience is asked again sooner.
+/// Longest cooling, even if the provider asks for hours.
 const LONGEST_COOLING: Duration = Duration::from_secs(120);
-/// A key that is cool at once would be asked again and again within one request.
+/// Shortest cooling: without it one request could use a key again and again.
 const SHORTEST_COOLING: Duration = Duration::from_secs(1);
-/// Of a 429 that does not say for how long.
+/// Cooling after a 429 without `Retry-After`.
 const USUAL_COOLING: Duration = Duration::from_secs(10);
-/// A retired key is tried again after this: the provider may have been wrong, or its bill
+/// Time after which a retired key is tried again: the provider may have been wrong, or its bill
 /// paid, and an agent must not stay down until its pod is restarted.
 const RETIREMENT: Duration = Duration::from_secs(600);
 
-/// Leave to use a provider once.
+/// The key for one attempt at a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lease {
     /// `auth: none`.
@@ -33,7 +33,7 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// What record and metrics may say.
+    /// The key's id, for record and metrics.
     pub fn id(&self) -> &str {
         match self {
             Lease::NoKey => "none",
@@ -42,7 +42,7 @@ impl Lease {
     }
 }
 
-/// What an answer said about the key.
+/// The result of an attempt, as far as it concerns the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Fine,
@@ -52,7 +52,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// `quota`: whether the body says that the quota is used up.
+    /// `quota`: true if the body says that the quota is used up.
     pub fn of(status: u16, retry_after: Option<Duration>, quota: bool) -> Outcome {
         match status {
             401 => Outcome::Rejected,
@@ -63,7 +63,7 @@ impl Outcome {
         }
     }
 
-    /// Whether another key may fare better.
+    /// True if another key of the provider should be tried.
     pub fn spends_the_key(self) -> bool {
         match self {
             Outcome::Fine => false,
@@ -75,7 +75,7 @@ impl Outcome {
 /// No key can be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// When the first one is cool again; `None`: all are retired, or there is none.
+    /// Time until the first key has cooled down; `None`: all are retired, or there is none.
     pub retry_after: Option<Duration>,
 }
 
@@ -91,7 +91,7 @@ struct Rest {
 }
 
 impl KeyPool {
-    /// The first usable key in the provider's order.
+    /// Returns the first usable key in the provider's order.
     pub fn lease(&self, name: &str, provider: &Provider, now: Instant) -> Result<Lease, Exhausted> {
         match provider.auth {
             ProviderAuth::None => return Ok(Lease::NoKey),
@@ -133,7 +133,7 @@ impl KeyPool {
     }
 
     pub fn settle(&mut self, name: &str, lease: &Lease, outcome: Outcome, now: Instant) {
-        // What has rested enough is forgotten, and rotated keys with it.
+        // Keys that have rested long enough are forgotten, including rotated ones.
         self.resting.retain(|_, rest| rest.until > now);
         let Lease::Key { id, secret } = lease else {
             return;
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Plays answers to whatever key is leased next; gives the ids that were used.
+    /// Applies answers to the keys in the order of their leases; returns the ids that were used.
     fn check(
         answers: &[(u16, Option<u64>, bool)],
         expected: &[&str],
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_answer_does_to_its_key() {
+    fn each_answer_cools_or_retires_its_key() {
         let wait = |seconds| Exhausted {
             retry_after: Some(Duration::from_secs(seconds)),
         };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_needed_where_none_is_asked_for() {
+    fn a_provider_without_auth_needs_no_key() {
         let none = provider(&[], ProviderAuth::None);
         let lease = KeyPool::default().lease("house", &none, Instant::now());
         assert_eq!(lease, Ok(Lease::NoKey));
