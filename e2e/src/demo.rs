@@ -1,4 +1,4 @@
-//! The trading desk, told as a story: what a new user sees first.
+//! The trading desk as a story: the first thing that a new user sees.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use anyhow::Result;
 use crate::cluster::Progress;
 use crate::platform::{Platform, Seen};
 
-/// Of the example.
+/// The example's namespace.
 pub const NAMESPACE: &str = "trading";
-/// The pods are ready by then, and mediators report on a change at once.
+/// How long a change may take. The pods are ready by then, and mediators report a change at once.
 const IN_FORCE: Duration = Duration::from_secs(120);
 
 /// Applies the example and asks both agents. Safe to repeat.
@@ -79,7 +79,7 @@ pub fn tell(platform: &Platform, progress: &Progress) -> Result<()> {
 
     let direct = "curl -s -w ' (%{http_code})\\n' -H \"Authorization: Bearer $OPENAI_API_KEY\" http://trading-api:4000/api/v1/positions";
     say(
-        "Going round the mediator yields nothing",
+        "Bypassing the mediator yields nothing",
         &[
             "kubectl exec --namespace trading executor -- sh -c …",
             direct,
@@ -91,7 +91,7 @@ pub fn tell(platform: &Platform, progress: &Progress) -> Result<()> {
     );
 
     say(
-        "The record, which the mediator keeps",
+        "The mediator's record",
         &["kubectl logs --namespace trading executor --container toolcrib-mediator"],
     );
     let log = platform.kubectl(&[

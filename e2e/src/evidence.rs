@@ -1,10 +1,11 @@
 //! Evidence of a failed end-to-end test: the pods, events and logs of its namespaces.
 //!
-//! A test holds an [`Evidence`] and ends with [`Evidence::passed`]. If it is dropped before that,
-//! by an error or a panic, it prints what the cluster says, into the output of that test.
+//! A test holds an [`Evidence`] and ends with [`Evidence::passed`]. If the value is dropped
+//! before that, by an error or a panic, it prints the state of the cluster into the test's
+//! output.
 //!
-//! Not here: the end of a whole run (`e2e/run`). Invariants: the text is bounded, and no value of
-//! a Secret is in it: Secrets are read to be blanked, and never printed.
+//! Not here: the end of a whole run (`e2e/run`). Invariants: the text is bounded, and contains no
+//! value of a Secret. Secrets are read only to redact their values.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +20,9 @@ use crate::platform::{NAMESPACE, Platform};
 /// Bounds each part: a log may be as long as a test was.
 const MOST_LINES: usize = 60;
 const MOST_BYTES: usize = 16 << 10;
-/// A cluster that does not answer must not hide the failure that is to be explained.
+/// A cluster that does not answer must not hide the original failure.
 const TIMEOUT: &str = "--request-timeout=10s";
-/// Shorter values would blank ordinary words.
+/// Redacting shorter values would redact ordinary words.
 const SHORTEST_SECRET: usize = 6;
 
 /// Prints the state of namespaces when it is dropped, unless the test has passed.
@@ -32,7 +33,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Watches the namespaces, and the operator's.
+    /// Watches these namespaces and the operator's.
     pub fn of(platform: &Platform, namespaces: &[&str]) -> Self {
         let operator = std::iter::once(NAMESPACE);
         Self {
@@ -65,7 +66,7 @@ impl Drop for Evidence {
     }
 }
 
-/// Everything that is printed of one namespace.
+/// Collects the evidence of one namespace.
 fn collect(platform: &Platform, namespace: &str) -> String {
     let ask = |arguments: &[&str]| {
         let mut all = arguments.to_vec();
@@ -80,19 +81,19 @@ fn collect(platform: &Platform, namespace: &str) -> String {
         ])?)?)
     };
     let mut text = format!("==== namespace {namespace}\n");
-    // Without the list of Secrets nothing tells which words to blank, so nothing is shown.
+    // Without the list of Secrets it is unknown which words to redact, so nothing is shown.
     let secrets = match list("secrets") {
         Ok(secrets) => values(&secrets),
         Err(error) => return format!("{text}its Secrets cannot be read: {error:#}\n"),
     };
     let mut part = |title: &str, found: Result<String>| {
         let found = found.unwrap_or_else(|error| format!("{error:#}"));
-        // Blanked before it is cut: half of a value would not be recognized.
+        // Redacted before it is cut: half of a value would not be recognized.
         let shown = tail(&blanked(&found, &secrets), MOST_LINES, MOST_BYTES);
         writeln!(text, "---- {title}\n{shown}").expect("text grows");
     };
     part("pods", ask(&["get", "pods", "--output=wide"]));
-    // By themselves: their kinds may be uninstalled.
+    // Listed separately, because these kinds may be uninstalled.
     let ours = "agents,surfaces,toolgrants,modelproviders";
     part("objects", ask(&["get", ours, "--output=wide"]));
     part(
@@ -133,8 +134,8 @@ fn containers(pod: &Value) -> String {
     lines.collect()
 }
 
-/// `NAME/KEY` and value of every text in the Secrets, the longest value first, so that a value that
-/// contains another one is blanked whole.
+/// Returns `NAME/KEY` and value of every text in the Secrets, longest value first, so a value
+/// that contains another one is redacted whole.
 fn values(secrets: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for secret in secrets["items"].as_array().into_iter().flatten() {
@@ -144,7 +145,7 @@ fn values(secrets: &Value) -> Vec<(String, String)> {
             let Some(text) = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
                 continue;
             };
-            // Line by line too: a log may begin within a key of many lines.
+            // Each line is a value too: a log may begin within a key of many lines.
             let parts = std::iter::once(text.as_str()).chain(text.lines());
             for part in parts.map(str::trim) {
                 if part.len() >= SHORTEST_SECRET {
@@ -205,7 +206,7 @@ mod tests {
     fn long_parts_keep_their_end() {
         assert_eq!(tail("1\n2\n3\n", 2, 100), "…\n2\n3\n");
         assert_eq!(tail("1\n2", 2, 100), "1\n2\n");
-        // In the middle of a character, which is left out.
+        // The cut is in the middle of a character, which is left out.
         assert_eq!(tail("aé12", 2, 3), "…\n12\n");
         assert_eq!(tail("", 2, 3), "\n");
     }

@@ -1,7 +1,6 @@
-//! The base of the end-to-end tests and the demonstration: a local cluster, and the images in
-//! it.
+//! The base of the end-to-end tests and the demonstration: a local cluster, and its images.
 //!
-//! Not here: the tests (`tests/`) and the programs that play the other parts (`src/bin/`).
+//! Not here: the tests (`tests/`) and the programs that stand in for other services (`src/bin/`).
 
 pub mod audit;
 pub mod cluster;

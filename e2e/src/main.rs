@@ -31,9 +31,9 @@ enum Verb {
         #[arg(long)]
         control_plane: bool,
     },
-    /// Remove the cluster and all it left behind.
+    /// Remove the cluster and everything it left behind.
     Down,
-    /// Say whether the cluster is up, and where its things are.
+    /// Print whether the cluster is up, and its address and files.
     Status,
     /// List the logs, or print one.
     Logs { component: Option<String> },
@@ -152,7 +152,7 @@ fn become_program(command: &mut Command) -> Result<()> {
     Err(command.exec()).context("start the Kubernetes binary")
 }
 
-/// Also of a cluster that ended: its folder stays until it is taken down.
+/// Prints logs, also of a cluster that has ended: its folder stays until it is taken down.
 fn logs(name: &Name, component: Option<&str>) -> Result<()> {
     let folder = cluster::log_folder(name)?;
     if !folder.is_dir() {

@@ -1,7 +1,7 @@
-//! Packages of others that tests run, from their indexes.
+//! Third-party packages that tests run, from their package indexes.
 //!
-//! They live in environments under `~/.cache/toolcrib`, each made once per list with `pip`, `npm`
-//! or `apt-get`; everything after that needs no internet. Two processes may ask at once.
+//! They are installed into environments under `~/.cache/toolcrib`, each made once per list with
+//! `pip`, `npm` or `apt-get`; after that no internet is needed. Two processes may ask at once.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cluster::process::run;
 
-/// The interpreter of an environment that has what this list in `e2e/sdk` names.
+/// The Python interpreter of an environment with the packages of this list in `e2e/sdk`.
 pub fn python(list: &str) -> Result<PathBuf> {
     let list = sdk().join(list);
     let environment = environment(&list, |folder| {
@@ -28,7 +28,7 @@ pub fn python(list: &str) -> Result<PathBuf> {
     Ok(environment.join("bin/python"))
 }
 
-/// `node_modules` with what the `package-lock.json` in this folder of `e2e/sdk` names.
+/// The `node_modules` folder for the `package-lock.json` in this folder of `e2e/sdk`.
 pub fn node_modules(folder: &str) -> Result<PathBuf> {
     let sources = sdk().join(folder);
     let environment = environment(&sources.join("package-lock.json"), |folder| {
@@ -44,8 +44,8 @@ pub fn node_modules(folder: &str) -> Result<PathBuf> {
     Ok(environment.join("node_modules"))
 }
 
-/// The root of the tree that the Debian packages of this list in `e2e/sdk`, one a line, unpack
-/// to. They are not installed, which would start their services.
+/// The root of the tree into which the Debian packages of this list in `e2e/sdk`, one per line,
+/// are unpacked. They are not installed, which would start their services.
 pub fn debian(list: &str) -> Result<PathBuf> {
     let list = sdk().join(list);
     let environment = environment(&list, |folder| {
@@ -56,7 +56,7 @@ pub fn debian(list: &str) -> Result<PathBuf> {
                 .args(names.split_whitespace())
                 .current_dir(folder))
         };
-        // A machine may have no index yet, or one of packages that were replaced since.
+        // A machine may have no package index yet, or an outdated one.
         if download().is_err() {
             run(Command::new("apt-get").args(["update", "--quiet"]))?;
             download()?;
@@ -79,8 +79,8 @@ fn sdk() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk")
 }
 
-/// The folder for what `list` pins; made by `install` when it is missing, by one process at a
-/// time.
+/// The folder for the packages that `list` pins. If it is missing, `install` creates it, in one
+/// process at a time.
 fn environment(list: &Path, install: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let list = fs::read(list).with_context(|| format!("read {}", list.display()))?;
     let home = std::env::var_os("HOME").context("HOME is not set")?;

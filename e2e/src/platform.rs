@@ -15,17 +15,17 @@ use crate::cluster::process::{poll, run};
 use crate::cluster::{Cluster, Name, Progress};
 use crate::images::{self, Profile};
 
-/// Where the operator runs.
+/// The operator's namespace.
 pub const NAMESPACE: &str = "toolcrib-system";
 pub const RELEASE: &str = "toolcrib";
-/// Images are imported already, so this is the time of scheduling and starting.
+/// Images are imported already, so this covers scheduling and starting.
 const HELM_TIMEOUT: &str = "--timeout=180s";
 
-/// The product's images, and those of the demonstration's pods. `mcp-stdio` is not part of the
-/// demonstration, but the Deployment that `surface from-stdio` writes needs it.
+/// The images of the product and of the demonstration's pods. The demonstration does not use
+/// `mcp-stdio`, but the Deployment that `surface from-stdio` writes needs it.
 const IMAGES: [&str; 5] = ["operator", "sidecar", "mcp-stdio", "demo", "runner-python"];
 
-/// A cluster that Toolcrib is, or will be, installed on.
+/// A cluster on which Toolcrib is, or will be, installed.
 #[derive(Clone, Debug)]
 pub struct Platform {
     cluster: Cluster,
@@ -40,10 +40,10 @@ impl Platform {
         &self.cluster
     }
 
-    /// Starts the cluster and builds the images, and `more` of them, side by side: what one of
-    /// them waits for, the network for example, the other does not. Then installs or upgrades the
-    /// chart. The operator gets rights on Secrets in `namespaces` and nowhere else; they are
-    /// created if absent, since the rights are objects in them.
+    /// Starts the cluster and builds the images, and `more` of them, in parallel, because each waits
+    /// at times, for example for the network. Then installs or upgrades the chart. The operator
+    /// gets rights on Secrets in `namespaces` and nowhere else. Missing namespaces are created,
+    /// because the rights are objects in them.
     pub fn install(
         name: &Name,
         namespaces: &[&str],
@@ -76,7 +76,7 @@ impl Platform {
         Ok(())
     }
 
-    /// `helm upgrade --install` with the images of this build; returns once all is ready.
+    /// Runs `helm upgrade --install` with the images of this build; returns once all is ready.
     pub fn helm_upgrade(&self, namespaces: &[&str]) -> Result<String> {
         let chart = repository().join("charts/toolcrib");
         run(self
@@ -109,15 +109,15 @@ impl Platform {
         ]))
     }
 
-    /// The trading-desk example as it stands in the repository, in one text; in another
-    /// namespace if one is named.
+    /// The trading-desk example of the repository as one text, moved to another namespace if one
+    /// is named.
     pub fn example(namespace: Option<&str>) -> Result<String> {
         let folder = repository().join("crds/examples/trading-desk");
         let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
             .with_context(|| format!("read {}", folder.display()))?
             .map(|entry| Ok(entry?.path()))
             .collect::<Result<_>>()?;
-        // As `kubectl apply -f` does: policy tests stand in a folder below.
+        // Like `kubectl apply -f`: policy tests are in a folder below.
         files.retain(|file| file.is_file());
         files.sort();
         let mut all = String::new();
@@ -135,12 +135,12 @@ impl Platform {
         })
     }
 
-    /// Runs kubectl to success; returns what it printed.
+    /// Runs kubectl, which must succeed; returns its output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         run(self.cluster.kubectl().args(arguments))
     }
 
-    /// Runs kubectl and returns whatever came of it.
+    /// Runs kubectl and returns its output, successful or not.
     pub fn try_kubectl(&self, arguments: &[&str], input: &str) -> Result<Output> {
         let mut child = self
             .cluster
@@ -151,7 +151,7 @@ impl Platform {
             .stderr(Stdio::piped())
             .spawn()
             .context("start kubectl")?;
-        // Taken, so that it is closed after writing.
+        // Taken, so that the pipe is closed after writing.
         child
             .stdin
             .take()
@@ -161,7 +161,7 @@ impl Platform {
         child.wait_with_output().context("wait for kubectl")
     }
 
-    /// `kubectl apply` of this text to success.
+    /// Runs `kubectl apply` on this text, which must succeed.
     pub fn apply(&self, manifests: &str) -> Result<String> {
         let output = self.try_kubectl(&["apply", "--filename=-"], manifests)?;
         if !output.status.success() {
@@ -170,7 +170,7 @@ impl Platform {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// `kubectl create` of this text, which must be refused; returns the refusal.
+    /// Runs `kubectl create` on this text, which must be refused; returns the refusal.
     pub fn refused(&self, manifests: &str) -> Result<String> {
         let output = self.try_kubectl(&["create", "--filename=-"], manifests)?;
         if output.status.success() {
@@ -186,7 +186,7 @@ impl Platform {
         serde_json::from_str(&self.kubectl(&all)?).context("kubectl's JSON")
     }
 
-    /// Polls until `ask` has an answer; an error says what was waited for and what was seen.
+    /// Polls until `ask` has an answer; an error names `what` and the last state seen.
     pub fn eventually<T>(
         &self,
         what: &str,
@@ -207,7 +207,7 @@ impl Platform {
         )
     }
 
-    /// Until the pods' containers, sidecars too, are ready.
+    /// Waits until the pods' containers, sidecars too, are ready.
     pub fn wait_ready(&self, namespace: &str, pods: &[&str]) -> Result<String> {
         let pods: Vec<String> = pods.iter().map(|pod| format!("pod/{pod}")).collect();
         let mut arguments = vec!["wait", "--for=condition=Ready", "--timeout=120s"];
@@ -216,7 +216,7 @@ impl Platform {
         self.kubectl(&arguments)
     }
 
-    /// A command in a pod's first container.
+    /// Runs a command in a pod's first container.
     pub fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Result<String> {
         let mut arguments = vec!["exec", "--namespace", namespace, pod, "--"];
         arguments.extend(command);
@@ -224,11 +224,11 @@ impl Platform {
     }
 }
 
-/// What a poll saw.
+/// The result of one poll.
 #[derive(Clone, Debug)]
 pub enum Seen<T> {
     Yes(T),
-    /// What there was instead, for the error when time runs out.
+    /// The state seen instead, for the error when time runs out.
     NotYet(String),
 }
 

@@ -1,10 +1,11 @@
-//! Pods of an agent, each with a program of its own.
+//! Pods of an agent, each with its own program.
 //!
 //! Not here: the agents of the trading desk, which are files of the example.
 
 use serde_json::{Value, json};
 
-/// Runs `program`, Python, once, with the agent's rights and none of the node's.
+/// A pod that runs the Python text `program` once, with the agent's rights and none of the
+/// node's.
 pub fn pod(namespace: &str, name: &str, agent: &str, program: &str) -> Value {
     json!({
         "apiVersion": "v1",

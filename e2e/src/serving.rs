@@ -1,8 +1,8 @@
-//! Serving plain HTTP for the test services: a listener whose connections a handler may
-//! reset, a bearer check in constant shape, and a shutdown with a deadline.
+//! Serves plain HTTP for the test services: a listener whose connections a handler may reset, a
+//! check of bearer tokens, and a shutdown with a deadline.
 //!
-//! These services stand for somebody else's (a model provider, a trading desk). Nothing in
-//! here is part of the product, and nothing in here speaks TLS.
+//! These services stand in for external ones (a model provider, a trading desk). Nothing here is
+//! part of the product, and nothing here uses TLS.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// How long requests in flight may go on after SIGTERM.
+/// How long requests in flight may continue after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT, then drains for at most [`DRAIN`].
@@ -53,7 +53,7 @@ pub async fn serve(listen: SocketAddr, router: Router) -> anyhow::Result<()> {
     };
     let server = serve_on(listener, router, until_signal);
     let deadline = async move {
-        // An error means that the sender is gone, and it goes only after it sent.
+        // An error means that the sender is gone, which happens only after it has sent.
         drop(stopped.wait_for(|stopped| *stopped).await);
         tokio::time::sleep(DRAIN).await;
     };
@@ -92,8 +92,8 @@ pub fn credential(headers: &HeaderMap) -> Option<&str> {
     })
 }
 
-/// Lets a handler reset the connection its request came on: whatever it answers after
-/// [`ResetHandle::reset`], the client sees a TCP reset and no byte of the answer.
+/// Lets a handler reset the connection of its request: after [`ResetHandle::reset`] the client
+/// sees a TCP reset and no byte of the answer.
 #[derive(Clone, Debug)]
 pub struct ResetHandle(Arc<AtomicBool>);
 

@@ -1,11 +1,11 @@
-//! Which rights an account used, from the API server's audit log, against which it has, from
-//! the RBAC objects that give them. Pure: text and objects in, findings out.
+//! Compares the rights that an account used, by the API server's audit log, with the rights that
+//! its RBAC objects give. Pure: text and objects in, findings out.
 //!
 //! A right is one verb on one resource by one rule of one role. A ClusterRole that is bound in
-//! many namespaces is one: it is used if it is used in any of them.
+//! many namespaces counts once: it is used if it is used in any of them.
 //!
-//! Invariant: an event that cannot be read is an error. A check of a log that it does not
-//! understand would find nothing used and nothing wrong.
+//! Invariant: an event that cannot be decoded is an error. A check that skipped events would find
+//! nothing used and nothing wrong.
 
 pub mod rare;
 
@@ -15,35 +15,36 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// `system:serviceaccount:NAMESPACE:NAME`
+/// Returns `system:serviceaccount:NAMESPACE:NAME`.
 pub fn user(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// One thing that an account did, or tried.
+/// One request of an account, allowed or refused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
     pub user: String,
     pub verb: String,
     pub group: String,
-    /// With its subresource: `pods/status`.
+    /// The resource with its subresource: `pods/status`.
     pub resource: String,
     pub namespace: String,
     pub name: String,
     pub outcome: Outcome,
-    /// Of the answer.
+    /// Status code of the response.
     pub status: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     Allowed,
-    /// The authorizer refused it.
+    /// The authorizer refused the request.
     Forbidden,
 }
 
 impl Use {
-    /// Whether it can have changed an object: an Event that is there already changes none.
+    /// True if the request can have changed an object. Creating an Event that exists already
+    /// changes none.
     pub fn writes(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch") && self.status < 400
     }
@@ -63,7 +64,7 @@ impl fmt::Display for Use {
     }
 }
 
-/// What the log says of requests for objects, in its order.
+/// Reads the requests for objects from the log, in its order.
 pub fn uses(log: &str) -> Result<Vec<Use>, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -97,7 +98,7 @@ pub fn uses(log: &str) -> Result<Vec<Use>, serde_json::Error> {
     let mut uses = Vec::new();
     for line in log.lines().filter(|line| !line.is_empty()) {
         let event: Event = serde_json::from_str(line)?;
-        // Without one it is a path like /version.
+        // A request without an object is for a path like /version.
         let Some(object) = event.object_ref else {
             continue;
         };
@@ -130,9 +131,9 @@ pub struct Right {
     pub verb: String,
     pub group: String,
     pub resource: String,
-    /// Of one object, or of all.
+    /// The one object that the right is for; `None`: all.
     pub name: Option<String>,
-    /// Where it holds; `None`: everywhere.
+    /// The namespaces in which the right holds; `None`: everywhere.
     pub namespaces: Option<BTreeSet<String>>,
 }
 
@@ -166,16 +167,17 @@ impl fmt::Display for Right {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RightsError {
-    #[error("{0} is not an RBAC object that is understood: {1}")]
+    #[error("{0} cannot be decoded as an RBAC object: {1}")]
     Shape(String, serde_json::Error),
     #[error("{binding} refers to {role}, which is not among the objects")]
     NoRole { binding: String, role: String },
-    /// A right to everything cannot be told apart into what is used.
+    /// A wildcard right: the log cannot show which part of it is used.
     #[error("{0} gives `*`")]
     Wildcard(String),
 }
 
-/// The rights that these roles and bindings (of any other kind: left out) give to accounts.
+/// Returns the rights that these roles and bindings give to accounts. Objects of other kinds are
+/// skipped.
 pub fn rights(objects: &[Value]) -> Result<BTreeSet<Right>, RightsError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -286,14 +288,14 @@ pub fn rights(objects: &[Value]) -> Result<BTreeSet<Right>, RightsError> {
         .collect())
 }
 
-/// What is wrong with an account's rights.
+/// Faults in an account's rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Tried and refused, for want of a right.
+    /// Requests that were refused because a right is missing.
     pub forbidden: BTreeSet<Use>,
-    /// Allowed, and by none of these rights.
+    /// Requests that were allowed, but not by any of these rights.
     pub elsewhere: BTreeSet<Use>,
-    /// Given and never used.
+    /// Rights that were never used.
     pub unused: BTreeSet<Right>,
 }
 
@@ -309,7 +311,7 @@ impl fmt::Display for Findings {
             writeln!(f, "refused: {}: {used}", used.user)?;
         }
         for used in &self.elsewhere {
-            writeln!(f, "by no right of these: {}: {used}", used.user)?;
+            writeln!(f, "allowed by another right: {}: {used}", used.user)?;
         }
         for right in &self.unused {
             writeln!(f, "never used: {right}")?;
@@ -318,14 +320,14 @@ impl fmt::Display for Findings {
     }
 }
 
-/// Whether this right was used by a request that was granted.
+/// True if a granted request used this right.
 pub fn was_used(uses: &[Use], verb: &str, resource: &str) -> bool {
     uses.iter().any(|used| {
         used.verb == verb && used.resource == resource && used.outcome == Outcome::Allowed
     })
 }
 
-/// Used against given, of the accounts that have any of the rights.
+/// Compares used and given rights, for the accounts that have any of the rights.
 pub fn check(uses: &[Use], rights: &BTreeSet<Right>) -> Findings {
     let users: BTreeSet<&str> = rights.iter().map(|right| right.user.as_str()).collect();
     let mut findings = Findings {
@@ -337,7 +339,8 @@ pub fn check(uses: &[Use], rights: &BTreeSet<Right>) -> Findings {
         .filter(|used| users.contains(used.user.as_str()))
     {
         match used.outcome {
-            // An API server that has just started refuses before it has read the rights.
+            // An API server that has just started refuses requests until it has read the RBAC
+            // objects.
             Outcome::Forbidden if rights.iter().any(|right| right.covers(used)) => {}
             Outcome::Forbidden => {
                 findings.forbidden.insert(used.clone());
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_somewhere_is_used() {
+    fn a_right_used_in_one_namespace_counts_as_used() {
         let lease = event(
             "get",
             "coordination.k8s.io",
@@ -419,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_and_not_given_is_found() {
+    fn a_use_without_a_right_is_found() {
         let found = check_log(&[
             event("get", "", "secrets", ("pond", "reed"), "allow"),
             event("patch", "", "secrets", ("pond", "reed"), "allow"),
@@ -436,13 +439,13 @@ mod tests {
         assert_eq!(
             found,
             "refused: system:serviceaccount:lodge:heron: get secrets reef/reed\n\
-             by no right of these: system:serviceaccount:lodge:heron: get leases.coordination.k8s.io lodge/other\n\
+             allowed by another right: system:serviceaccount:lodge:heron: get leases.coordination.k8s.io lodge/other\n\
              never used: heron, Role lodge/own: get leases.coordination.k8s.io leader\n"
         );
     }
 
     #[test]
-    fn a_refusal_of_what_is_given_is_neither_a_use_nor_a_fault() {
+    fn refusing_a_given_right_is_neither_a_use_nor_a_fault() {
         let found = check_log(&[
             event("get", "", "secrets", ("pond", "reed"), "forbid"),
             event("patch", "", "secrets", ("pond", "reed"), "allow"),
@@ -461,13 +464,13 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_not_understood_is_no_proof() {
+    fn an_undecodable_log_is_an_error() {
         uses("{\"verb\": \"get\"").unwrap_err();
         uses("{\"user\": {}}").unwrap_err();
     }
 
     #[test]
-    fn a_right_to_everything_is_refused() {
+    fn a_wildcard_right_is_an_error() {
         let mut objects = objects();
         objects[0]["rules"][0]["verbs"] = json!(["*"]);
         rights(&objects).unwrap_err();

@@ -1,10 +1,10 @@
-//! Objects that make the operator use its rarely used rights: a descriptor in a ConfigMap, a surface
-//! by its address, one of another namespace, defaults, and a NetworkPolicy that is created, changed
-//! and deleted. With them, a right that a run does not use is a right that is not needed.
+//! Objects that make the operator use its rarely used rights: a descriptor in a ConfigMap, a
+//! surface by address, a surface of another namespace, defaults, and a NetworkPolicy that is
+//! created, changed and deleted. With them, a right that a run does not use is not needed.
 //!
-//! They are applied step by step: each step has been acted on once its right was used.
+//! They are applied step by step. A step is done once its right was used.
 
-/// What to apply, and which right must be used then.
+/// Objects to apply, and the right that must be used after that.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     manifest: &'static str,
@@ -13,7 +13,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// For a namespace in which agents may live.
+    /// Returns the objects for a namespace in which agents may live.
     pub fn manifest(&self, namespace: &str) -> String {
         let here = format!("namespace: {namespace}");
         self.manifest.replace("namespace: HERE", &here)

@@ -9,21 +9,21 @@ use toolcrib_e2e::{
     serving,
 };
 
-/// A stand-in for a model provider that plays a script. It understands nothing.
+/// A stand-in for a model provider. It plays a script and has no model.
 ///
 /// Speaks OpenAI chat completions and responses and Anthropic messages under /v1, over plain
-/// HTTP. POST /script replaces the script, GET /requests tells what was asked; every route
-/// but /healthz wants the API key.
+/// HTTP. POST /script replaces the script, GET /requests lists the requests received. Every route
+/// but /healthz requires the API key.
 #[derive(Parser)]
 #[command(name = "scripted-model", version)]
 struct Args {
-    /// Where to listen.
+    /// Address to listen on.
     #[arg(long, env = "SCRIPTED_MODEL_LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// File with the API key that callers must bring; read again on each request.
+    /// File with the API key that callers must send; read again on each request.
     #[arg(long, env = "SCRIPTED_MODEL_API_KEY_FILE")]
     api_key_file: PathBuf,
-    /// Script to play, YAML or JSON; without it, the demo's.
+    /// Script to play, YAML or JSON; default: the demo's script.
     #[arg(long, env = "SCRIPTED_MODEL_SCRIPT")]
     script: Option<PathBuf>,
 }
@@ -40,7 +40,7 @@ async fn main() -> anyhow::Result<()> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
-            Script::parse(&text).with_context(|| format!("{} is no script", path.display()))?
+            Script::parse(&text).with_context(|| format!("{} is not a script", path.display()))?
         }
         None => Script::default_script(),
     };

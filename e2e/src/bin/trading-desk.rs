@@ -8,17 +8,17 @@ use toolcrib_e2e::{
     serving,
 };
 
-/// The demo's service: market contexts, trades, positions, and a log of what it was asked.
+/// The demo's service: market contexts, trades, positions, and a log of its requests.
 ///
-/// Plain HTTP; every route but /healthz wants a bearer token. `?delay=MILLISECONDS` on any
+/// Plain HTTP; every route but /healthz requires a bearer token. `?delay=MILLISECONDS` on any
 /// request delays its answer.
 #[derive(Parser)]
 #[command(name = "trading-desk", version)]
 struct Args {
-    /// Where to listen.
+    /// Address to listen on.
     #[arg(long, env = "TRADING_DESK_LISTEN", default_value = "127.0.0.1:4000")]
     listen: SocketAddr,
-    /// Directory with one file per principal: its name is the principal, its content the
+    /// Directory with one file per principal: the file's name is the principal, its content the
     /// token. Read again on each request.
     #[arg(long, env = "TRADING_DESK_TOKENS_DIR")]
     tokens_dir: PathBuf,

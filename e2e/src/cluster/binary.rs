@@ -1,8 +1,8 @@
-//! `toolcrib-kube`: the one binary that holds every Kubernetes program, found or built. The
-//! folder it is in also holds `pause`, the first process of every pod.
+//! `toolcrib-kube`: one binary that contains every Kubernetes program, found or built. Its folder
+//! also contains `pause`, the first process of every pod.
 //!
-//! Not here: what it is made of (`e2e/kube/main.go`). Invariant: a folder in the
-//! cache is whole and was built from the sources its name is the digest of.
+//! Not here: its sources (`e2e/kube/main.go`). Invariant: a folder in the cache is complete, and
+//! its name is the digest of the sources that it was built from.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use super::lock::Lock;
 use super::process::run;
 use super::progress::Progress;
 
-/// A cold build takes about ten minutes on two cores; another process may be at it.
+/// A cold build takes about ten minutes on two cores; another process may be building already.
 const BUILD_DEADLINE: Duration = Duration::from_secs(45 * 60);
 /// The compiler collects its garbage less often than it does by itself: a fifth less processor
 /// time, for some hundred MB of memory.
@@ -29,7 +29,7 @@ const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kube");
 const SOURCES: [&str; 4] = ["go.mod", "go.sum", "main.go", "pause/main.go"];
 const PROGRAM: &str = "toolcrib-kube";
 
-/// The binary named by `TOOLCRIB_KUBE`, else the cached one, else a new build of it.
+/// Returns the binary named by `TOOLCRIB_KUBE`, else the cached one, else a new build.
 pub fn kube_binary(home: &Home, progress: &Progress) -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("TOOLCRIB_KUBE") {
         let named = PathBuf::from(named);
@@ -60,7 +60,8 @@ pub fn kube_binary(home: &Home, progress: &Progress) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The folder's name depends on all that the build reads, so a change is a new one.
+/// Returns the name of the folder: a digest of everything that the build reads, so a change gives
+/// a new folder.
 fn digest(module: &Path, flags: &str) -> Result<String> {
     let mut hash = Sha256::new();
     for source in SOURCES {
@@ -90,7 +91,7 @@ fn build(module: &Path, flags: &str, folder: &Path, progress: &Progress) -> Resu
         .count();
 
     progress.stage("Kubernetes: compiling (once per machine, about 10 min on two cores)");
-    // Left by a build that was killed.
+    // An earlier build that was killed leaves this folder.
     let temporary = folder.with_extension("partial");
     if temporary.exists() {
         fs::remove_dir_all(&temporary).context("remove an unfinished build")?;
@@ -121,15 +122,15 @@ fn build(module: &Path, flags: &str, folder: &Path, progress: &Progress) -> Resu
             module.display()
         );
     }
-    // Go names a program after the last word of its package's path.
+    // Go names a program after the last element of its package's path.
     fs::rename(temporary.join("kube"), temporary.join(PROGRAM)).context("name the binary")?;
     fs::rename(&temporary, folder).with_context(|| format!("write {}", folder.display()))?;
     progress.stage("Kubernetes: compiled");
     Ok(())
 }
 
-/// `go build -v` names each package as it compiles it; what is not a package's name is an
-/// error message.
+/// Prints progress. `go build -v` prints the name of each package that it compiles; other lines
+/// are error messages.
 fn report(
     lines: impl Iterator<Item = std::io::Result<String>>,
     packages: usize,
@@ -156,8 +157,8 @@ fn report(
     Ok(errors)
 }
 
-/// Go's own builds of these programs learn their versions from git; ours from `go.mod`.
-/// Without them the API server is v0.0.0, which kubectl and Helm act on.
+/// Go's own builds of these programs get their versions from git; ours get them from `go.mod`.
+/// Without versions the API server reports v0.0.0, which kubectl and Helm act on.
 fn linker_flags(go_mod: &str) -> Result<String> {
     let kubernetes = required(go_mod, "k8s.io/kubernetes")?;
     let helm = required(go_mod, "helm.sh/helm/v4")?;
@@ -172,7 +173,7 @@ fn linker_flags(go_mod: &str) -> Result<String> {
             ("gitMajor", major),
             ("gitMinor", minor),
             ("gitTreeState", "clean"),
-            // The module proxy does not say which commit a version is.
+            // The module proxy does not tell the commit of a version.
             ("gitCommit", "unknown"),
         ];
         for (name, value) in values {
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_versions_told_are_those_of_go_mod() {
+    fn the_programs_report_the_versions_of_go_mod() {
         let go_mod = "require (\n\thelm.sh/helm/v4 v4.9.8\n\tk8s.io/kubernetes v1.23.4\n)\n";
         let flags = linker_flags(go_mod).expect("both are required");
         for part in [
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_staging_module_is_replaced_by_the_version_required() {
+    fn every_staging_module_is_replaced_by_the_required_version() {
         let go_mod = fs::read_to_string(Path::new(MODULE).join("go.mod")).expect("readable");
         let staging = required(&go_mod, "k8s.io/kubernetes")
             .expect("required")

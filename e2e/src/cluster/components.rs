@@ -10,29 +10,29 @@ use super::state::Extent;
 
 const ETCD: &str = "http://127.0.0.1:2379";
 
-/// One program of the node; its name is also that of its log.
+/// One program of the node. Its log has the same name.
 #[derive(Debug)]
 pub struct Component {
     pub name: &'static str,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// What must answer before the next one starts: the later programs end, rather than
-    /// wait, when the earlier ones are not there.
+    /// What must answer before the next program starts. Later programs exit, and do not wait, if
+    /// the earlier ones are missing.
     pub ready: Ready,
 }
 
 #[derive(Debug)]
 pub enum Ready {
     AtOnce,
-    /// A Unix socket that accepts.
+    /// A Unix socket that accepts connections.
     Socket(&'static str),
-    /// A TCP address that accepts.
+    /// A TCP address that accepts connections.
     Port(std::net::SocketAddr),
     /// `kubectl get --raw /readyz` succeeds.
     Api,
 }
 
-/// What there is of the extent, in the order of starting. `kube` is the binary of all but
+/// Lists the programs of this extent in the order of starting. `kube` is the binary of all but
 /// containerd.
 pub fn components(layout: &Layout, index: Index, extent: Extent, kube: &Path) -> Vec<Component> {
     let mut all = whole(layout, index, kube);
@@ -43,8 +43,8 @@ pub fn components(layout: &Layout, index: Index, extent: Extent, kube: &Path) ->
     all
 }
 
-/// The controllers are among them: namespaces end, owned objects are collected, and
-/// ServiceAccounts exist only with these.
+/// The controller manager is included: without it namespaces do not end, owned objects are not
+/// collected, and ServiceAccounts are not created.
 const CONTROL_PLANE: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 
 fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
@@ -75,7 +75,7 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--listen-client-urls={ETCD}"),
                 format!("--advertise-client-urls={ETCD}"),
                 "--listen-peer-urls=http://127.0.0.1:2380".into(),
-                // A cluster does not outlive its node, so nothing is lost with the machine.
+                // A cluster does not outlive its node, so nothing is lost if the machine crashes.
                 "--unsafe-no-fsync".into(),
             ],
         ),
@@ -88,7 +88,7 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--secure-port={API_PORT}"),
                 format!("--service-cluster-ip-range={SERVICE_RANGE}"),
                 "--authorization-mode=Node,RBAC".into(),
-                // As nearly every cluster: what refuses privileged pods here is a policy.
+                // As in nearly every cluster: a policy refuses privileged pods here.
                 "--allow-privileged=true".into(),
                 "--enable-admission-plugins=NodeRestriction".into(),
                 format!("--client-ca-file={}", pki("ca.crt")),
@@ -106,7 +106,7 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--kubelet-client-key={}", pki("apiserver-kubelet.key")),
                 format!("--audit-policy-file={}", config("audit.json")),
                 format!("--audit-log-path={}", layout.audit_log().display()),
-                // MiB: one file, so that whoever reads it reads all of it.
+                // In MiB. The log stays one file, so a reader gets all of it.
                 "--audit-log-maxsize=4096".into(),
             ],
         ),
@@ -117,7 +117,7 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--kubeconfig={}", config("controller-manager.kubeconfig")),
                 "--bind-address=127.0.0.1".into(),
                 "--leader-elect=false".into(),
-                // Its default is made on the machine.
+                // The default directory is on the machine itself.
                 format!(
                     "--flex-volume-plugin-dir={}",
                     layout.data("volume-plugins").display()

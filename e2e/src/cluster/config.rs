@@ -1,7 +1,7 @@
 //! The configuration files of the node's programs, as values.
 //!
-//! Not here: their command lines (`components.rs`) and certificates (`pki.rs`). Each
-//! setting that is not the program's default says why.
+//! Not here: their command lines (`components.rs`) and certificates (`pki.rs`). Each setting that
+//! differs from the program's default has a reason.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::layout::{
 };
 use super::process::write_whole;
 
-/// Where Debian's `containernetworking-plugins` puts them.
+/// Folder of the plugins in Debian's `containernetworking-plugins`.
 pub const CNI_PLUGINS: &str = "/usr/lib/cni";
 
-/// Writes all of them into the cluster's `config` folder.
+/// Writes all configuration files into the cluster's `config` folder.
 pub fn write(layout: &Layout, index: Index) -> Result<()> {
     fs::create_dir_all(layout.config("cni")).context("create the configuration folder")?;
     let json = |file: &str, value: Value| write_whole(&layout.config(file), format!("{value:#}\n"));
@@ -30,8 +30,8 @@ pub fn write(layout: &Layout, index: Index) -> Result<()> {
     write_whole(&layout.config("Corefile"), corefile(layout, index))
 }
 
-/// Whether `overlayfs` can be mounted on top of this folder: not if that is itself on one,
-/// as in a container.
+/// Chooses the snapshotter. `overlayfs` cannot be mounted on a folder that is itself on
+/// overlayfs, as in a container.
 pub fn snapshotter(folder: &Path) -> Result<&'static str> {
     const OVERLAYFS: i64 = 0x794c_7630;
     let system =
@@ -77,9 +77,9 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     ))
 }
 
-/// `ptp` and not `bridge`: every packet between two pods passes the node's routing, so a
-/// Service's reply is translated back without the br_netfilter module, which a container
-/// cannot load.
+/// Configures `ptp` and not `bridge`: every packet between two pods passes the node's routing, so
+/// a Service's reply is translated back without the br_netfilter module, which a container cannot
+/// load.
 fn cni(layout: &Layout) -> Value {
     json!({
         "cniVersion": "1.0.0",
@@ -111,15 +111,15 @@ fn kubelet(layout: &Layout, index: Index) -> Value {
         "tlsPrivateKeyFile": layout.pki("kubelet-serving.key"),
         "clusterDomain": "cluster.local",
         "clusterDNS": [DNS_SERVICE],
-        // Pods get the cluster's names only: no test may depend on the machine's network.
+        // Pods resolve only the cluster's names: no test may depend on the machine's network.
         "resolvConf": "",
         "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
-        // Its default is made on the machine, under /usr/libexec.
+        // The default directory is on the machine itself, under /usr/libexec.
         "volumePluginDir": layout.data("volume-plugins"),
         "podLogsDir": layout.data("pod-logs"),
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{}", layout.cgroup(index)),
-        // Both cgroup versions serve here.
+        // The node works with both cgroup versions.
         "failCgroupV1": false,
         // The machine is shared with its owner: no limit on all pods together, no eviction
         // because the owner's disk is full, and swap is the owner's choice.
@@ -127,9 +127,9 @@ fn kubelet(layout: &Layout, index: Index) -> Value {
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
         "failSwapOn": false,
-        // Lowering it takes CAP_SYS_RESOURCE.
+        // Lowering the value takes CAP_SYS_RESOURCE.
         "oomScoreAdj": 0,
-        // kube-proxy speaks nftables; nothing here needs iptables.
+        // kube-proxy uses nftables; nothing here needs iptables.
         "makeIPTablesUtilChains": false,
     })
 }
@@ -143,7 +143,7 @@ fn kube_proxy(layout: &Layout) -> Value {
         "mode": "nftables",
         "clusterCIDR": POD_RANGE,
         "oomScoreAdj": 0,
-        // A Service of pods that are Ready answers at once and not a second later.
+        // A Service answers as soon as its pods are Ready, not a second later.
         "nftables": {"minSyncPeriod": "50ms"},
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
@@ -157,8 +157,8 @@ fn kube_proxy(layout: &Layout) -> Value {
     })
 }
 
-/// Every request of everybody but the cluster's own programs: what rights a component
-/// used is read from this log.
+/// Logs every request except those of the cluster's own programs. The rights that a component
+/// used are read from this log.
 fn audit() -> Value {
     json!({
         "apiVersion": "audit.k8s.io/v1",
@@ -180,9 +180,9 @@ fn audit() -> Value {
     })
 }
 
-/// CoreDNS runs beside the kubelet, not in a pod: no image to make, and the cluster's
-/// names resolve before its first pod. The `template` answers every other name with "no
-/// such name"; without it a resolver takes the refusal for a broken server.
+/// CoreDNS runs beside the kubelet, not in a pod: it needs no image, and the cluster's names
+/// resolve before its first pod. The `template` answers every other name with NXDOMAIN; without
+/// it a resolver takes the refusal for a broken server.
 fn corefile(layout: &Layout, index: Index) -> String {
     format!(
         ".:53 {{
@@ -204,8 +204,8 @@ fn corefile(layout: &Layout, index: Index) -> String {
     )
 }
 
-/// What a cluster's installer would add: the DNS Service, with the node as its endpoint,
-/// and the right of CoreDNS to read names.
+/// The objects that a cluster's installer would add: the DNS Service, with the node as its
+/// endpoint, and the right of CoreDNS to read names.
 fn addons(index: Index) -> Value {
     let ports = json!([
         {"name": "dns", "port": 53, "protocol": "UDP"},

@@ -1,8 +1,8 @@
-//! The host's side of bringing a node up: namespaces, veth pair, cgroups, and the wait
-//! until the cluster takes pods.
+//! Brings a node up from the host: namespaces, veth pair, cgroups, and the wait until the cluster
+//! takes pods.
 //!
-//! Not here: what runs inside (`node.rs`). Invariant: the node's programs start only after
-//! its processes are recorded, so whoever is killed in between leaves nothing that runs.
+//! Not here: the programs inside (`node.rs`). Invariant: the node's programs start only after its
+//! processes are recorded. A host process that is killed in between leaves nothing that runs.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -20,10 +20,10 @@ use super::state::{Extent, NodeProcesses, State};
 use super::{Cluster, config, pki, sweep};
 use crate::images;
 
-/// From the first program's start, on a machine that is busy with builds.
+/// Counted from the first program's start, on a machine that is busy with builds.
 const READY_DEADLINE: Duration = Duration::from_secs(240);
 
-/// What the kubelet and runc set for pods.
+/// The cgroup controllers that the kubelet and runc set for pods.
 const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
 
 /// Starts a node and returns when it takes pods.
@@ -57,8 +57,8 @@ pub fn launch(layout: &Layout, mut state: State, progress: &Progress) -> Result<
     Ok(cluster)
 }
 
-/// `unshare` makes the namespaces and dies with the node: killing either ends all. In a
-/// session of its own, so that a terminal's Ctrl-C or end does not reach it.
+/// Runs `unshare`, which makes the namespaces and dies with the node: killing either ends all. It
+/// has a session of its own, so a terminal's Ctrl-C or hangup does not reach it.
 fn start(layout: &Layout, state: &State) -> Result<Child> {
     let log = File::create(layout.log("node")).context("create the node's log")?;
     Command::new("setsid")
@@ -84,7 +84,7 @@ fn start(layout: &Layout, state: &State) -> Result<Child> {
         .context("start setsid and unshare (package util-linux)")
 }
 
-/// The `toolcrib-e2e` program: this one, or for a test the one that Cargo built beside it.
+/// Path of the `toolcrib-e2e` program: this one, or in a test the one that Cargo built beside it.
 fn supervisor() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find the own program")?;
     let name = "toolcrib-e2e";
@@ -99,7 +99,7 @@ fn supervisor() -> Result<PathBuf> {
         .with_context(|| format!("no {name} beside {}: cargo build -p {name}", own.display()))
 }
 
-/// Waits for the node's word and records who said it.
+/// Waits until the node reports that it started, and records its processes.
 fn identify(layout: &Layout, outer: &mut Child) -> Result<NodeProcesses> {
     let stdout = outer.stdout.take().context("the node's output is piped")?;
     let mut word = String::new();
@@ -134,8 +134,8 @@ fn connect(layout: &Layout, index: Index, node: i32) -> Result<()> {
     ip(&format!("link set {device} up"))
 }
 
-/// The kubelet wants its root to exist in every hierarchy; with cgroup v2 also the
-/// controllers to be handed down to it.
+/// Creates the kubelet's root cgroup, which must exist in every hierarchy. With cgroup v2 its
+/// controllers must be delegated, too.
 fn make_cgroups(layout: &Layout, index: Index) -> Result<()> {
     for hierarchy in sweep::hierarchies()? {
         let folder = hierarchy.join(layout.cgroup(index));
@@ -146,8 +146,8 @@ fn make_cgroups(layout: &Layout, index: Index) -> Result<()> {
     Ok(())
 }
 
-/// Does nothing in a hierarchy of cgroup v1, nor in a v2 one that has no controllers
-/// because those of v1 have them.
+/// Delegates the controllers. Does nothing in a cgroup v1 hierarchy, nor in a v2 hierarchy whose
+/// controllers v1 uses.
 fn hand_down(folder: &Path) -> Result<()> {
     let offered = folder.join("cgroup.controllers");
     if !offered.exists() {
@@ -167,8 +167,8 @@ fn hand_down(folder: &Path) -> Result<()> {
     fs::write(&path, wanted.join(" ")).with_context(|| format!("write {}", path.display()))
 }
 
-/// Ready means: a pod that is created now starts, with its ServiceAccount and its names; of
-/// a control plane, that the API server answers.
+/// Waits until the cluster is ready: a pod created now starts, with its ServiceAccount and DNS.
+/// For a control plane, the API server answers.
 fn await_ready(
     cluster: &Cluster,
     layout: &Layout,
@@ -219,7 +219,8 @@ fn await_ready(
     })
 }
 
-/// CoreDNS opens this port at once and says 200 when it has read the Services.
+/// True if CoreDNS is ready. It opens this port at once, and answers 200 when it has read the
+/// Services.
 fn dns_ready(address: std::net::SocketAddr) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))?;

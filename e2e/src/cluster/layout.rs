@@ -1,8 +1,7 @@
-//! Where a cluster keeps its things: names, addresses and paths, all derived from the
-//! cluster's name and its index.
+//! Names, addresses and paths of a cluster, all derived from the cluster's name and its index.
 //!
-//! Not here: reading or writing any of it. Invariant: two clusters with two names and two
-//! indexes share no address, device, cgroup folder or path.
+//! Not here: reading or writing them. Invariant: two clusters with two names and two indexes
+//! share no address, device, cgroup folder or path.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -27,12 +26,12 @@ impl Home {
         Ok(Home(PathBuf::from(home).join(".cache/toolcrib")))
     }
 
-    /// A file or folder directly in the home.
+    /// Path of a file or folder directly in the home.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
     }
 
-    /// One folder per cluster, see [`Layout`].
+    /// The folder that has one folder per cluster, see [`Layout`].
     pub fn clusters(&self) -> PathBuf {
         self.0.join("clusters")
     }
@@ -76,14 +75,14 @@ impl fmt::Display for Name {
     }
 }
 
-/// A cluster's place in 198.51.100.0/24 (a documentation range, so no real network is
-/// hidden by it): one /30 per cluster, joined to the host by a veth pair.
+/// A cluster's number in 198.51.100.0/24. This is a documentation range, so it hides no real
+/// network. Each cluster has a /30, joined to the host by a veth pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Index(u8);
 
 impl Index {
-    /// All indexes, in the order in which they are given out.
+    /// All indexes, in the order in which they are allocated.
     pub fn all() -> impl Iterator<Item = Index> {
         (0..64).map(Index)
     }
@@ -92,7 +91,7 @@ impl Index {
         Ipv4Addr::new(198, 51, 100, self.0 * 4 + 1)
     }
 
-    /// Where the API server, the kubelet and the DNS server listen.
+    /// The address on which the API server, the kubelet and the DNS server listen.
     pub fn node_address(self) -> Ipv4Addr {
         Ipv4Addr::new(198, 51, 100, self.0 * 4 + 2)
     }
@@ -102,21 +101,21 @@ impl Index {
         format!("toolcrib{}", self.0)
     }
 
-    /// The file with the mark of the device's cluster.
+    /// The file with the mark of the cluster that owns the device.
     pub fn device_alias(self) -> PathBuf {
         Path::new("/sys/class/net")
             .join(self.device())
             .join("ifalias")
     }
 
-    /// Whether the host's end of the veth pair exists.
+    /// True if the host's end of the veth pair exists.
     pub fn in_use(self) -> bool {
         Path::new("/sys/class/net").join(self.device()).exists()
     }
 }
 
-/// Inside the node's network namespace these are the same for every cluster: no other
-/// namespace ever sees them.
+/// Inside the node's network namespace these are the same for every cluster, because no other
+/// namespace sees them.
 pub const POD_RANGE: &str = "10.244.0.0/16";
 pub const SERVICE_RANGE: &str = "10.96.0.0/16";
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
@@ -124,8 +123,8 @@ pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 pub const API_PORT: u16 = 6443;
 /// CoreDNS's readiness endpoint on the node's address.
 pub const DNS_READY_PORT: u16 = 8181;
-/// In the node's private `/run`, whatever the length of the home's path (a socket's path
-/// has a limit of 107 bytes).
+/// In the node's private `/run`, so its length does not depend on the home's path: a socket's
+/// path has at most 107 bytes.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// The sandbox image of every pod: our own, so that the node dials no registry.
 pub const PAUSE_IMAGE: &str = "docker.io/toolcrib/pause:dev";
@@ -147,8 +146,8 @@ impl Layout {
         }
     }
 
-    /// Tells this cluster's device from one of another home: a digest of the folder, as the
-    /// kernel wants it short and `ip` without spaces.
+    /// Distinguishes this cluster's device from that of another home. It is a digest of the
+    /// folder, because the kernel wants a short text and `ip` one without spaces.
     pub fn mark(&self) -> String {
         let digest = Sha256::digest(self.dir.as_os_str().as_encoded_bytes());
         format!("{}-{}", self.name, &hex::encode(digest)[..16])
@@ -162,7 +161,7 @@ impl Layout {
         self.dir.join("state.json")
     }
 
-    /// Held while a cluster is brought up or down; outside the cluster's folder, which
+    /// Lock file for bringing a cluster up or down. It is outside the cluster's folder, which
     /// `down` removes.
     pub fn lock(&self) -> PathBuf {
         self.home.join(format!("locks/cluster-{}", self.name))
@@ -172,7 +171,7 @@ impl Layout {
         self.dir.join("kubeconfig")
     }
 
-    /// Why the node ended by itself; absent while it runs.
+    /// File with the reason why the node ended by itself; absent while it runs.
     pub fn failure(&self) -> PathBuf {
         self.dir.join("failure")
     }
@@ -185,7 +184,8 @@ impl Layout {
         self.logs().join(format!("{component}.log"))
     }
 
-    /// One line of JSON per API request: who did what, and whether it was allowed.
+    /// The audit log, one line of JSON per API request: the user, the request, and whether it was
+    /// allowed.
     pub fn audit_log(&self) -> PathBuf {
         self.logs().join("audit.log")
     }
@@ -202,8 +202,8 @@ impl Layout {
         self.dir.join("data").join(component)
     }
 
-    /// Relative to each mounted cgroup hierarchy; of this index, because clusters of
-    /// another home may have the same name.
+    /// The cluster's cgroup, relative to each mounted hierarchy. It contains the index, because
+    /// clusters of another home may have the same name.
     pub fn cgroup(&self, index: Index) -> String {
         format!("toolcrib{}-{}", index.0, self.name)
     }

@@ -1,6 +1,6 @@
 //! Locks between processes, by file.
 //!
-//! Invariant: the kernel drops a lock with its holder, so a killed holder leaves none.
+//! Invariant: the kernel releases a lock when its holder ends, so a killed holder leaves none.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -11,13 +11,13 @@ use anyhow::{Context, Result, anyhow};
 
 use super::process::poll;
 
-/// Held until dropped.
+/// A lock that is held until this value is dropped.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "dropping it is its use")] File);
 
 impl Lock {
-    /// Waits for another holder, up to the deadline; `waiting` is told the holder's pid
-    /// once if there is one.
+    /// Takes the lock, waiting for another holder up to the deadline. `waiting` is called once
+    /// with the holder's pid if there is one.
     pub fn take(path: &Path, deadline: Duration, waiting: impl Fn(&str)) -> Result<Lock> {
         let parent = path.parent().context("a lock has a folder")?;
         fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;

@@ -1,17 +1,17 @@
 //! A real Kubernetes cluster of one node, on this machine, without Docker.
 //!
-//! The node is the distribution's containerd and runc, and Kubernetes built from its Go
-//! modules, all in namespaces of their own: killing one process ends it whole. The modules
-//! in reading order:
+//! The node is the distribution's containerd and runc, and Kubernetes built from its Go modules,
+//! all in namespaces of their own: killing one process ends all of it. The modules in reading
+//! order:
 //!
 //! - [`layout`]: names, addresses, paths
 //! - [`binary`]: Kubernetes, built once and kept
-//! - [`pki`], [`config`], [`components`]: what the node's programs are given
+//! - [`pki`], [`config`], [`components`]: inputs of the node's programs
 //! - [`launch`] (outside) and [`node`] (inside the namespaces): bringing it up
-//! - [`sweep`]: taking it down, after whatever happened to it
+//! - [`sweep`]: taking it down, in any condition
 //!
 //! Not here: a second node, enforcement of NetworkPolicy objects (they are accepted and do
-//! nothing), volumes other than the kubelet's own, a way to the internet from a pod.
+//! nothing), volumes other than the kubelet's own, access to the internet from a pod.
 
 mod binary;
 mod components;
@@ -41,15 +41,16 @@ pub use self::progress::Progress;
 use self::state::NodeProcesses;
 pub use self::state::{Extent, State, names};
 
-/// Another `up` or `down` of the same cluster, which may be building Kubernetes.
+/// How long to wait for another `up` or `down` of the same cluster, which may be building
+/// Kubernetes.
 const TURN_DEADLINE: Duration = Duration::from_secs(50 * 60);
 
-/// A cluster that was up when it was asked for.
+/// A cluster that was up when this value was made.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     kubeconfig: PathBuf,
     kube: PathBuf,
-    /// Absent for a cluster that the user named by `KUBECONFIG`.
+    /// `None` for a cluster that the user named by `KUBECONFIG`.
     node: Option<Node>,
 }
 
@@ -68,13 +69,14 @@ impl Node {
 }
 
 impl Cluster {
-    /// The cluster the user named (`TOOLCRIB_E2E_USE_KUBECONFIG=1` and `KUBECONFIG`), else
-    /// the local one of this name, brought up if it is not. Returns when it takes pods.
+    /// Returns the cluster that the user named (`TOOLCRIB_E2E_USE_KUBECONFIG=1` and
+    /// `KUBECONFIG`), else the local one of this name, which is brought up if necessary. Returns
+    /// when it takes pods.
     pub fn up(name: &Name, progress: &Progress) -> Result<Cluster> {
         Self::up_to(name, Extent::Node, progress)
     }
 
-    /// As [`Cluster::up`], with so much of a cluster; one of another extent is an error.
+    /// Like [`Cluster::up`], with this extent. A running cluster of another extent is an error.
     pub fn up_to(name: &Name, extent: Extent, progress: &Progress) -> Result<Cluster> {
         let home = Home::find()?;
         if let Some(kubeconfig) = named_by_user()? {
@@ -121,7 +123,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The local cluster of this name if its node runs; brings nothing up.
+    /// Returns the local cluster of this name if its node runs. Brings nothing up.
     pub fn find(name: &Name) -> Result<Option<Cluster>> {
         running(&Layout::new(&Home::find()?, name))
     }
@@ -138,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// With an administrator's rights.
+    /// The kubeconfig of an administrator.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -148,12 +150,12 @@ impl Cluster {
         &self.kube
     }
 
-    /// `kubectl` for this cluster, to be given arguments.
+    /// `kubectl` for this cluster; the caller adds arguments.
     pub fn kubectl(&self) -> Command {
         self.program("kubectl")
     }
 
-    /// `helm` for this cluster, to be given arguments.
+    /// `helm` for this cluster; the caller adds arguments.
     pub fn helm(&self) -> Command {
         self.program("helm")
     }
@@ -208,8 +210,8 @@ impl Cluster {
         Some(node.volume(pod_uid, "kubernetes.io~empty-dir", volume))
     }
 
-    /// Puts an image archive into the node's store. Nothing is done for a cluster that the
-    /// user named: how it gets its images is the user's to know.
+    /// Imports an image archive into the node's store. Does nothing for a cluster that the user
+    /// named: its images are up to the user.
     pub fn import_image(&self, archive: &Path) -> Result<()> {
         let (Some(node), Some(mut ctr)) = (&self.node, self.on_node("ctr")) else {
             return Ok(());
@@ -227,7 +229,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// An error that says why if the node has ended.
+    /// Fails with the reason if the node has ended.
     fn check_running(&self) -> Result<()> {
         let Some(node) = &self.node else {
             return Ok(());
@@ -238,7 +240,7 @@ impl Cluster {
         bail!("the node ended: {}", failure(&node.layout));
     }
 
-    /// The API server answers now, and in its eyes the node, if there is one, is Ready.
+    /// True if the API server answers, and the node, if there is one, is Ready.
     fn healthy(&self) -> Result<bool> {
         let mut kubectl = self.kubectl();
         if self
@@ -260,7 +262,7 @@ impl Cluster {
         Ok(answer.status.success() && answer.stdout == b"True")
     }
 
-    /// What a person wants to know of the cluster of this name.
+    /// Describes the cluster of this name for a person.
     pub fn status(name: &Name) -> Result<String> {
         let layout = Layout::new(&Home::find()?, name);
         let Some(state) = State::read(&layout)? else {
@@ -272,7 +274,7 @@ impl Cluster {
         let health = if cluster.healthy()? {
             "up"
         } else {
-            "runs, does not answer"
+            "runs, but the API server does not answer"
         };
         Ok(format!(
             "cluster {name}: {health}\n  address     {}\n  process     {}\n  kubeconfig  {}\n  logs        {}\n",
@@ -292,21 +294,22 @@ fn named_by_user() -> Result<Option<PathBuf>> {
         Ok("1") => {}
         _ => return Ok(None),
     }
-    let path = std::env::var_os("KUBECONFIG")
-        .context("TOOLCRIB_E2E_USE_KUBECONFIG=1 wants KUBECONFIG to name a cluster")?;
+    let path = std::env::var_os("KUBECONFIG").context(
+        "TOOLCRIB_E2E_USE_KUBECONFIG=1 needs KUBECONFIG: set it to a cluster's kubeconfig",
+    )?;
     Ok(Some(path.into()))
 }
 
-/// Where the node's programs write, whether the cluster is up or has ended.
+/// The folder of the node's logs, whether the cluster is up or has ended.
 pub fn log_folder(name: &Name) -> Result<PathBuf> {
     Ok(Layout::new(&Home::find()?, name).logs())
 }
 
-/// One `up` or `down` at a time.
+/// Takes the lock that lets one `up` or `down` run at a time.
 fn turn(layout: &Layout, progress: &Progress) -> Result<Lock> {
     Lock::take(&layout.lock(), TURN_DEADLINE, |pid| {
         progress.stage(format!(
-            "waiting for process {pid}, which is at cluster {}",
+            "waiting for process {pid}, which brings cluster {} up or down",
             layout.name
         ));
     })
@@ -329,7 +332,7 @@ fn failure(layout: &Layout) -> String {
     }
 }
 
-/// Runs in the node's namespaces, see [`node`]; the program's hidden command.
+/// Runs in the node's namespaces, see [`node`]. The program's hidden command calls this.
 pub fn serve_node(name: &Name) -> Result<()> {
     let home = Home::find()?;
     let layout = Layout::new(&home, name);

@@ -1,9 +1,9 @@
-//! The node's first process: it starts the programs inside the namespaces that `launch.rs`
-//! made, and ends with the first of them that ends.
+//! The node's first process. It starts the programs inside the namespaces that `launch.rs` made,
+//! and ends with the first program that ends.
 //!
-//! As process 1 of its PID namespace it also collects orphans (the shims of containers),
-//! and the kernel ends every process of the namespace with it. Invariant: nothing is ever
-//! restarted; a node runs whole or not at all.
+//! As process 1 of its PID namespace it also reaps orphans (the shims of containers), and the
+//! kernel ends every process of the namespace with it. Invariant: nothing is ever restarted; a
+//! node runs whole or not at all.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -23,14 +23,14 @@ use super::layout::{Index, Layout, POD_RANGE};
 use super::process::{ip, output, poll, run};
 use super::state::Extent;
 
-/// On a machine whose two cores are busy with builds.
+/// For a machine whose two cores are busy with builds.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
-/// What the host says when the veth pair is in place, and what it is told before.
+/// The message of the host that the veth pair is in place, and the message to the host before it.
 pub const READY: &str = "ready";
 pub const GO: &str = "go";
 
-/// Never returns `Ok`: a node that ends has failed.
+/// Runs the node. Never returns `Ok`: a node that ends has failed.
 pub fn serve(layout: &Layout, index: Index, extent: Extent, kube: &Path) -> Result<()> {
     converse()?;
     let ended = prepare_mounts(layout)
@@ -45,8 +45,9 @@ pub fn serve(layout: &Layout, index: Index, extent: Extent, kube: &Path) -> Resu
     ended
 }
 
-/// The host must know this process before anything starts: an end of input instead of the
-/// word means that it was killed before that, and that the cluster's folder may be another's.
+/// Waits for the host, which must know this process before anything starts. End of input in place
+/// of the message means that the host was killed earlier, and that the cluster's folder may
+/// belong to another run.
 fn converse() -> Result<()> {
     println!("{READY}");
     std::io::stdout().flush()?;
@@ -58,8 +59,8 @@ fn converse() -> Result<()> {
     Ok(())
 }
 
-/// Private folders where programs have fixed paths, so that on the machine no more stays
-/// behind than the empty folders that these are mounted on.
+/// Mounts private folders where programs have fixed paths. Only the empty mount points stay
+/// behind on the machine.
 fn prepare_mounts(layout: &Layout) -> Result<()> {
     mount(
         "tmpfs",
@@ -84,7 +85,7 @@ fn prepare_network(index: Index) -> Result<()> {
     ip("link set eth0 up")?;
     ip(&format!("route add default via {}", index.host_address()))?;
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("let the node route between pods")?;
-    // The host knows no way back to a pod, so pods appear to it as the node.
+    // The host has no route to a pod, so pods appear to it as the node.
     let masquerade = format!(
         "table ip toolcrib {{
             chain leaving {{
@@ -125,7 +126,7 @@ impl Node {
             .stderr(log)
             .spawn()
             .with_context(|| format!("start {name}"))?;
-        // The handle is dropped, the process is not: `collect` sees every child's end.
+        // The handle is dropped, the process keeps running: `collect` sees every child's end.
         self.running.insert(Pid::from_child(&child), name);
         Ok(())
     }
@@ -144,7 +145,7 @@ impl Node {
         })
     }
 
-    /// Takes ended children until there is none; an error if one was a component.
+    /// Reaps ended children until there is none; an error if one was a component.
     fn collect(&mut self, layout: &Layout, options: WaitOptions) -> Result<()> {
         while let Some((pid, status)) = wait(options).context("wait for the node's programs")? {
             if let Some(name) = self.running.remove(&pid) {

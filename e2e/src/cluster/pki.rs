@@ -17,8 +17,8 @@ use serde_json::json;
 use super::layout::{API_PORT, API_SERVICE, Index, Layout};
 use super::process::write_whole;
 
-/// Who talks to the API server: file name, user, groups. The users are those that the
-/// built-in RBAC bindings and the node authorizer know.
+/// The clients of the API server: file name, user, groups. The built-in RBAC bindings and the
+/// node authorizer know these users.
 fn clients(node: &str) -> Vec<(&'static str, String, Option<&'static str>)> {
     vec![
         ("admin", "kubernetes-admin".into(), Some("system:masters")),
@@ -35,7 +35,7 @@ fn clients(node: &str) -> Vec<(&'static str, String, Option<&'static str>)> {
         ("scheduler", "system:kube-scheduler".into(), None),
         ("kube-proxy", "system:kube-proxy".into(), None),
         ("coredns", "system:coredns".into(), None),
-        // The API server's way to the kubelet: logs, exec, port-forward.
+        // The API server's client for the kubelet: logs, exec, port-forward.
         (
             "apiserver-kubelet",
             "kube-apiserver-kubelet-client".into(),
@@ -83,7 +83,7 @@ pub fn write(layout: &Layout, index: Index) -> Result<()> {
     fs::copy(layout.config("admin.kubeconfig"), layout.kubeconfig())?;
     fs::set_permissions(layout.kubeconfig(), fs::Permissions::from_mode(0o600))?;
 
-    // Signs ServiceAccount tokens; no certificate belongs to it.
+    // This key signs ServiceAccount tokens; it has no certificate.
     let tokens = KeyPair::generate()?;
     write_whole(&layout.pki("tokens.key"), tokens.serialize_pem())?;
     write_whole(&layout.pki("tokens.pub"), tokens.public_key_pem())
@@ -149,7 +149,7 @@ fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
     name
 }
 
-/// JSON is YAML, and every reader of a kubeconfig takes it.
+/// Renders a kubeconfig as JSON, which is YAML too; every reader of a kubeconfig takes it.
 fn kubeconfig(layout: &Layout, index: Index, ca: &str, certificate: &str, key: &str) -> String {
     let data = |pem: &str| base64::Engine::encode(&base64::prelude::BASE64_STANDARD, pem);
     let name = layout.name.as_str();

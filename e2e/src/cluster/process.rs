@@ -1,7 +1,7 @@
-//! Processes: run one to its end, or know one again later.
+//! Runs processes to their end, and identifies running ones.
 //!
-//! Invariant: a process is only ever signalled by an identity that holds its start time and
-//! boot, so a number the kernel gave to somebody else is left alone.
+//! Invariant: a process is signalled only by an identity with its start time and boot, so a pid
+//! that the kernel has reused is left alone.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-/// How often a condition without an event to wait for is looked at.
+/// Polling interval for a condition that no event announces.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A process that can be recognized after its number was reused.
+/// A process that can be recognized after its pid was reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: i32,
@@ -26,7 +26,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// `None` if no such process runs.
+    /// Returns `None` if no such process runs.
     pub fn of(pid: i32) -> Result<Option<Identity>> {
         let Some(start) = start_time(pid)? else {
             return Ok(None);
@@ -44,7 +44,7 @@ impl Identity {
         Ok(Identity::of(self.pid)?.as_ref() == Some(self))
     }
 
-    /// SIGKILL, then wait until it is gone.
+    /// Sends SIGKILL, then waits until the process is gone.
     pub fn kill(&self, deadline: Duration) -> Result<()> {
         if !self.alive()? {
             return Ok(());
@@ -62,7 +62,7 @@ impl Identity {
     }
 }
 
-/// `None` for a process that is gone or a zombie: nothing of it runs any more.
+/// Returns `None` for a process that is gone or a zombie: none of its code runs any more.
 fn start_time(pid: i32) -> Result<Option<u64>> {
     let path = format!("/proc/{pid}/stat");
     let stat = match fs::read_to_string(&path) {
@@ -70,7 +70,7 @@ fn start_time(pid: i32) -> Result<Option<u64>> {
         Err(error) if gone(&error) => return Ok(None),
         Err(error) => return Err(error).context(path),
     };
-    // The second field is the program's name in parentheses and may hold anything.
+    // The second field is the program's name in parentheses, which may contain anything.
     let (_, rest) = stat
         .rsplit_once(") ")
         .with_context(|| format!("{path}: no name"))?;
@@ -87,7 +87,7 @@ fn gone(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
-/// The only child of a process, once it has one.
+/// Returns the only child of a process, once it has one.
 pub fn only_child(pid: i32) -> Result<Option<i32>> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let children = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
@@ -98,7 +98,7 @@ pub fn only_child(pid: i32) -> Result<Option<i32>> {
     }
 }
 
-/// Asks until there is an answer; for conditions that no event announces.
+/// Polls until there is an answer, for conditions that no event announces.
 pub fn poll<T>(
     deadline: Duration,
     missed: impl Fn() -> String,
@@ -116,7 +116,7 @@ pub fn poll<T>(
     }
 }
 
-/// Runs to the end; a failure is an error that quotes what the program said.
+/// Runs the command to its end. A failure is an error that quotes its output.
 pub fn run(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     if !output.status.success() {
@@ -131,7 +131,7 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs to the end, whatever that is.
+/// Runs the command to its end, successful or not.
 pub fn output(command: &mut Command) -> Result<Output> {
     command
         .stdin(Stdio::null())
@@ -139,7 +139,7 @@ pub fn output(command: &mut Command) -> Result<Output> {
         .with_context(|| format!("start {}", shown(command)))
 }
 
-/// A command as one would type it, without its environment.
+/// Formats a command as a person would type it, without its environment.
 pub fn shown(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(
@@ -150,12 +150,12 @@ pub fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
-/// `ip` with its arguments in one string: none of them ever holds a space.
+/// Runs `ip` with its arguments in one string: none of them contains a space.
 pub fn ip(arguments: &str) -> Result<()> {
     run(Command::new("ip").args(arguments.split(' '))).map(drop)
 }
 
-/// Writes a file that appears whole or not at all.
+/// Writes a file atomically.
 pub fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     let temporary = path.with_extension("tmp");
     fs::write(&temporary, content).with_context(|| format!("write {}", temporary.display()))?;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_again_and_another_is_not_taken_for_it() {
+    fn a_reused_pid_is_not_the_same_process() {
         let own = i32::try_from(std::process::id()).expect("pids fit");
         let identity = Identity::of(own).expect("readable").expect("we run");
         assert!(identity.alive().expect("readable"));

@@ -1,8 +1,8 @@
-//! What a person sees while something takes time.
+//! Progress messages for a person.
 
 use std::time::Instant;
 
-/// One line per stage on standard error, with the time since the start.
+/// Prints one line per stage to standard error, with the time since the start.
 #[derive(Debug)]
 pub struct Progress {
     start: Instant,
@@ -23,7 +23,7 @@ impl Progress {
         }
     }
 
-    /// For callers that print nothing.
+    /// A progress that prints nothing.
     pub fn silent() -> Progress {
         Progress {
             start: Instant::now(),

@@ -1,7 +1,7 @@
-//! What is remembered of a cluster between two commands.
+//! The state of a cluster that is kept between two commands.
 //!
-//! Invariant: whatever exists of a cluster outside its folder is recorded here before it
-//! exists, or ends by itself when its maker does.
+//! Invariant: everything of a cluster outside its folder is recorded here before it exists, or
+//! ends with the process that made it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,11 +25,11 @@ pub struct State {
     pub extent: Extent,
     /// The binary of the node's programs; also kubectl and Helm.
     pub kube: PathBuf,
-    /// Absent while the node is being made.
+    /// `None` while the node is being made.
     pub node: Option<NodeProcesses>,
 }
 
-/// How much of a cluster there is.
+/// How much of a cluster exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extent {
     /// Everything; pods run.
@@ -42,9 +42,10 @@ pub enum Extent {
 /// The node's two processes as the host sees them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeProcesses {
-    /// Made the namespaces; its death is the node's.
+    /// The process that made the namespaces; the node dies with it.
     pub outer: Identity,
-    /// Process 1 of the node's PID namespace; whoever enters the node enters its.
+    /// Process 1 of the node's PID namespace; commands on the node enter the namespaces of this
+    /// process.
     pub inner: Identity,
 }
 
@@ -55,7 +56,7 @@ impl NodeProcesses {
 }
 
 impl State {
-    /// `None` if there is no such cluster.
+    /// Reads the state; `None` if there is no such cluster.
     pub fn read(layout: &Layout) -> Result<Option<State>> {
         let path = layout.state();
         match fs::read(&path) {
@@ -73,8 +74,8 @@ impl State {
         write_whole(&layout.state(), serde_json::to_vec_pretty(self)?)
     }
 
-    /// A new cluster's state, with the lowest index that no other cluster has, be it of
-    /// this home or another.
+    /// Allocates a new cluster's state, with the lowest index that no other cluster has, of this
+    /// home or another.
     pub fn allocate(home: &Home, layout: &Layout, extent: Extent, kube: PathBuf) -> Result<State> {
         let _lock = Lock::take(&home.join("locks/indexes"), CHOICE_DEADLINE, |_| {})?;
         let mut taken = BTreeSet::new();
@@ -99,7 +100,7 @@ impl State {
     }
 }
 
-/// The clusters that have a folder, up or not.
+/// Names of the clusters that have a folder, up or not.
 pub fn names(home: &Home) -> Result<Vec<super::layout::Name>> {
     let entries = match fs::read_dir(home.clusters()) {
         Ok(entries) => entries,

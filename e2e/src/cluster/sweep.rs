@@ -1,7 +1,7 @@
-//! Removes a cluster, whole or in pieces.
+//! Removes a cluster, complete or not.
 //!
-//! Invariant: safe at any moment and any number of times; it goes by what `state.json`
-//! records and by names derived from the cluster's own, never by a search for programs.
+//! Invariant: safe at any moment and any number of times. It uses the records of `state.json` and
+//! names derived from the cluster's own, and never searches for programs.
 
 use std::fs;
 use std::io;
@@ -15,17 +15,17 @@ use super::layout::{Index, Layout};
 use super::process::{ip, poll};
 use super::state::State;
 
-/// Killing a namespace waits for each of its processes, some of them writing to disk.
+/// Killing a namespace waits for each of its processes, some of which write to disk.
 const KILL_DEADLINE: Duration = Duration::from_secs(60);
-/// A cgroup folder can be removed once the kernel has put away its last process.
+/// A cgroup folder can be removed once the kernel has released its last process.
 const CGROUP_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Leaves no process, device, cgroup or file of the cluster.
+/// Removes every process, device, cgroup and file of the cluster.
 pub fn sweep(layout: &Layout) -> Result<()> {
     if let Some(state) = State::read(layout)? {
         if let Some(node) = &state.node {
-            // The inner one first: its death is over only when all others of its PID
-            // namespace are dead, and with them go the mounts and the network.
+            // The inner process first: its end waits for all others of its PID namespace, and the
+            // mounts and the network go with them.
             node.inner.kill(KILL_DEADLINE)?;
             node.outer.kill(KILL_DEADLINE)?;
         }
@@ -41,13 +41,13 @@ pub fn sweep(layout: &Layout) -> Result<()> {
     remove_files(layout)
 }
 
-/// The veth pair goes with the node's network namespace, which the kernel removes when it
-/// gets to it; the next cluster may want the name sooner. A device without the cluster's
-/// mark is another's, or not marked yet and will go by itself.
+/// Removes the veth pair. The kernel removes it with the node's network namespace, but later, and
+/// the next cluster may need the name sooner. A device without the cluster's mark belongs to
+/// another cluster, or has no mark yet and goes by itself.
 fn remove_device(layout: &Layout, index: Index) -> Result<()> {
     let marked = || match fs::read_to_string(index.device_alias()) {
         Ok(alias) => Ok(alias.trim_end() == layout.mark()),
-        // The second is what reading says of a device that goes away meanwhile.
+        // Reading the alias of a device that goes away meanwhile gives the second error.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(false),
         Err(error) => Err(error).context("read a device's alias"),
@@ -69,7 +69,7 @@ fn cgroup_folders(layout: &Layout, index: Index) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Where the machine has cgroups mounted, of either version.
+/// Folders where the machine has cgroups mounted, of either version.
 pub fn hierarchies() -> Result<Vec<PathBuf>> {
     let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
     Ok(mounts
@@ -81,7 +81,7 @@ pub fn hierarchies() -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// Depth first; `None` while a process is still in one of them.
+/// Removes depth first; `None` while a process is still in one of the cgroups.
 fn remove_cgroup(folder: &Path) -> Result<Option<()>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -102,7 +102,7 @@ fn remove_cgroup(folder: &Path) -> Result<Option<()>> {
     }
 }
 
-/// The state last: while it is there, a killed sweep is taken up by the next.
+/// Removes the state last: while it exists, the next sweep continues a killed one.
 fn remove_files(layout: &Layout) -> Result<()> {
     let entries = match fs::read_dir(&layout.dir) {
         Ok(entries) => entries,

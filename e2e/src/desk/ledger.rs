@@ -1,4 +1,4 @@
-//! What the desk knows: trades, and what it was asked. Both bounded.
+//! The desk's memory: trades and requests, both bounded.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Enough for a test; the oldest go first.
+/// Enough for a test; the oldest entries are dropped first.
 const MAX_ENTRIES: usize = 512;
 
 /// One request, answered or refused. Header values are left out: they hold credentials.
@@ -16,13 +16,13 @@ pub struct Asked {
     /// `None`: refused with 401.
     pub principal: Option<String>,
     pub method: String,
-    /// Path and query as they came.
+    /// Path and query as they were received.
     pub target: String,
-    /// From the path, where it has one.
+    /// The claw id in the path, if it has one.
     pub claw_id: Option<String>,
     /// The `X-Claw-ID` header, which is for information only.
     pub claimed_id: Option<String>,
-    /// Names only, sorted.
+    /// Header names only, sorted.
     pub headers: Vec<String>,
     pub body: String,
     pub status: u16,
@@ -49,7 +49,7 @@ struct Books {
 }
 
 impl Ledger {
-    /// Writes one request down; its `seq` is set here.
+    /// Appends one request; its `seq` is set here.
     pub fn ask(&self, asked: Asked) {
         let mut books = self.0.lock();
         let seq = books.total;
@@ -57,7 +57,7 @@ impl Ledger {
         push_bounded(&mut books.asked, Asked { seq, ..asked });
     }
 
-    /// The answer of `GET /log`.
+    /// The response of `GET /log`.
     pub fn log_since(&self, since: u64) -> Value {
         let books = self.0.lock();
         let asked: Vec<_> = books
@@ -95,7 +95,7 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, entry: T) {
     queue.push_back(entry);
 }
 
-/// Made from the id alone: the same on every run, another for every id.
+/// Derives a market context from the id alone: the same on every run, different for every id.
 pub fn market_context(claw_id: &str, principal: &str) -> Value {
     // FNV-1a: any fixed mixing function does, and this one fits in a line.
     let seed = claw_id

@@ -1,11 +1,11 @@
-//! The trading desk: the demo's service, with bearer auth and a log of what it was asked.
+//! The trading desk: the demo's service, with bearer auth and a log of its requests.
 //!
-//! `GET /api/v1/market_context/{claw_id}`, `POST /api/v1/trades`, `GET /api/v1/positions`,
-//! and for tests `GET /log[?since=SEQ]`. Each wants one of the tokens; whose token it was
-//! (the *principal*) is in every answer and in the log. `GET /healthz` wants none.
+//! `GET /api/v1/market_context/{claw_id}`, `POST /api/v1/trades`, `GET /api/v1/positions`, and
+//! for tests `GET /log[?since=SEQ]`. Each requires one of the tokens. The token's owner (the
+//! *principal*) is in every answer and in the log. `GET /healthz` needs no token.
 //!
-//! Invariant: an answer depends only on the request and the trades before it; two
-//! claw ids never get the same market context, so a test sees whose data it got.
+//! Invariant: an answer depends only on the request and the trades before it. Two claw ids never
+//! get the same market context, so a test sees which id's data it got.
 
 mod ledger;
 mod routes;

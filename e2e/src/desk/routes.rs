@@ -28,8 +28,8 @@ pub struct DeskState {
 }
 
 impl DeskState {
-    /// `tokens_dir` holds one file per principal with its token; it is read on each request,
-    /// so that a rotated token counts at once.
+    /// `tokens_dir` has one file per principal with its token. It is read on each request, so a
+    /// rotated token is valid at once.
     pub fn new(tokens_dir: PathBuf) -> Arc<Self> {
         Arc::new(Self {
             tokens_dir,
@@ -37,7 +37,7 @@ impl DeskState {
         })
     }
 
-    /// What was asked, for tests in the same process.
+    /// The requests so far, for tests in the same process.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -51,7 +51,7 @@ pub fn router(state: Arc<DeskState>) -> Router {
         .with_state(state)
 }
 
-/// Every request comes here, so that the log has those to unknown paths too.
+/// Handles every request, so the log includes requests to unknown paths.
 async fn serve(
     State(desk): State<Arc<DeskState>>,
     method: Method,
@@ -138,18 +138,18 @@ fn trade(ledger: &Ledger, principal: &str, body: &[u8]) -> (StatusCode, Value) {
         }
         _ => (
             StatusCode::UNPROCESSABLE_ENTITY,
-            json!({"error": "symbol, side and quantity are needed"}),
+            json!({"error": "symbol, side and quantity are required"}),
         ),
     }
 }
 
-/// The claw id of a market context's path, as it stands there.
+/// The claw id in a market context's path, unchanged.
 fn market_of(path: &str) -> Option<&str> {
     let claw_id = path.strip_prefix("/api/v1/market_context/")?;
     (!claw_id.is_empty() && !claw_id.contains('/')).then_some(claw_id)
 }
 
-/// Whose token the request brought.
+/// The principal whose token the request has.
 async fn principal(dir: &Path, headers: &HeaderMap) -> std::io::Result<Option<String>> {
     let Some(credential) = credential(headers) else {
         return Ok(None);
@@ -157,7 +157,7 @@ async fn principal(dir: &Path, headers: &HeaderMap) -> std::io::Result<Option<St
     let mut entries = tokio::fs::read_dir(dir).await?;
     while let Some(entry) = entries.next_entry().await? {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // A mounted Secret has `..data` and the like beside its keys.
+        // A mounted Secret has `..data` and similar entries beside its keys.
         if name.starts_with('.') {
             continue;
         }

@@ -1,8 +1,8 @@
-//! An image archive as `docker save` writes it, made from a list of files.
+//! Writes an image archive in the format of `docker save`, from a list of files.
 //!
-//! Not here: which images there are (`mod.rs`) and where their files come from
-//! (`programs.rs`, `python.rs`). Invariant: the same files give the same bytes, on any day
-//! and in any order of listing.
+//! Not here: the list of images (`mod.rs`) and the sources of their files (`programs.rs`,
+//! `python.rs`). Invariant: the same files give the same bytes, on any day and in any order of
+//! listing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,25 +14,25 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// The user of every image: no image of ours needs root, and Pod Security `restricted`
-/// wants a number.
+/// The user of every image: no image of ours needs root, and Pod Security `restricted` requires a
+/// number.
 const USER: &str = "65532:65532";
 
-/// What an image is made of.
+/// The content of an image.
 #[derive(Debug)]
 pub struct Archive {
     tag: String,
     entrypoint: Vec<String>,
     environment: Vec<String>,
-    /// By absolute path in the image.
+    /// Entries by absolute path in the image.
     entries: BTreeMap<PathBuf, Entry>,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// With all its folders above; any user may enter them, none may write.
+    /// A folder, created with its parents; any user may enter it, no user may write.
     Folder,
-    /// A folder in which any user may write and only remove what is their own.
+    /// A folder in which any user may create files and remove only their own.
     Temporary,
     File {
         source: PathBuf,
@@ -55,7 +55,7 @@ impl Archive {
         self.environment.push(format!("{name}={value}"));
     }
 
-    /// A file that may be run.
+    /// Adds an executable file.
     pub fn program(&mut self, path: impl Into<PathBuf>, source: impl Into<PathBuf>) {
         self.add(
             path.into(),
@@ -84,7 +84,7 @@ impl Archive {
         self.add(path.into(), Entry::Temporary);
     }
 
-    /// Whether the image has something at this path.
+    /// True if the image has an entry at this path.
     pub fn contains(&self, path: &Path) -> bool {
         self.entries.contains_key(path)
     }
@@ -114,7 +114,7 @@ impl Archive {
         written().with_context(|| format!("write {}", path.display()))
     }
 
-    /// Returns the layer's digest.
+    /// Writes the layer and returns its digest.
     fn write_layer(&self, layer: &mut File) -> Result<String> {
         let mut tar = Builder::new(Hashed {
             to: BufWriter::new(layer),
@@ -198,7 +198,7 @@ impl Archive {
     }
 }
 
-/// Everything that would tell one build from another is left at zero.
+/// A header without times and owners, which would differ between builds.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -225,7 +225,7 @@ impl<W: Write> Write for Hashed<W> {
     }
 }
 
-/// Reads one file of an archive; for those who check what was written.
+/// Reads one file of an archive, to check a written archive.
 pub fn read_file(archive: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let mut tar = tar::Archive::new(File::open(archive)?);
     for entry in tar.entries()? {
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_listing_does_not_show_and_the_layer_is_what_the_config_says() {
+    fn archives_are_reproducible_and_the_config_names_the_layer() {
         let folder = tempfile::tempdir().expect("a folder");
         let source = folder.path().join("source");
         fs::write(&source, "otter").expect("written");

@@ -1,6 +1,6 @@
-//! Files of this machine for an image: folders, and the shared libraries that programs name.
+//! Adds files of this machine to an image: folders, and the shared libraries that programs need.
 //!
-//! Not here: which of them an image has (`python.rs`, `node.rs`).
+//! Not here: the choice of files (`python.rs`, `node.rs`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::archive::Archive;
 use crate::cluster::process::output;
 
-/// Adds what is below `from`, but for these names, and notes what has to be linked.
+/// Adds the files below `from`, except these names, and notes which files need shared libraries.
 pub fn add_tree(
     image: &mut Archive,
     to: &Path,
@@ -44,7 +44,7 @@ pub fn add_tree(
     Ok(())
 }
 
-/// Adds the shared libraries that these files name, where the loader finds them.
+/// Adds the shared libraries of these files, where the loader finds them.
 pub fn add_libraries(image: &mut Archive, linked: &BTreeSet<PathBuf>) -> Result<()> {
     for library in libraries(linked)? {
         if !image.contains(&library) {
@@ -58,7 +58,7 @@ pub fn add_libraries(image: &mut Archive, linked: &BTreeSet<PathBuf>) -> Result<
 fn libraries(files: &BTreeSet<PathBuf>) -> Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for file in files {
-        // `ldd` fails for a static program, which wants none.
+        // `ldd` fails for a static program, which needs no libraries.
         let told = output(Command::new("ldd").arg(file))?;
         for line in String::from_utf8_lossy(&told.stdout).lines() {
             found.extend(library(line));
@@ -67,7 +67,7 @@ fn libraries(files: &BTreeSet<PathBuf>) -> Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// `name => /path (address)`, or `/loader (address)`.
+/// Reads a line `name => /path (address)`, or `/loader (address)`.
 fn library(line: &str) -> Option<PathBuf> {
     let (path, _) = line.trim().rsplit_once(" (")?;
     let path = path.rsplit_once("=> ").map_or(path, |(_, path)| path);

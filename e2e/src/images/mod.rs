@@ -1,8 +1,8 @@
 //! The container images, made from files without Docker.
 //!
-//! [`IMAGES`] is the one list of them; `e2e/images/Dockerfile` says the same to those who
-//! have Docker, and a test compares the two. In reading order: [`archive`] (an image from a
-//! list of files), [`programs`] (static programs by Cargo), [`sbom`] (what is linked into them),
+//! [`IMAGES`] is the one list of them. `e2e/images/Dockerfile` builds the same images with
+//! Docker, and a test compares the two. In reading order: [`archive`] (an image from a list of
+//! files), [`programs`] (static programs by Cargo), [`sbom`] (the crates linked into them),
 //! [`machine`] (files of this machine), [`python`] (the runner's), [`node`] (an MCP server's).
 //!
 //! Not here: pushing to a registry.
@@ -34,7 +34,7 @@ pub struct Image {
     pub contents: Contents,
 }
 
-/// Where an image's files come from.
+/// Sources of an image's files.
 #[derive(Debug)]
 pub enum Contents {
     /// Each program at the root, the first of them the entrypoint, and the SBOM beside them.
@@ -103,8 +103,8 @@ impl Image {
         format!("docker.io/toolcrib/{}:dev", self.name)
     }
 
-    /// The name under which the SBOM stands at the image's root, and beside the image's archive.
-    /// Scanners look for this ending.
+    /// The file name of the SBOM, at the image's root and beside the image's archive. Scanners
+    /// look for this ending.
     fn sbom(&self) -> String {
         format!("{}.cdx.json", self.name)
     }
@@ -115,7 +115,7 @@ impl Image {
 pub struct Programs {
     home: Home,
     images: Vec<&'static Image>,
-    /// In the order of `built`.
+    /// The programs, in the order of `built`.
     programs: Vec<Program>,
     built: Vec<BuiltProgram>,
 }
@@ -145,7 +145,7 @@ pub fn build_programs(only: &[String], profile: Profile, progress: &Progress) ->
 }
 
 impl Programs {
-    /// Writes the images and puts them into the cluster, if one is given. Returns when pods can
+    /// Writes the images and imports them into the cluster, if one is given. Returns when pods can
     /// use them.
     pub fn write_images(&self, cluster: Option<&Cluster>, progress: &Progress) -> Result<()> {
         let folder = self.home.join("images");
@@ -163,8 +163,8 @@ impl Programs {
             }
         }
         progress.stage(match cluster {
-            Some(_) => "images: all in the cluster",
-            None => "images: no cluster is up, so they are in none",
+            Some(_) => "images: imported into the cluster",
+            None => "images: built; not imported, since no cluster is up",
         });
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Programs {
 fn choose(only: &[String]) -> Result<Vec<&'static Image>> {
     let names = IMAGES.iter().map(|image| image.name).collect::<Vec<_>>();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
-        bail!("no image {unknown:?}: there are {}", names.join(", "));
+        bail!("no image {unknown:?}: the images are {}", names.join(", "));
     }
     static TABLE: [Image; 6] = IMAGES;
     Ok(TABLE
@@ -206,8 +206,8 @@ fn choose(only: &[String]) -> Result<Vec<&'static Image>> {
         .collect())
 }
 
-/// Writes the SBOMs of the named images (all that consist of our programs, if none is named)
-/// into `folder`. Builds no image. Returns the files' paths.
+/// Writes the SBOMs of the named images (if none is named, of all images that consist of our
+/// programs) into `folder`. Builds no image. Returns the files' paths.
 pub fn write_sboms(folder: &Path, only: &[String]) -> Result<Vec<PathBuf>> {
     let mut written = Vec::new();
     for image in choose(only)? {
@@ -227,7 +227,7 @@ fn write_sbom(folder: &Path, image: &Image, sbom: &Sbom) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The image that holds a pod's namespaces.
+/// The image whose container keeps a pod's namespaces open.
 pub fn pause(program: &Path) -> Archive {
     let mut archive = Archive::new(PAUSE_IMAGE, &["/pause"]);
     archive.program("/pause", program);
@@ -238,7 +238,7 @@ pub fn pause(program: &Path) -> Archive {
 mod tests {
     use super::*;
 
-    /// Lines of `e2e/images/Dockerfile` from a `FROM scratch AS name` to the next stage.
+    /// Lines of `e2e/images/Dockerfile`, from a `FROM scratch AS name` to the next stage.
     fn dockerfile_stages() -> Vec<(String, Vec<String>)> {
         let mut stages: Vec<(String, Vec<String>)> = Vec::new();
         let mut inside = false;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_image_is_an_error_that_lists_the_known() {
+    fn an_unknown_image_is_an_error_that_lists_the_images() {
         let error = choose(&["otter".into()]).expect_err("unknown").to_string();
         assert!(
             error.contains("operator, sidecar, mcp-stdio, demo, runner-python, mcp-servers"),

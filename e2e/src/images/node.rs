@@ -1,7 +1,7 @@
-//! The image of an MCP server that others wrote, as its users have it: Node from this machine
-//! and the package with all that it pulls in.
+//! The image of a third-party MCP server as its users install it: Node from this machine, and the
+//! package with its dependencies.
 //!
-//! Not here: the wrapper that serves it; an init container brings that into the pod.
+//! Not here: the wrapper that serves it; an init container copies that into the pod.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,10 +15,10 @@ use super::machine::{add_libraries, add_tree};
 use crate::packages;
 
 const NODE: &str = "/usr/bin/node";
-/// The package's own program is below it, under the package's name.
+/// Folder of the packages; a package's own program is below it, under the package's name.
 pub const MODULES: &str = "/srv/node_modules";
 
-/// Lists the image's files; installs the packages if they are not there.
+/// Lists the image's files; installs the packages if they are missing.
 pub fn archive(tag: &str, packages: &str) -> Result<Archive> {
     let modules = packages::node_modules(packages)?;
     let node = installed()?;
@@ -26,7 +26,7 @@ pub fn archive(tag: &str, packages: &str) -> Result<Archive> {
     image.environment("PATH", "/usr/bin");
     image.program(NODE, &node);
     let mut linked = BTreeSet::from([node]);
-    // Links to programs of packages.
+    // Holds links to the packages' programs.
     let left_out = [".bin"];
     add_tree(
         &mut image,
@@ -39,7 +39,7 @@ pub fn archive(tag: &str, packages: &str) -> Result<Archive> {
     Ok(image)
 }
 
-/// The one that a shell would start here, where it really is.
+/// Resolves the `node` that a shell would start here.
 fn installed() -> Result<PathBuf> {
     let path = env::var_os("PATH").context("PATH is not set")?;
     let found = env::split_paths(&path)

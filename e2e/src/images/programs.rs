@@ -1,4 +1,4 @@
-//! Programs of the workspace, built to stand alone in an empty image.
+//! Builds programs of the workspace that run in an empty image.
 //!
 //! Invariant: every returned program is linked statically; a dynamic program would start on the
 //! builder's machine and nowhere else.
@@ -14,8 +14,8 @@ use super::Program;
 use super::sbom::{Crate, compiled_crates};
 use crate::cluster::Home;
 
-/// glibc's target and not musl's: it is what every toolchain here has, and statically
-/// linked glibc resolves names in an empty root (it answers DNS itself).
+/// glibc's target and not musl's: every toolchain here has it, and statically linked glibc
+/// resolves names in an empty root, because it has its own DNS client.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -45,17 +45,17 @@ pub struct BuiltProgram {
     pub crates: BTreeSet<Crate>,
 }
 
-/// Builds with Cargo, whose messages go to this process's standard error. Returns the
-/// programs in the order of asking.
+/// Builds with Cargo, whose messages go to this process's standard error. Returns the programs in
+/// the order of `programs`.
 ///
-/// One package at a time: what Cargo builds together shares the features of its
-/// dependencies, and the mediator would carry the controller's (2.5 MB of them).
+/// Builds one package at a time. Cargo unifies the features of packages that it builds together,
+/// and the mediator would contain those of the controller (2.5 MB).
 pub fn cargo_build_static(
     home: &Home,
     profile: Profile,
     programs: &[Program],
 ) -> Result<Vec<BuiltProgram>> {
-    // A folder of its own: other flags in the workspace's would rebuild all of it each time.
+    // A separate target folder: other flags in the workspace's would rebuild all of it each time.
     let target = home.join("target-image");
     let packages: BTreeSet<&str> = programs.iter().map(|program| program.package).collect();
     let mut compiled = BTreeMap::new();
@@ -96,8 +96,8 @@ fn cargo_build<'a>(
         .args(["--package", package])
         .args(binaries.flat_map(|binary| ["--bin", binary]))
         .env("CARGO_TARGET_DIR", target)
-        // Cargo gives these to a program it runs (`cargo run`, `cargo test`), and they would
-        // win over ours.
+        // Cargo sets these for a program that it runs (`cargo run`, `cargo test`), and they would
+        // override ours.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .stdin(Stdio::null())
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dynamic_program_is_told_from_a_static_one() {
+    fn dynamic_and_static_programs_are_distinguished() {
         let own = fs::read("/proc/self/exe").expect("readable");
         assert_eq!(wants_loader(&own), Some(true));
         assert_eq!(wants_loader(b"#!/bin/sh"), None);

@@ -1,8 +1,8 @@
 //! A runner image: Python with the OpenAI SDK, a shell and curl, from the machine's own
 //! Debian packages and a virtual environment.
 //!
-//! Not here: the runner's program, which a pod's manifest brings. Invariant: every shared
-//! library that a file of the image names is in the image.
+//! Not here: the runner's program, which is in a pod's manifest. Invariant: the image contains
+//! every shared library that its files need.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,11 +17,11 @@ use super::machine::{add_libraries, add_tree};
 use crate::cluster::process::run;
 use crate::cluster::{Home, Progress};
 
-/// Debian's, not one that a version manager puts first in PATH: its parts are where the
-/// image's own interpreter looks for them.
+/// Debian's interpreter, not one that a version manager puts first in PATH: its parts are where
+/// the image's interpreter looks for them.
 const PYTHON: &str = "/usr/bin/python3";
 const REQUIREMENTS: &str = include_str!("../../images/runner-python.txt");
-/// Parts of the standard library that no runner imports: half of its size.
+/// Parts of the standard library that no runner imports; they are half of its size.
 const LEFT_OUT: [&str; 8] = [
     "__pycache__",
     "test",
@@ -32,13 +32,13 @@ const LEFT_OUT: [&str; 8] = [
     "ensurepip",
     "pip",
 ];
-/// The tools of a manifest's shell line; busybox has them all.
+/// Programs for a manifest's shell commands; busybox has them all.
 const TOOLS: [&str; 18] = [
     "sh", "cat", "cp", "date", "echo", "env", "false", "grep", "head", "id", "ls", "mkdir", "ps",
     "rm", "sed", "sleep", "tail", "true",
 ];
 
-/// Lists the image's files; makes the virtual environment if it is not there.
+/// Lists the image's files; creates the virtual environment if it is missing.
 pub fn archive(tag: &str, home: &Home, progress: &Progress) -> Result<Archive> {
     let environment = environment(home, progress)?;
     let ask = |what: &str| -> Result<PathBuf> {
@@ -82,14 +82,14 @@ pub fn archive(tag: &str, home: &Home, progress: &Progress) -> Result<Archive> {
     Ok(image)
 }
 
-/// A virtual environment with the pinned packages, made once per list of them.
+/// A virtual environment with the pinned packages, created once per list of them.
 fn environment(home: &Home, progress: &Progress) -> Result<PathBuf> {
     let digest = hex::encode(Sha256::digest(REQUIREMENTS));
     let folder = home.join(format!("runner-python-{}", &digest[..16]));
     if folder.is_dir() {
         return Ok(folder);
     }
-    progress.stage("runner-python: installing its packages");
+    progress.stage("runner-python: installing Python packages");
     let temporary = folder.with_extension("partial");
     if temporary.exists() {
         fs::remove_dir_all(&temporary)?;

@@ -1,7 +1,7 @@
-//! The few facts of a request that scripts look at, read from each dialect.
+//! The few facts of a request that scripts test, read from each dialect.
 //!
-//! A *turn* here is what follows the user's last message; its rounds are the replies with
-//! tool calls since then, whoever answered them.
+//! A *turn* here is everything after the user's last message. Its rounds are the replies with
+//! tool calls in it, whether the runner or the mediator executed the calls.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub struct Conversation {
     pub round: u32,
 }
 
-/// What one item of the history is, in terms of the turn.
+/// One item of the history, as part of the turn.
 enum Item {
     User(String),
     Calls,
@@ -36,7 +36,7 @@ enum Item {
 }
 
 impl Conversation {
-    /// Reads a parsed request body; what is missing is empty.
+    /// Reads a parsed request body; missing fields are empty.
     pub fn read(dialect: Dialect, body: &Value) -> Self {
         let mut conversation = Self {
             model: text_at(body, "model"),
@@ -134,7 +134,8 @@ fn anthropic_item(message: &Value) -> Item {
     }
 }
 
-/// Calls are items of their own here: a run of adjacent ones is one reply.
+/// Reads the items of the responses API, where each call is an item of its own: a run of adjacent
+/// calls is one reply.
 fn responses_items(input: &[Value]) -> Vec<Item> {
     let mut in_calls = false;
     let mut items = Vec::new();
@@ -153,7 +154,7 @@ fn responses_items(input: &[Value]) -> Vec<Item> {
     items
 }
 
-/// A string, or the joined text of content parts.
+/// The text of a string, or of content parts, joined.
 fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

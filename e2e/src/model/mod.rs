@@ -1,19 +1,19 @@
 //! The scripted model: a stand-in for a model provider that plays a script.
 //!
-//! It speaks OpenAI chat completions, Anthropic messages and OpenAI responses, streaming and
-//! not, over plain HTTP, and it understands nothing: a [`Script`] says which reply each
-//! request gets, by what the request holds. Tests and the demo use it where a real provider
-//! would make them slow, costly and different on every run.
+//! It speaks OpenAI chat completions, Anthropic messages and OpenAI responses, streaming and not,
+//! over plain HTTP. It has no model: a [`Script`] chooses the reply by the content of the
+//! request. Tests and the demo use it where a real provider would be slow, costly and different
+//! on every run.
 //!
-//! - `script`: what a script may say, and which step a request gets (pure);
-//! - `conversation`: the few facts of a request that scripts look at (pure);
+//! - `script`: the format of a script, and the choice of a step (pure);
+//! - `conversation`: the few facts of a request that scripts test (pure);
 //! - `wire`: a reply in each dialect, as JSON and as server-sent events (pure);
-//! - `record`: the bounded memory of what was asked;
+//! - `record`: the bounded memory of requests;
 //! - `routes`: the HTTP surface.
 //!
-//! Invariant: a request is answered from the script and the request alone, but for the steps
-//! that a script limits with `times`. Every route, the control routes too, wants the API key,
-//! so that a runner without one learns nothing here.
+//! Invariant: a reply depends on the script and the request alone, except for steps that a script
+//! limits with `times`. Every route, the control routes too, requires the API key, so a runner
+//! without the key learns nothing here.
 
 mod conversation;
 mod record;

@@ -1,4 +1,4 @@
-//! The bounded memory of what was asked, for tests that look at what the model saw.
+//! The bounded memory of requests, for tests that check what the model received.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 use serde_json::value::RawValue;
 
-/// Enough for one test's conversations; a test that needs more takes them in pieces.
+/// Enough for one test's conversations; a test with more reads them in pieces.
 const MAX_REQUESTS: usize = 256;
 /// A long conversation repeats its history in each request.
 const MAX_BYTES: usize = 32 << 20;
@@ -25,18 +25,18 @@ struct Ring {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Recorded {
-    /// Counts all requests since the start.
+    /// The request's number; counts all requests since the start.
     pub seq: u64,
     pub method: String,
     pub path: String,
-    /// Whether it brought the right key.
+    /// True if the request had the right key.
     pub authorized: bool,
-    /// `[name, value]` in the order they came, credentials included.
+    /// `[name, value]` in the order received, credentials included.
     #[serde(serialize_with = "pairs")]
     pub headers: Vec<(String, String)>,
-    /// The body's own bytes where they are JSON, else the text as a string.
+    /// The body's own bytes if they are JSON, else the text as a string.
     pub body: Box<RawValue>,
-    /// What was answered, in a few words.
+    /// A short description of the reply.
     pub answer: String,
 }
 
@@ -48,10 +48,10 @@ fn pairs<S: Serializer>(headers: &[(String, String)], serializer: S) -> Result<S
     seq.end()
 }
 
-/// The answer of `GET /requests`.
+/// The response of `GET /requests`.
 #[derive(Debug, Serialize)]
 pub struct Requests {
-    /// Since the start, forgotten ones too.
+    /// Number of requests since the start, dropped ones included.
     pub total: u64,
     pub requests: Vec<Recorded>,
 }
@@ -96,7 +96,7 @@ impl Recorder {
         }
     }
 
-    /// Those with `seq` of at least `since`.
+    /// Requests with `seq` of at least `since`.
     pub fn since(&self, since: u64) -> Requests {
         let ring = self.0.lock();
         let requests = ring.requests.iter().filter(|request| request.seq >= since);
@@ -106,7 +106,7 @@ impl Recorder {
         }
     }
 
-    /// Forgets all; `seq` goes on.
+    /// Drops all requests; `seq` continues.
     pub fn clear(&self) {
         let mut ring = self.0.lock();
         ring.requests.clear();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_json_is_a_string() {
+    fn a_body_that_is_not_json_is_recorded_as_a_string() {
         assert_eq!(raw(b"{broken").get(), "\"{broken\"");
         assert_eq!(raw(b"").get(), "\"\"");
     }

@@ -1,9 +1,9 @@
 //! The scripted model's HTTP surface.
 //!
 //! `POST /v1/chat/completions`, `/v1/messages`, `/v1/responses` play the script;
-//! `POST /v1/messages/count_tokens` counts tools and messages;
-//! `GET /v1/models` lists one model; `POST /script` replaces the script; `GET /requests
-//! [?since=SEQ]` gives what was asked, `DELETE /requests` forgets it; `GET /healthz`.
+//! `POST /v1/messages/count_tokens` counts tools and messages; `GET /v1/models` lists one model;
+//! `POST /script` replaces the script; `GET /requests [?since=SEQ]` returns the recorded requests,
+//! `DELETE /requests` drops them; `GET /healthz`.
 
 use std::{
     path::PathBuf,
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::serving::{ResetHandle, credential};
 
-/// Room for a long conversation.
+/// Enough for a long conversation.
 const MAX_BODY: usize = 16 << 20;
 
 pub struct ModelState {
@@ -44,7 +44,7 @@ pub struct ModelState {
 
 struct Playing {
     script: Script,
-    /// Plays per step.
+    /// How often each step was played.
     played: Vec<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Playing {
 }
 
 impl ModelState {
-    /// The key file is read on each request, so that a rotated key counts at once.
+    /// The key file is read on each request, so a rotated key is valid at once.
     pub fn new(api_key_file: PathBuf, script: Script) -> Arc<Self> {
         Arc::new(Self {
             api_key_file,
@@ -68,7 +68,7 @@ impl ModelState {
         })
     }
 
-    /// What was asked, for tests in the same process.
+    /// The recorded requests, for tests in the same process.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
@@ -77,7 +77,7 @@ impl ModelState {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The reply for this request; counts the play.
+    /// Chooses the reply for this request and counts the play.
     fn play(&self, conversation: &Conversation) -> Result<(usize, Reply), ScriptError> {
         let mut playing = self.script.lock();
         let playing = &mut *playing;
@@ -179,7 +179,7 @@ async fn responses(
     .await
 }
 
-/// One model request: authorize, choose the step, record, answer.
+/// Handles one model request: authorizes, chooses the step, records, answers.
 async fn converse(
     dialect: Dialect,
     path: &str,
@@ -205,9 +205,9 @@ async fn converse(
     outcome.respond(dialect, &connection).await
 }
 
-/// What a request gets.
+/// The response to a request.
 struct Outcome {
-    /// For the record and the log.
+    /// A short description for the record and the log.
     summary: String,
     delay: Duration,
     kind: OutcomeKind,
@@ -229,7 +229,7 @@ enum OutcomeKind {
     },
 }
 
-/// What happens to an answer on its way.
+/// A fault of a response in transit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Damage {
     None,
@@ -397,8 +397,8 @@ fn stream_response(mut frames: Vec<String>, between: Duration, damage: Damage) -
     response(StatusCode::OK, "text/event-stream", body)
 }
 
-/// Ends a body by an error, once what came before it is on the wire: a pending body is
-/// what makes the server flush.
+/// Ends a body by an error, once the earlier bytes are on the wire: the server flushes when a
+/// body is pending.
 fn truncation<T>() -> impl Stream<Item = std::io::Result<T>> {
     stream::once(async {
         tokio::task::yield_now().await;

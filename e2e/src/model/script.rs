@@ -1,8 +1,8 @@
-//! What a script may say, and which step a request gets.
+//! The format of a script, and the choice of a step for a request.
 //!
-//! A script is a list of steps; the first whose `when` holds for the request is played. A
-//! step looks only at the request, so conversations need no state here; `times` limits how
-//! often a step may be played at all.
+//! A script is a list of steps; the first whose `when` matches the request is played. A step
+//! depends only on the request, so conversations need no state here. `times` limits how often a
+//! step may be played in all.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub struct Script {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Missing: every request.
+    /// The condition; missing: every request matches.
     #[serde(default)]
     pub when: When,
     /// How often this step may be played, over all conversations; missing: always.
@@ -27,13 +27,13 @@ pub struct Step {
     pub reply: Reply,
 }
 
-/// All that is said must hold.
+/// The condition of a step: all fields that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct When {
-    /// The last message of the user contains this text, whatever the case.
+    /// The last message of the user contains this text, ignoring case.
     pub user_contains: Option<String>,
-    /// Replies with tool calls since that message.
+    /// Number of replies with tool calls since that message.
     pub round: Option<u32>,
     pub round_at_least: Option<u32>,
     /// A tool whose name contains this text is offered.
@@ -47,7 +47,7 @@ pub struct When {
     pub stream: Option<bool>,
 }
 
-/// What is answered. Text, then calls, in this order.
+/// The reply: text, then calls, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reply {
@@ -57,14 +57,14 @@ pub struct Reply {
     /// Thinking that comes before the text, in the dialects that have it.
     pub reasoning: Option<String>,
     pub calls: Vec<CallSpec>,
-    /// In place of what the content implies; in the dialect's own words.
+    /// Finish reason in the dialect's own words; replaces the one that the content implies.
     pub finish: Option<String>,
     pub usage: UsageSpec,
     /// Milliseconds before the first byte.
     pub delay_ms: u64,
     /// Milliseconds between two events of a stream.
     pub between_ms: u64,
-    /// In place of the reply, or in the middle of it.
+    /// A fault that replaces the reply or interrupts it.
     pub fault: Option<Fault>,
 }
 
@@ -74,7 +74,7 @@ pub struct CallSpec {
     pub tool: ToolRef,
     #[serde(default)]
     pub arguments: ArgumentsSpec,
-    /// Missing: a fresh one, as real models do it.
+    /// Missing: a fresh one, as real models do.
     #[serde(default)]
     pub id: Option<String>,
 }
@@ -82,17 +82,17 @@ pub struct CallSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolRef {
-    /// This name, offered or not.
+    /// A tool of exactly this name, offered or not.
     Named(String),
     /// The first offered tool whose name contains this text.
     Containing(String),
 }
 
-/// A JSON value, or the very text that goes over the wire.
+/// Arguments as a JSON value, or as the exact text to send.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ArgumentsSpec {
-    /// Sent as it stands, valid JSON or not.
+    /// Sent unchanged, valid JSON or not.
     Text {
         raw: String,
     },
@@ -129,20 +129,20 @@ pub enum Fault {
     /// An error of the dialect with this status.
     Status {
         code: u16,
-        /// Seconds.
+        /// In seconds.
         #[serde(default)]
         retry_after: Option<u32>,
-        /// Missing: `scripted fault`.
+        /// Default: `scripted fault`.
         #[serde(default)]
         message: Option<String>,
     },
-    /// The answer ends in the middle: half of the JSON body or of the events.
+    /// The answer ends early: after half of the JSON body or of the events.
     Truncated,
-    /// A JSON body, or an event's data, that does not parse.
+    /// A JSON body, or an event's data, that cannot be parsed.
     Malformed,
 }
 
-/// One call of a reply, ready for the wire.
+/// One call of a reply, with its name resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub id: String,
@@ -151,7 +151,7 @@ pub struct Call {
     pub arguments: String,
 }
 
-/// A text that is no script.
+/// A text that is not a script.
 #[derive(Debug, thiserror::Error)]
 pub enum NoScript {
     #[error("not YAML: {0}")]
@@ -170,20 +170,20 @@ pub enum ScriptError {
 }
 
 impl Script {
-    /// What the binary plays without `--script`.
+    /// The script that the binary plays without `--script`.
     pub fn default_script() -> Self {
         Self::parse(include_str!("default.yaml")).expect("a test parses it")
     }
 
-    /// YAML, and so JSON too.
+    /// Parses YAML, and so JSON too.
     pub fn parse(text: &str) -> Result<Self, NoScript> {
         let mut value: serde_yaml::Value = serde_yaml::from_str(text)?;
         value.apply_merge()?;
-        // By way of JSON, since YAML would want its enums as `!tags`.
+        // Converted to JSON first, since serde_yaml would want enums as `!tags`.
         Ok(serde_json::from_value(serde_json::to_value(value)?)?)
     }
 
-    /// The first step that fits and is not used up; `played` counts plays per step.
+    /// The first matching step that is not used up; `played` counts plays per step.
     pub fn select(&self, conversation: &Conversation, played: &[u32]) -> Option<usize> {
         self.steps.iter().enumerate().position(|(index, step)| {
             let left = step
@@ -231,7 +231,7 @@ impl Reply {
             .last()
             .map_or("(no tool result)", String::as_str);
         let template = self.text.as_deref()?;
-        // One pass: a tool result that spells a placeholder stays what it is.
+        // One pass: a placeholder inside a tool result is not expanded.
         let mut text = String::new();
         let mut rest = template;
         while let Some(start) = rest.find('{') {
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Plays the default script: the called tool's name, or the text.
+    /// Plays the default script and compares the called tool's name, or the text.
     fn check(user: &str, tools: &[&str], results: &[&str], expected: &str) {
         let script = Script::default_script();
         let conversation = conversation(user, tools, results);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_spells_a_placeholder_is_quoted_as_it_is() {
+    fn a_placeholder_in_a_tool_result_is_not_expanded() {
         check(
             "x",
             &[],
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_step_yields_to_the_next() {
+    fn after_its_limit_a_step_yields_to_the_next() {
         let script = Script::parse(
             "steps: [{times: 1, reply: {fault: {status: {code: 429, retry_after: 2}}}}, \
              {reply: {text: later}}]",

@@ -1,11 +1,11 @@
 //! The software bill of materials (SBOM) of an image of programs, as CycloneDX 1.5 JSON.
 //!
 //! It lists the crates that are linked into the programs, and the static libraries that the
-//! toolchain adds. Build scripts, procedural macros and dev-dependencies are not listed: none of
-//! their code is in the image.
+//! toolchain adds. Build scripts, procedural macros and dev-dependencies are not listed, because
+//! none of their code is in the image.
 //!
 //! Invariant: the same commit and toolchain give the same bytes. So the SBOM has neither a
-//! timestamp nor a serial number, both of which CycloneDX allows to leave out.
+//! timestamp nor a serial number, which are optional in CycloneDX.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -62,7 +62,7 @@ impl Sbom {
         &self.text
     }
 
-    /// Compares with the crates that Cargo compiled for the same programs.
+    /// Compares the SBOM with the crates that Cargo compiled for the same programs.
     pub fn check(&self, compiled: &BTreeSet<Crate>) -> Result<()> {
         let names = |crates: Vec<&Crate>| {
             let names = crates
@@ -74,7 +74,7 @@ impl Sbom {
         let absent: Vec<&Crate> = self.crates.difference(compiled).collect();
         ensure!(
             missing.is_empty() && absent.is_empty(),
-            "the SBOM is not what Cargo built: it lacks [{}], and lists [{}], which were not compiled",
+            "the SBOM differs from the build: it lacks [{}], and lists [{}], which were not compiled",
             names(missing),
             names(absent),
         );
@@ -82,17 +82,17 @@ impl Sbom {
     }
 }
 
-/// A crate as `cargo tree` shows it.
+/// A crate in the output of `cargo tree`.
 #[derive(Debug, PartialEq, Eq)]
 struct LinkedCrate {
     licence: String,
-    /// The crate is one of this workspace: published nowhere, so it has neither checksum nor package URL. On
-    /// crates.io its name may belong to somebody else.
+    /// The crate belongs to this workspace. It is not published, so it has neither checksum nor
+    /// package URL; on crates.io its name may belong to somebody else.
     own: bool,
     dependencies: BTreeSet<Crate>,
 }
 
-/// Asks for the crates of one package alone: packages together would share their features.
+/// Runs `cargo tree` for one package alone: packages together would share their features.
 fn cargo_tree(package: &str) -> Result<String> {
     let mut cargo = Command::new("cargo");
     cargo
@@ -104,8 +104,8 @@ fn cargo_tree(package: &str) -> Result<String> {
     run(&mut cargo)
 }
 
-/// Reads `DEPTHname vVERSION (path)\tlicence\t`. Cargo shows a crate's dependencies where it
-/// comes first, and marks it with `(*)` where it comes again.
+/// Reads `DEPTHname vVERSION (path)\tlicence\t`. Cargo lists a crate's dependencies at its first
+/// occurrence, and marks later ones with `(*)`.
 fn parse_tree(tree: &str) -> Result<BTreeMap<Crate, LinkedCrate>> {
     let mut linked: BTreeMap<Crate, LinkedCrate> = BTreeMap::new();
     let mut above: Vec<Crate> = Vec::new();
@@ -127,7 +127,7 @@ fn parse_tree(tree: &str) -> Result<BTreeMap<Crate, LinkedCrate>> {
             read().with_context(|| format!("cargo tree printed {line:?}"))?;
         ensure!(
             !licence.is_empty(),
-            "{} {} names no licence",
+            "{} {} has no licence",
             read.name,
             read.version
         );
@@ -136,7 +136,7 @@ fn parse_tree(tree: &str) -> Result<BTreeMap<Crate, LinkedCrate>> {
             parent.dependencies.insert(read.clone());
         }
         linked.entry(read.clone()).or_insert_with(|| LinkedCrate {
-            // The form before SPDX expressions, which crates.io still takes.
+            // The older form of SPDX expressions, which crates.io still accepts.
             licence: licence.replace('/', " OR "),
             own,
             dependencies: BTreeSet::new(),
@@ -146,7 +146,7 @@ fn parse_tree(tree: &str) -> Result<BTreeMap<Crate, LinkedCrate>> {
     Ok(linked)
 }
 
-/// Reads the SHA-256 checksums of a Cargo.lock, which are those of the crates' archives.
+/// Reads the SHA-256 checksums of the crates' archives from a Cargo.lock.
 fn checksums(lock: &str) -> BTreeMap<Crate, String> {
     lock.split("[[package]]")
         .filter_map(|package| {
@@ -170,7 +170,7 @@ pub fn compiled_crates(messages: &str, target_folder: &Path) -> Result<BTreeSet<
     let mut compiled = BTreeSet::new();
     for line in messages.lines() {
         let message: Value = serde_json::from_str(line)
-            .with_context(|| format!("cargo printed a line that is no message: {line}"))?;
+            .with_context(|| format!("cargo printed a line that is not a message: {line}"))?;
         let files = message["filenames"].as_array().into_iter().flatten();
         let for_target = files
             .filter_map(Value::as_str)
@@ -197,14 +197,14 @@ fn package_of(id: &str) -> Option<Crate> {
     })
 }
 
-/// A library that a static program links beside its crates.
+/// A library that is linked statically into a program, beside its crates.
 #[derive(Debug)]
 struct StaticLibrary {
     name: String,
     version: String,
     licence: &'static str,
     purl: Option<String>,
-    /// The name under which vulnerabilities are filed, where the package URL does not lead there.
+    /// The name under which vulnerabilities are filed, if the package URL does not lead to them.
     cpe: Option<String>,
 }
 
@@ -228,7 +228,7 @@ fn static_libraries() -> Result<Vec<StaticLibrary>> {
     ])
 }
 
-/// The Debian package that a static library of the linker's search path comes from.
+/// The Debian package that contains a static library of the linker's search path.
 fn debian_library(file: &str, licence: &'static str) -> Result<StaticLibrary> {
     let path = run(Command::new("cc").arg(format!("-print-file-name={file}")))?;
     let path = fs::canonicalize(path.trim()).with_context(|| format!("find {file}"))?;
@@ -249,7 +249,7 @@ fn debian_library(file: &str, licence: &'static str) -> Result<StaticLibrary> {
     else {
         bail!("dpkg-query knows no version of {package}");
     };
-    // A package URL takes `+` for itself; Debian's versions have it.
+    // A package URL reserves `+`, which Debian's versions may contain.
     let encoded = version.replace('+', "%2B").replace(':', "%3A");
     Ok(StaticLibrary {
         name: name.into(),

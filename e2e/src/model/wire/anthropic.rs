@@ -57,7 +57,7 @@ enum Block<'a> {
     },
 }
 
-/// A scripted signature: real ones are opaque too, and must come back unchanged.
+/// A scripted signature: real ones are opaque too, and must be sent back unchanged.
 const SIGNATURE: &str = "c2NyaXB0ZWQ=";
 
 fn blocks(answer: &Answer) -> Vec<Block<'_>> {
@@ -78,7 +78,7 @@ impl Block<'_> {
                 json!({"type": "thinking", "thinking": text, "signature": SIGNATURE})
             }
             Block::Text(text) => json!({"type": "text", "text": text}),
-            // Arguments that are no JSON cannot stand here; as a string they stay wrong.
+            // Arguments that are not JSON cannot be sent here; as a string they stay invalid.
             Block::ToolUse {
                 id,
                 name,
@@ -90,7 +90,7 @@ impl Block<'_> {
         }
     }
 
-    /// The empty block of its start event, and its deltas.
+    /// The empty block of the start event, and the deltas.
     fn streamed(self) -> (Value, Vec<Value>) {
         let deltas = |text: &str, kind: &str, key: &str| -> Vec<Value> {
             pieces(text)

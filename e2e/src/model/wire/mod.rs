@@ -12,9 +12,9 @@ use super::{Dialect, UsageSpec, script::Call};
 /// A reply whose templates are filled in.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Unique within the process; every id of the answer is made from it.
+    /// Unique within the process; every id of the answer is derived from it.
     pub number: u64,
-    /// Unix seconds.
+    /// In Unix seconds.
     pub created: u64,
     pub model: String,
     pub text: Option<String>,
@@ -22,7 +22,7 @@ pub struct Answer {
     pub calls: Vec<Call>,
     pub finish: Option<String>,
     pub usage: UsageSpec,
-    /// OpenAI: `stream_options.include_usage`.
+    /// Set by OpenAI's `stream_options.include_usage`.
     pub usage_in_stream: bool,
 }
 
@@ -35,7 +35,7 @@ pub fn document(dialect: Dialect, answer: &Answer) -> Value {
     }
 }
 
-/// The frames of a stream, terminator included, each ending in an empty line.
+/// The frames of a stream with its terminator, each ending in an empty line.
 pub fn frames(dialect: Dialect, answer: &Answer) -> Vec<String> {
     match dialect {
         Dialect::OpenAi => openai::frames(answer),
@@ -64,12 +64,12 @@ pub fn error(dialect: Dialect, status: u16, code: &str, message: &str) -> Value 
     }
 }
 
-/// A frame with data only, as OpenAI's chat completions send them.
+/// A frame with data only, as in OpenAI's chat completions.
 fn data_frame(data: &Value) -> String {
     format!("data: {data}\n\n")
 }
 
-/// A frame that names its event by the data's own `type`.
+/// A frame whose event name is the data's own `type`.
 fn typed_frame(data: &Value) -> String {
     format!(
         "event: {}\ndata: {data}\n\n",
