@@ -1,11 +1,10 @@
-//! What a pod's admission costs, against a real API server.
+//! Measures the cost of a pod's admission, against a real API server.
 //!
-//! `./e2e/run bench-admission` brings a control plane and runs this. The webhook is the real
-//! program, as a process of its own; it watches the API server's Agents, and this program asks
-//! it what the API server would, over HTTPS. The reference is a server that reads the same
-//! request over the same TLS and answers with as many bytes, in the same run and by turns:
-//! what is above it is the webhook's. Nothing is asserted of time; that each pod gets its
-//! mediator is.
+//! `./e2e/run bench-admission` brings a control plane up and runs this. The webhook is the real
+//! program in a process of its own, which watches the API server's Agents. This program sends it
+//! the API server's requests over HTTPS. The reference is a server that reads the same requests
+//! over the same TLS and answers with as many bytes, in alternating slices of the same run: the
+//! difference is the webhook's own cost. No time is asserted; that each pod gets its mediator is.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,7 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use toolcrib_crds::{Agent, definitions};
 
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
-/// Set for the reference: where to listen, and how long its answers are.
+/// Set for the reference process: its address and the length of its answers.
 const REFERENCE: &str = "TOOLCRIB_ADMISSION_REFERENCE";
 const POND: &str = "admission";
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -47,22 +46,22 @@ const PAIRS: usize = 5;
 
 #[derive(Parser)]
 struct Arguments {
-    /// Agents that memory is measured with at first.
+    /// Number of Agents at the first measurement of memory.
     #[arg(long, default_value_t = 100)]
     agents: usize,
-    /// Agents that are added then.
+    /// Number of Agents that are added after it.
     #[arg(long, default_value_t = 1_000)]
     more: usize,
-    /// Admissions, of each side.
+    /// Number of admissions of each side.
     #[arg(long, default_value_t = 10_000)]
     requests: usize,
-    /// Connections, each with one request at a time.
+    /// Number of connections, each with one request at a time.
     #[arg(long, default_value_t = 4)]
     connections: usize,
-    /// Everything once and small: that it runs; its figures mean nothing.
+    /// One small round: shows that the bench runs; its figures mean nothing.
     #[arg(long)]
     short: bool,
-    /// Given by `cargo bench`.
+    /// Passed by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -128,7 +127,10 @@ async fn run(client: &Client, kubeconfig: &Path, arguments: &Arguments) -> Resul
     println!("| | p50 | p90 | p99 | max | CPU each |\n|---|---|---|---|---|---|");
     println!("| a server that reads and answers | {bare} |");
     println!("| the webhook | {ours} |");
-    println!("of its own histogram: {}", webhook.histogram().await?);
+    println!(
+        "the webhook's own histogram: {}",
+        webhook.histogram().await?
+    );
 
     let few = webhook.memory()?;
     println!("memory with {} Agents: {few:.1} MiB", arguments.agents);
@@ -163,7 +165,7 @@ async fn define(client: &Client) -> Result<()> {
     .await
 }
 
-/// Agents as people write them: with labels, and with what `kubectl apply` leaves.
+/// Creates Agents as people write them: with labels, and with the annotations of `kubectl apply`.
 async fn make(client: &Client, numbers: std::ops::Range<usize>) -> Result<()> {
     let agents: Api<Agent> = Api::namespaced(client.clone(), POND);
     futures::stream::iter(numbers.map(Ok::<_, anyhow::Error>))
@@ -191,7 +193,7 @@ async fn make(client: &Client, numbers: std::ops::Range<usize>) -> Result<()> {
         .await
 }
 
-/// Polls what no event tells.
+/// Polls until a condition holds that no event announces.
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + DEADLINE;
     while !holds().await {
@@ -201,7 +203,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Result<
     Ok(())
 }
 
-/// A server in a process of its own, so that its memory and CPU are its own.
+/// A server in a process of its own, so its memory and CPU are measured separately.
 struct Process {
     child: Child,
     admission: SocketAddr,
@@ -211,7 +213,7 @@ struct Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.child.kill().is_ok() && self.child.wait().is_err() {
-            eprintln!("a server's end was not seen");
+            eprintln!("cannot wait for a server to end");
         }
     }
 }
@@ -264,7 +266,8 @@ impl Process {
         Ok(answer.text().await?)
     }
 
-    /// So many Agents or more: others may have theirs in the same cluster.
+    /// Waits until the webhook knows at least this many Agents: others may have theirs in the
+    /// same cluster.
     async fn knows(&self, agents: usize) -> Result<()> {
         eventually("the webhook knows the Agents", async || {
             let ready = reqwest::get(format!("http://{}/readyz", self.status)).await;
@@ -282,7 +285,7 @@ impl Process {
         counts.next()?.parse().ok()
     }
 
-    /// How many admissions took at most so long.
+    /// Formats the histogram of admission times: how many took at most how long.
     async fn histogram(&self) -> Result<String> {
         let text = self.metrics().await?;
         let buckets = text
@@ -295,7 +298,7 @@ impl Process {
         Ok(buckets.collect::<Vec<_>>().join(", "))
     }
 
-    /// Resident, in MiB.
+    /// Resident memory, in MiB.
     fn memory(&self) -> Result<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -306,7 +309,7 @@ impl Process {
         Ok(kib / 1024.0)
     }
 
-    /// Of user and system.
+    /// CPU time of user and system.
     fn cpu(&self) -> Result<Duration> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let (_, fields) = text.rsplit_once(')').context("a stat line")?;
@@ -320,11 +323,11 @@ fn free_port() -> Result<SocketAddr> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// What is asked, and by whom.
+/// The requests to send, and their destination.
 struct Ask {
     http: reqwest::Client,
     body: Bytes,
-    /// In one slice.
+    /// Requests in one slice.
     requests: usize,
     connections: usize,
 }
@@ -383,7 +386,7 @@ impl Ask {
     }
 }
 
-/// What all slices of one side took.
+/// Measurements of all slices of one side.
 #[derive(Default)]
 struct Slices {
     took: Vec<Duration>,
@@ -425,7 +428,7 @@ impl std::fmt::Display for Slices {
     }
 }
 
-/// Reads and answers, over the same TLS.
+/// Runs the reference: reads and answers, over the same TLS.
 async fn be_reference(told: &str) -> Result<()> {
     let mut told = told.splitn(3, ' ');
     let mut next = || told.next().context("an address, a length and a folder");
@@ -443,14 +446,14 @@ async fn be_reference(told: &str) -> Result<()> {
         let (stream, _) = listener.accept().await?;
         let (acceptor, answer) = (acceptor.clone(), answer.clone());
         tokio::spawn(async move {
-            // Whoever only looks whether it listens makes no handshake.
+            // A client that only checks for a listener makes no handshake.
             let Ok(stream) = acceptor.accept(stream).await else {
                 return;
             };
             let service = service_fn(move |request: hyper::Request<Incoming>| {
                 let answer = answer.clone();
                 async move {
-                    // A request that breaks off is seen by whoever sent it.
+                    // A request that breaks off is the client's failure to report.
                     drop(request.into_body().collect().await);
                     Ok::<_, Infallible>(hyper::Response::new(Full::new(answer)))
                 }

@@ -1,13 +1,13 @@
-//! How the controller bears many objects, against a real API server.
+//! Measures the controller with many objects, against a real API server.
 //!
-//! `./e2e/run bench-operator [--agents N]` brings a control plane and runs this. Figures go
-//! into docs/performance.md. Every time stands beside that of a bare client which does the
-//! same requests in the same run, so that the API server's own speed divides out. Nothing
-//! is asserted of time; that nothing is written in steady state, and only for those whom a
-//! change affects, is.
+//! `./e2e/run bench-operator [--agents N]` brings a control plane up and runs this. Figures go
+//! into docs/performance.md. Beside every time is that of a bare client which sends the same
+//! requests in the same run, so the API server's own speed cancels out. No time is asserted. Two
+//! facts are: nothing is written in steady state, and a change writes only the objects of
+//! affected agents.
 //!
-//! The controller is a process of its own (this program again, told so by its environment),
-//! so that its memory is its own.
+//! The controller is a process of its own (this program again, chosen by an environment
+//! variable), so its memory is measured separately.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,30 +38,31 @@ use toolcrib_operator::lease::Timing;
 const CHILD: &str = "TOOLCRIB_SCALE_CONTROLLER";
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
 const SYSTEM: &str = "scale-system";
-/// Until the cluster has deleted all namespaces; a large bench has many objects in them.
+/// Longest wait until the cluster has deleted all namespaces; a large bench has many objects in
+/// them.
 const GONE: Duration = Duration::from_secs(600);
-/// Between two looks at what is not there yet.
+/// Polling interval.
 const POLL: Duration = Duration::from_millis(200);
 const TOOLS_OF_A_SURFACE: usize = 20;
-/// Each agent declares two surfaces and is granted half of either.
+/// Each agent declares two surfaces and is granted half of the tools of each.
 const TOOLS_OF_AN_AGENT: usize = 20;
 const AT_A_TIME: usize = 32;
 
 #[derive(Parser)]
 struct Arguments {
-    /// Agents, each with 20 tools of two surfaces and a grant of its own.
+    /// Number of agents, each with 20 tools of two surfaces and a grant of its own.
     #[arg(long, default_value_t = 1_000)]
     agents: usize,
-    /// Surfaces with 20 tools each; a twentieth of the agents if left out.
+    /// Number of surfaces with 20 tools each; default: a twentieth of the agents.
     #[arg(long)]
     surfaces: Option<usize>,
-    /// Changes of a grant whose way into the Secret is timed.
+    /// Number of grant changes whose time until the Secret is written is measured.
     #[arg(long, default_value_t = 50)]
     changes: usize,
-    /// Everything once and small: that it runs; its figures mean nothing.
+    /// One small round: shows that the bench runs; its figures mean nothing.
     #[arg(long)]
     short: bool,
-    /// Given by `cargo bench`.
+    /// Passed by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -106,9 +107,9 @@ async fn client() -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// As the chart runs it, with rights everywhere.
+/// Runs the controller as the chart does, with rights everywhere.
 async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
-    // What goes wrong in it would be a strange figure otherwise.
+    // Its errors would otherwise show only as a strange figure.
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(std::io::stderr)
@@ -162,7 +163,7 @@ struct Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         if self.child.kill().is_ok() && self.child.wait().is_err() {
-            eprintln!("the controller's end was not seen");
+            eprintln!("cannot wait for the controller to end");
         }
     }
 }
@@ -178,7 +179,7 @@ impl Controller {
         Ok(Self { child, health })
     }
 
-    /// The sum of a metric's series; `None`: it does not answer yet.
+    /// The sum of a metric's series; `None` if the controller does not answer yet.
     async fn metric(&self, name: &str) -> Option<f64> {
         let answer = reqwest::get(format!("http://{}/metrics", self.health)).await;
         let text = answer.ok()?.text().await.ok()?;
@@ -192,7 +193,7 @@ impl Controller {
         )
     }
 
-    /// `(now, at most)` resident, in MiB.
+    /// Resident memory `(now, at most)`, in MiB.
     fn memory(&self) -> Result<(f64, f64)> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let field = |name: &str| {
@@ -207,7 +208,7 @@ impl Controller {
         Ok((read("VmRSS:")?, read("VmHWM:")?))
     }
 
-    /// CPU seconds, of user and system.
+    /// CPU seconds of user and system.
     fn cpu(&self) -> Result<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let after = text.rsplit_once(')').context("a stat line")?.1;
@@ -266,7 +267,7 @@ impl World {
         self.steady(&controller).await?;
         drop(controller);
 
-        // Another leader finds everything as it should be.
+        // Another leader finds everything in its final state.
         self.vacate().await?;
         let successor = Controller::start()?;
         let begun = Instant::now();
@@ -277,7 +278,7 @@ impl World {
             "a restart: {synced:?}, {writes} writes, CPU {:.1} s, memory {now:.0} MiB, at most {most:.0} MiB",
             successor.cpu()?
         );
-        ensure!(writes == 0.0, "a restart writes nothing");
+        ensure!(writes == 0.0, "the controller wrote after a restart");
         Ok(())
     }
 
@@ -308,7 +309,7 @@ impl World {
             ..Secret::default()
         };
         secrets.create(&PostParams::default(), &secret).await?;
-        // Until every definition is served.
+        // Waits until every definition is served.
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let grants: Api<ToolGrant> = Api::all(self.client.clone());
@@ -337,7 +338,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes surfaces, agents and grants; how many objects.
+    /// Creates surfaces, agents and grants; returns the number of objects.
     async fn make(&self) -> Result<usize> {
         let mut made = 0;
         made += self
@@ -422,7 +423,7 @@ impl World {
             .await
     }
 
-    /// What any client of these objects waits for first.
+    /// Lists everything, as any client of these objects does first.
     async fn list_all(&self) -> Result<Duration> {
         let begun = Instant::now();
         self.list::<Surface>().await?;
@@ -450,13 +451,16 @@ impl World {
         }
     }
 
-    /// Until nothing waits and nothing is written any more; how long that took.
+    /// Waits until no work is queued and nothing is written any more; returns the time.
     async fn quiet(&self, controller: &Controller, begun: Instant) -> Result<Duration> {
         let deadline = Instant::now() + Duration::from_secs(3_600);
         let (mut seen, mut since) = (-1.0, begun.elapsed());
         loop {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            ensure!(Instant::now() < deadline, "it is never done");
+            ensure!(
+                Instant::now() < deadline,
+                "the controller does not become idle"
+            );
             let (Some(reconciles), Some(depth)) = (
                 controller.metric("reconciles").await,
                 controller.metric("queue_depth").await,
@@ -472,7 +476,7 @@ impl World {
         }
     }
 
-    /// Nothing changes, so nothing is written.
+    /// Measures steady state: nothing changes, so nothing may be written.
     async fn steady(&self, controller: &Controller) -> Result<()> {
         let before = controller.metric("writes").await.context("metrics")?;
         let cpu = controller.cpu()?;
@@ -483,11 +487,11 @@ impl World {
             "steady state: {writes} writes and {:.2} s of CPU in {seconds} s",
             controller.cpu()? - cpu
         );
-        ensure!(writes == 0.0, "steady state is without writes");
+        ensure!(writes == 0.0, "the controller wrote in steady state");
         Ok(())
     }
 
-    /// From the grant's change to the Secret's, as somebody who watches it sees it.
+    /// Measures the time from a grant's change to the Secret's, as a watch client sees it.
     async fn change_grants(&self, controller: &Controller, changes: usize) -> Result<()> {
         let mut took = Vec::new();
         let before = controller.metric("writes").await.context("metrics")?;
@@ -532,15 +536,15 @@ impl World {
             at(0.99),
             writes / changes as f64
         );
-        // Secret, two ConfigMaps, two statuses; a second agent would double it.
+        // A Secret, two ConfigMaps, two statuses; a second agent would double the number.
         ensure!(
             writes <= 6.0 * changes as f64,
-            "others were written: {writes}"
+            "objects of other agents were written: {writes}"
         );
         Ok(())
     }
 
-    /// The time of one write, of Secrets as large as the compiled ones.
+    /// Measures one write of Secrets as large as the compiled ones.
     async fn write_secrets(&self) -> Result<Duration> {
         const COUNT: usize = 200;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &pond(0));
@@ -592,7 +596,7 @@ impl World {
                 Err(error) => return Err(error.into()),
             }
         }
-        // A bench that begins meanwhile would count the writes that their end causes.
+        // The deletion causes writes, which a bench that begins meanwhile would count.
         let deadline = Instant::now() + GONE;
         for name in names() {
             while api.get_opt(&name).await?.is_some() {
@@ -624,7 +628,7 @@ fn service(namespace: &str, n: usize) -> serde_json::Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": format!("surface-{n}"), "namespace": namespace},
-        // Without addresses: a range of them would run out first.
+        // Headless: cluster IPs would run out first.
         "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
     })
 }

@@ -1,8 +1,8 @@
-//! A proxy with a CA of its own, chosen by whoever may write a ModelProvider, gets no byte of a
+//! A proxy with a CA of its own, named by a user who may write a ModelProvider, gets no byte of a
 //! key whose owner did not name both.
 //!
-//! From the objects to the socket: what compile gives is read and dialled as the mediator does.
-//! The provider's host is never dialled; the proxy ends TLS in its name.
+//! From the objects to the socket: compiled files are read and dialled as the mediator does. The
+//! provider's host is never dialled; the proxy terminates TLS in its name.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ data: {ca.crt: CA}
 "#;
 
 #[tokio::test]
-async fn a_proxy_with_a_ca_of_its_own_gets_no_byte_of_a_key_unless_the_owner_named_both() {
+async fn an_intercepting_proxy_gets_a_key_only_if_its_owner_named_proxy_and_ca() {
     for (hosts, cas) in [
         ("models.test", ""),
         ("models.test", "evil/ca.crt"),
@@ -62,14 +62,14 @@ async fn a_proxy_with_a_ca_of_its_own_gets_no_byte_of_a_key_unless_the_owner_nam
         assert_eq!(send(&proxy, hosts, cas).await, 0, "{hosts} {cas}");
         assert!(proxy.seen().is_empty(), "{hosts} {cas}");
     }
-    // Such a proxy does read a key that it may have: the test sees what it would get.
+    // The proxy does read a key that it may have, so the test would see a leak.
     let proxy = Interceptor::start().await;
     let both = send(&proxy, "models.test, proxy.elsewhere.svc", "evil/ca.crt");
     assert_eq!(both.await, 1);
     assert!(proxy.seen().contains(KEY));
 }
 
-/// Sends a request with each key of each provider that the agent's files have; how many.
+/// Sends a request with each key of each provider in the agent's files; returns their number.
 async fn send(proxy: &Interceptor, hosts: &str, cas: &str) -> usize {
     let text = POND
         .replace("HOSTS", hosts)
@@ -120,7 +120,7 @@ async fn send(proxy: &Interceptor, hosts: &str, cas: &str) -> usize {
     sent
 }
 
-/// Answers `CONNECT` and ends TLS itself, as `models.test`.
+/// Answers `CONNECT` and terminates TLS itself, as `models.test`.
 struct Interceptor {
     address: SocketAddr,
     ca: String,

@@ -1,4 +1,4 @@
-//! The controller as a process, and what it and the API server say of themselves.
+//! Runs the controller as a process, and reads its metrics and those of the API server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use toolcrib_operator::lease::Timing;
 use crate::DEADLINE;
 use crate::objects::SYSTEM;
 
-/// Set for the child process: health and link addresses.
+/// Set for the child process: the addresses of health and link.
 const CHILD: &str = "TOOLCRIB_LINK_CONTROLLER";
 
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl Ports {
     }
 }
 
-/// What this process is told to be, if it is to be the controller.
+/// The ports for the controller, if this process was started to be one.
 pub fn told() -> Result<Option<Ports>> {
     let Ok(text) = std::env::var(CHILD) else {
         return Ok(None);
@@ -48,9 +48,9 @@ pub fn told() -> Result<Option<Ports>> {
     }))
 }
 
-/// As the chart runs it, with rights everywhere.
+/// Runs the controller as the chart does, with rights everywhere.
 pub async fn run(client: Client, ports: Ports) -> Result<()> {
-    // What goes wrong in it would be a strange figure otherwise.
+    // Its errors would otherwise show only as a strange figure.
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(std::io::stderr)
@@ -92,7 +92,7 @@ pub struct Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         if self.child.kill().is_ok() && self.child.wait().is_err() {
-            eprintln!("the controller's end was not seen");
+            eprintln!("cannot wait for the controller to end");
         }
     }
 }
@@ -124,7 +124,7 @@ impl Controller {
         Ok(sum(&self.text().await?, name))
     }
 
-    /// How many there are of a histogram, and how many up to each bound.
+    /// Formats a histogram: the count in all, and up to each bound.
     pub async fn histogram(&self, name: &str) -> Result<String> {
         let text = self.text().await?;
         let count = sum(&text, &format!("{name}_count"));
@@ -139,7 +139,7 @@ impl Controller {
         Ok(words.join(", "))
     }
 
-    /// Resident, in MiB.
+    /// Resident memory, in MiB.
     pub fn memory(&self) -> Result<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = text.lines().find(|line| line.starts_with("VmRSS:"));
@@ -147,7 +147,7 @@ impl Controller {
         Ok(kib.context("no memory in /proc")? / 1024.0)
     }
 
-    /// Seconds, of user and system.
+    /// CPU seconds of user and system.
     pub fn cpu(&self) -> Result<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let after = text.rsplit_once(')').context("a stat line")?.1;
@@ -164,7 +164,7 @@ fn sum(text: &str, start: &str) -> f64 {
         .fold(0.0, |sum, value| sum + value)
 }
 
-/// What the API server was asked, by verb and resource; this program's own among it.
+/// Requests to the API server by verb and resource; includes those of this program.
 pub struct Requests(BTreeMap<String, f64>);
 
 impl Requests {
@@ -192,7 +192,7 @@ impl Requests {
         Self(counts)
     }
 
-    /// The five that grew most.
+    /// The five series that grew most.
     pub fn since(&self, before: &Self) -> String {
         let mut grown: Vec<(f64, &String)> = self
             .0

@@ -1,13 +1,14 @@
-//! The link, measured against a real API server: how long what is taken away can still be
-//! used, and what many pods cost.
+//! Measures the link against a real API server: how long a revoked tool can still be used, and
+//! the cost of many pods.
 //!
-//! `./e2e/run bench-link [--pods N] [--revocations N]` brings a control plane and runs this;
+//! `./e2e/run bench-link [--pods N] [--revocations N]` brings a control plane up and runs this;
 //! figures go into docs/performance.md. The controller is a process of its own (this program
-//! again); the mediators' end is their own code, one client and connection each, with tokens
-//! that the API server bound to pods. Pods are objects that nobody schedules, and files are
-//! loaded once: whatever is lost, is lost by the link. `./e2e/run bench-volume` brings a node and
-//! measures the other way ([`volume`]). Not covered: a node's network. Nothing is asserted of time; that nothing is
-//! written in steady state, and that nobody loses anything by a change of the leader, is.
+//! again). The mediators' end is their own code, with one client and one connection each, and
+//! tokens that the API server bound to pods. Pods are never scheduled, and files are loaded once,
+//! so tools are lost by the link alone. `./e2e/run bench-volume` brings a node up and measures
+//! the volume alone ([`volume`]). Not covered: a node's network. No time is asserted. Two facts
+//! are: nothing is written in steady state, and a change of the leader takes nothing from any
+//! pod.
 
 mod controller;
 mod objects;
@@ -28,30 +29,31 @@ use objects::{Objects, Way};
 use pods::Mediator;
 
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
-/// No figure is worth waiting longer for.
+/// Longest wait for one figure.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 #[derive(Parser)]
 struct Arguments {
-    /// Pods on the link at once.
+    /// Number of pods on the link at once.
     #[arg(long, default_value_t = 1_000)]
     pods: usize,
-    /// Revocations of each kind.
+    /// Number of revocations of each kind.
     #[arg(long, default_value_t = 200)]
     revocations: usize,
-    /// Agents whose revocations run side by side, each with two pods.
+    /// Number of agents whose revocations run side by side, each with two pods.
     #[arg(long, default_value_t = 4)]
     side_by_side: usize,
-    /// By the volume alone, in this many pods on the node of the cluster that `--cluster` names.
+    /// Measures the volume alone, in this many pods on the node of the cluster that `--cluster`
+    /// names.
     #[arg(long, requires = "cluster")]
     volume: Option<usize>,
     /// A cluster with a node.
     #[arg(long)]
     cluster: Option<String>,
-    /// Everything once and small: that it runs; its figures mean nothing.
+    /// One small round: shows that the bench runs; its figures mean nothing.
     #[arg(long)]
     short: bool,
-    /// Given by `cargo bench`.
+    /// Passed by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -96,8 +98,8 @@ async fn measure(objects: &Objects, arguments: &Arguments) -> Result<()> {
     many(objects, controller, arguments.pods).await
 }
 
-/// The distribution of each kind: from the request to the API server until the last of the
-/// agent's pods denies.
+/// Measures the distribution of each kind: from the request to the API server until the last of
+/// the agent's pods denies.
 async fn revoke(objects: &Objects, controller: &Controller, arguments: &Arguments) -> Result<()> {
     let rounds = arguments.revocations.div_ceil(arguments.side_by_side);
     let ways = Way::all();
@@ -139,7 +141,7 @@ async fn revoke(objects: &Objects, controller: &Controller, arguments: &Argument
         Ok::<_, anyhow::Error>(took)
     });
     let took = try_join_all(places).await?;
-    println!("from the request that takes it away to the last pod that denies, by the link alone:");
+    println!("from the revoking request to the last pod that denies, by the link alone:");
     println!("| kind | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|");
     for (at, way) in ways.into_iter().enumerate() {
         let all: Vec<Duration> = took.iter().flat_map(|place| place[at].clone()).collect();
@@ -150,7 +152,7 @@ async fn revoke(objects: &Objects, controller: &Controller, arguments: &Argument
     Ok(())
 }
 
-/// Many pods: memory, a lost leader, one change that concerns all, and silence.
+/// Measures many pods: memory, a lost leader, one change that concerns all, and an idle time.
 async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<()> {
     let (agents, of_each) = ((pods / 20).max(1), 20.min(pods));
     let place = objects.crowd(agents).await?;
@@ -198,7 +200,10 @@ async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<
         controller.cpu()? - cpu,
         objects.requests().await?.since(&asked)
     );
-    ensure!(wrote == 0.0, "nothing is written where nothing changes");
+    ensure!(
+        wrote == 0.0,
+        "the controller wrote although nothing changed"
+    );
 
     let seen: Vec<u64> = mediators.iter().map(Mediator::seen).collect();
     let ports = controller.ports;
@@ -212,10 +217,7 @@ async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<
         .zip(&seen)
         .map(|(mediator, seen)| async move {
             mediator.until(|now| now.seen > *seen).await?;
-            ensure!(
-                pods::stands(&mediator.current.now()),
-                "nobody loses anything"
-            );
+            ensure!(pods::stands(&mediator.current.now()), "a pod lost a tool");
             Ok(begun.elapsed())
         });
     let back = try_join_all(back).await?;
@@ -254,7 +256,7 @@ async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<
     Ok(())
 }
 
-/// Until each of them waits for an answer.
+/// Waits until every pod has a long poll waiting.
 async fn held(controller: &Controller, pods: usize) -> Result<()> {
     let deadline = Instant::now() + DEADLINE;
     while controller.metric("toolcrib_operator_link_held").await? < pods as f64 {
@@ -264,7 +266,7 @@ async fn held(controller: &Controller, pods: usize) -> Result<()> {
     Ok(())
 }
 
-/// The rest of a table's row.
+/// The rest of a table's row: percentiles.
 struct Distribution(Vec<Duration>);
 
 impl Distribution {

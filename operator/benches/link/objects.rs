@@ -1,5 +1,5 @@
-//! What is declared: an agent whose every tool comes by another way, and a crowd of agents on
-//! one surface.
+//! The objects of the bench: an agent with one tool from each kind of source, and a crowd of
+//! agents that share one surface.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ impl Objects {
             "metadata": {"name": "certificates", "namespace": SYSTEM}});
         self.apply(&lease).await?;
         self.apply(&certificates).await?;
-        // Until every definition is served.
+        // Waits until every definition is served.
         let deadline = Instant::now() + DEADLINE;
         while self.served().await.is_err() {
             ensure!(Instant::now() < deadline, "the definitions are not served");
@@ -184,7 +184,7 @@ impl Objects {
         Ok(())
     }
 
-    /// An agent that has all that can be taken away.
+    /// Creates the objects of an agent that has everything that can be revoked.
     pub async fn place(&self, number: usize) -> Result<Place> {
         let place = Place {
             pond: format!("pond-{number}"),
@@ -232,7 +232,7 @@ impl Objects {
         }
     }
 
-    /// Agents of one namespace that all use one surface.
+    /// Creates agents of one namespace that all use one surface.
     pub async fn crowd(&self, agents: usize) -> Result<Place> {
         let place = Place {
             pond: "crowd".into(),
@@ -297,7 +297,7 @@ impl Objects {
         secret.data.context("no data")
     }
 
-    /// Makes a pod that nobody schedules; its token for the link.
+    /// Creates a pod that is never scheduled; returns its token for the link.
     pub async fn pod(&self, namespace: &str, agent: &str, name: &str) -> Result<String> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let deadline = Instant::now() + DEADLINE;
@@ -330,7 +330,8 @@ impl Objects {
         Ok(answer.status.context("a token")?.token)
     }
 
-    /// A pod on the node that mounts what is compiled for the agent, as injected ones do; its uid.
+    /// Creates a pod on the node that mounts the agent's compiled Secret, as injected pods do;
+    /// returns its uid.
     pub async fn mounting(&self, namespace: &str, agent: &str, volume: &str) -> Result<String> {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": agent, "labels": {"toolcrib.dev/agent": agent}},
@@ -349,14 +350,14 @@ impl Objects {
         loop {
             match pods.create(&PostParams::default(), &pod).await {
                 Ok(pod) => return pod.uid().context("a uid"),
-                // The namespace's ServiceAccount comes a little later than the namespace.
+                // The namespace's ServiceAccount is created a little later than the namespace.
                 Err(error) if Instant::now() >= deadline => return Err(error.into()),
                 Err(_) => tokio::time::sleep(LOOK).await,
             }
         }
     }
 
-    /// The lease is nobody's: the next candidate need not wait until it runs out.
+    /// Empties the lease, so the next candidate need not wait until it expires.
     pub async fn vacate(&self) -> Result<()> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), SYSTEM);
         let nobody = json!({"spec": {"holderIdentity": ""}});
@@ -413,7 +414,7 @@ fn provider(namespace: &str) -> Value {
     )
 }
 
-/// What gives the agent something in this way.
+/// The object that gives the agent something in this way.
 fn object(place: &Place, way: Way) -> Value {
     let Place { pond, lake } = place;
     let named = |name: &str| json!({"name": name});

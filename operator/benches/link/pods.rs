@@ -1,4 +1,4 @@
-//! Pods without a node, and the mediators' end of the link in them.
+//! Pods without a node, and the mediators' end of their links.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Drop for Mediator {
 }
 
 impl Mediator {
-    /// A pod of its own, with what is compiled for the agent now.
+    /// Creates a pod and loads the agent's current compiled files.
     pub async fn start(
         objects: &Objects,
         controller: &Controller,
@@ -79,13 +79,13 @@ impl Mediator {
         until(&self.current, seen).await
     }
 
-    /// Linked, and all that is loaded may be used.
+    /// Waits until the pod is linked and everything that is loaded is allowed.
     pub async fn whole(&self) -> Result<()> {
         self.until(|now| now.seen > 0 && stands(now)).await
     }
 }
 
-/// Until this is seen of what is in force.
+/// Waits until `seen` holds for the state in force.
 pub async fn until(current: &Current, seen: impl Fn(&Effective) -> bool) -> Result<()> {
     let deadline = Instant::now() + DEADLINE;
     let mut changes = current.subscribe();
@@ -97,7 +97,7 @@ pub async fn until(current: &Current, seen: impl Fn(&Effective) -> bool) -> Resu
     Ok(())
 }
 
-/// Whether everything that is loaded may be used.
+/// True if everything that is loaded is allowed.
 pub fn stands(now: &Effective) -> bool {
     let Ok(version) = now.version() else {
         return false;
@@ -128,5 +128,5 @@ pub fn has_provider(now: &Effective, name: &str) -> bool {
     loaded && now.provider_stands(name)
 }
 
-/// Between two looks at what no event tells.
+/// Polling interval for conditions that no event announces.
 pub const LOOK: Duration = Duration::from_millis(50);

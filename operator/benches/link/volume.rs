@@ -1,8 +1,8 @@
-//! The way by the volume alone: pods on a real node, whose kubelet brings what is compiled when
-//! it next looks, and the mediator's own reading of those files. Nobody is linked here.
+//! Revocation by the volume alone: pods on a real node, whose kubelet refreshes the compiled
+//! files at its next sync, and the mediator's own reader of those files. There is no link here.
 //!
-//! A pod is the compiled Secret's volume and a container that does nothing; its files are read
-//! where the node has them, by the code that reads them in a pod.
+//! A pod has the compiled Secret's volume and a container that does nothing. Its files are read
+//! in the node's folder, by the code that reads them in a pod.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,13 +22,14 @@ use crate::{DEADLINE, Distribution};
 
 const AGENT: &str = "otter";
 const VOLUME: &str = "config";
-/// The kubelet looks at each pod about once a minute (`syncFrequency`): revocations are spread
-/// over it, or each would begin right after a look.
+/// The kubelet syncs each pod about once a minute (`syncFrequency`). Revocations are spread over
+/// that minute; otherwise each would begin right after a sync.
 const MINUTE: Duration = Duration::from_secs(60);
-/// The fractions of its multiples lie evenly, however many there are.
+/// The golden ratio: the fractions of its multiples are evenly distributed, however many there
+/// are.
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
-/// One revocation of each kind in each of many pods, side by side.
+/// Measures one revocation of each kind in each of many pods, side by side.
 pub async fn measure(objects: &Objects, cluster: &str, pods: usize) -> Result<()> {
     let name: Name = cluster.parse()?;
     let cluster = Cluster::find(&name)?.with_context(|| format!("cluster {name} is not up"))?;
@@ -63,7 +64,7 @@ pub async fn measure(objects: &Objects, cluster: &str, pods: usize) -> Result<()
         Ok::<_, anyhow::Error>(took)
     });
     let took = try_join_all(taken).await?;
-    println!("from the request that takes it away until the pod denies, by the volume alone:");
+    println!("from the revoking request until the pod denies, by the volume alone:");
     println!("| kind | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|");
     for (at, way) in Way::all().into_iter().enumerate() {
         let all = took.iter().map(|of_place| of_place[at]).collect();
@@ -84,7 +85,7 @@ impl Mediator {
         let uid = objects.mounting(&place.pond, AGENT, VOLUME).await?;
         let folder: PathBuf = cluster
             .secret_volume(&uid, VOLUME)
-            .context("a cluster of yours has its node elsewhere")?;
+            .context("this bench needs a cluster of toolcrib-e2e, whose node is on this machine")?;
         let deadline = Instant::now() + DEADLINE;
         while !folder.join("agent.json").exists() {
             anyhow::ensure!(

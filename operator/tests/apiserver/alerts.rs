@@ -1,4 +1,4 @@
-//! The chart's alerts: off unless asked for, and on metrics that there are.
+//! The chart's alerts: off by default, and only on metrics that exist.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn rules(settings: &[&str]) -> Vec<Value> {
     objects
 }
 
-/// As they stand in the text format.
+/// The controller's metrics in the text format.
 fn metrics() -> BTreeSet<String> {
     let names = |prefix: &'static str, rows: &'static [Row]| {
         rows.iter().flat_map(move |row| {
@@ -38,7 +38,7 @@ fn metrics() -> BTreeSet<String> {
 }
 
 #[test]
-fn alerts_are_asked_for_and_name_metrics_that_there_are() {
+fn alerts_are_off_by_default_and_use_existing_metrics() {
     assert_eq!(rules(&[]), [] as [Value; 0]);
     let asked = [
         "--set=alerts.enabled=true",
@@ -77,7 +77,7 @@ fn alerts_are_asked_for_and_name_metrics_that_there_are() {
         }
         assert!(rule["annotations"]["summary"].is_string());
     }
-    // The bound that is promised is one of the histogram's own.
+    // The promised bound is a bucket of the histogram.
     assert!(
         rules[0]["expr"]
             .as_str()

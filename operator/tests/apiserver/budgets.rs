@@ -1,5 +1,5 @@
-//! The memory that a controller gives to objects, on a real API server: who has room, what an object
-//! without room says, and that saying it takes no write after a restart.
+//! The memory budget for objects, on a real API server: which objects have room, the condition of
+//! an object without room, and that reporting it takes no write after a restart.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn namespaces_share_the_memory_and_a_restart_writes_nothing() {
         let name = format!("large-{number}");
         harness.apply(surface(&pond, &name, large.clone())).await;
     }
-    // Over the bound on one object, and younger than what takes the pond's share.
+    // Larger than one object may be, and created after the objects that fill the pond's share.
     let lists = json!(vec![json!([]); 300_000]);
     harness.apply(surface(&pond, "lists", lists)).await;
     harness
@@ -56,8 +56,8 @@ async fn namespaces_share_the_memory_and_a_restart_writes_nothing() {
     assert!(message.contains("limits.memory"), "{message}");
     let of_lake = harness.api::<Surface>(&lake);
     harness
-        .eventually("the other namespace loses nothing", || async {
-            let small = of_lake.get("small").await.expect("it is there");
+        .eventually("the other namespace keeps its objects", || async {
+            let small = of_lake.get("small").await.expect("the object exists");
             let status = serde_json::to_value(small.status?).expect("JSON");
             (status["conditions"][0]["reason"] == "Accepted").then_some(())
         })
@@ -69,7 +69,7 @@ async fn namespaces_share_the_memory_and_a_restart_writes_nothing() {
 
     harness.start("newt");
     harness
-        .eventually("the next leader has looked at everything", || async {
+        .eventually("the next leader has reconciled everything", || async {
             (harness.metric("reconciles").await > 0.0).then_some(())
         })
         .await;

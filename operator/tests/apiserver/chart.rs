@@ -1,4 +1,4 @@
-//! What the chart makes of values that are unusual and sane.
+//! The chart rendered with unusual but valid values.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
 }
 
 #[test]
-fn pods_of_the_operator_run_where_they_can_and_take_no_service_for_a_flag() {
+fn operator_pods_run_on_linux_with_the_set_priority_and_no_service_links() {
     let critical = [
         "--set=controller.priorityClassName=system-cluster-critical",
         "--set=webhook.priorityClassName=system-cluster-critical",
@@ -64,7 +64,7 @@ fn controller_and_webhook_refuse_the_same_hosts() {
 }
 
 #[test]
-fn a_larger_chart_may_switch_it_on() {
+fn values_of_a_parent_chart_are_accepted() {
     let whole = [
         "--set=enabled=true",
         "--set=global.imageRegistry=registry.test",
@@ -73,7 +73,7 @@ fn a_larger_chart_may_switch_it_on() {
 }
 
 #[test]
-fn a_node_that_is_emptied_takes_one_replica_at_a_time() {
+fn a_node_drain_evicts_one_replica_at_a_time() {
     let budgets = |objects: &[Value]| -> Vec<Value> {
         ["toolcrib-controller", "toolcrib-webhook"]
             .map(|name| {
@@ -87,7 +87,7 @@ fn a_node_that_is_emptied_takes_one_replica_at_a_time() {
 }
 
 #[test]
-fn a_namespace_that_yaml_reads_as_something_else_is_its_name() {
+fn a_namespace_name_that_yaml_would_convert_is_quoted() {
     let objects = rendered(&["--set-string=secretNamespaces={on,123}"]);
     let rights = |object: &&Value| {
         object["kind"] == "RoleBinding" && object["metadata"]["name"] == "toolcrib-materials"
@@ -111,7 +111,7 @@ fn end(address: &str, labels: Value) -> End {
     End { address, labels }
 }
 
-/// Whether a rule of that policy lets the connection through: by port (or its name) and other end.
+/// True if a rule of that policy allows the connection: by port (or its name) and the other end.
 fn allows(policy: &Value, direction: &str, port: &str, other: &End) -> bool {
     let side = if direction == "ingress" { "from" } else { "to" };
     let rules = policy["spec"][direction].as_array().into_iter().flatten();
@@ -131,7 +131,7 @@ fn allows(policy: &Value, direction: &str, port: &str, other: &End) -> bool {
 
 fn is_peer(peer: &Value, other: &End) -> bool {
     if let Some(range) = peer["ipBlock"]["cidr"].as_str() {
-        // Of one address, which is all that these tests write.
+        // A range of one address is all that these tests use.
         let (address, _) = range.split_once('/').expect("a range");
         return address.parse() == Ok(other.address);
     }
@@ -146,9 +146,9 @@ fn is_peer(peer: &Value, other: &End) -> bool {
     })
 }
 
-/// The connections of docs/guide.md, and no others. The tests' cluster enforces no policy.
+/// Allows the connections of docs/guide.md and no others. The tests' cluster enforces no policy.
 #[test]
-fn network_policies_let_through_what_the_operator_needs_and_no_more() {
+fn network_policies_allow_only_the_documented_connections() {
     let policy = |objects: &[Value], name: &str| named(objects, "NetworkPolicy", name).clone();
     for name in ["toolcrib-webhook", "toolcrib-controller"] {
         assert_eq!(policy(&rendered(&[]), name), Value::Null, "off by default");
@@ -242,7 +242,7 @@ fn network_policies_let_through_what_the_operator_needs_and_no_more() {
         for (key, value) in selected.expect("labels") {
             assert_eq!(&labels[key], value, "{name} selects its pods");
         }
-        // Each port by the name that the container gives it.
+        // Each port by its name in the container.
         let ports = template["spec"]["containers"][0]["ports"].as_array();
         let has = |name: &Value| {
             ports
@@ -257,7 +257,7 @@ fn network_policies_let_through_what_the_operator_needs_and_no_more() {
             }
         }
     }
-    // Without addresses the API server may be anywhere, and others may not come in.
+    // Without addresses the API server may be anywhere, and other clients are refused.
     let open = rendered(&["--set=networkPolicies.enabled=true"]);
     let webhook = policy(&open, "toolcrib-webhook");
     assert!(allows(&webhook, "ingress", "webhook", &stranger));
@@ -265,10 +265,10 @@ fn network_policies_let_through_what_the_operator_needs_and_no_more() {
     assert!(!allows(&controller, "ingress", "link", &stranger));
 }
 
-/// Helm would take away a path that an earlier chart named, under webhooks that know no other.
+/// Otherwise Helm would remove a path of an earlier chart while webhooks answer at no other.
 #[tokio::test(flavor = "multi_thread")]
-async fn helm_says_the_paths_again_that_are_in_force() {
-    // With a mutating configuration that names a path, and no validating one.
+async fn helm_keeps_the_webhook_paths_in_force() {
+    // A mutating configuration that names a path, and no validating one.
     let harness = Harness::new().await;
     let helms = json!({"metadata": {
         "labels": {"app.kubernetes.io/managed-by": "Helm"},
@@ -296,9 +296,9 @@ async fn helm_says_the_paths_again_that_are_in_force() {
     harness.end().await;
 }
 
-/// Without both no secret path is named.
+/// Without both marks the controller writes no secret path.
 #[test]
-fn webhook_pods_and_configurations_say_that_the_controller_names_the_paths() {
+fn webhook_pods_and_configurations_are_marked_for_secret_paths() {
     let objects = rendered(&[]);
     let (key, value) = ("toolcrib.dev/webhook-path", "named");
     let pods = &named(&objects, "Deployment", "toolcrib-webhook")["spec"]["template"]["metadata"];
@@ -321,9 +321,10 @@ fn webhook_pods_and_configurations_say_that_the_controller_names_the_paths() {
     );
 }
 
-/// What Argo CD and Flux compare: the same each time, and nothing that the controller fills in.
+/// As compared by Argo CD and Flux: equal each time, without the fields that the controller fills
+/// in.
 #[test]
-fn rendering_is_the_same_each_time_and_holds_nothing_that_is_filled_in_later() {
+fn rendering_is_reproducible_without_fields_of_the_controller() {
     let objects = rendered(&[]);
     assert_eq!(objects, rendered(&[]));
     let kinds: Vec<&Value> = objects.iter().map(|object| &object["kind"]).collect();

@@ -1,7 +1,7 @@
-//! claw-api, whole: the real controller, asked as a mediator asks, with what is compiled into the
-//! asking agent's files: address, authority, token, and the mediator's own form of a request.
+//! claw-api end to end: the real controller, called as a mediator calls it, with the address,
+//! authority, token and request format of the agent's compiled files.
 
-// clippy.toml allows it in test functions; helpers of tests are as much a test.
+// clippy.toml allows unwrap in test functions, but not in their helpers.
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::link;
 const TOKEN: &str = "auditor-6f0c2b9e-41aa";
 const VERBS: [&str; 4] = ["list_agents", "get_agent", "explain_tool", "recent_calls"];
 
-/// An installation that serves claw-api, as the chart describes it.
+/// Starts an installation that serves claw-api, as the chart configures it.
 async fn installed(scope: ClawScope) -> (Harness, String) {
     let mut harness = Harness::new().await;
     harness.claw_scope = Some(scope);
@@ -59,7 +59,7 @@ fn ours(kind: &str, namespace: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-/// An agent of the pond with a token of its own.
+/// Creates an agent of the pond with a token of its own.
 async fn auditor(harness: &Harness, name: &str, token: &str) {
     harness
         .apply(json!({
@@ -95,7 +95,7 @@ async fn grant(harness: &Harness, agent: &str, verbs: &[&str]) {
         .await;
 }
 
-/// As a mediator that has loaded the agent's files.
+/// A mediator that has loaded the agent's files.
 struct Mediator {
     tools: BTreeMap<String, Tool>,
     http: reqwest::Client,
@@ -127,7 +127,7 @@ impl Mediator {
         )
     }
 
-    /// A call with the credential of the files.
+    /// Calls the verb with the credential of the files.
     async fn call(&self, verb: &str, arguments: Value) -> (u16, Value) {
         let tool = &self.tools[&format!("claw-api.{verb}")];
         let Some(Auth::Bearer {
@@ -147,7 +147,7 @@ impl Mediator {
         answer(request).await
     }
 
-    /// Asks until the answer is so.
+    /// Repeats the call until `expected` holds for its answer.
     async fn until(
         &self,
         harness: &Harness,
@@ -185,7 +185,7 @@ fn code(answer: &Value) -> &str {
 }
 
 #[test]
-fn the_chart_brings_it_when_it_is_asked_for() {
+fn the_chart_renders_claw_api_only_when_enabled() {
     let of = |settings: &[&str], kind: &str, name: &str| {
         rendered(settings)
             .into_iter()
@@ -215,7 +215,7 @@ fn the_chart_brings_it_when_it_is_asked_for() {
             "{arguments:?}"
         );
     }
-    // As the definitions and compile read it, with the pond's consent.
+    // The rendered Surface is valid, and compiles with the pond's consent.
     let refused = toolcrib_crds::refusals("Surface", &surface);
     assert!(refused.is_empty(), "{refused:?}");
     let mut objects = vec![surface, service];
@@ -239,7 +239,7 @@ fn the_chart_brings_it_when_it_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_granted_the_verbs_audits_its_namespace() {
+async fn an_agent_with_the_verbs_audits_its_namespace() {
     let (harness, lake) = installed(ClawScope::Namespace).await;
     let pond = harness.pond.clone();
     auditor(&harness, "auditor", TOKEN).await;
@@ -266,7 +266,7 @@ async fn an_agent_that_is_granted_the_verbs_audits_its_namespace() {
         (all[2..].to_vec(), &Value::Null)
     );
 
-    // Status follows what is compiled.
+    // The status is written after the compiled files.
     let analyst = mediator
         .until(
             &harness,
@@ -307,7 +307,7 @@ async fn an_agent_that_is_granted_the_verbs_audits_its_namespace() {
         "{because}"
     );
 
-    // Another namespace answers as one that is not there does.
+    // The answer about another namespace equals that about a missing one.
     for (namespace, agent) in [(&*lake, "heron"), ("nowhere", "heron")] {
         let arguments = json!({"namespace": namespace, "agent": agent, "tool": "a.b"});
         let tail = format!("{namespace}/{agent}");
@@ -330,7 +330,7 @@ async fn an_agent_that_is_granted_the_verbs_audits_its_namespace() {
         assert_eq!(listed, json!({"agents": []}));
     }
 
-    // What mediators report is there as it comes.
+    // Reports of mediators show up as they arrive.
     let (status, calls) = mediator.call("recent_calls", json!({})).await;
     assert_eq!((status, calls), (200, json!({"agents": []})));
     let pod = link::pod(&harness, "executor-1", "executor").await;
@@ -362,7 +362,7 @@ async fn an_agent_that_is_granted_the_verbs_audits_its_namespace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_cluster_s_scope_other_namespaces_are_heard_of() {
+async fn cluster_scope_includes_other_namespaces() {
     let (harness, lake) = installed(ClawScope::Cluster).await;
     auditor(&harness, "auditor", TOKEN).await;
     grant(&harness, "auditor", &["*"]).await;
@@ -389,7 +389,7 @@ async fn with_the_cluster_s_scope_other_namespaces_are_heard_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_opens_what_its_agent_is_granted_and_nothing_when_two_hold_it() {
+async fn a_token_opens_the_granted_verbs_and_a_shared_token_opens_nothing() {
     let (harness, _) = installed(ClawScope::Namespace).await;
     auditor(&harness, "auditor", TOKEN).await;
     grant(&harness, "auditor", &["*"]).await;
@@ -399,7 +399,7 @@ async fn a_token_opens_what_its_agent_is_granted_and_nothing_when_two_hold_it() 
         .until(&harness, "let in", "list_agents", json!({}), is(200))
         .await;
 
-    // Somebody else's Secret with the same token: who asks could not be told.
+    // Another Secret with the same token: the two agents could not be distinguished.
     auditor(&harness, "newt", TOKEN).await;
     grant(&harness, "newt", &["list_agents"]).await;
     let refused = mediator
@@ -421,7 +421,8 @@ async fn a_token_opens_what_its_agent_is_granted_and_nothing_when_two_hold_it() 
         .until(&harness, "let in again", "list_agents", json!({}), is(200))
         .await;
 
-    // The token goes past the mediator, which would not let it: the server does not either.
+    // The mediator would refuse this call, so the token is sent directly: the server refuses it,
+    // too.
     grant(&harness, "auditor", &["get_agent"]).await;
     let refused = mediator
         .until(&harness, "narrowed", "list_agents", json!({}), is(403))
@@ -446,7 +447,7 @@ async fn a_token_opens_what_its_agent_is_granted_and_nothing_when_two_hold_it() 
         )
         .await;
 
-    // Without its credential the agent has no such tool at all.
+    // Without its credential the agent does not have the tool.
     grant(&harness, "auditor", &["*"]).await;
     mediator
         .until(&harness, "granted again", "list_agents", json!({}), is(200))
@@ -474,7 +475,7 @@ async fn a_token_opens_what_its_agent_is_granted_and_nothing_when_two_hold_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_hear_one_answer_and_what_is_hostile_is_refused() {
+async fn strangers_get_one_answer_and_hostile_requests_are_refused() {
     let (harness, _) = installed(ClawScope::Namespace).await;
     auditor(&harness, "auditor", TOKEN).await;
     grant(&harness, "auditor", &["*"]).await;
@@ -504,7 +505,7 @@ async fn strangers_hear_one_answer_and_what_is_hostile_is_refused() {
     ] {
         heard.push(answer(request).await);
     }
-    // A stranger's body is not read, so one that is still being sent may fail before the answer.
+    // A stranger's body is not read, so sending it may fail before the answer.
     let long = mediator
         .http
         .post(mediator.url("/v1/agents"))

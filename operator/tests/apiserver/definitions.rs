@@ -1,5 +1,4 @@
-//! What a real API server makes of the definitions: which values it stores, and what `kubectl
-//! explain` reads from it.
+//! The CRDs on a real API server: the values that it stores, and the texts of `kubectl explain`.
 
 use kube::api::{Api, DynamicObject};
 use kube::api::{ApiResource, DeleteParams};
@@ -28,7 +27,7 @@ async fn a_descriptor_of_any_content_is_stored_whole() {
     api.delete("kelp", &DeleteParams::default())
         .await
         .expect("deleted");
-    // Server-side apply reads the types of the definition, too.
+    // Server-side apply uses the types of the definition, too.
     harness.apply(sent.clone()).await;
     let stored = api.get("kelp").await.expect("applied");
     assert_eq!(stored.data["spec"], sent["spec"]);

@@ -1,10 +1,10 @@
-//! A client that stands between a controller and the API server: it sees every request, and
-//! can lose, hold, age or drop what passes.
+//! A client between a controller and the API server. It sees every request, and can lose, delay,
+//! age or drop messages.
 //!
-//! Writes are numbered in the order in which they are begun, so that a fault can be put at
-//! each of them in turn. Not among them: renewing the lease, reviewing a token.
+//! Writes are numbered in the order in which they begin, so a fault can be put at each of them in
+//! turn. Renewing the lease and reviewing a token are not counted.
 //!
-//! Invariant: what is not told to go wrong passes unchanged, bodies as they come.
+//! Invariant: messages without a fault pass unchanged, bodies streamed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// What happens to one write.
+/// The fault of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It lands, and the process is no more.
+    /// The write succeeds, and the process is killed.
     Kill,
-    /// It lands, and its answer is lost.
+    /// The write succeeds, and its response is lost.
     Lose,
-    /// The process is paused with this request on its way.
+    /// The process is paused while this request is in flight.
     Pause,
 }
 
-/// What becomes of watch events.
+/// Faults of watch events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Watching {
     Delivered,
-    /// Lost, of these resources (`secrets`, `toolgrants`, …).
+    /// Events of these resources (`secrets`, `toolgrants`, …) are lost.
     Lost(BTreeSet<&'static str>),
 }
 
-/// How much of the process runs.
+/// Faults of the whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Process {
     Running,
-    /// Nothing goes out and nothing comes in until it is resumed.
+    /// Nothing is sent and nothing arrives until the process is resumed.
     Paused,
-    /// As [`Process::Running`], but the watches bring nothing yet.
+    /// Like [`Process::Running`], but watches bring no events yet.
     Deaf,
-    /// Nothing, ever.
+    /// Nothing is sent and nothing arrives, for ever.
     Dead,
 }
 
@@ -67,7 +67,7 @@ struct Inner {
     state: Mutex<State>,
     process: watch::Sender<Process>,
     watching: watch::Sender<Watching>,
-    /// A change ends every watch; the next one of each resource is answered 410 Gone.
+    /// A change ends every watch; the next watch of each resource is answered 410 Gone.
     generation: watch::Sender<u64>,
 }
 
@@ -76,9 +76,10 @@ struct State {
     writes: usize,
     fault: Option<(usize, Fault)>,
     struck: bool,
-    /// Objects are read as they were at this resourceVersion; what is named here is exempt.
+    /// The resourceVersion as of which objects are read, and the operator's namespace, which is
+    /// exempt.
     aged: Option<(String, String)>,
-    /// Resources whose next watch is told that its version is gone.
+    /// Resources whose next watch is answered 410 Gone.
     gone: BTreeSet<String>,
 }
 
@@ -100,13 +101,13 @@ impl Faults {
         }))
     }
 
-    /// With a fault at the write of this number.
+    /// Adds a fault at the write of this number.
     pub fn at(self, write: usize, fault: Fault) -> Self {
         self.state().fault = Some((write, fault));
         self
     }
 
-    /// Reads objects as they were at `version`, but for the operator's own namespace, until
+    /// Returns objects as of `version`, except those of the operator's own namespace, until
     /// [`Faults::renew`].
     pub fn aged(self, version: &str, system: &str) -> Self {
         self.state().aged = Some((version.to_owned(), system.to_owned()));
@@ -119,25 +120,25 @@ impl Faults {
         self.0.process.send_replace(Process::Running);
     }
 
-    /// From now on, no event of these resources arrives.
+    /// Drops all events of these resources from now on.
     pub fn lose_events(&self, resources: impl IntoIterator<Item = &'static str>) {
         let lost = Watching::Lost(resources.into_iter().collect());
         self.0.watching.send_replace(lost);
     }
 
-    /// Ends every watch; whoever comes back hears that its version is gone, and lists.
+    /// Ends every watch; the next watch gets 410 Gone, so the client lists again.
     pub fn gone(&self, resources: &BTreeSet<String>) {
         self.0.watching.send_replace(Watching::Delivered);
         self.state().gone = resources.clone();
         self.0.generation.send_modify(|generation| *generation += 1);
     }
 
-    /// What a paused process sent goes on; it hears nothing new until [`Faults::renew`].
+    /// Sends the paused process's requests; it gets no new events until [`Faults::renew`].
     pub fn resume(&self) {
         self.0.process.send_replace(Process::Deaf);
     }
 
-    /// Whether the fault was met.
+    /// True if the fault has happened.
     pub fn struck(&self) -> bool {
         self.state().struck
     }
@@ -182,7 +183,7 @@ impl Inner {
     }
 
     async fn until(&self, allowed: impl FnMut(&Process) -> bool) {
-        // The sender is a field of self: it is not gone.
+        // The sender is a field of self, so it is not dropped.
         self.process
             .subscribe()
             .wait_for(allowed)
@@ -212,7 +213,7 @@ impl Inner {
             }
             Some(Fault::Pause) => {
                 self.process.send_replace(Process::Paused);
-                // It is on the wire: it arrives even if nobody waits for the answer any more.
+                // The request is on the wire: it arrives even if its caller is gone.
                 let inner = Arc::clone(&self);
                 let held = tokio::spawn(async move {
                     inner
@@ -231,7 +232,7 @@ impl Inner {
             }
             self.until(|process| *process == Process::Running).await;
             let resource = resource(&path).to_owned();
-            // Aged lists were continued by a watch of their version.
+            // An aged list is continued by a watch of its version.
             request.headers_mut().remove("accept-encoding");
             let answer = self.send(request).await?;
             return Ok(answer.map(|body| self.events(resource, body)));
@@ -239,7 +240,7 @@ impl Inner {
         self.send(request).await
     }
 
-    /// Logs a request; its fault, and how old what it reads is to be.
+    /// Logs a request; returns its fault, and the version for its read.
     fn note(&self, method: &Method, path: &str, watch: bool) -> (Option<Fault>, Option<String>) {
         let mut state = self.state();
         let write = counts(method, path).then(|| {
@@ -273,7 +274,7 @@ impl Inner {
         Ok(self.client.send(request).await?.map(Answer::new))
     }
 
-    /// A list as it was; a single object by a list of one.
+    /// Reads a list as of `version`; a single object is read by a list of one.
     async fn aged(&self, mut request: Request<Body>, version: &str) -> Passed {
         let path = request.uri().path().to_owned();
         let mut parameters: Vec<(String, String)> = query(request.uri())
@@ -318,7 +319,7 @@ impl Inner {
         Ok(answer)
     }
 
-    /// The lines of a watch, as far as they are to arrive.
+    /// Passes the lines of a watch that are to arrive.
     fn events(self: &Arc<Self>, resource: String, body: Answer) -> Answer {
         let inner = Arc::clone(self);
         let mut generation = self.generation.subscribe();
@@ -367,7 +368,7 @@ const GONE: &str = concat!(
     "\n"
 );
 
-/// Whether it is a write that the controller's work consists of.
+/// True if the request is a write of the controller's actual work.
 fn counts(method: &Method, path: &str) -> bool {
     *method != Method::GET && !path.contains("/leases/") && !path.contains("/tokenreviews")
 }
@@ -382,7 +383,7 @@ fn query(uri: &Uri) -> impl Iterator<Item = (String, String)> {
         })
 }
 
-/// The path's parts after group and version, without the namespace's.
+/// The path's segments after group and version, without the namespace's.
 fn parts(path: &str) -> Vec<&str> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let skip = if parts.first() == Some(&"api") { 2 } else { 3 };
@@ -393,7 +394,7 @@ fn parts(path: &str) -> Vec<&str> {
     }
 }
 
-/// `secrets` of `/api/v1/namespaces/pond/secrets/reed`.
+/// Returns `secrets` for `/api/v1/namespaces/pond/secrets/reed`.
 pub fn resource(path: &str) -> &str {
     parts(path).first().copied().unwrap_or_default()
 }

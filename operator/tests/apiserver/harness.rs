@@ -1,7 +1,7 @@
 //! A controller in this process against a real API server, in namespaces of its own.
 //!
-//! Tests take turns: a controller watches Agents of all namespaces, so two at a time would
-//! both report on the same objects.
+//! Tests run one at a time: a controller watches Agents of all namespaces, so two would report on
+//! the same objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -41,9 +41,9 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 pub struct Harness {
     pub client: Client,
-    /// Where the agents are.
+    /// Namespace of the agents.
     pub pond: String,
-    /// Where the operator is.
+    /// Namespace of the operator.
     pub system: String,
     pub health: SocketAddr,
     pub link: SocketAddr,
@@ -52,13 +52,14 @@ pub struct Harness {
     pub claw_scope: Option<ClawScope>,
     pub resync: Duration,
     pub workers: u16,
-    /// What the objects that a controller keeps may take, in bytes.
+    /// The controller's memory budget for objects, in bytes.
     pub objects_budget: usize,
     /// Namespaces besides the pond whose Secrets the operator may read.
     pub others: BTreeSet<String>,
-    /// How long a pod may be without the compiled files before it counts as stale.
+    /// How long a pod may lack the compiled files before it counts as stale.
     pub stale_after: Duration,
-    /// Written into the compiled files; empty: the machine that runs the mediator resolves names.
+    /// Name servers in the compiled files; empty: the machine that runs the mediator resolves
+    /// names.
     pub name_servers: Vec<NameServer>,
     running: Option<Controller>,
     _turn: MutexGuard<'static, ()>,
@@ -73,12 +74,12 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Its end without a word to anybody.
+    /// Ends the controller abruptly, without releasing its lease.
     pub async fn kill(self) {
         self.task.abort();
         match self.task.await {
             Err(error) if error.is_cancelled() => {}
-            ended => panic!("it ended by itself: {ended:?}"),
+            ended => panic!("the controller had already ended: {ended:?}"),
         }
     }
 
@@ -89,10 +90,10 @@ impl Controller {
 }
 
 impl Harness {
-    /// Namespaces, definitions, the empty Lease and Secret; no controller yet.
+    /// Creates the namespaces, definitions, and the empty Lease and Secret; starts no controller.
     pub async fn new() -> Self {
         let turn = TURN.lock().await;
-        // Both: somebody may run one test alone, or have RUST_LOG set for all.
+        // Both settings: a single test may run alone, or RUST_LOG be set for all.
         let subscriber = tracing_subscriber::fmt().with_test_writer().finish();
         if tracing::subscriber::set_global_default(subscriber).is_err() {
             tracing::debug!("logging was set up by an earlier test");
@@ -149,7 +150,7 @@ impl Harness {
             .create(&PostParams::default(), &secret)
             .await
             .expect("secret");
-        // For pods that nobody makes: only its caBundle is looked at.
+        // No pod is ever created for it: only its caBundle is used.
         let webhook = serde_json::from_value(json!({
             "metadata": {"name": harness.system},
             "webhooks": [{
@@ -186,7 +187,7 @@ impl Harness {
             .expect("namespace");
     }
 
-    /// A namespace beside the pond, of which controllers that start later may read Secrets.
+    /// Adds a namespace beside the pond; controllers that start later may read its Secrets.
     pub async fn lake(&mut self) -> String {
         let name = self.pond.replacen("pond", "lake", 1);
         self.make_namespace(&name).await;
@@ -194,12 +195,12 @@ impl Harness {
         name
     }
 
-    /// Cluster-scoped; named like the operator's namespace.
+    /// The webhook configurations: cluster-scoped, and named like the operator's namespace.
     pub fn webhooks(&self) -> Api<MutatingWebhookConfiguration> {
         Api::all(self.client.clone())
     }
 
-    /// With a controller that runs.
+    /// Creates the harness with a running controller.
     pub async fn running() -> Self {
         let mut harness = Self::new().await;
         harness.start("heron");
@@ -211,7 +212,7 @@ impl Harness {
         self.running = Some(controller);
     }
 
-    /// A controller of this harness' installation with a client and an election of its own.
+    /// Starts a controller of this installation with a client and an election of its own.
     pub fn launch(
         &self,
         client: Client,
@@ -260,7 +261,7 @@ impl Harness {
         };
         let run = async move {
             let shutdown = async {
-                // A dropped sender means the test is over as well.
+                // A dropped sender means that the test is over, too.
                 stopped.await.unwrap_or(());
             };
             controller::run(client, settings, shutdown).await
@@ -273,7 +274,7 @@ impl Harness {
         }
     }
 
-    /// The lease is nobody's: the next candidate need not wait until it runs out.
+    /// Empties the lease, so the next candidate need not wait until it expires.
     pub async fn vacate(&self) {
         self.api::<Lease>(&self.system)
             .patch(
@@ -285,7 +286,7 @@ impl Harness {
             .expect("lease");
     }
 
-    /// Graceful end: the lease is given back.
+    /// Stops the controller gracefully: it releases the lease.
     pub async fn stop(&mut self) {
         if let Some(Controller { stop, task, .. }) = self.running.take() {
             stop.send(()).expect("the controller still runs");
@@ -293,8 +294,8 @@ impl Harness {
         }
     }
 
-    /// Stops everything and removes the namespaces. Not run when the test fails: then what
-    /// is there helps to see why.
+    /// Stops everything and removes the namespaces. Not run when the test fails: the objects that
+    /// are left help to debug it.
     pub async fn end(mut self) {
         self.stop().await;
         self.webhooks()
@@ -311,7 +312,7 @@ impl Harness {
                 .await
                 .expect("namespace deleted");
         }
-        // Gone before the next test's controller looks at what is left.
+        // Gone before the next test's controller lists them.
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         for name in made {
             self.eventually("the namespace is gone", || async {
@@ -355,7 +356,7 @@ impl Harness {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The trading-desk example without its workloads, in the pond.
+    /// Applies the trading-desk example without its workloads, in the pond.
     pub async fn apply_example(&self) {
         for file in [
             "10-model",
@@ -366,7 +367,7 @@ impl Harness {
         ] {
             let path = repository().join(format!("crds/examples/trading-desk/{file}.yaml"));
             let text = std::fs::read_to_string(&path).expect("example file");
-            // In names of objects and in hosts alike.
+            // Replaced in names of objects and in hosts.
             let text = text
                 .replace(
                     "namespace: trading\n",
@@ -417,7 +418,7 @@ impl Harness {
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 
-    /// A client of a service of the operator's own, which trusts this authority alone.
+    /// A client of one of the operator's services, which trusts this authority alone.
     pub fn https(&self, service: &str, address: SocketAddr, authority: &Value) -> reqwest::Client {
         let authority = authority.as_str().expect("an authority");
         let authority = reqwest::Certificate::from_pem(authority.as_bytes()).expect("PEM");
@@ -429,7 +430,7 @@ impl Harness {
             .expect("an HTTP client")
     }
 
-    /// Polls until `look` finds something.
+    /// Polls until `look` returns something.
     pub async fn eventually<T, F>(&self, what: &str, mut look: impl FnMut() -> F) -> T
     where
         F: Future<Output = Option<T>>,
@@ -450,7 +451,7 @@ impl Harness {
         }
     }
 
-    /// `status/reason` of an object's condition becomes `expected`; its message.
+    /// Waits until an object's condition has this `status/reason`; returns its message.
     pub async fn condition<K>(&self, name: &str, type_: &str, expected: &str) -> String
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -490,7 +491,7 @@ impl Harness {
         }
     }
 
-    /// The four files of an agent, once `ready` says so of them.
+    /// The four files of an agent, once `ready` holds for them.
     pub async fn files(
         &self,
         agent: &str,
@@ -511,8 +512,8 @@ impl Harness {
         .await
     }
 
-    /// Kind, name and resourceVersion of everything in the pond that the controller could
-    /// write, and what it counts as writes.
+    /// Kind, name and resourceVersion of everything in the pond that the controller may write,
+    /// and its own count of writes.
     pub async fn versions(&self) -> BTreeMap<String, String> {
         let mut versions = BTreeMap::new();
         async fn add<K>(harness: &Harness, versions: &mut BTreeMap<String, String>)
@@ -541,7 +542,7 @@ impl Harness {
         versions
     }
 
-    /// The note of an Event about an Agent, waited for.
+    /// Waits for an Event about an Agent; returns its note.
     pub async fn event(&self, agent: &str, reason: &str) -> String {
         let events: Api<k8s_openapi::api::events::v1::Event> = self.api(&self.pond);
         self.eventually(reason, || async {
@@ -560,14 +561,14 @@ impl Harness {
         metric(self.health, name).await
     }
 
-    /// Waits until everything was looked at twice more; fails when it never settles.
+    /// Waits until everything was reconciled twice more; fails if versions keep changing.
     pub async fn settled(&self) -> BTreeMap<String, String> {
         let begun = Instant::now();
         loop {
             let before = self.versions().await;
             let reconciles = self.metric("reconciles").await;
             let objects = before.len() as f64;
-            self.eventually("looked at again", || async {
+            self.eventually("reconciled again", || async {
                 (self.metric("reconciles").await >= reconciles + objects).then_some(())
             })
             .await;
@@ -575,11 +576,11 @@ impl Harness {
             if before == after {
                 return after;
             }
-            assert!(begun.elapsed() < DEADLINE, "it never settles");
+            assert!(begun.elapsed() < DEADLINE, "the objects do not settle");
         }
     }
 
-    /// A Secret of somebody else.
+    /// A Secret without labels and owner of the operator.
     pub fn foreign_secret(&self, name: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Secret",
@@ -589,12 +590,12 @@ impl Harness {
     }
 }
 
-/// The chart's objects.
+/// Renders the chart's objects.
 pub fn rendered(settings: &[&str]) -> Vec<Value> {
     rendered_as("toolcrib", settings)
 }
 
-/// The chart's objects as Helm renders them for a cluster, which it looks at.
+/// Renders the chart's objects for a cluster, which Helm queries.
 pub fn rendered_for_cluster(release: &str) -> Vec<Value> {
     let path = std::env::var(KUBECONFIG).expect("a kubeconfig");
     let kubeconfig = format!("--kubeconfig={path}");

@@ -1,5 +1,5 @@
-//! One object that nobody can read stops nobody else: through LIST and WATCH of a real API
-//! server, with nothing in front that would have refused it.
+//! An object that cannot be decoded does not affect others: in LIST and WATCH of a real API
+//! server, without a webhook that would have refused it.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::faults::Faults;
 use crate::harness::Harness;
 use crate::{READS, tools};
 
-/// Go's own decoder stops at 10,000 levels, so this is what an API server can be given.
+/// Go's own decoder stops at 10,000 levels, so an API server accepts this many.
 const LEVELS: usize = 9_900;
 
-/// As it is, without building a tree of it.
+/// Sends the text unchanged, without building a tree of it.
 async fn post<K: Resource<DynamicType = ()>>(
     client: &Client,
     namespace: &str,
@@ -42,7 +42,7 @@ fn deep() -> String {
     format!("{}1{}", r#"{"a":"#.repeat(LEVELS), "}".repeat(LEVELS))
 }
 
-/// About a megabyte of schema.
+/// A schema of about a megabyte.
 fn huge() -> String {
     let properties: Vec<String> = (0..16_000)
         .map(|n| format!(r#""property-number-{n}":{{"type":"string","description":"{n}"}}"#))
@@ -53,7 +53,7 @@ fn huge() -> String {
     )
 }
 
-/// Twenty bytes for each engine of megabytes.
+/// Patterns of twenty bytes, each of which compiles to megabytes.
 fn patterns() -> String {
     let properties: Vec<String> = (0..400)
         .map(|n| format!(r#""p{n}":{{"type":"string","pattern":"\\p{{L}}{{60}}k{n}"}}"#))
@@ -64,7 +64,7 @@ fn patterns() -> String {
     )
 }
 
-/// The most memory that this process ever had.
+/// The highest memory use of this process so far.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("readable");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -76,8 +76,8 @@ fn most_memory() -> u64 {
         * 1024
 }
 
-/// Takes the grants' schema away, so that one of another shape can be stored, as by an older
-/// or newer release.
+/// Removes the grants' schema, so that objects of another shape can be stored, as by an older or
+/// newer release.
 async fn loosen(harness: &Harness) {
     let api: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
     let name = "toolgrants.toolcrib.dev";
@@ -108,7 +108,7 @@ async fn put_all(harness: &Harness, suffix: &str) {
         "metadata": {"name": format!("undecodable-{suffix}"), "namespace": pond},
         "spec": {"agents": {"all": "of them"}, "tools": 7},
     });
-    // Until the API server serves the loosened schema.
+    // Waits until the API server serves the loosened schema.
     harness
         .eventually("the undecodable grant is stored", || async {
             let status = post::<ToolGrant>(&harness.client, pond, grant.to_string()).await;
@@ -118,10 +118,10 @@ async fn put_all(harness: &Harness, suffix: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hostile_object_stops_nobody_else_in_list_and_watch() {
+async fn a_hostile_object_does_not_affect_others_in_list_and_watch() {
     let harness = Harness::new().await;
     loosen(&harness).await;
-    // In the first LIST.
+    // Objects in the first LIST.
     put_all(&harness, "listed").await;
     let faults = Faults::new(harness.client.clone());
     let controller = harness.launch(faults.client(), "heron", Timing::default(), harness.health);
@@ -132,7 +132,7 @@ async fn a_hostile_object_stops_nobody_else_in_list_and_watch() {
         })
         .await;
 
-    // In the WATCH, and others after it.
+    // Objects in the WATCH, and valid ones after them.
     put_all(&harness, "watched").await;
     let grants: Api<ToolGrant> = harness.api(&harness.pond);
     grants
@@ -145,7 +145,7 @@ async fn a_hostile_object_stops_nobody_else_in_list_and_watch() {
         })
         .await;
 
-    // In a LIST after the watch's version is gone.
+    // Objects in a LIST after the watch's version is gone.
     let all: BTreeSet<String> = ["surfaces", "toolgrants", "agents"]
         .map(str::to_owned)
         .into();
@@ -159,7 +159,7 @@ async fn a_hostile_object_stops_nobody_else_in_list_and_watch() {
         .await;
     assert!(controller.metric("undecodable_objects").await > 0.0);
 
-    // Each says so itself, and nothing of what stands in it.
+    // Each object's own status says so, and repeats none of its content.
     for name in ["deep-listed", "deep-watched"] {
         says::<Surface>(&harness, name, "DescriptorInvalid").await;
     }
@@ -175,13 +175,14 @@ async fn a_hostile_object_stops_nobody_else_in_list_and_watch() {
     harness
         .condition::<Agent>("analyst", "Compiled", "True/Compiled")
         .await;
-    // With the other tests of this process, the chart's limit for the controller alone.
+    // The process runs all tests, and still stays within the chart's limit for the controller
+    // alone.
     let memory = most_memory();
     assert!(memory < 512 * 1024 * 1024, "{memory} bytes");
     controller.kill().await;
     let grants: Api<ToolGrant> = harness.api(&harness.pond);
     for name in ["undecodable-listed", "undecodable-watched"] {
-        // The answer is the object, which nobody can read.
+        // The response is the object, which the client cannot decode.
         if let Err(kube::Error::Api(status)) = grants.delete(name, &DeleteParams::default()).await {
             panic!("{status}");
         }
@@ -190,8 +191,8 @@ async fn a_hostile_object_stops_nobody_else_in_list_and_watch() {
     harness.end().await;
 }
 
-/// Its `Accepted` is False for this reason. Looked for in the text, which is no tree that
-/// could be made.
+/// Waits until the object's `Accepted` is False for this reason. The text is searched, because it
+/// cannot be parsed into a tree.
 async fn says<K: Resource<DynamicType = ()>>(harness: &Harness, name: &str, reason: &str) {
     let path = K::url_path(&(), Some(&harness.pond));
     harness

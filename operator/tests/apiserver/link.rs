@@ -1,9 +1,9 @@
-//! The link, whole: the real controller against the real client of the mediator.
+//! The link end to end: the real controller with the mediator's real client.
 //!
-//! The mediators load the compiled files once and never again, as if the kubelet were away:
-//! whatever they lose, they lose by the link. Tokens are those of pods (TokenRequest).
+//! The mediators load the compiled files once and never again, as if the kubelet were down: tools
+//! are lost by the link alone. Tokens are bound to pods (TokenRequest).
 
-// clippy.toml allows it in test functions; helpers of tests are as much a test.
+// clippy.toml allows unwrap in test functions, but not in their helpers.
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ use crate::{ALL, READS, sorted, tools};
 
 const AUDIENCE: &str = "toolcrib.dev/link";
 
-/// A pod that nobody schedules: the object is all that is needed.
+/// Creates a pod that is never scheduled: only the object is needed.
 pub async fn pod(harness: &Harness, name: &str, agent: &str) -> Pod {
     let accounts: Api<ServiceAccount> = harness.api(&harness.pond);
     harness
@@ -70,7 +70,7 @@ async fn remove_pod(harness: &Harness, pod: &Pod) {
         .unwrap();
 }
 
-/// As the kubelet projects it.
+/// Requests a token as the kubelet projects it.
 async fn token(harness: &Harness, pod: &Pod, audience: &str) -> String {
     let accounts: Api<ServiceAccount> = harness.api(&harness.pond);
     let request = TokenRequest {
@@ -95,7 +95,7 @@ async fn token(harness: &Harness, pod: &Pod, audience: &str) -> String {
         .token
 }
 
-/// What the pod's mediator has counted, once it is heard.
+/// Sends a report of the pod's mediator with this usage, and waits until it is accepted.
 pub async fn report(harness: &Harness, pod: &Pod, agent: &str, usage: Value) {
     let files = harness.files(agent, "its files", |_| true).await;
     let token = token(harness, pod, AUDIENCE).await;
@@ -111,7 +111,7 @@ pub async fn report(harness: &Harness, pod: &Pod, agent: &str, usage: Value) {
         .await;
 }
 
-/// The mediator's end of the link, with what it has loaded.
+/// The mediator's end of the link, with its loaded files.
 struct Mediator {
     current: Arc<Current>,
     link: JoinHandle<()>,
@@ -128,7 +128,7 @@ impl Mediator {
     async fn start(harness: &Harness, pod: &Pod, files: &BTreeMap<String, Value>) -> Self {
         let token_file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(token_file.path(), token(harness, pod, AUDIENCE).await).unwrap();
-        // As they stand in the Secret: the digests in agent.json are of these bytes.
+        // Bytes of the Secret: the digests in agent.json are of these bytes.
         let secrets: Api<Secret> = harness.api(&harness.pond);
         let agent = files["agent.json"]["agent"].as_str().unwrap();
         let secret = secrets
@@ -164,7 +164,7 @@ impl Mediator {
         }
     }
 
-    /// How long it took until `seen` is so.
+    /// Waits until `seen` holds; returns the time.
     async fn until(&self, what: &str, seen: impl Fn(&Effective) -> bool) -> Duration {
         let begun = Instant::now();
         let mut changes = self.current.subscribe();
@@ -180,7 +180,7 @@ impl Mediator {
         begun.elapsed()
     }
 
-    /// Linked, and everything that is loaded stands.
+    /// Waits until the mediator is linked and everything that is loaded is allowed.
     async fn whole(&self) {
         self.until("all stands", |now| {
             now.seen > 0 && now.presence == AgentPresence::Present && stands(now)
@@ -189,7 +189,7 @@ impl Mediator {
     }
 }
 
-/// Whether everything that is loaded may be used.
+/// True if everything that is loaded is allowed.
 fn stands(now: &Effective) -> bool {
     let Ok(version) = now.version() else {
         return false;
@@ -212,13 +212,13 @@ fn has(now: &Effective, tool: &str) -> bool {
     now.version().is_ok() && floor.is_none_or(|floor| floor.tools.contains_key(tool))
 }
 
-/// Something that gives an agent what it has, and whose removal takes it away.
+/// One source of an agent's tools or models; deleting it revokes them.
 struct Way {
     name: &'static str,
-    /// Which of the agent's tools goes; none: it is about models or all.
+    /// The tool that goes; `None`: models or everything.
     tool: Option<&'static str>,
     object: Value,
-    /// In its place; `None`: it is deleted.
+    /// The object to apply instead; `None`: the object is deleted.
     without: Option<Value>,
 }
 
@@ -267,7 +267,7 @@ fn secret(namespace: &str, name: &str, host: &str) -> Value {
     })
 }
 
-/// An agent whose every tool comes by another way.
+/// An agent that gets each tool from another source.
 fn otter(pond: &str, lake: &str) -> Vec<Way> {
     let surface = |name: &str| {
         let spec = json!({"url": format!("https://{name}.example"),
@@ -359,7 +359,7 @@ fn otter(pond: &str, lake: &str) -> Vec<Way> {
     ]
 }
 
-/// The promises' histogram: how many were measured, and how many within two seconds.
+/// The histogram of revocations: how many were measured, and how many took at most two seconds.
 async fn revocations(harness: &Harness) -> (u64, u64) {
     let text = reqwest::get(format!("http://{}/metrics", harness.health))
         .await
@@ -378,7 +378,7 @@ async fn revocations(harness: &Harness) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_taken_away_is_denied_by_the_link_alone_and_acknowledged() {
+async fn every_kind_of_revocation_is_denied_and_acknowledged_over_the_link() {
     let mut harness = Harness::new().await;
     let lake = harness.lake().await;
     harness.start("heron");
@@ -422,7 +422,7 @@ async fn whatever_is_taken_away_is_denied_by_the_link_alone_and_acknowledged() {
                 (revocations(&harness).await.0 > before).then_some(())
             })
             .await;
-        // What is given again is there again: the files never changed here.
+        // A tool that is granted again is allowed again: the files never changed here.
         harness.apply(way.object.clone()).await;
         for mediator in &mediators {
             mediator.whole().await;
@@ -431,7 +431,7 @@ async fn whatever_is_taken_away_is_denied_by_the_link_alone_and_acknowledged() {
     let (all, _) = revocations(&harness).await;
     assert_eq!(all, 7, "each once");
     assert_eq!(harness.metric("revocations_open").await, 0.0);
-    // Between two requests a mediator is not held for a moment.
+    // Between two requests a mediator has no long poll for a moment.
     harness
         .eventually("both mediators wait", || async {
             (harness.metric("link_held").await == 2.0).then_some(())
@@ -440,7 +440,7 @@ async fn whatever_is_taken_away_is_denied_by_the_link_alone_and_acknowledged() {
     harness.end().await;
 }
 
-/// A connection to the link with a head and a part of a body.
+/// Opens a connection to the link and sends a head and a part of a body.
 async fn half_a_report(
     harness: &Harness,
     tls: &TlsConnector,
@@ -457,9 +457,9 @@ async fn half_a_report(
     Ok(stream)
 }
 
-/// Strangers are refused before their bodies come, with a token and without one.
+/// Strangers are refused before their bodies arrive, with a token and without one.
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_bodies_are_not_read_and_a_revocation_arrives_meanwhile() {
+async fn bodies_of_strangers_are_not_read_and_a_revocation_still_arrives() {
     let harness = Harness::running().await;
     harness.apply_example().await;
     let files = harness
@@ -481,7 +481,7 @@ async fn strangers_bodies_are_not_read_and_a_revocation_arrives_meanwhile() {
             0 => String::new(),
             _ => format!("Authorization: Bearer nobody-{number}\r\n"),
         };
-        // One that was closed for a newcomer takes nothing.
+        // A connection may have been closed for a newcomer.
         let Ok(mut stream) = half_a_report(&harness, &tls, &authorization).await else {
             continue;
         };
@@ -494,7 +494,7 @@ async fn strangers_bodies_are_not_read_and_a_revocation_arrives_meanwhile() {
         open.push(stream);
     }
     assert!(refused > 100, "{refused}");
-    // Without a word, as many as one address may have and more.
+    // Silent connections, more than one address may have.
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.extend(TcpStream::connect(harness.link).await);
@@ -508,7 +508,7 @@ async fn strangers_bodies_are_not_read_and_a_revocation_arrives_meanwhile() {
     )
     .await;
     mediator.until("revoked", |now| !has(now, READS[0])).await;
-    // Of a pod's own token a report is read, up to its bound.
+    // A report with a pod's own token is read, up to its bound.
     let token = token(&harness, &executor, AUDIENCE).await;
     let http = harness.https("link", harness.link, &files["agent.json"]["link"]["ca"]);
     let url = format!(
@@ -526,7 +526,7 @@ async fn strangers_bodies_are_not_read_and_a_revocation_arrives_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_loses_anything_while_controllers_come_and_go() {
+async fn no_mediator_loses_a_tool_while_controllers_are_replaced() {
     let mut harness = Harness::running().await;
     harness.apply_example().await;
     let files = harness
@@ -535,7 +535,7 @@ async fn nobody_loses_anything_while_controllers_come_and_go() {
     let pod = pod(&harness, "executor-1", "executor").await;
     let mediator = Mediator::start(&harness, &pod, &files).await;
     mediator.whole().await;
-    // Everything that was in force from here on.
+    // Records everything in force from here on.
     let (current, mut changes) = (mediator.current.clone(), mediator.current.subscribe());
     let lost = Arc::new(AtomicUsize::new(0));
     let counted = lost.clone();
@@ -557,7 +557,7 @@ async fn nobody_loses_anything_while_controllers_come_and_go() {
     }
     assert_eq!(lost.load(Ordering::SeqCst), 0);
     watching.abort();
-    // And the last one is heard as the first was.
+    // The last revocation arrives like the first.
     delete(
         &harness,
         &ours("ToolGrant", &harness.pond, "executor-all", json!({})),
@@ -567,7 +567,7 @@ async fn nobody_loses_anything_while_controllers_come_and_go() {
     harness.end().await;
 }
 
-/// A Service that does not know who leads: connections go to each in turn.
+/// A Service that does not know the leader: connections go to each replica in turn.
 struct Service(JoinHandle<()>);
 
 impl Drop for Service {
@@ -586,7 +586,7 @@ impl Service {
                 let address = behind[turn % behind.len()];
                 turn += 1;
                 open.spawn(async move {
-                    // Refused: this one does not lead.
+                    // Refused: this replica does not lead.
                     if let Ok(mut far) = TcpStream::connect(address).await {
                         let copied = tokio::io::copy_bidirectional(&mut near, &mut far).await;
                         tracing::debug!(?copied, "connection over");
@@ -598,7 +598,7 @@ impl Service {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_controllers_the_leader_is_found_again_when_the_other_one_leads() {
+async fn a_mediator_finds_the_next_leader_behind_a_service() {
     let harness = Harness::new().await;
     let timing = Timing {
         duration: Duration::from_secs(4),
@@ -620,7 +620,7 @@ async fn of_two_controllers_the_leader_is_found_again_when_the_other_one_leads()
         1.0 => (heron, newt),
         _ => (newt, heron),
     };
-    // Without a word to anybody: its lease has to run out.
+    // The leader ends abruptly, so its lease has to expire.
     leader.kill().await;
     mediator
         .until("the other one's answer", |now| now.seen > seen)
@@ -637,7 +637,7 @@ async fn of_two_controllers_the_leader_is_found_again_when_the_other_one_leads()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_request_of_a_pod_waits_and_hears_what_changes() {
+async fn a_pods_long_poll_returns_changes() {
     let harness = Harness::running().await;
     harness.apply_example().await;
     let files = harness
@@ -671,7 +671,7 @@ async fn one_request_of_a_pod_waits_and_hears_what_changes() {
                 .await;
         }
     };
-    // Known to the controller once the pod is.
+    // The controller knows the token once it knows the pod.
     let first = harness
         .eventually("an answer", || async {
             let (status, down) = send(0, 0).await.unwrap();
@@ -682,14 +682,14 @@ async fn one_request_of_a_pod_waits_and_hears_what_changes() {
     let given = |down: &Value| down["floor"]["tools"].as_object().unwrap().len();
     assert_eq!(given(&first), 2);
 
-    // A shorter while than a test may take: the same answer again. What is wanted is said as
-    // it is written, which may come between the two.
+    // A poll shorter than this test: the answer is the same again. The wanted manifest is
+    // reported once it is written, which may happen between the two.
     let (status, again) = send(seq, 1).await.unwrap();
     assert_eq!(
         (status, &again["seq"], &again["floor"]),
         (200, &first["seq"], &first["floor"])
     );
-    // Long enough that only news can end it.
+    // Long enough that only news can end the poll.
     let long = 60_000;
     let waiting = send(seq, long);
     held(1.0).await;
@@ -706,7 +706,7 @@ async fn one_request_of_a_pod_waits_and_hears_what_changes() {
     assert!(down["seq"].as_u64().unwrap() > seq);
     held(0.0).await;
 
-    // A pod that is deleted while it waits hears nothing more about the agent.
+    // A pod that is deleted while it polls gets no more news of the agent.
     let waiting = send(down["seq"].as_u64().unwrap(), 8_000);
     held(1.0).await;
     remove_pod(&harness, &pod).await;

@@ -59,7 +59,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_is_not_there_is_made_and_goes_with_the_installation() {
+async fn a_missing_lease_is_created_and_removed_with_the_installation() {
     let mut harness = Harness::new().await;
     let leases: Api<Lease> = harness.api(&harness.system);
     let gone = || async {
@@ -82,14 +82,14 @@ async fn a_lease_that_is_not_there_is_made_and_goes_with_the_installation() {
     };
     assert_eq!(Some(&owner.uid), certificates.metadata.uid.as_ref());
 
-    // Whoever leads goes on where somebody deletes it.
+    // If the Lease is deleted, the leader creates it again and keeps leading.
     gone().await;
     harness.eventually("heron leads again", led).await;
     harness.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_compiles_and_a_grant_gives_and_takes() {
+async fn the_example_compiles_and_grants_are_added_and_revoked() {
     let harness = Harness::running().await;
     harness.apply_example().await;
     let analyst = harness
@@ -99,7 +99,7 @@ async fn the_example_compiles_and_a_grant_gives_and_takes() {
         .files("executor", "all tools", |files| sorted(tools(files)) == ALL)
         .await;
 
-    // Each with its own credential.
+    // Each agent has its own credential.
     let token = |files: &Files| {
         files["tools.json"]["tools"][0]["execution"]["auth"]["token"]
             .as_str()
@@ -120,7 +120,7 @@ async fn the_example_compiles_and_a_grant_gives_and_takes() {
         "toolcrib.dev/link"
     );
 
-    // Whom mediators trust is whom the API server trusts, and has signed what is served.
+    // Mediators and the API server trust the same authority, which signed the served certificate.
     let webhook = harness.webhooks().get(&harness.system).await.unwrap();
     let bundle = &webhook.webhooks.as_ref().unwrap()[0]
         .client_config
@@ -147,7 +147,7 @@ async fn the_example_compiles_and_a_grant_gives_and_takes() {
         assert!(certificates[key].0.starts_with(b"-----BEGIN "), "{key}");
     }
 
-    // What is written belongs to the Agent and is not labelled like it.
+    // The written objects belong to the Agent and do not have its labels.
     let agents: Api<Agent> = harness.api(&harness.pond);
     let agent = agents.get("analyst").await.unwrap();
     for name in ["toolcrib-analyst-mediator", "toolcrib-analyst-identity"] {
@@ -210,7 +210,7 @@ async fn the_example_compiles_and_a_grant_gives_and_takes() {
         analyst["agent.json"]["digest"]
     );
 
-    // The Agent goes, and everything that was written for it.
+    // The Agent is deleted, and everything that was written for it.
     agents
         .delete("analyst", &DeleteParams::default())
         .await
@@ -225,7 +225,7 @@ async fn the_example_compiles_and_a_grant_gives_and_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_changes_nothing_is_written() {
+async fn nothing_is_written_when_nothing_changes() {
     let mut harness = Harness::new().await;
     harness.resync = Duration::from_millis(500);
     harness.start("heron");
@@ -242,7 +242,7 @@ async fn nothing_changes_nothing_is_written() {
     assert_eq!(before, after);
     assert_eq!(writes, harness.metric("writes").await);
 
-    // A successor finds everything as it should be: same tokens, no write.
+    // A successor finds everything in its final state: same tokens, no write.
     harness.stop().await;
     harness.start("newt");
     let begun = tokio::time::Instant::now();
@@ -262,7 +262,7 @@ async fn nothing_changes_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn declared_egress_is_a_policy_that_comes_changes_and_goes() {
+async fn declared_egress_creates_updates_and_deletes_a_network_policy() {
     let harness = Harness::running().await;
     harness.apply_example().await;
     let policies: Api<NetworkPolicy> = harness.api(&harness.pond);
@@ -281,7 +281,7 @@ async fn declared_egress_is_a_policy_that_comes_changes_and_goes() {
                 .await
                 .expect("an answer")?;
             let text = spec(&found).to_string();
-            // The Service's target port, which is named in the pods.
+            // The Service's target port, which has a name in the pods.
             (text.contains(r#""port":"http""#) && text.contains(r#""toolcrib.dev/leader":"true""#))
                 .then_some(found)
         })
@@ -291,7 +291,7 @@ async fn declared_egress_is_a_policy_that_comes_changes_and_goes() {
         json!({"matchLabels": {"toolcrib.dev/agent": "analyst"}})
     );
 
-    // Edited by somebody: what was declared comes back.
+    // Another writer changed the policy: it is restored.
     let edit =
         json!({"spec": {"egress": [{}], "podSelector": {"matchLabels": {"never": "there"}}}});
     policies
@@ -326,7 +326,7 @@ async fn declared_egress_is_a_policy_that_comes_changes_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_object_of_our_name_is_a_conflict_and_stays_as_it_is() {
+async fn a_foreign_object_with_our_name_is_a_conflict_and_is_not_changed() {
     let harness = Harness::running().await;
     harness
         .apply(harness.foreign_secret("toolcrib-analyst-mediator"))
@@ -339,7 +339,7 @@ async fn a_foreign_object_of_our_name_is_a_conflict_and_stays_as_it_is() {
     harness
         .condition::<Agent>("analyst", "Ready", "False/Conflict")
         .await;
-    // Another agent is none the worse.
+    // The other agent is not affected.
     harness
         .condition::<Agent>("executor", "Ready", "True/NoPods")
         .await;
@@ -366,10 +366,10 @@ async fn a_foreign_object_of_our_name_is_a_conflict_and_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_object_is_reported_and_others_go_on() {
+async fn an_invalid_object_is_reported_and_others_still_compile() {
     let harness = Harness::running().await;
     let pond = harness.pond.clone();
-    // Deeper than any JSON tree is decoded, in the field that keeps everything.
+    // Deeper than any JSON tree is decoded, in the field that keeps any content.
     let depth = 1_000;
     let deep = format!(
         r#"{{"apiVersion":"toolcrib.dev/v1alpha1","kind":"Surface","metadata":{{"name":"deep","namespace":"{pond}"}},"spec":{{"url":"http://deep.example","descriptor":{{"version":2,"tools":[{{"name":"t","inputSchema":{}1{},"http":{{"method":"GET","path":"/"}}}}]}}}}}}"#,
@@ -422,7 +422,7 @@ async fn a_bad_object_is_reported_and_others_go_on() {
         .files("otter", "no tools", |files| tools(files).is_empty())
         .await;
 
-    // The objects say what is wrong, and where.
+    // The objects' conditions name the mistake and its place.
     let message = harness
         .condition::<Surface>("crooked", "Accepted", "False/InvalidSchema")
         .await;
@@ -464,7 +464,7 @@ async fn a_bad_object_is_reported_and_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_come_go_and_rotate() {
+async fn credentials_are_added_removed_and_rotated() {
     let harness = Harness::running().await;
     harness.apply_example().await;
     let first = harness
@@ -498,7 +498,7 @@ async fn credentials_come_go_and_rotate() {
         digest(&rotated, "credentials")
     );
 
-    // Its owner takes the label away: it is sent nowhere any more.
+    // Its owner removes the label: the credential is sent nowhere any more.
     patch(json!({"metadata": {"labels": {"toolcrib.dev/credential": null}}})).await;
     harness
         .files("analyst", "withheld", |files| tools(files).is_empty())
@@ -523,7 +523,7 @@ async fn credentials_come_go_and_rotate() {
         .condition::<Surface>("trading-api", "Resolved", "False/SecretNotFound")
         .await;
 
-    // A new runner token on request; the earlier one opens for a while.
+    // A new runner token on request; the earlier token stays valid for a while.
     let agents: Api<Agent> = harness.api(&harness.pond);
     let rotate = json!({"metadata": {"annotations": {"toolcrib.dev/rotate": "1"}}});
     agents
@@ -544,7 +544,7 @@ async fn credentials_come_go_and_rotate() {
     assert!(note.contains("toolcrib.dev/rotate"), "{note}");
     assert!(note.contains("delete them to end it"), "{note}");
 
-    // A Secret that somebody deletes takes its token along.
+    // Deleting the Secret invalidates its token.
     let tokens_before = tokens.clone();
     secrets
         .delete("toolcrib-analyst-identity", &DeleteParams::default())
@@ -562,7 +562,7 @@ async fn credentials_come_go_and_rotate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mediators_say_what_is_in_force() {
+async fn mediators_report_the_manifest_in_force() {
     let harness = Harness::running().await;
     harness.apply_example().await;
     let files = harness
@@ -581,7 +581,7 @@ async fn mediators_say_what_is_in_force() {
             "labels": {"toolcrib.dev/agent": "analyst"},
             "annotations": {"toolcrib.dev/injected": "v1"},
         },
-        // Nobody schedules it: the object is all that is needed.
+        // The pod is never scheduled: only the object is needed.
         "spec": {"schedulerName": "nobody", "containers": [{"name": "runner", "image": "none"}]},
     }))
     .unwrap();
@@ -650,11 +650,11 @@ async fn mediators_say_what_is_in_force() {
         })
     };
 
-    // Strangers, another audience, nonsense, and too much.
+    // Strangers, a token of another audience, an invalid token, and too large a body.
     assert_eq!(send("nonsense", up(digest, 1)).await.0, 401);
     assert_eq!(send(&other, up(digest, 1)).await.0, 401);
     assert_eq!(send(&token, json!({"epoch": 5})).await.0, 400);
-    // Little enough for a socket to take before the answer comes.
+    // Small enough that the socket takes it before the answer comes.
     assert_eq!(
         send(&token, json!({"epoch": "x".repeat(LONGEST_REPORT)}))
             .await
@@ -683,13 +683,13 @@ async fn mediators_say_what_is_in_force() {
     let shown = status.pods.unwrap();
     assert_eq!((shown.running, shown.in_force), (1, 1));
 
-    // It loads something else; it cannot load; it is gone.
+    // The mediator loads another manifest; it cannot load one; it is gone.
     let behind = json!({"manifest": "m0", "credentials": "c0"});
     assert_eq!(send(&token, up(&behind, 8)).await.0, 200);
     harness
         .condition::<Agent>("analyst", "InForce", "False/Pending")
         .await;
-    // The status is written at once, its counters not before their five minutes are over.
+    // The status is written at once, its counters only after their five minutes.
     let status = agents.get("analyst").await.unwrap().status.unwrap();
     assert_eq!(status.usage.unwrap().calls, 3);
     let mut broken = up(digest, 8);
@@ -703,7 +703,7 @@ async fn mediators_say_what_is_in_force() {
         "{message}"
     );
 
-    // The Agent is deleted and created again: the pod's containers hold the earlier token.
+    // The Agent is deleted and created again: the pod's containers have the earlier token.
     let first_tokens = files["agent.json"]["tokens"].clone();
     let born = pod.creation_timestamp().unwrap().0;
     agents
@@ -715,7 +715,7 @@ async fn mediators_say_what_is_in_force() {
             let secrets: Api<Secret> = harness.api(&harness.pond);
             let name = "toolcrib-analyst-mediator";
             let gone = secrets.get_opt(name).await.unwrap().is_none();
-            // Creation times are whole seconds.
+            // Creation times have whole seconds.
             (gone && Timestamp::now().as_second() > born.as_second()).then_some(())
         })
         .await;
@@ -767,7 +767,7 @@ async fn mediators_say_what_is_in_force() {
     harness
         .condition::<Agent>("analyst", "Ready", "True/NoPods")
         .await;
-    // Its token is good for a while yet, the pod is not.
+    // The token stays valid for a while, the pod does not.
     assert_eq!(send(&token, up(digest, 9)).await.0, 403);
     harness.end().await;
 }

@@ -1,4 +1,4 @@
-//! What another namespace, or a name that is somebody else's, can not do.
+//! What another namespace, and an object with a foreign or forged name, cannot do.
 
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -24,7 +24,7 @@ fn secret(name: &str, namespace: &str, host: &str, token: &str) -> Value {
     })
 }
 
-/// The lake's surface `news`, with credentials of its own and of an agent of each namespace.
+/// The lake's surface `news`, with its own credentials and those of one agent of each namespace.
 fn news(lake: &str, pond: &str, consumers: Value) -> Value {
     let key = |name: &str| json!({"name": name, "key": "token"});
     let mut spec = json!({
@@ -32,7 +32,7 @@ fn news(lake: &str, pond: &str, consumers: Value) -> Value {
         "auth": {
             "type": "Bearer", "secretKeyRef": key("news-own"),
             "perAgent": [
-                // The lake's own otter; and the pond's heron.
+                // The lake's own otter, and the pond's heron.
                 {"agent": {"name": "otter"}, "secretKeyRef": key("news-lake-otter")},
                 {"agent": {"name": "heron", "namespace": pond}, "secretKeyRef": key("news-pond-heron")},
             ],
@@ -61,7 +61,7 @@ fn agent(name: &str, pond: &str, entry: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn consent_gives_what_it_says_and_its_removal_revokes() {
+async fn consent_grants_access_and_removing_it_revokes() {
     let mut harness = Harness::new().await;
     let lake = harness.lake().await;
     harness.start("heron");
@@ -80,7 +80,8 @@ async fn consent_gives_what_it_says_and_its_removal_revokes() {
     let plain = json!({"name": "news", "namespace": lake});
     let mut own = plain.clone();
     own["secretKeyRef"] = json!({"name": "brought", "key": "token"});
-    // Named like an agent of the lake; named in the surface; brings its own.
+    // One agent has the name of an agent of the lake, one is named in the surface, one has its
+    // own credential.
     h.apply(agent("otter", &pond, plain.clone())).await;
     h.apply(agent("heron", &pond, plain)).await;
     h.apply(agent("newt", &pond, own)).await;
@@ -93,7 +94,7 @@ async fn consent_gives_what_it_says_and_its_removal_revokes() {
     }))
     .await;
 
-    // Each agent's credential; `-`: no tool, empty: a tool without one.
+    // The credential of each agent; `-`: no tool, empty: a tool without credential.
     let check = async |what: &str, consumers: Value, expected: [&str; 3]| {
         h.apply(news(&lake, &pond, consumers)).await;
         for (agent, expected) in ["otter", "heron", "newt"].into_iter().zip(expected) {
@@ -111,7 +112,7 @@ async fn consent_gives_what_it_says_and_its_removal_revokes() {
                 )
                 .await;
             if expected != "-" {
-                // Towards another namespace's surface it is otter.pond, and never otter.
+                // For another namespace's surface the identity is otter.pond, never otter.
                 let entry = &files["tools.json"]["tools"][0];
                 assert_eq!(entry["x-toolcrib"]["foreign"], true, "{entry}");
                 assert_eq!(files["agent.json"]["claw_id"], agent);
@@ -158,9 +159,9 @@ async fn consent_gives_what_it_says_and_its_removal_revokes() {
     harness.end().await;
 }
 
-/// A Surface that names a Secret which is not its to send: not even read.
+/// A Surface names a Secret that it may not send: the Secret is not even read.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_is_not_to_be_sent_is_not_read() {
+async fn a_secret_without_consent_is_not_read() {
     let harness = Harness::new().await;
     let pond = harness.pond.clone();
     let mut unlabelled = secret("unlabelled", &pond, "reed.example", "unlabelled-5a2b");
@@ -240,9 +241,9 @@ async fn a_secret_that_is_not_to_be_sent_is_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forged_object_of_our_name_is_not_taken_over() {
+async fn a_forged_object_with_our_name_is_not_adopted() {
     let harness = Harness::running().await;
-    // With our label, and of nobody; and a ConfigMap with an owner of another kind.
+    // A Secret with our label and no owner; and a ConfigMap with an owner of another kind.
     let mut forged = harness.foreign_secret("toolcrib-analyst-mediator");
     forged["metadata"]["labels"] = json!({
         "app.kubernetes.io/managed-by": "toolcrib", "toolcrib.dev/compiled-for": "analyst",
@@ -265,7 +266,7 @@ async fn a_forged_object_of_our_name_is_not_taken_over() {
     let theirs = secrets.get("toolcrib-analyst-mediator").await.expect("it");
     let keys: Vec<String> = theirs.data.expect("data").into_keys().collect();
     assert_eq!(keys, ["theirs"]);
-    // A token that somebody chose opens nothing.
+    // A token of another author opens nothing.
     let files = harness
         .files("executor", "nobody is let in", |files| {
             files["agent.json"]["tokens"]
@@ -277,10 +278,10 @@ async fn a_forged_object_of_our_name_is_not_taken_over() {
     harness.end().await;
 }
 
-/// Whoever may create Secrets can make one that looks like the operator's own, but knows no token
-/// that is valid.
+/// A user who may create Secrets can make one that looks like the operator's own, but has no
+/// valid token.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_in_a_secret_that_was_there_before_its_agent_was_compiled_is_replaced() {
+async fn a_token_in_a_secret_older_than_its_agent_is_replaced() {
     const PLANTED: &str = "executor:chosen-by-somebody";
     let mut harness = Harness::new().await;
     harness.apply_example().await;
@@ -313,7 +314,7 @@ async fn a_token_in_a_secret_that_was_there_before_its_agent_was_compiled_is_rep
     assert_eq!(made.len(), 1, "{made:?}");
     assert_ne!(made[0].1, PLANTED);
 
-    // The operator's own tokens stay, also with another leader.
+    // The operator's own tokens stay, also with the next leader.
     harness.stop().await;
     harness.start("otter");
     let grants: Api<ToolGrant> = harness.api(&harness.pond);
@@ -330,7 +331,7 @@ async fn a_token_in_a_secret_that_was_there_before_its_agent_was_compiled_is_rep
     harness.end().await;
 }
 
-/// One namespace's flood delays another's change by a few objects.
+/// A flood of objects in one namespace delays another namespace's change by a few objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_in_one_namespace_does_not_delay_another() {
     const FLOOD: usize = 150;
@@ -375,13 +376,14 @@ async fn a_flood_in_one_namespace_does_not_delay_another() {
     harness.end().await;
 }
 
-/// Everything that the API server holds, but Secrets, after what can go wrong with them did.
+/// Searches everything that the API server stores, except Secrets, after each failure that
+/// concerns them.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_is_in_anything_but_secrets() {
+async fn secret_values_are_stored_in_secrets_only() {
     let harness = Harness::running().await;
     let pond = harness.pond.clone();
     harness.apply_example().await;
-    // Two values in wrong places: a credential where a host goes, one with a broken header.
+    // Two values in wrong places: a credential as host, and one with an invalid header.
     harness
         .apply(secret("broken", &pond, "reed.example", "bro\nken-8a5c"))
         .await;
@@ -417,7 +419,7 @@ async fn no_secret_is_in_anything_but_secrets() {
     harness
         .condition::<Agent>("otter", "Ready", "True/NoPods")
         .await;
-    // A source that is taken away, for its texts.
+    // A source that is deleted, for the messages about it.
     harness
         .api::<Secret>(&pond)
         .patch(

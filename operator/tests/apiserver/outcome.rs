@@ -1,7 +1,7 @@
-//! What the controller has made of a namespace, in a form that two runs can be compared by.
+//! The result of the controller in a namespace, in a form in which two runs can be compared.
 //!
-//! Invariant: what is made anew in each run (tokens, certificates, uids, versions, times) is
-//! checked against what it must agree with, and then left out.
+//! Invariant: values that differ in each run (tokens, certificates, uids, versions, times) are
+//! checked for consistency, and then left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ pub type Outcome = BTreeMap<String, Value>;
 
 const MANAGED: &str = "app.kubernetes.io/managed-by=toolcrib";
 
-/// `None` while parts of it do not agree: it is not final then.
+/// Reads the outcome; `None` while its parts are inconsistent, so it is not final.
 pub async fn outcome(harness: &Harness) -> Option<Outcome> {
     let agents: Vec<Agent> = list(harness, "").await;
     let uids: BTreeMap<String, String> = agents
@@ -92,7 +92,7 @@ pub async fn outcome(harness: &Harness) -> Option<Outcome> {
     serde_json::from_str(&text).ok()
 }
 
-/// Names of the tools of an agent's compiled files; `None`: there are no files.
+/// Names of the tools in an agent's compiled files; `None` if there are no files.
 pub fn tools(outcome: &Outcome, agent: &str) -> Option<Vec<String>> {
     let files = outcome.get(&format!("Secret toolcrib-{agent}-mediator"))?;
     let tools = files["content"]["tools.json"]["tools"].as_array()?;
@@ -104,10 +104,10 @@ pub fn tools(outcome: &Outcome, agent: &str) -> Option<Vec<String>> {
     )
 }
 
-/// Where two outcomes differ, for a panic's text.
+/// Describes where two outcomes differ, for a panic's message.
 pub fn difference(expected: &Outcome, found: Option<&Outcome>) -> String {
     let Some(found) = found else {
-        return "its parts do not agree".to_owned();
+        return "its parts are inconsistent".to_owned();
     };
     let names: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
     names
@@ -142,7 +142,7 @@ fn name(object: &impl Resource<DynamicType = ()>) -> String {
     format!("{} {}", kind(object), object.name_any())
 }
 
-/// `None`: it belongs to an Agent that is no more.
+/// Describes an object; `None` if it belongs to an Agent that no longer exists.
 fn described(
     object: &impl Resource,
     content: Value,
@@ -153,7 +153,7 @@ fn described(
         return None;
     }
     let mut annotations = object.annotations().clone();
-    // Of which uid and resourceVersion its sources are.
+    // These name uid and resourceVersion of the sources.
     annotations.retain(|key, _| key != "toolcrib.dev/references" && key != "toolcrib.dev/replaced");
     Some(json!({
         "owner": owner.name,
@@ -163,7 +163,7 @@ fn described(
     }))
 }
 
-/// `None`: a status that describes another generation.
+/// Adds statuses; `None` if a status describes another generation.
 fn add_status<K>(outcome: &mut Outcome, objects: &[K]) -> Option<()>
 where
     K: Resource<DynamicType = ()> + Serialize,

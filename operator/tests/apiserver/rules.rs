@@ -1,7 +1,8 @@
-//! The cases of `crds/tests/rules`, asked of a real API server.
+//! Runs the cases of `crds/tests/rules` against a real API server.
 //!
-//! `toolcrib-crds` checks them with the evaluator that the command line uses. Here the server that
-//! enforces the definitions says whether it accepts an object, and refuses it with the same words.
+//! `toolcrib-crds` checks them with the evaluator of the command line. Here the server that
+//! enforces the definitions must accept the same objects, and refuse the others with the same
+//! words.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use crate::harness::Harness;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_definitions_refuse_on_a_server_what_they_refuse_offline() {
+async fn the_api_server_and_the_offline_evaluator_agree() {
     let harness = Harness::new().await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/tests/rules");
     let mut cases: Vec<_> = std::fs::read_dir(folder)
@@ -40,7 +41,7 @@ async fn the_definitions_refuse_on_a_server_what_they_refuse_offline() {
     harness.end().await;
 }
 
-/// A dry run. `Err`: the server's words.
+/// Creates the object in a dry run. `Err`: the server's message.
 async fn create(harness: &Harness, mut object: Value) -> Result<(), String> {
     let resource = match object["kind"].as_str().expect("a kind") {
         "Agent" => ApiResource::erase::<Agent>(&()),

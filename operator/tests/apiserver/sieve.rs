@@ -1,12 +1,12 @@
 //! The three patterns in which controllers fail (Sieve, OSDI 2022), at every write: killed
-//! between any two writes, events that never came, a view that is old.
+//! between any two writes, lost events, a stale view.
 //!
-//! Each has one oracle: the final objects are those of an undisturbed run. Writes are
-//! numbered by the fault layer, one worker makes their order the same each time, and a
-//! round without its fault met ends the count, so no index is left out.
+//! Each has one oracle: the final objects equal those of an undisturbed run. The fault layer
+//! numbers the writes, and one worker keeps their order the same each time. A round in which the
+//! fault does not happen ends the count, so no index is left out.
 //!
-//! `TOOLCRIB_SIEVE_ROUNDS=200` goes on after the last index with fresh rounds from the
-//! first, which differ in what the threads do.
+//! `TOOLCRIB_SIEVE_ROUNDS=200` continues after the last index with more rounds from the first,
+//! which differ in the scheduling of threads.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::faults::{Fault, Faults};
 use crate::harness::{Controller, DEADLINE, Harness, free_port};
 use crate::outcome::{Outcome, difference, outcome, tools};
 
-/// No scenario here has nearly as many.
+/// Bound on the writes of a scenario; none has nearly as many.
 const MOST_WRITES: usize = 80;
 const LOOK: Duration = Duration::from_millis(40);
 
@@ -33,7 +33,7 @@ struct World {
     harness: Harness,
 }
 
-/// A controller and what stands between it and the API server.
+/// A controller, and the fault layer between it and the API server.
 struct Process {
     faults: Faults,
     controller: Controller,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Polls until the objects agree with each other and `ready` says so of them.
+    /// Polls until the objects are consistent and `ready` holds for them.
     async fn when(&self, what: &str, ready: impl Fn(&Outcome) -> bool) -> Outcome {
         let begun = Instant::now();
         loop {
@@ -93,15 +93,15 @@ impl World {
         }
     }
 
-    /// What a controller that sees everything and finds nothing to write leaves behind: it
-    /// says that nothing waits or is to be tried again, and wrote nothing between two looks.
+    /// The final outcome of an undisturbed controller: its queues are empty, and it wrote nothing
+    /// between two polls.
     async fn settled(&self, process: &Process, what: &str) -> Outcome {
         let begun = Instant::now();
         let mut before = None;
         loop {
             let writes = process.faults.writes();
             let controller = &process.controller;
-            // One that a fault has struck says nothing any more.
+            // A controller after a fault reports nothing any more.
             let is_idle = process.faults.struck()
                 || controller.metric("leader").await == 1.0
                     && controller.metric("unsettled_objects").await == 0.0;
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// A controller that knows nothing finds nothing to do.
+    /// Starts a fresh controller and checks that it writes nothing.
     async fn nothing_to_write(&self, expected: &Outcome, what: &str) {
         let fresh = self.start("fresh", self.faults()).await;
         let begun = Instant::now();
@@ -138,7 +138,7 @@ impl World {
             .faults
             .log()
             .into_iter()
-            // It labels its own pod; an Event that is there already is not made again.
+            // It labels its own pod; an Event that exists is not created again.
             .filter(|seen| {
                 let own = ["/pods/", "/events"];
                 seen.write.is_some() && !own.iter().any(|own| seen.path.contains(own))
@@ -169,7 +169,7 @@ impl World {
             .await;
     }
 
-    /// As if no controller had ever been here.
+    /// Removes everything that a controller wrote.
     async fn unmake(&self) {
         let pond = &self.harness.pond;
         let labels = ListParams::default().labels("app.kubernetes.io/managed-by=toolcrib");
@@ -226,7 +226,7 @@ impl World {
     }
 }
 
-/// Waits until the fault was met, or all is as expected without it.
+/// Waits until the fault has happened, or all is as expected without it.
 async fn met(world: &World, process: &Process, expected: &Outcome) -> bool {
     let begun = Instant::now();
     loop {
@@ -244,7 +244,7 @@ async fn met(world: &World, process: &Process, expected: &Outcome) -> bool {
     }
 }
 
-/// The write indexes of a scenario, and over again for a longer run.
+/// The write indexes of a scenario, repeated for a longer run.
 fn rounds() -> usize {
     std::env::var("TOOLCRIB_SIEVE_ROUNDS")
         .ok()
@@ -253,7 +253,7 @@ fn rounds() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_or_unanswered_at_any_write_of_a_first_start() {
+async fn a_first_start_survives_a_kill_or_lost_response_at_any_write() {
     let world = World::new().await;
     let first = world.start("heron", world.faults()).await;
     let expected = world.settled(&first, "the undisturbed run").await;
@@ -289,7 +289,7 @@ async fn killed_or_unanswered_at_any_write_of_a_first_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_at_any_write_of_a_revocation() {
+async fn a_revocation_survives_a_kill_at_any_write() {
     let world = World::new().await;
     let mut process = world.start("heron", world.faults()).await;
     let given = world.settled(&process, "with the grant").await;
@@ -309,8 +309,8 @@ async fn killed_at_any_write_of_a_revocation() {
         world.add_grant().await;
         world.reach(&given, "the grant is back").await;
         process.controller.kill().await;
-        // Nothing is to be done before the change, so its first write is the first but for
-        // the pod's label.
+        // Nothing is to be done before the change, so its first write is the first of all, except
+        // for the pod's label.
         process = world
             .start("heron", world.faults().at(write + 1, Fault::Kill))
             .await;
@@ -331,10 +331,10 @@ async fn killed_at_any_write_of_a_revocation() {
     world.end(process).await;
 }
 
-/// The leader is paused with a write on its way that gives; meanwhile that is revoked and
-/// another leads; then it goes on, with what it knew.
+/// The leader is paused with a granting write in flight. Meanwhile the grant is revoked and
+/// another controller leads. Then the first resumes with its old view.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_leader_gives_nothing_back() {
+async fn a_paused_leader_restores_no_revoked_tool() {
     let world = World::new().await;
     let mut process = world.start("heron", world.faults()).await;
     let given = world.settled(&process, "with the grant").await;
@@ -345,7 +345,7 @@ async fn a_paused_leader_gives_nothing_back() {
         })
         .await;
     let revoked = world.settled(&process, "without the grant").await;
-    // It does not notice the pause: the worst of clocks.
+    // The paused leader does not notice the pause: the worst case of its clock.
     let long = Timing {
         duration: Duration::from_secs(3_600),
         renew_deadline: Duration::from_secs(3_000),
@@ -372,7 +372,7 @@ async fn a_paused_leader_gives_nothing_back() {
             .await;
         let sent = paused.faults.log().len();
         paused.faults.resume();
-        // It goes on until it looks at its lease; then it stands by.
+        // It continues until it checks its lease; then it is a follower.
         world
             .harness
             .eventually("it stands by", || async {
@@ -393,10 +393,10 @@ async fn a_paused_leader_gives_nothing_back() {
     world.end(process).await;
 }
 
-/// Killed at each write of giving, then revoked; the next leader reads everything as it was
-/// before, and hears only later what has become of it.
+/// The leader is killed at each write of a grant, which is then revoked. The next leader reads
+/// everything as of before, and gets the later events afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_reads_what_is_old_converges() {
+async fn a_leader_with_a_stale_view_converges() {
     let world = World::new().await;
     let mut process = world.start("heron", world.faults()).await;
     world.settled(&process, "with the grant").await;
@@ -464,10 +464,10 @@ async fn a_leader_that_reads_what_is_old_converges() {
     world.harness.end().await;
 }
 
-/// For each resource: its events are lost while somebody changes it, then its watch ends
-/// with 410 Gone and is begun again by a list.
+/// For each resource: its events are lost while a user changes it, then its watch ends with 410
+/// Gone and a list follows.
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_never_came_are_made_good_by_a_list() {
+async fn lost_events_are_recovered_by_a_list() {
     let world = World::new().await;
     let process = world.start("heron", world.faults()).await;
     let given = world.settled(&process, "with the grant").await;
@@ -551,7 +551,7 @@ async fn events_that_never_came_are_made_good_by_a_list() {
         .await;
     back("modelproviders").await;
 
-    // Another one of the same name: everything of the first is made anew.
+    // Another Agent of the same name: everything of the first is created anew.
     blind("agents");
     remove(h.api::<Agent>(&pond), "analyst").await;
     h.apply_example().await;
@@ -610,9 +610,9 @@ async fn events_that_never_came_are_made_good_by_a_list() {
     world.end(fresh).await;
 }
 
-/// Somebody writes into what is ours, faster than we can; when that ends, so do our writes.
+/// Another writer edits our objects faster than we can; when it stops, so do our writes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_of_conflicts_ends_with_it() {
+async fn writes_stop_when_a_conflicting_writer_stops() {
     let world = World::new().await;
     let process = world.start("heron", world.faults()).await;
     let given = world.settled(&process, "undisturbed").await;
@@ -635,7 +635,7 @@ async fn a_storm_of_conflicts_ends_with_it() {
             .await
             .expect("their status");
     }
-    // What they added beside ours stays, and is nobody's business.
+    // Fields that the other writer added beside ours stay.
     let clean = json!({"metadata": {"annotations": {"theirs": null}}});
     secrets
         .patch("toolcrib-analyst-mediator", &params, &Patch::Merge(clean))

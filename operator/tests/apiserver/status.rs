@@ -1,8 +1,8 @@
-//! What the status of every kind says: which grant gave each tool and with whose credential,
-//! what was asked for and is withheld and why, counts, and lists that end where they say.
+//! The status of every kind: the grant and credential of each tool, withheld tools with reasons,
+//! counts, and lists that are cut at their bound.
 //!
-//! The objects are `status/objects.yaml`, their statuses `status/expected.yaml`. After a wanted
-//! change run [`COMMAND`], then read the difference.
+//! The objects are in `status/objects.yaml`, their statuses in `status/expected.yaml`. After an
+//! intended change run [`COMMAND`], then read the difference.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -17,15 +17,15 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::harness::Harness;
 
-/// Writes `status/expected.yaml`.
+/// The command that writes `status/expected.yaml`.
 const COMMAND: &str = "UPDATE_EXPECT=1 cargo test -p toolcrib-operator --all-features --test \
     apiserver status_says (with TOOLCRIB_TEST_KUBECONFIG set)";
 
-/// More than a list of status holds.
+/// More than a list of status can have.
 const TOOLS: usize = 70;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_says_what_each_agent_has_and_why() {
+async fn status_lists_each_agents_tools_with_reasons() {
     let mut harness = Harness::new().await;
     harness.resync = std::time::Duration::from_millis(500);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver/status");
@@ -72,7 +72,7 @@ fn shoal() -> Value {
     })
 }
 
-/// The status of all of a kind, without what differs each time.
+/// Adds the status of all objects of a kind, without the fields that differ each time.
 async fn add<K>(harness: &Harness, said: &mut Map<String, Value>)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>

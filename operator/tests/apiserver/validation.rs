@@ -1,4 +1,4 @@
-//! The validating webhook, asked by a real API server.
+//! The validating webhook, called by a real API server.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -22,7 +22,7 @@ struct Validating {
     status: SocketAddr,
 }
 
-/// What became of a request, and what was said beside it.
+/// The outcome of a request, and its warnings.
 #[derive(Debug)]
 struct Said {
     status: u16,
@@ -39,7 +39,7 @@ impl Said {
 }
 
 impl Validating {
-    /// A webhook in this process, where the API server can reach it.
+    /// Starts a webhook in this process, where the API server can reach it.
     async fn start() -> Self {
         let mut harness = Harness::new().await;
         // Definitions and namespaces are enough: no controller runs.
@@ -55,7 +55,7 @@ impl Validating {
             listen: address,
             status_listen: free_port(),
             certificate_dir: path,
-            // The API server calls a url, at the plain path.
+            // The API server calls a URL, at the plain path.
             webhook_config_name: String::new(),
             namespace: harness.system.clone(),
             webhook_service: "webhook".into(),
@@ -126,7 +126,7 @@ impl Validating {
             task,
             status,
         };
-        // The API server learns of it by a watch of its own.
+        // The API server learns of the configuration by a watch.
         this.harness
             .eventually("the API server asks", || async {
                 let said = this.create(&this.surface("probe", &too_deep()), true).await;
@@ -177,7 +177,7 @@ impl Validating {
         self.send("POST", format!("{path}{dry}"), object).await
     }
 
-    /// A dry run.
+    /// Deletes the object in a dry run.
     async fn delete(&self, kind: &str, name: &str) -> Said {
         let path = format!("{}/{name}?", self.path(kind));
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"]});
@@ -213,12 +213,12 @@ impl Validating {
     }
 }
 
-/// Deeper than anything here reads, and no deeper than a value tree can be made of it.
+/// Nested deeper than this code reads, but not too deep for a value tree.
 fn too_deep() -> String {
     format!(r#"{{"a":{}{}}}"#, "[".repeat(100), "]".repeat(100))
 }
 
-/// Of this machine, as the API server sees it.
+/// This machine's address, as seen from the API server.
 fn this_side() -> SocketAddr {
     let path = std::env::var("TOOLCRIB_TEST_KUBECONFIG").expect("checked by the harness");
     let kubeconfig = Kubeconfig::read_from(path).expect("kubeconfig");
@@ -239,13 +239,13 @@ fn this_side() -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
+async fn kubectl_apply_warns_of_mistakes_gains_and_losses() {
     let mut world = Validating::start().await;
     let h = &world.harness;
     let pond = h.pond.clone();
     let analyst = format!("{pond}/analyst");
 
-    // A grant for an agent that is not there yet.
+    // A grant for an agent that does not exist yet.
     let grant = |name: &str, allow: Value| {
         json!({
             "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
@@ -260,7 +260,7 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
     assert!(said.has(&["AgentNotFound", "analyst"]), "{said:?}");
 
     h.apply_example().await;
-    // The webhook's own watch of Agents.
+    // The webhook has a watch of Agents of its own.
     h.eventually("a gain is named", || async {
         let said = world
             .create(&grant("more", json!(["execute_trade"])), true)
@@ -269,7 +269,7 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
             .then_some(())
     })
     .await;
-    // A dry run stored nothing; the same for real.
+    // A dry run stores nothing, so the same is stored now.
     let grants: Api<ToolGrant> = h.api(&pond);
     assert!(grants.get_opt("more").await.expect("read").is_none());
     let said = world
@@ -297,13 +297,13 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
         .await;
     assert!(said.has(&["ToolNotFound", "sell_everything"]), "{said:?}");
 
-    // Wrong, but not dangerous: stored, and said.
+    // Wrong, but not dangerous: stored, with a warning.
     let said = world
         .create(&world.surface("crooked", r#"{"type": "nonsense"}"#), false)
         .await;
     assert_eq!(said.status, 201);
     assert!(said.has(&["InvalidSchema"]), "{said:?}");
-    // Whose an address is, only a list of Services tells.
+    // The owner of an address is known only from a list of Services.
     let services: Api<Service> = h.api(&pond);
     let service = json!({
         "metadata": {"name": "tide", "namespace": pond}, "spec": {"ports": [{"port": 80}]},
@@ -321,7 +321,7 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
             "metadata": {"name": "by-address", "namespace": pond}, "spec": {"url": url},
         })
     };
-    // Nobody's.
+    // An address of no Service.
     let said = world
         .create(&by_address("http://192.0.2.7".to_owned()), true)
         .await;
@@ -349,7 +349,7 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
         "{:?}",
         said.warnings
     );
-    // Never to be stored.
+    // Objects that must never be stored.
     for (name, object, word) in [
         ("deep", world.surface("deep", &too_deep()), "nested deeper"),
         (
@@ -378,7 +378,7 @@ async fn applying_says_what_is_wrong_and_who_gains_or_loses() {
         assert!(message.contains(word), "{name}: {message}");
     }
 
-    // Nothing rests on it: without it, what it denies is stored.
+    // Safety does not depend on the webhook: without it, the denied object is stored.
     world.stop_webhook().await;
     let said = world
         .create(&world.surface("deep", &too_deep()), false)

@@ -1,4 +1,4 @@
-//! A Service's address: new connections go to one of those that are ready, open ones stay.
+//! A Service's address: new connections go to a ready replica, open ones stay.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ async fn serve(listener: TcpListener, endpoints: Arc<Mutex<Vec<SocketAddr>>>) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             endpoints.get(number % endpoints.len().max(1)).copied()
         };
-        // Nobody is ready: the connection is refused, as kube-proxy does it.
+        // No replica is ready: the connection is refused, as by kube-proxy.
         let Some(to) = to else { continue };
         connections.spawn(async move {
             if let Ok(mut to) = TcpStream::connect(to).await

@@ -1,10 +1,10 @@
-//! Row: objects as large as the API server takes them, of every kind, and more of them than fit
-//! into a namespace's budget, while an agent of another namespace is compiled and loses a tool.
+//! Row: objects as large as the API server accepts, of every kind, and more of them than a
+//! namespace's budget allows, while an agent of another namespace is compiled and loses a tool.
 //!
-//! Memory is the kernel's highest mark of each process (`VmHWM`), held against the limits that
-//! the chart sets. `TOOLCRIB_HEAVY=long` makes a hundred of each kind, and thousands of Surfaces in
-//! the same namespace; `TOOLCRIB_HEAVY=crowds` makes more namespaces, each within its budget, than
-//! the controller has memory for.
+//! Memory is the kernel's high-water mark of each process (`VmHWM`), compared with the chart's
+//! limits. `TOOLCRIB_HEAVY=long` creates a hundred objects of each kind, and thousands of
+//! Surfaces in the same namespace. `TOOLCRIB_HEAVY=crowds` creates more namespaces, each within
+//! its budget, than the controller has memory for.
 
 use std::time::Duration;
 
@@ -23,24 +23,24 @@ use crate::world::{DIVE, LOOK, Row, World, shown};
 
 const NAMESPACE: &str = "heavy";
 const MIB: usize = 1024 * 1024;
-/// The chart's limits.
+/// The chart's memory limit of the controller.
 const CONTROLLER: usize = 512 * MIB;
 const WEBHOOK: usize = 256 * MIB;
-/// Just under what the API server takes.
+/// Size of an object, just under the API server's limit.
 const LARGE: usize = 1_400_000;
 
 struct Size {
     of_each_kind: usize,
-    /// Surfaces that together are over the budget of a namespace.
+    /// Number of Surfaces, which together exceed the budget of a namespace.
     surfaces: usize,
     surface: usize,
-    /// Namespaces with objects just within the budget of each.
+    /// Number of namespaces whose objects are just within the budget of each.
     crowds: usize,
 }
 
-/// Large Surfaces in each namespace of the crowd: 47 MiB.
+/// Number of large Surfaces in each namespace of the crowd: 47 MiB.
 const OF_CROWD: usize = 33;
-/// What the controller keeps of all objects: a third of its limit.
+/// The controller's memory budget for all objects: a third of its limit.
 const KEPT: usize = CONTROLLER / 3;
 
 const SHORT: Size = Size {
@@ -64,13 +64,13 @@ pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
         Ok("crowds") => CROWDS,
         _ => SHORT,
     };
-    // First by the watch of those that run, then by the list of one that starts.
+    // First by the watch of running controllers, then by the list of a starting one.
     let place = world.leader().await?;
     let client = world.plane.client.clone();
     make(world, &client, &size).await?;
     let watched = revoked(world).await?;
     eventually(
-        "the last Surface says that it is left out",
+        "the last Surface's status says that it is left out",
         DEADLINE,
         async || {
             let name = format!("surface-{}", size.of_each_kind - 1);
@@ -107,7 +107,7 @@ pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
         ensure!(bytes < limit, "{what} took {} MiB", bytes / MIB);
     }
 
-    // What made no room goes; what is young enough to have been left out comes in.
+    // Deleting the others makes room for the last Surface, which was left out.
     let surfaces: Api<Surface> = Api::namespaced(client.clone(), NAMESPACE);
     let last = format!("surface-{}", size.of_each_kind - 1);
     for number in 0..size.of_each_kind - 1 {
@@ -169,7 +169,7 @@ pub async fn objects(world: &mut World) -> Result<Vec<Row>> {
     ])
 }
 
-/// A tool is given and taken away; how long taking it away took.
+/// Grants and revokes a tool; returns the time of the revocation.
 async fn revoked(world: &World) -> Result<Duration> {
     world.give().await?;
     world.compiled(&[DIVE, LOOK]).await?;
@@ -185,42 +185,38 @@ fn crowd(number: usize) -> String {
     format!("crowd-{number}")
 }
 
-/// Where all namespaces together want too much, the controller keeps no more than its budget, and
-/// as much of each crowd as of any other.
+/// If all namespaces together exceed the budget, the controller keeps no more than that, and an
+/// equal share of each crowd.
 async fn shared_fairly(world: &World, client: &Client, size: &Size, place: usize) -> Result<()> {
     if size.crowds == 0 {
         return Ok(());
     }
     let leader = &world.controllers[place];
-    eventually(
-        "every crowd keeps as much as any other",
-        DEADLINE,
-        async || {
-            let mut accepted = Vec::new();
-            for number in 0..size.crowds {
-                let api: Api<Surface> = Api::namespaced(client.clone(), &crowd(number));
-                let page = ListParams::default().limit(10);
-                let mut count = 0;
-                let mut token = String::new();
-                loop {
-                    let found = api.list(&page.clone().continue_token(&token)).await?;
-                    for surface in found.items {
-                        let reason = condition(&serde_json::to_value(surface)?);
-                        count += usize::from(reason.as_deref() == Some("Accepted"));
-                    }
-                    match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                        Some(next) => token = next,
-                        None => break,
-                    }
+    eventually("every crowd has an equal share", DEADLINE, async || {
+        let mut accepted = Vec::new();
+        for number in 0..size.crowds {
+            let api: Api<Surface> = Api::namespaced(client.clone(), &crowd(number));
+            let page = ListParams::default().limit(10);
+            let mut count = 0;
+            let mut token = String::new();
+            loop {
+                let found = api.list(&page.clone().continue_token(&token)).await?;
+                for surface in found.items {
+                    let reason = condition(&serde_json::to_value(surface)?);
+                    count += usize::from(reason.as_deref() == Some("Accepted"));
                 }
-                accepted.push(count);
+                match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(next) => token = next,
+                    None => break,
+                }
             }
-            eprintln!("lifecycle: heavy-objects: kept of each crowd: {accepted:?}");
-            let first = accepted[0];
-            let fair = first > 0 && first < OF_CROWD && accepted.iter().all(|it| *it == first);
-            Ok(fair.then_some(()))
-        },
-    )
+            accepted.push(count);
+        }
+        eprintln!("lifecycle: heavy-objects: kept of each crowd: {accepted:?}");
+        let first = accepted[0];
+        let fair = first > 0 && first < OF_CROWD && accepted.iter().all(|it| *it == first);
+        Ok(fair.then_some(()))
+    })
     .await?;
     let kept = leader.metric("objects_bytes").await.context("a metric")?;
     let left_out = leader
@@ -250,7 +246,7 @@ async fn make(world: &World, client: &Client, size: &Size) -> Result<()> {
         .map(|number| json!({"surface": {"name": format!("s{number}")}, "allow": names}))
         .collect();
     let long = "x".repeat(LARGE);
-    // As much as annotations may have: these kinds' own fields are bounded below it.
+    // As much as annotations may have: other fields of these kinds have smaller bounds.
     let annotation = "x".repeat(250_000);
     let annotations = json!({"toolcrib.dev/rotate": annotation});
     let surface = |filler: &str| {
@@ -315,8 +311,8 @@ async fn make(world: &World, client: &Client, size: &Size) -> Result<()> {
             &format!("service-{number}"),
             service,
         ));
-        // Where the operator reads ConfigMaps, and not beside the agent: a namespace that is full
-        // has no room for its own new grants.
+        // In a namespace where the operator reads ConfigMaps, other than the agent's: a full
+        // namespace has no room for its own new grants.
         let docs = format!("docs-{number}");
         all.push(core(
             "ConfigMap",
@@ -404,7 +400,7 @@ fn condition(object: &Value) -> Option<String> {
     Some(accepted["reason"].as_str()?.to_owned())
 }
 
-/// The most that a process has had in memory, in bytes.
+/// The highest memory use of a process, in bytes.
 fn high_water(replica: &Replica) -> Result<usize> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", replica.program.id()))?;
     let mut words = status

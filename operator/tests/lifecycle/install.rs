@@ -1,9 +1,9 @@
 //! Toolcrib as its chart installs it, with processes in place of pods: the chart's objects, its
-//! accounts with their rights and no more, and the arguments of its Deployments.
+//! accounts with exactly their rights, and the arguments of its Deployments.
 //!
-//! What a node would do is done here: the certificate's volume is a folder that is filled a
-//! while after the Secret changes, the Service is a [`Balancer`], a pod is an object that
-//! nobody runs. Not here: what is then asked of it.
+//! This module also does the node's part: the certificate's volume is a folder that is filled
+//! some time after the Secret changes, the Service is a [`Balancer`], a pod is an object that
+//! never runs. Not here: requests to the installation.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,14 +28,14 @@ use crate::wait::{DEADLINE, eventually};
 
 pub const SYSTEM: &str = "toolcrib-system";
 pub const RELEASE: &str = "toolcrib";
-/// Where agents live.
+/// Namespace of the agents.
 pub const POND: &str = "pond";
-/// So may they here, for a while.
+/// A second namespace, where agents may live for a while.
 pub const LAKE: &str = "lake";
 pub const CERTIFICATES: &str = "toolcrib-certificates";
 pub const CONTROLLER: &str = "toolcrib-controller";
 pub const WEBHOOK: &str = "toolcrib-webhook";
-/// The kubelet takes a minute for this; nothing may depend on the second.
+/// The kubelet takes about a minute for this; no test may depend on the exact time.
 const VOLUME_LAG: Duration = Duration::from_secs(2);
 
 pub struct Installation {
@@ -56,9 +56,9 @@ impl Drop for Installation {
 /// A replica of the controller or the webhook.
 pub struct Replica {
     pub program: Program,
-    /// Where `/readyz` and `/metrics` are.
+    /// Address of `/readyz` and `/metrics`.
     pub status: SocketAddr,
-    /// Where it serves.
+    /// Address of the service.
     pub address: SocketAddr,
 }
 
@@ -68,7 +68,7 @@ impl Replica {
         answer.is_ok_and(|answer| answer.status() == 200)
     }
 
-    /// The sum of a metric's series; `None`: it does not answer.
+    /// The sum of a metric's series; `None` if the replica does not answer.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let answer = reqwest::get(format!("http://{}/metrics", self.status)).await;
         let text = answer.ok()?.text().await.ok()?;
@@ -89,8 +89,8 @@ impl Replica {
         self.metric_is("leader", 1.0).await
     }
 
-    /// What a webhook shows to whoever trusts these authorities alone; `None`: nothing that they
-    /// signed.
+    /// The certificate that a webhook serves to a client that trusts these authorities alone;
+    /// `None` if they did not sign it.
     pub async fn certificate(&self, authorities: &[u8]) -> Result<Option<CertificateDer<'static>>> {
         let host = format!("{WEBHOOK}.{SYSTEM}.svc");
         let client = reqwest::Client::builder()
@@ -110,8 +110,8 @@ impl Replica {
 }
 
 impl Installation {
-    /// Applies the objects of an earlier chart, but for the rights, which are this one's: the
-    /// processes are this one's too. [`Installation::upgrade`] does the rest.
+    /// Applies the objects of an earlier chart, but the present chart's rights, because the
+    /// processes are the present ones. [`Installation::upgrade`] does the rest.
     pub async fn new(plane: &Plane, chart: &Path, earlier: &Path) -> Result<Self> {
         let balancer = Balancer::start().await?;
         for namespace in [SYSTEM, POND, LAKE] {
@@ -145,11 +145,11 @@ impl Installation {
         Ok(this)
     }
 
-    /// `helm upgrade --install` of the chart in that folder.
+    /// Upgrades to the chart in that folder, as `helm upgrade --install` does.
     pub async fn upgrade(&mut self, plane: &Plane, chart: &Path) -> Result<()> {
         let mut objects = rendered(plane, chart, self.balancer.address.port())?;
         self.remember(&objects)?;
-        // Nobody here would run them; of Deployments only the arguments are of use.
+        // Deployments cannot run here; only their arguments are used.
         objects.retain(|object| object["kind"] != "Deployment");
         plane.apply(&objects)
     }
@@ -162,14 +162,14 @@ impl Installation {
         Ok(())
     }
 
-    /// Starts a controller, with a pod that bears its name.
+    /// Starts a controller, with a pod of its name.
     pub async fn controller(&self, plane: &Plane, name: &str) -> Result<Replica> {
         let kubeconfig =
             plane.kubeconfig(name, plane.api_address, Some(&self.tokens[CONTROLLER]))?;
         self.controller_by(plane, name, &kubeconfig).await
     }
 
-    /// As [`Installation::controller`], on another way to the API server.
+    /// Like [`Installation::controller`], with another address of the API server.
     pub async fn controller_by(
         &self,
         plane: &Plane,
@@ -224,7 +224,7 @@ impl Installation {
         Ok(replica)
     }
 
-    /// The chart's arguments, with what a pod would have of its own.
+    /// Starts a program with the chart's arguments and the values of its own pod.
     fn start(
         &self,
         component: &str,
@@ -251,8 +251,8 @@ impl Installation {
     }
 }
 
-/// The objects of the chart. The webhooks' Service leads to a port of this machine: there is
-/// no kube-proxy.
+/// Renders the objects of the chart. The webhooks' Service leads to a port of this machine, since
+/// there is no kube-proxy.
 fn rendered(plane: &Plane, chart: &Path, port: u16) -> Result<Vec<Value>> {
     let output = plane
         .program("helm")
@@ -307,14 +307,14 @@ async fn token(plane: &Plane, account: &str) -> Result<String> {
     Ok(answer.status.context("a token")?.token)
 }
 
-/// The kubelet's part: the Secret's two keys as files, some time after they changed.
+/// Does the kubelet's part: writes the Secret's two keys as files, some time after they change.
 async fn volume(client: kube::Client, folder: PathBuf) {
     let secrets: Api<Secret> = Api::namespaced(client, SYSTEM);
     let mut last = BTreeMap::new();
     let mut ticks = tokio::time::interval(VOLUME_LAG);
     loop {
         ticks.tick().await;
-        // An API server that is away brings nothing, as it is with the kubelet.
+        // While the API server is down nothing is written, as with the kubelet.
         let Ok(secret) = secrets.get(CERTIFICATES).await else {
             continue;
         };

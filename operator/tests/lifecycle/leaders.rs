@@ -1,4 +1,4 @@
-//! Rows: the leader is lost, or is not but does not know it.
+//! Rows: the leader is lost, or has lost its lease without knowing.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::install::POND;
 use crate::wait::{DEADLINE, eventually};
 use crate::world::{DIVE, FILES, History, LOOK, Row, World};
 
-/// Killed, with a revocation right behind it.
+/// The leader is killed, and a grant is revoked right after.
 pub async fn killed(world: &mut World) -> Result<Vec<Row>> {
     world.give().await?;
     world.compiled(&[DIVE, LOOK]).await?;
@@ -32,8 +32,8 @@ pub async fn killed(world: &mut World) -> Result<Vec<Row>> {
     )])
 }
 
-/// Stopped with all it knows, while a grant is revoked and another takes over; then it goes
-/// on.
+/// The leader is paused with its state, while a grant is revoked and another controller leads;
+/// then it resumes.
 pub async fn paused(world: &mut World) -> Result<Vec<Row>> {
     world.give().await?;
     world.compiled(&[DIVE, LOOK]).await?;
@@ -52,7 +52,7 @@ pub async fn paused(world: &mut World) -> Result<Vec<Row>> {
     let revoked = history.len();
     let resumed = Instant::now();
     paused.program.signal(Signal::CONT)?;
-    eventually("it leads no longer", DEADLINE, async || {
+    eventually("the paused leader is a follower", DEADLINE, async || {
         let ended = paused.program.ended()?.is_some();
         Ok((ended || paused.metric_is("leader", 0.0).await).then_some(()))
     })
@@ -60,8 +60,11 @@ pub async fn paused(world: &mut World) -> Result<Vec<Row>> {
     let stood_by = resumed.elapsed();
     world.quiet().await?;
     let writes = world.writes_since(mark)?;
-    ensure!(writes.is_empty(), "it wrote when it went on: {writes:?}");
-    ensure!(!history.gave(DIVE, revoked), "what was revoked came back");
+    ensure!(writes.is_empty(), "the resumed leader wrote: {writes:?}");
+    ensure!(
+        !history.gave(DIVE, revoked),
+        "the revoked tool was restored"
+    );
     world.works().await?;
     drop(paused);
     Ok(vec![
@@ -78,9 +81,10 @@ pub async fn paused(world: &mut World) -> Result<Vec<Row>> {
     ])
 }
 
-/// As [`paused`], at the worst moment there is: it has compiled the agent with a grant, nobody
-/// has written that yet, and its next instruction is the first write. Meanwhile the grant is
-/// revoked, so the next leader finds nothing to change, and no version that could fence it off.
+/// Like [`paused`], at the worst moment: the leader has compiled the agent with a grant, which is
+/// not written yet, and its next instruction is the first write. Meanwhile the grant is revoked,
+/// so the next leader finds nothing to change and writes no version that could fence off the
+/// first.
 pub async fn unaware(world: &mut World) -> Result<Vec<Row>> {
     world.no_controllers().await?;
     let proxy = world.proxy().await?;
@@ -93,16 +97,16 @@ pub async fn unaware(world: &mut World) -> Result<Vec<Row>> {
     let history = History::watch(world).await?;
     let mark = world.mark()?;
 
-    // The last thing that it asks before it writes.
+    // The last request before the write.
     proxy.hold(|method, uri| *method == Method::GET && uri.path().ends_with(FILES));
     world.give().await?;
-    eventually("it is about to write", DEADLINE, async || {
+    eventually("the leader is about to write", DEADLINE, async || {
         Ok((proxy.held() > 0).then_some(()))
     })
     .await?;
     let mut paused = world.controllers.remove(0);
     paused.program.signal(Signal::STOP)?;
-    // The answer waits for it in its own socket.
+    // The response waits for it in its own socket.
     proxy.release();
     world.revoke().await?;
     world.leader().await?;
@@ -110,19 +114,19 @@ pub async fn unaware(world: &mut World) -> Result<Vec<Row>> {
 
     let resumed = Instant::now();
     paused.program.signal(Signal::CONT)?;
-    eventually("it leads no longer", DEADLINE, async || {
+    eventually("the paused leader is a follower", DEADLINE, async || {
         let ended = paused.program.ended()?.is_some();
         Ok((ended || paused.metric_is("leader", 0.0).await).then_some(()))
     })
     .await?;
     let took = resumed.elapsed();
     world.quiet().await?;
-    ensure!(!history.gave(DIVE, 0), "what was revoked was given");
+    ensure!(!history.gave(DIVE, 0), "the revoked tool was granted");
     let files = format!("patch secrets {POND}/{FILES}");
     let wrote = world.writes_since(mark)?;
     ensure!(
         !wrote.contains(&files),
-        "it wrote when it went on: {wrote:?}"
+        "the resumed leader wrote: {wrote:?}"
     );
     drop(paused);
     world.add_controller().await?;

@@ -1,7 +1,7 @@
-//! Users who create agents' pods all the time, through every admission that there is.
+//! Users who create agents' pods all the time, through every admission step.
 //!
-//! By dry run: the API server does all of it but the storing, so that the pods do not have
-//! the controller count them, and every write of it that is seen is a needless one.
+//! Pods are created by dry run: the API server does everything except storing. So the controller
+//! has no pods to count, and every write of it is a needless one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::install::POND;
 
 const USERS: usize = 4;
-/// Between two pods of one user.
+/// Pause between two pods of one user.
 const PACE: Duration = Duration::from_millis(5);
 
 pub struct Load {
@@ -27,7 +27,7 @@ pub struct Load {
     users: JoinSet<Tally>,
 }
 
-/// What became of the pods.
+/// The outcome of the created pods.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub created: usize,
@@ -58,7 +58,7 @@ impl Load {
         self.created.load(Ordering::Relaxed)
     }
 
-    /// Stops; fails when a pod was refused, or let in without its mediator.
+    /// Stops the load; fails if a pod was refused, or admitted without its mediator.
     pub async fn none_rejected(self) -> Result<Tally> {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Tally::default();

@@ -1,14 +1,14 @@
-//! What happens to users while parts of an installation are replaced, killed, paused or away:
-//! processes of the real program, with the chart's arguments and the chart's rights, on a
-//! control plane of this test's own.
+//! What users experience while parts of an installation are replaced, killed, paused or down:
+//! processes of the real program, with the chart's arguments and rights, on a control plane of
+//! this test's own.
 //!
 //! `cargo test -p toolcrib-operator --features cluster --test lifecycle [-- ROW…]`. Each row
-//! asserts its invariant and says how long it took; the times are printed as a table
-//! (docs/reliability.md) and asserted nowhere. At the end the audit log is read: what the
-//! accounts were given, they have used, and nothing else.
+//! asserts its invariant and measures the time. The times are printed as a table
+//! (docs/reliability.md) and asserted nowhere. At the end the audit log is read: the accounts
+//! must have used all of their rights, and no others.
 //!
 //! In reading order: [`plane`], [`program`], [`wait`] (Kubernetes), [`install`], [`balancer`],
-//! [`load`] (Toolcrib and its users), [`world`] (what every row starts from), the rows.
+//! [`load`] (Toolcrib and its users), [`world`] (the state that every row starts from), the rows.
 
 mod balancer;
 mod heavy;
@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use world::{Row, World};
 
-/// In this order: each leaves the world as it found it.
+/// The rows in order: each leaves the world as it found it.
 const ROWS: [&str; 14] = [
     "webhook-rollout",
     "controller-rollout",
@@ -41,8 +41,8 @@ const ROWS: [&str; 14] = [
     "leader-paused",
     "leader-unaware",
     "slow-caches",
-    // Before the API server is taken away: Kubernetes' garbage collector has a part in it, and
-    // takes its time to find its watches again.
+    // Before the API server is stopped: this row needs Kubernetes' garbage collector, which takes
+    // a long time to restore its watches.
     "recreated",
     "namespace",
     "heavy-objects",

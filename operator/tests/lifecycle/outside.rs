@@ -1,4 +1,4 @@
-//! Rows: what Toolcrib stands on goes away, or forgets.
+//! Rows: a dependency of Toolcrib goes down, or loses its history.
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
@@ -8,12 +8,11 @@ use tokio::time::Instant;
 use crate::wait::{DEADLINE, eventually};
 use crate::world::{DIVE, History, LOOK, Row, World};
 
-/// The first controller there is hears of grants late. Until it has heard of all, it takes
-/// nothing away.
+/// The only controller gets grants late. Until it has listed all of them, it revokes nothing.
 pub async fn slow_caches(world: &mut World) -> Result<Vec<Row>> {
     world.give().await?;
     world.compiled(&[DIVE, LOOK]).await?;
-    // The status follows the files.
+    // The status is written after the files.
     world.quiet().await?;
     world.no_controllers().await?;
     let mark = world.mark()?;
@@ -25,12 +24,14 @@ pub async fn slow_caches(world: &mut World) -> Result<Vec<Row>> {
     });
     let begun = Instant::now();
     world.add_controller_by(&proxy).await?;
-    eventually("it has asked for the grants", DEADLINE, async || {
-        Ok((proxy.held() > 0).then_some(()))
-    })
+    eventually(
+        "the controller has listed the grants",
+        DEADLINE,
+        async || Ok((proxy.held() > 0).then_some(())),
+    )
     .await?;
-    // All else that it would need is there; the lease is its own.
-    eventually("it holds the lease", DEADLINE, async || {
+    // It has everything else that it needs, and the lease.
+    eventually("the controller holds the lease", DEADLINE, async || {
         let leases = world
             .uses()?
             .into_iter()
@@ -59,7 +60,7 @@ pub async fn slow_caches(world: &mut World) -> Result<Vec<Row>> {
     ensure!(history.always_gave(DIVE), "something was revoked");
     world.revoke().await?;
     world.compiled(&[LOOK]).await?;
-    // One on the usual way takes its place.
+    // A controller with a direct connection takes its place.
     world.no_controllers().await?;
     world.add_controller().await?;
     world.add_controller().await?;
@@ -75,7 +76,7 @@ pub async fn slow_caches(world: &mut World) -> Result<Vec<Row>> {
     )])
 }
 
-/// Killed and started again. Nothing of ours ends for it.
+/// The API server is killed and started again. No process of ours ends.
 pub async fn api_server(world: &mut World) -> Result<Vec<Row>> {
     world.give().await?;
     world.compiled(&[DIVE, LOOK]).await?;
@@ -100,8 +101,8 @@ pub async fn api_server(world: &mut World) -> Result<Vec<Row>> {
     )])
 }
 
-/// The controllers miss a revocation, and when they ask for what they missed, it is forgotten:
-/// 410 Gone, for every watch.
+/// The controllers miss a revocation, and when they watch from their last version, it is
+/// compacted: 410 Gone, for every watch.
 pub async fn compaction(world: &mut World) -> Result<Vec<Row>> {
     world.give().await?;
     world.compiled(&[DIVE, LOOK]).await?;

@@ -1,8 +1,8 @@
 //! A control plane of this test's own, which it may stop, restart and compact: etcd, a
-//! kube-apiserver with an audit log, and those controllers that end namespaces and collect
-//! what has lost its owner. On loopback, no node, no root.
+//! kube-apiserver with an audit log, and the controllers that end namespaces and collect orphaned
+//! objects. On loopback, without node and root.
 //!
-//! Not here: what is installed on it.
+//! Not here: the objects installed on it.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -24,7 +24,7 @@ const ADMIN: &str = "administrator";
 const START: Duration = Duration::from_secs(120);
 
 pub struct Plane {
-    // Dropped in this order: whoever needs another goes first.
+    // Dropped in this order: a program before those that it needs.
     manager: Option<Program>,
     api: Option<Program>,
     _etcd: Program,
@@ -50,7 +50,7 @@ impl Plane {
                 format!("--listen-client-urls=http://{etcd_address}"),
                 format!("--advertise-client-urls=http://{etcd_address}"),
                 format!("--listen-peer-urls=http://{peer}"),
-                // It ends with this test.
+                // The data ends with this test.
                 "--unsafe-no-fsync".into(),
             ]),
         )?;
@@ -84,7 +84,7 @@ impl Plane {
         self.folder.path()
     }
 
-    /// One of Kubernetes' programs, to be given arguments.
+    /// One of Kubernetes' programs; the caller adds arguments.
     pub fn program(&self, name: &str) -> Command {
         let mut command = Command::new(&self.kube);
         command.arg(name);
@@ -95,7 +95,8 @@ impl Plane {
         client(self.api_address, token)
     }
 
-    /// A kubeconfig of that bearer token; without one the requests pass something that adds it.
+    /// A kubeconfig with that bearer token; without one the requests go through a proxy that adds
+    /// it.
     pub fn kubeconfig(
         &self,
         name: &str,
@@ -120,7 +121,7 @@ impl Plane {
         Ok(path)
     }
 
-    /// `kubectl apply --server-side` of these objects, as Helm does it.
+    /// Runs `kubectl apply --server-side` on these objects, as Helm does.
     pub fn apply(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.apply_text(&list.to_string())
@@ -144,12 +145,12 @@ impl Plane {
         Ok(())
     }
 
-    /// The API server's end without a word to anybody.
+    /// Kills the API server abruptly.
     pub fn kill_api(&mut self) -> Result<()> {
         self.api.take().context("the API server runs")?.kill()
     }
 
-    /// Starts it, on the port that it had; returns when it is ready.
+    /// Starts the API server on its earlier port; returns when it is ready.
     pub async fn start_api(&mut self) -> Result<()> {
         let folder = self.folder.path();
         let path = |name: &str| folder.join(name).display().to_string();
@@ -158,7 +159,8 @@ impl Plane {
             format!("--etcd-servers=http://{}", self.etcd_address),
             "--bind-address=127.0.0.1".into(),
             "--advertise-address=127.0.0.1".into(),
-            // Nobody may reach the API server by its Service, and loopback cannot be in it.
+            // No client may use the API server's Service, whose endpoints cannot contain
+            // loopback.
             "--endpoint-reconciler-type=none".into(),
             format!("--secure-port={}", self.api_address.port()),
             format!("--cert-dir={}", path("certificates")),
@@ -188,7 +190,7 @@ impl Plane {
         self.folder.path().join("audit.log")
     }
 
-    /// Forgets every version of every object but the newest.
+    /// Compacts etcd to the latest revision of every object.
     pub async fn compact(&self) -> Result<()> {
         let ask = async |path: &str, body: Value| -> Result<Value> {
             let answer = reqwest::Client::builder()
@@ -201,7 +203,7 @@ impl Plane {
                 .error_for_status()?;
             Ok(serde_json::from_str(&answer.text().await?)?)
         };
-        // Any key will do: every answer tells the revision.
+        // Any key works: every answer has the revision.
         let now = ask("range", json!({"key": "AA=="})).await?;
         let revision = now["header"]["revision"].clone();
         ensure!(revision.is_string(), "etcd tells its revision: {now}");
@@ -213,7 +215,7 @@ impl Plane {
         .map(drop)
     }
 
-    /// What the programs said last, for whoever sees a failure.
+    /// The last output of the programs, for the message of a failure.
     pub fn said(&self) -> String {
         let mut all = String::new();
         for program in [&self.api, &self.manager].into_iter().flatten() {
@@ -229,10 +231,10 @@ fn write_settings(folder: &Path) -> Result<()> {
     std::fs::write(folder.join("tokens.pub"), key.public_key_pem())?;
     let tokens = format!("{ADMIN},{ADMIN},1,\"system:masters\"\n");
     std::fs::write(folder.join("tokens.csv"), tokens)?;
-    // Whatever an account of an installation asks for, and nothing else.
+    // Logs every request of an installation's accounts, and nothing else.
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
-        // A watch is told of when it begins: most of them never end.
+        // A watch is logged when it begins: most of them never end.
         "omitStages": ["RequestReceived"],
         "rules": [
             {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
@@ -245,7 +247,7 @@ fn write_settings(folder: &Path) -> Result<()> {
 
 fn client(address: SocketAddr, token: &str) -> Result<Client> {
     let mut config = Config::new(format!("https://{address}").parse()?);
-    // It signs its own certificate when it starts, and nothing here is a secret.
+    // The API server signs its own certificate when it starts, and nothing here is a secret.
     config.accept_invalid_certs = true;
     config.auth_info = AuthInfo {
         token: Some(token.to_owned().into()),

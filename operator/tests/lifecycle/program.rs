@@ -1,6 +1,6 @@
-//! Processes that a test starts, signals, and sees end.
+//! Processes that a test starts, signals, and waits for.
 //!
-//! Invariant: none outlives its value, whatever became of the test.
+//! Invariant: no process outlives its value, even if the test fails.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Its output goes to `name.log` in the folder.
+    /// Starts the command; its output goes to `name.log` in the folder.
     pub fn start(name: &str, folder: &Path, command: &mut Command) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let file = File::options()
@@ -50,7 +50,7 @@ impl Program {
             .with_context(|| format!("signal {}", self.name))
     }
 
-    /// Resident memory.
+    /// Resident memory, in KiB.
     pub fn memory_kib(&self) -> Result<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -58,12 +58,12 @@ impl Program {
         Ok(kib.context("no memory in /proc")?.parse()?)
     }
 
-    /// `None`: it runs.
+    /// The exit status; `None` while the process runs.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub async fn end(&mut self, deadline: Duration) -> Result<ExitStatus> {
         let what = format!("{} to end", self.name);
         eventually(&what, deadline, async || self.ended()).await
@@ -74,7 +74,7 @@ impl Program {
         self.end(Duration::from_secs(30)).await
     }
 
-    /// No word to anybody.
+    /// Kills the process with SIGKILL.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -85,7 +85,7 @@ impl Program {
         std::fs::read_to_string(&self.log).is_ok_and(|text| text.contains(words))
     }
 
-    /// The end of what it said.
+    /// The end of the process's output.
     pub fn said(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -98,7 +98,7 @@ impl Drop for Program {
     fn drop(&mut self) {
         let ended = self.child.kill().and_then(|()| self.child.wait());
         if let Err(error) = ended {
-            eprintln!("the end of {} was not seen: {error}", self.name);
+            eprintln!("cannot wait for {} to end: {error}", self.name);
         }
     }
 }

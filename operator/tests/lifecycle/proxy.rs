@@ -1,7 +1,7 @@
-//! A way to the API server that can hold an answer back: for what a slow network, a slow cache
-//! or bad luck would do.
+//! A proxy to the API server that can delay a response: it simulates a slow network, a slow cache
+//! or bad luck.
 //!
-//! Plain HTTP on loopback; it adds the account's token. What is not held passes as it comes.
+//! Plain HTTP on loopback; it adds the account's token. Other messages pass unchanged.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The API server takes no more either.
+/// Largest request body; the API server has the same limit.
 const MOST: usize = 3 << 20;
 
-/// Which answers to hold back.
+/// Selects the responses to delay.
 pub type Which = fn(&Method, &Uri) -> bool;
 
 pub struct Proxy {
@@ -33,7 +33,7 @@ pub struct Proxy {
 struct Inner {
     client: Client,
     which: Mutex<Option<Which>>,
-    /// How many answers are held.
+    /// Number of responses that are held.
     held: watch::Sender<usize>,
     open: watch::Sender<bool>,
 }
@@ -67,7 +67,7 @@ impl Proxy {
         })
     }
 
-    /// From now on, until [`Proxy::release`].
+    /// Holds these responses from now on, until [`Proxy::release`].
     pub fn hold(&self, which: Which) {
         self.inner.open.send_replace(false);
         self.inner.held.send_replace(0);
@@ -95,15 +95,15 @@ async fn pass(State(inner): State<Arc<Inner>>, request: Request<Answer>) -> Resp
         .which()
         .is_some_and(|which| which(request.method(), request.uri()));
     let (parts, body) = request.into_parts();
-    // Of what a controller sends; answers, which may be watches, are passed on as they come.
+    // The controller's request is read whole; responses, which may be watches, are streamed.
     let Ok(body) = to_bytes(body, MOST).await else {
-        return refused("the request's body did not come");
+        return refused("the request's body is incomplete");
     };
     let request = Request::from_parts(parts, Body::from(body.to_vec()));
     let answer = inner.client.send(request).await;
     if hold {
         inner.held.send_modify(|held| *held += 1);
-        // The sender is a field of what is held here.
+        // The sender is a field of this value, so it is not dropped.
         let opened = inner.open.subscribe().wait_for(|open| *open).await.is_ok();
         tracing::debug!(opened, "an answer goes on");
     }

@@ -1,4 +1,4 @@
-//! Rows: what people delete, and make again under the same name.
+//! Rows: objects that are deleted and created again under the same name.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::world::{FILES, LOOK, Row, World, agent, given, objects};
 
 const IDENTITY: &str = "toolcrib-otter-identity";
 
-/// An Agent is deleted and made again at once, with another uid: first with controllers that
-/// see it, then with none, so that the next one finds only the result.
+/// An Agent is deleted and created again at once, with another uid: first with running
+/// controllers, then with none, so the next one sees only the result.
 pub async fn recreated(world: &mut World) -> Result<Vec<Row>> {
     let seen = recreate(world).await?;
     world.no_controllers().await?;
@@ -53,7 +53,7 @@ async fn recreate(world: &World) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// Until the files are this very Agent's and let in nobody who has the token from before.
+/// Waits until the files belong to this very Agent and reject the earlier token.
 async fn renewed(world: &World, before: &[u8]) -> Result<()> {
     let agents: Api<Agent> = Api::namespaced(world.plane.client.clone(), POND);
     let uid = agents.get("otter").await?.uid();
@@ -94,8 +94,8 @@ async fn token(world: &World) -> Result<Vec<u8>> {
     Ok(data.get("token").context("a token")?.0.clone())
 }
 
-/// A namespace with an agent goes, rights included, and comes back. The other namespace's
-/// agents never notice.
+/// A namespace with an agent is deleted, rights included, and created again. Agents of the other
+/// namespace are not affected.
 pub async fn namespace(world: &mut World) -> Result<Vec<Row>> {
     let namespaces: Api<Namespace> = Api::all(world.plane.client.clone());
     world.plane.apply(&objects(LAKE))?;
@@ -121,7 +121,10 @@ pub async fn namespace(world: &mut World) -> Result<Vec<Row>> {
     world.compiled_in(LAKE, &[LOOK]).await?;
     let back = begun.elapsed();
     world.works().await?;
-    ensure!(world.controllers.len() == 2, "nobody of {SYSTEM} ended");
+    ensure!(
+        world.controllers.len() == 2,
+        "a controller of {SYSTEM} ended"
+    );
     Ok(vec![
         Row::new(
             "a namespace with agents deleted",

@@ -1,4 +1,4 @@
-//! Rows: what is replaced on purpose, while users create pods all the time.
+//! Rows: planned replacements, while users create pods all the time.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use crate::load::{Load, Tally};
 use crate::wait::{DEADLINE, eventually};
 use crate::world::{Row, World, shown};
 
-/// What the control plane and every node need to learn that a pod ends.
+/// How long the control plane and every node need to learn that a pod ends.
 const ENDPOINTS_LAG: Duration = Duration::from_secs(1);
-/// Pods that must pass after a change before it counts as survived.
+/// Number of pods that must be created after a change before it counts as survived.
 const MORE: usize = 60;
 
 /// The definitions, the webhooks' configurations, the guard and the rest of the chart are
@@ -43,7 +43,7 @@ pub async fn chart(world: &mut World, previous: &str) -> Result<Row> {
     more(&load).await?;
     world.quiet().await?;
     let mut writes = world.writes_since(mark)?;
-    // Over a chart that names the webhooks' paths itself: once for each, and no more.
+    // Over a chart that contains the webhooks' paths: one write for each, and no more.
     for kind in ["mutating", "validating"] {
         let start = format!("patch {kind}webhookconfigurations.");
         if let Some(place) = writes.iter().position(|write| write.starts_with(&start)) {
@@ -59,7 +59,7 @@ pub async fn chart(world: &mut World, previous: &str) -> Result<Row> {
     Ok(Row::new(fault, seen, took))
 }
 
-/// Each replica is replaced, as the Deployment does it: one comes, one goes.
+/// Each replica is replaced, as the Deployment does it: one starts, one stops.
 pub async fn webhook(world: &mut World) -> Result<Vec<Row>> {
     let load = Load::start(&world.plane.client);
     more(&load).await?;
@@ -89,14 +89,14 @@ async fn replace_webhooks(world: &mut World) -> Result<()> {
         let (status, ()) = tokio::join!(old.program.terminate(), ends);
         ensure!(
             status?.success(),
-            "it ends in order: {}",
+            "the webhook failed to stop cleanly: {}",
             old.program.said()
         );
     }
     Ok(())
 }
 
-/// The leader goes in order, another one comes.
+/// The leader stops gracefully, another controller leads.
 pub async fn controller(world: &mut World) -> Result<Vec<Row>> {
     world.quiet().await?;
     let load = Load::start(&world.plane.client);
@@ -122,7 +122,8 @@ pub async fn controller(world: &mut World) -> Result<Vec<Row>> {
     )])
 }
 
-/// A new controller, then the leader's end in order; how long until another leads.
+/// Starts a new controller, then stops the leader gracefully; returns the time until another
+/// leads.
 async fn hand_over(world: &mut World) -> Result<Duration> {
     world.add_controller().await?;
     world.all_ready().await?;
@@ -130,17 +131,22 @@ async fn hand_over(world: &mut World) -> Result<Duration> {
     let mut old = world.controllers.remove(place);
     let begun = Instant::now();
     let status = old.program.terminate().await?;
-    ensure!(status.success(), "it ends in order: {}", old.program.said());
+    ensure!(
+        status.success(),
+        "the controller failed to stop cleanly: {}",
+        old.program.said()
+    );
     let leader = world.leader().await?;
     let took = begun.elapsed();
     ensure!(leader < world.controllers.len(), "one of those that run");
     Ok(took)
 }
 
-/// Each thing that ever happens to a certificate, under load: a serving certificate is made
-/// anew and the webhooks' paths with it, an authority comes beside the old one, then signs, then the old one goes.
+/// Every event in a certificate's life, under load: a serving certificate is renewed and with it
+/// the webhooks' paths, an authority is added beside the old one, then signs, then the old one is
+/// dropped.
 ///
-/// What the plan's dates wait days for is moved by moving the dates; all else is as it is.
+/// The plan's dates are days apart, so the dates are edited; all else is unchanged.
 pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
     let load = Load::start(&world.plane.client);
     more(&load).await?;
@@ -155,7 +161,7 @@ pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
         ("an authority that ends soon", &|held| {
             held["authorities"][0]["not_after"] = ago(-300);
         }),
-        ("an authority that everybody knows by now", &|held| {
+        ("an authority whose overlap is over", &|held| {
             held["authorities"][1]["published"] = ago(1);
         }),
         ("an authority that signs nothing any more", &|held| {
@@ -168,7 +174,7 @@ pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
         let before = served(world).await?;
         let step = Instant::now();
         age(world, edit).await.with_context(|| what.to_owned())?;
-        // Whoever leads next looks at once; the one that leads now, within half a minute.
+        // The next leader checks at once; the present one within half a minute.
         hand_over(world).await?;
         settled(world, &before)
             .await
@@ -181,7 +187,7 @@ pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
     let held = held(world).await?;
     ensure!(
         held["authorities"].as_array().map(Vec::len) == Some(1),
-        "one authority is left: {held}"
+        "more than one authority is left: {held}"
     );
     world.works().await?;
     let fault = format!(
@@ -196,7 +202,7 @@ type Edit<'a> = &'a dyn Fn(&mut Value);
 
 const HELD: &str = "toolcrib.dev/certificates";
 
-/// Edits the dates that the operator keeps beside its certificates.
+/// Edits the dates that the operator stores beside its certificates.
 async fn age(world: &World, edit: Edit<'_>) -> Result<()> {
     let mut held = held(world).await?;
     edit(&mut held);
@@ -223,7 +229,8 @@ fn secret(world: &World) -> Api<Secret> {
     Api::namespaced(world.plane.client.clone(), SYSTEM)
 }
 
-/// What webhooks serve, and what the API server trusts and calls, as it is stored.
+/// The certificates that webhooks serve, and the stored paths and authorities that the API server
+/// uses.
 #[derive(PartialEq)]
 struct Served {
     certificate: Vec<u8>,
@@ -252,8 +259,8 @@ async fn served(world: &World) -> Result<Served> {
     })
 }
 
-/// Until something of it is another, the API server is told, and every webhook serves it. What
-/// a webhook has mounted is not yet what it serves.
+/// Waits until one of them has changed, the API server has it, and every webhook serves it. A
+/// mounted certificate is not served yet.
 async fn settled(world: &World, before: &Served) -> Result<()> {
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(world.plane.client.clone());
     eventually("the change is everywhere", DEADLINE, async || {
@@ -279,8 +286,7 @@ async fn settled(world: &World, before: &Served) -> Result<()> {
     .await
 }
 
-/// Some more pods, and every connection of the API server is another by then or not: both
-/// must do.
+/// Waits for more pods. The API server may or may not reuse its connections: both must work.
 pub async fn more(load: &Load) -> Result<()> {
     let from = load.created();
     eventually("pods are created", DEADLINE, async || {

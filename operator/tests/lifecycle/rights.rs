@@ -1,4 +1,4 @@
-//! Row: what the accounts were given, they have used in all rows together, and nothing else.
+//! Row: over all rows the accounts have used all of their rights, and no others.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,7 +13,7 @@ use crate::install::{CONTROLLER, POND, RELEASE, SYSTEM, WEBHOOK};
 use crate::wait::{DEADLINE, eventually};
 use crate::world::{Row, World};
 
-/// Last of all rows: what rarely happens is made to happen, then the log is read.
+/// The last row: it causes the rare events, then reads the log.
 pub async fn least(world: &mut World) -> Result<Vec<Row>> {
     let begun = Instant::now();
     world.works().await?;
@@ -27,7 +27,7 @@ pub async fn least(world: &mut World) -> Result<Vec<Row>> {
         })
         .await?;
     }
-    // The Lease is made anew where somebody deletes it.
+    // The Lease is created again if it is deleted.
     let mark = world.mark()?;
     let leases: Api<Lease> = Api::namespaced(world.plane.client.clone(), SYSTEM);
     leases.delete(CONTROLLER, &DeleteParams::default()).await?;
@@ -36,7 +36,7 @@ pub async fn least(world: &mut World) -> Result<Vec<Row>> {
         Ok(was_used(&uses[mark..], "create", "leases").then_some(()))
     })
     .await?;
-    // Whoever calls the link has a token looked at.
+    // A call to the link makes the operator review its token.
     let leader = &world.controllers[world.leader().await?];
     let http = reqwest::Client::builder()
         .tls_danger_accept_invalid_certs(true)

@@ -1,8 +1,8 @@
-//! Row: strangers at the webhooks and at the link, while users create pods and a grant comes and
-//! goes.
+//! Row: strangers at the webhooks and at the link, while users create pods, and a grant is added
+//! and revoked.
 //!
-//! They come from the address that the API server comes from here, loopback, which is the
-//! hardest case: they share its part of the connections.
+//! They connect from the API server's address, which is loopback here. This is the hardest case:
+//! they share its part of the connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ use crate::world::{Row, World};
 /// Connections to each webhook: more than one address may have.
 const AT_WEBHOOK: usize = 300;
 const AT_LINK: usize = 1_900;
-/// Reviews of 3 MB, to each webhook.
+/// Number of reviews of 3 MB to each webhook.
 const LARGE: usize = 40;
-/// How much a process may grow: its TLS buffers, and what its allocator keeps.
+/// How much a process may grow: its TLS buffers, and memory that its allocator keeps.
 const GROWTH_KIB: u64 = 48 * 1024;
 const ANSWER: Duration = Duration::from_secs(20);
 
@@ -124,7 +124,7 @@ pub async fn doors(world: &mut World) -> Result<Vec<Row>> {
     Ok(vec![Row::new(fault, seen, begun.elapsed())])
 }
 
-/// Resident, in KiB, of each webhook and of the leader.
+/// Resident memory, in KiB, of each webhook and of the leader.
 fn memory(world: &World, leader: usize) -> Result<Vec<(String, u64)>> {
     let leader = &world.controllers[leader];
     let replicas = world.webhooks.iter().chain([leader]);
@@ -146,19 +146,19 @@ async fn trusting(world: &World) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// A connection of somebody without a credential, which stays open.
+/// An open connection without a credential.
 enum Stranger {
     Tcp(#[expect(dead_code, reason = "open, not used")] TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stranger {
-    /// `None`: it was closed for another one.
+    /// Connects; `None` if the connection was closed for another one.
     async fn tcp(address: SocketAddr) -> Option<Self> {
         TcpStream::connect(address).await.ok().map(Self::Tcp)
     }
 
-    /// With a path: a head, and a body that never comes whole.
+    /// With a path: sends a head, and a body that stays incomplete.
     async fn tls(
         tls: &TlsConnector,
         address: SocketAddr,
@@ -176,7 +176,7 @@ impl Stranger {
         Some(Self::Tls(Box::new(stream)))
     }
 
-    /// Of the answer, if one comes.
+    /// The status line of the answer, if there is one.
     async fn status(&mut self) -> Option<String> {
         let Self::Tls(stream) = self else { return None };
         let mut start = [0; 12];
@@ -186,7 +186,7 @@ impl Stranger {
     }
 }
 
-/// Reviews of the right shape, at a path that anybody can think of.
+/// Sends reviews of the right shape, at a guessable path.
 async fn large(tls: &TlsConnector, address: SocketAddr, path: &str) -> Result<()> {
     let object = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -203,7 +203,7 @@ async fn large(tls: &TlsConnector, address: SocketAddr, path: &str) -> Result<()
         let stream = TcpStream::connect(address).await?;
         let mut stream = tls.connect(host, stream).await?;
         stream.write_all(head.as_bytes()).await?;
-        // It need not be taken: the answer comes before.
+        // The write may fail: the answer comes first.
         let sent = stream.write_all(review.as_bytes()).await;
         let mut stranger = Stranger::Tls(Box::new(stream));
         let status = stranger.status().await;

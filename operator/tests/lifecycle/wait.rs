@@ -1,4 +1,4 @@
-//! Waiting for what no event announces, always with a deadline.
+//! Waits for conditions that no event announces, always with a deadline.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 pub const DEADLINE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Polls until `look` finds something.
+/// Polls until `look` returns something.
 pub async fn eventually<T>(
     what: &str,
     deadline: Duration,

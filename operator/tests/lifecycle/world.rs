@@ -1,5 +1,5 @@
-//! What every row starts from, and finds again at its end: two webhooks behind their Service,
-//! two controllers of which one leads, one agent with a grant that stays.
+//! The state that every row starts from, and leaves at its end: two webhooks behind their
+//! Service, two controllers of which one leads, one agent with a grant that stays.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -26,13 +26,13 @@ use crate::proxy::Proxy;
 use crate::replacing;
 use crate::wait::{DEADLINE, eventually};
 
-/// Longer than anything waits that is to be tried again soon.
+/// Longer than any delay of a retry that is due soon.
 const QUIET: Duration = Duration::from_millis(1_500);
-/// The mediator's files of the one agent.
+/// Name of the agent's compiled Secret.
 pub const FILES: &str = "toolcrib-otter-mediator";
-/// What the grant that stays gives.
+/// The tool of the grant that stays.
 pub const LOOK: &str = "reed.look";
-/// What the grant gives that comes and goes.
+/// The tool of the grant that is added and revoked.
 pub const DIVE: &str = "reed.dive";
 
 /// A line of the table.
@@ -57,18 +57,18 @@ pub fn shown(took: Duration) -> String {
 }
 
 pub struct World {
-    // First: they are ended before what they talk to.
+    // First: they stop before the services that they need.
     pub controllers: Vec<Replica>,
     pub webhooks: Vec<Replica>,
     pub installation: Installation,
     pub plane: Plane,
     number: usize,
-    /// What was used before this is no matter of this chart's rights.
+    /// Requests before this index do not count for the present chart's rights.
     pub upgraded: usize,
 }
 
 impl World {
-    /// An installation of the previous chart, upgraded to this one.
+    /// Starts an installation of the previous chart, upgraded to this one.
     pub async fn start() -> Result<(Self, Vec<Row>)> {
         let plane = Plane::start().await?;
         let previous = previous_chart(plane.folder())?;
@@ -114,7 +114,7 @@ impl World {
         Ok(())
     }
 
-    /// A controller whose way to the API server is a proxy.
+    /// Starts a controller that reaches the API server through a proxy.
     pub async fn add_controller_by(&mut self, proxy: &Proxy) -> Result<()> {
         let name = self.name("controller");
         let kubeconfig = self.plane.kubeconfig(&name, proxy.address, None)?;
@@ -131,7 +131,7 @@ impl World {
         Proxy::start(self.plane.client_of(token)?).await
     }
 
-    /// Ends all controllers, in order.
+    /// Stops all controllers gracefully.
     pub async fn no_controllers(&mut self) -> Result<()> {
         for mut controller in std::mem::take(&mut self.controllers) {
             controller.program.terminate().await?;
@@ -139,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything is listed everywhere.
+    /// Waits until every replica is ready.
     pub async fn all_ready(&mut self) -> Result<()> {
         let replicas = self.controllers.iter_mut().chain(&mut self.webhooks);
         for replica in replicas {
@@ -154,7 +154,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits until one leads; its place among the controllers.
+    /// Waits until a controller leads; returns its index.
     pub async fn leader(&self) -> Result<usize> {
         eventually("somebody leads", DEADLINE, async || {
             for (place, controller) in self.controllers.iter().enumerate() {
@@ -183,7 +183,7 @@ impl World {
         Api::namespaced(self.plane.client.clone(), POND)
     }
 
-    /// Waits until the agent's files hold just these tools.
+    /// Waits until the agent's files have exactly these tools.
     pub async fn compiled(&self, tools: &[&str]) -> Result<()> {
         self.compiled_in(POND, tools).await
     }
@@ -198,7 +198,7 @@ impl World {
         .await
     }
 
-    /// A grant comes and goes, as it should.
+    /// Adds and revokes a grant, and waits for the effect of each.
     pub async fn works(&self) -> Result<()> {
         self.give().await?;
         self.compiled(&[DIVE, LOOK]).await?;
@@ -206,10 +206,10 @@ impl World {
         self.compiled(&[LOOK]).await
     }
 
-    /// What the accounts of this installation asked of the API server so far.
+    /// The requests of this installation's accounts so far.
     pub fn uses(&self) -> Result<Vec<Use>> {
         let text = std::fs::read_to_string(self.plane.audit_log()).context("audit log")?;
-        // The last line may be in the writing.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let account = audit::user(SYSTEM, "");
         let mut uses = audit::uses(whole).context("audit log")?;
@@ -217,7 +217,7 @@ impl World {
         Ok(uses)
     }
 
-    /// The controller's changes of objects since `mark` uses, without what says who leads.
+    /// The controller's writes after `mark` uses, without leader election and token reviews.
     pub fn writes_since(&self, mark: usize) -> Result<Vec<String>> {
         let controller = audit::user(SYSTEM, CONTROLLER);
         let writes = self.uses()?.into_iter().skip(mark).filter(|used| {
@@ -262,7 +262,7 @@ impl World {
     }
 }
 
-/// Every version of the agent's files, as a watcher sees them.
+/// Every version of the agent's files, as a watch client sees them.
 pub struct History {
     seen: Arc<Mutex<Vec<BTreeSet<String>>>>,
     watching: JoinHandle<()>,
@@ -308,14 +308,14 @@ impl History {
         seen.iter().all(|tools| tools.contains(tool))
     }
 
-    /// Whether a version after that many gave the tool.
+    /// True if a version after this index had the tool.
     pub fn gave(&self, tool: &str, after: usize) -> bool {
         let seen = self.seen.lock();
         seen[after..].iter().any(|tools| tools.contains(tool))
     }
 }
 
-/// Names of the tools that a compiled Secret gives.
+/// Names of the tools in a compiled Secret.
 pub fn given(secret: &Secret) -> BTreeSet<String> {
     let tools = secret.data.as_ref().and_then(|data| data.get("tools.json"));
     let tools: Value = tools
@@ -335,11 +335,11 @@ pub fn chart() -> PathBuf {
 /// The chart before its last change.
 struct Previous {
     folder: PathBuf,
-    /// Which it is, for the table.
+    /// Its origin, for the table.
     of: String,
 }
 
-/// Names one, where there is no history to take it from.
+/// Names a chart, if there is no history to take it from.
 const PREVIOUS_CHART: &str = "TOOLCRIB_PREVIOUS_CHART";
 
 fn previous_chart(scratch: &Path) -> Result<Previous> {
@@ -368,7 +368,7 @@ fn previous_chart(scratch: &Path) -> Result<Previous> {
         "charts/toolcrib",
     ]);
     let Some(commit) = commits.as_deref().and_then(|all| all.lines().nth(1)) else {
-        // Sources without their history, or a shallow copy of it.
+        // Sources without their history, or a shallow clone.
         return Ok(Previous {
             folder: chart(),
             of: "itself, there is no history here".to_owned(),
