@@ -1,5 +1,5 @@
-//! What a model may put into arguments, as the service's socket sees it. The rows of the
-//! threat table "from the model".
+//! Hostile arguments of a model, as they arrive at the service's socket: the rows of the threat
+//! table "from the model".
 
 #[path = "../../mediation/tests/support/corpus.rs"]
 mod corpus;
@@ -9,7 +9,7 @@ use toolcrib_dialect::Dialect;
 
 use crate::support::{Answer, Files, Raw, Said, TOOL_TOKEN, Wire, World};
 
-/// One reply that calls `tool` once with each of these; gives the results.
+/// Has the model call `tool` once with each of these arguments; returns the results.
 async fn call_each(world: &World, tool: &str, arguments: &[String]) -> Vec<Value> {
     let ids: Vec<String> = (0..arguments.len()).map(|at| format!("c{at}")).collect();
     let all: Vec<(&str, &str, &str)> = ids
@@ -51,7 +51,7 @@ async fn no_encoding_of_a_path_value_reaches_the_service() {
 }
 
 #[tokio::test]
-async fn what_is_sent_is_one_segment_byte_for_byte() {
+async fn a_path_value_is_sent_as_one_encoded_segment() {
     let values = [
         ("OTR", "OTR"),
         ("a b", "a%20b"),
@@ -88,7 +88,7 @@ async fn what_is_sent_is_one_segment_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn bombs_and_ambiguities_are_refused_before_anything_is_sent() {
+async fn bombs_and_ambiguous_arguments_are_refused_before_sending() {
     let deep = |open: &str, close: &str| {
         format!(
             "{{\"symbol\":\"A\",\"x\":{}1{}}}",
@@ -108,13 +108,14 @@ async fn bombs_and_ambiguities_are_refused_before_anything_is_sent() {
         format!("{{\"symbol\":\"A\"{}}}", ",\"x\":1".repeat(50_000)),
         format!("{{\"symbol\":\"A\",\"x\":[{}1]}}", "1,".repeat(200_000)),
     ];
-    // What only a text can say: where arguments are JSON of the reply, it is no reply.
+    // These can be sent only as text: where arguments are part of the reply's JSON, the reply
+    // itself would be invalid.
     let texts = [
         r#"["symbol"]"#.to_string(),
         r#"{"symbol":"A""#.to_string(),
         r#"{"symbol":"A"} {"symbol":"B"}"#.to_string(),
     ];
-    // The two ways of a dialect to write arguments.
+    // The two ways in which a dialect encodes arguments.
     for (dialect, texts) in [
         (Dialect::OpenaiChat, &texts[..]),
         (Dialect::AnthropicMessages, &[]),
@@ -126,7 +127,7 @@ async fn bombs_and_ambiguities_are_refused_before_anything_is_sent() {
             world.model.will(call);
             world.model.will(wire.will_say("done"));
             world.chat().await;
-            // From the record: a bomb stands in the next request as the model wrote it.
+            // From the record: the next request repeats a bomb as the model wrote it.
             let line = world.last_line();
             let error = &line["tool_trace"][0]["tool_calls"][0]["result"]["error"];
             let start: String = one.chars().take(40).collect();
@@ -138,7 +139,7 @@ async fn bombs_and_ambiguities_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn the_identity_is_overwritten_wherever_a_model_writes_it() {
+async fn the_identity_argument_of_a_model_is_overwritten_everywhere() {
     let at = |files: &mut Files| {
         let claw = json!({"type": "string"});
         let search = json!({"name": "desk.search", "description": "",
@@ -195,9 +196,9 @@ async fn the_identity_is_overwritten_wherever_a_model_writes_it() {
     .await;
 }
 
-/// The readers themselves are in `sidecar/mediation/tests/lax_readers.rs`.
+/// The lax readers are in `sidecar/mediation/tests/lax_readers.rs`.
 #[tokio::test]
-async fn what_a_lax_service_could_read_otherwise_is_not_sent() {
+async fn arguments_that_a_lax_service_reads_differently_are_not_sent() {
     World::each(
         |_| {},
         &[],
@@ -240,7 +241,7 @@ async fn what_a_lax_service_could_read_otherwise_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_credential_may_stand_in_a_file_in_each_form() {
+async fn a_credential_of_each_form_is_read_from_a_file() {
     for (auth, header, sent) in [
         (
             json!({"type": "bearer"}),
@@ -274,9 +275,9 @@ async fn a_credential_may_stand_in_a_file_in_each_form() {
     }
 }
 
-/// A secret in a file of its own is read below the directory and nowhere else.
+/// A secret in a separate file is read below the directory and nowhere else.
 #[tokio::test]
-async fn a_credential_s_file_that_leads_outside_withholds_the_tool() {
+async fn a_credential_file_outside_the_directory_withholds_the_tool() {
     let outside = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(outside.path(), "outside-secret").unwrap();
     let path = outside.path().to_str().unwrap();

@@ -1,5 +1,5 @@
-//! The built program, as the kubelet starts it: killed, told to end, with a full disk and
-//! with a stdout that nobody reads.
+//! The built program, as the kubelet starts it: killed, terminated, with a full disk, and with a
+//! stdout that is not read.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -42,7 +42,7 @@ impl Mediator {
         Self::start_as(Path::new(PROGRAM), wire, prepare, |_| {}, command).await
     }
 
-    /// The same from a copy of the program, with files that somebody else can read.
+    /// Starts a copy of the program with files that another user can read.
     pub async fn start_as(
         program: &Path,
         wire: Wire,
@@ -53,7 +53,7 @@ impl Mediator {
         Self::start_edited(program, wire, prepare, |_| {}, publish, command).await
     }
 
-    /// The same with other files and flags.
+    /// Starts the program with other files and flags.
     pub async fn start_with_files(
         wire: Wire,
         edit: impl FnOnce(&mut Files),
@@ -102,7 +102,7 @@ impl Mediator {
         }
     }
 
-    /// Another process on the same files, as the kubelet makes one.
+    /// Starts another process on the same files, as the kubelet restarts a container.
     async fn again(&mut self) {
         let (child, listen, admin) = spawn(
             Path::new(PROGRAM),
@@ -124,7 +124,7 @@ impl Mediator {
             .body(body.to_string())
     }
 
-    /// A call without a session, but for its body.
+    /// A request for a native call without a session; the caller adds its body.
     pub fn native(&self) -> reqwest::RequestBuilder {
         self.runner
             .post(format!("http://{}/mcp", self.listen))
@@ -148,17 +148,17 @@ impl Mediator {
         within("metrics", response.unwrap().text()).await.unwrap()
     }
 
-    /// The record's lines, but for those before a model is asked.
+    /// The record's lines, without the intents of model calls.
     pub fn lines(&self) -> Vec<Value> {
         let mut lines = self.all_lines();
         lines.retain(|line| line["kind"] != "model_call");
         lines
     }
 
-    /// The record's lines of requests that have ended.
+    /// The record's lines of finished requests.
     pub fn turns(&self) -> Vec<Value> {
         let path = self.history.path().join("history.jsonl");
-        // Not there before the first request.
+        // The file does not exist before the first request.
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let mut lines = lines(&text[..text.rfind('\n').unwrap_or(0)]);
         lines.retain(|line| line["kind"] == "turn");
@@ -170,10 +170,10 @@ impl Mediator {
         lines(&std::fs::read_to_string(path).unwrap())
     }
 
-    /// What it logged so far.
+    /// The log so far.
     pub fn log(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.stderr).unwrap();
-        // The last line may not be whole yet.
+        // The last line may be incomplete.
         lines(&text[..text.rfind('\n').unwrap_or(0)])
     }
 
@@ -182,7 +182,7 @@ impl Mediator {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Its status once it has ended.
+    /// Waits for the process to end; returns its status.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
         until("an end", || self.child.try_wait().unwrap()).await
     }
@@ -190,7 +190,7 @@ impl Mediator {
 
 impl Drop for Mediator {
     fn drop(&mut self) {
-        // Err: it has ended already.
+        // Err: the process has ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -238,7 +238,7 @@ async fn spawn(
 const ORDER: &str = r#"{"symbol":"OTR","quantity":3}"#;
 
 #[tokio::test]
-async fn a_call_that_was_killed_with_its_process_is_in_the_record() {
+async fn a_call_is_recorded_although_the_process_is_killed() {
     for wire in Wire::all() {
         let mut mediator = Mediator::start(wire).await;
         let gate = Arc::new(Notify::new());
@@ -247,7 +247,7 @@ async fn a_call_that_was_killed_with_its_process_is_in_the_record() {
             .will(wire.will_call(&[("c1", "desk__order", ORDER)]));
         mediator.desk.will(Answer::json(json!({})).gated(&gate));
         let running = tokio::spawn(mediator.request(&wire.chat()).send());
-        // The service has it; nobody has an answer.
+        // The service has the call; no answer has come.
         mediator.desk.asked(1).await;
         mediator.signal(rustix::process::Signal::KILL);
         mediator.ended().await;
@@ -305,7 +305,7 @@ async fn a_full_disk_refuses_calls_and_answers_the_rest() {
         "{text}"
     );
 
-    // Room again: what waited comes first.
+    // There is room again: lines that waited come first.
     std::fs::remove_file(mediator.history.path().join("history.jsonl")).unwrap();
     mediator
         .model
@@ -323,9 +323,9 @@ async fn a_full_disk_refuses_calls_and_answers_the_rest() {
     );
 }
 
-/// A runner that has its answer, and then ends the mediator before the turn's line.
+/// The runner gets its answer, and ends the mediator before the turn's line is written.
 #[tokio::test]
-async fn a_model_call_that_was_killed_with_its_process_is_in_the_record() {
+async fn a_model_call_is_recorded_although_the_process_is_killed() {
     for wire in Wire::all() {
         let mut mediator = Mediator::start(wire).await;
         let gate = Arc::new(Notify::new());
@@ -360,7 +360,7 @@ async fn a_model_call_that_was_killed_with_its_process_is_in_the_record() {
     }
 }
 
-/// A pipe that nobody reads, and is full already.
+/// A pipe that is full and is not read.
 fn unread() -> (std::io::PipeReader, Stdio) {
     let (reader, writer) = std::io::pipe().unwrap();
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
@@ -371,7 +371,7 @@ fn unread() -> (std::io::PipeReader, Stdio) {
 }
 
 #[tokio::test]
-async fn an_unread_stdout_stops_neither_answers_nor_the_end() {
+async fn an_unread_stdout_blocks_neither_answers_nor_shutdown() {
     let (mut reader, stdout) = unread();
     let wire = Wire::CHAT;
     let mut mediator = Mediator::start_with(
@@ -412,7 +412,7 @@ async fn each_request_is_one_line_of_the_log() {
         mediator.desk.will(Answer::json(json!({"price": 3})));
         mediator.model.will(wire.will_say("three"));
         let mut request = wire.chat_with_shell();
-        // A name that would forge a line, and speak to a terminal.
+        // A name that would forge a line, and send terminal escapes.
         let forged = "no/such\n{\"message\":\"request\"}\u{1b}[2J\u{9b}2J";
         within("an answer", mediator.request(&request).send())
             .await
@@ -421,7 +421,7 @@ async fn each_request_is_one_line_of_the_log() {
         within("an answer", mediator.request(&request).send())
             .await
             .unwrap();
-        // Lines are written some at a time, and whole.
+        // Lines are written in batches, and whole.
         let [served, refused] = until("both lines", || {
             let lines = mediator.log().into_iter();
             let requests = lines.filter(|line| line["message"] == "request");
@@ -450,9 +450,9 @@ async fn each_request_is_one_line_of_the_log() {
     }
 }
 
-/// Nothing that another webhook or an image puts into the environment moves a request.
+/// Variables that a webhook or an image adds to the environment do not redirect a request.
 #[tokio::test]
-async fn a_proxy_of_the_environment_is_not_asked() {
+async fn proxy_variables_of_the_environment_are_ignored() {
     let wire = Wire::CHAT;
     let proxy = Fake::start().await;
     let url = proxy.url();
@@ -461,7 +461,7 @@ async fn a_proxy_of_the_environment_is_not_asked() {
             command.env(name, &url).env(name.to_lowercase(), &url);
         }
         command.env_remove("NO_PROXY").env_remove("no_proxy");
-        // With it programs take HTTP_PROXY for a header of CGI and leave it alone.
+        // If it is set, programs take HTTP_PROXY for a CGI header and ignore it.
         command.env_remove("REQUEST_METHOD");
     };
     let mediator = Mediator::start_with(wire, |_| {}, set).await;
@@ -488,7 +488,7 @@ fn families(text: &str) -> BTreeSet<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_fresh_process_has_the_families_of_the_page_and_no_others() {
+async fn a_fresh_process_exposes_exactly_the_documented_metrics() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
     let page = std::fs::read_to_string(page).unwrap();
     let listed: BTreeSet<_> = page
@@ -503,7 +503,7 @@ async fn a_fresh_process_has_the_families_of_the_page_and_no_others() {
     let mediator = Mediator::start(Wire::CHAT).await;
     let text = mediator.metrics().await;
     assert_eq!(families(&text), listed);
-    // An alert can ask for the rate of what has not happened yet.
+    // Present at zero, so an alert can use their rate before the first event.
     for series in [
         r#"toolcrib_mediator_tool_calls_total{tool="desk.order",outcome="ok"} 0"#,
         r#"toolcrib_mediator_requests_total{dialect="openai_chat",status="502"} 0"#,

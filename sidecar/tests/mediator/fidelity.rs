@@ -1,12 +1,12 @@
-//! What a model says beside its words reaches the runner, whole and streamed again, after a
-//! hidden round: why it stopped, what it refused, how it reasoned, and what all of it cost.
+//! Fields of a reply besides its text reach the runner after a hidden round, whole and streamed:
+//! the stop reason, refusals, reasoning, and the sum of usage.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
 
 use crate::support::{Answer, Wire, World, within};
 
-/// The ways in which a model ends beside having said it all.
+/// Replies that end for another reason than completion.
 fn endings(wire: Wire) -> [Value; 2] {
     let mut endings = [wire.says("Not all of"), wire.says("It")];
     let [cut, refused] = &mut endings;
@@ -41,7 +41,7 @@ fn endings(wire: Wire) -> [Value; 2] {
     endings
 }
 
-/// What of an answer is compared: all that is neither usage nor an echo of the request.
+/// The compared part of a reply: everything except usage and echoes of the request.
 fn substance(wire: Wire, answer: &Value) -> Value {
     match wire.0 {
         Dialect::OpenaiChat => {
@@ -64,7 +64,7 @@ fn substance(wire: Wire, answer: &Value) -> Value {
     }
 }
 
-/// The answer as a client puts it together, with its usage.
+/// The reply with its usage, assembled as a client does it.
 fn put_together(wire: Wire, stream: &str) -> Value {
     let data = stream.lines().filter_map(|it| it.strip_prefix("data: "));
     let events: Vec<Value> = data
@@ -125,12 +125,12 @@ fn put_together(wire: Wire, stream: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_said_beside_the_words_survives_whole_and_streamed_again() {
+async fn stop_reasons_refusals_and_reasoning_reach_the_runner() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
         for (at, ending) in endings(wire).into_iter().enumerate() {
             for streamed in [false, true] {
-                // Another symbol each time: no turn repeats another's.
+                // Another symbol each time, so no turn repeats another's call.
                 let symbol = json!({"symbol": format!("S{at}{streamed}")}).to_string();
                 world
                     .model
@@ -157,7 +157,7 @@ async fn what_is_said_beside_the_words_survives_whole_and_streamed_again() {
                     substance(wire, &ending),
                     "{wire:?} streamed: {streamed}"
                 );
-                // Both rounds.
+                // The sum of both rounds.
                 assert_eq!(wire.tokens(&answer["usage"]), (30, 8), "{wire:?}");
             }
         }

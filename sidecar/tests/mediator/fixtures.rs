@@ -1,7 +1,8 @@
-//! The contract's fixtures, from the reader's side.
+//! The contract's fixtures, loaded by the mediator.
 //!
-//! `crds/manifest/fixtures` is what the compiler writes today: the compiler's own tests hold it to
-//! the byte. `crds/manifest/fixtures-VERSION` is what an earlier release wrote, and never changes.
+//! `crds/manifest/fixtures` is the compiler's present output; the compiler's own tests compare it
+//! byte for byte. `crds/manifest/fixtures-VERSION` is the output of an earlier release, and never
+//! changes.
 
 use std::path::{Path, PathBuf};
 
@@ -44,14 +45,14 @@ fn check(directory: &Path) {
 }
 
 #[test]
-fn the_files_that_the_compiler_writes_are_loaded_whole() {
+fn the_compilers_files_are_loaded_completely() {
     for directory in directories("fixtures") {
         check(&directory);
     }
 }
 
 #[test]
-fn the_files_of_release_0_1_0_are_loaded_whole() {
+fn the_files_of_release_0_1_0_are_loaded_completely() {
     for directory in directories("fixtures-0.1.0") {
         check(&directory);
     }

@@ -1,7 +1,7 @@
-//! The two properties of the link, on the types that requests are served by: whatever it
-//! answers, what is effective is among what is loaded; and once an answer is in force (which
-//! is when it is acknowledged), nothing that it leaves out is dispatched, shown or asked for,
-//! whatever is loaded, comes late, comes twice or is lost.
+//! The two properties of the link, on the types that serve requests. Whatever the link answers,
+//! the effective tools are among the loaded ones. Once an answer is in force (which is when it is
+//! acknowledged), nothing that it leaves out is dispatched, shown or requested, whatever is
+//! loaded, late, repeated or lost.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -20,19 +20,19 @@ use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{Current, Effective, Observation};
 use toolcrib_sidecar::model::policy::candidates;
 
-/// Each in two revisions.
+/// Each tool has two revisions.
 const TOOLS: [&str; 3] = ["quote", "order", "cancel"];
 const FEEDS: [&str; 2] = ["tide", "wind"];
 const PROVIDERS: [&str; 2] = ["house", "reef"];
 const MODELS: [&str; 3] = ["house/otter-1", "house/owl-2", "reef/trout-3"];
 
-/// Of what is there: tools with their revision, and the others.
+/// The granted things: tools with their revision, and others.
 #[derive(Clone, Debug)]
 struct Given {
     tools: Vec<(usize, u8)>,
     feeds: Vec<&'static str>,
     providers: Vec<&'static str>,
-    /// `None`: any.
+    /// `None`: any model.
     models: Option<Vec<&'static str>>,
 }
 
@@ -41,9 +41,9 @@ enum Step {
     Load(Given),
     Vanish,
     Answer(Option<Given>),
-    /// One of the answers before, again.
+    /// Repeats one of the earlier answers.
     Again(Index),
-    /// Not enough for an older answer to be taken.
+    /// Waits too briefly for an older answer to be accepted.
     Wait,
 }
 
@@ -55,7 +55,7 @@ fn given() -> impl Strategy<Value = Given> {
         proptest::option::of(subsequence(MODELS.to_vec(), 0..=MODELS.len())),
     )
         .prop_map(|(revisions, feeds, providers, models)| Given {
-            // 0: not there.
+            // Revision 0: the tool is absent.
             tools: revisions
                 .into_iter()
                 .enumerate()
@@ -159,7 +159,7 @@ fn request() -> Request {
     Request::decode(Dialect::OpenaiChat, body.to_string().into_bytes()).unwrap()
 }
 
-/// One call of each revision of each tool, as a turn has them that was shown it.
+/// One call of each revision of each tool, as in a turn that was shown it.
 static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
     let of = |revision: u8| {
         let tools: Vec<Value> = TOOLS.iter().map(|name| tool(name, revision)).collect();
@@ -190,7 +190,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
             "index": 0, "finish_reason": "tool_calls",
             "message": {"role": "assistant", "content": null, "tool_calls": calls}}]});
         let reply = Reply::decode(Dialect::OpenaiChat, body.to_string().into_bytes()).unwrap();
-        // One at a time, since these tools are not safe side by side.
+        // One at a time, since these tools do not allow parallel calls.
         let mut found = Vec::new();
         let mut effects = turn.step(Duration::ZERO, Event::Replied(reply));
         while let Some(Effect::CallTools(group)) = effects.pop() {
@@ -217,7 +217,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
     [1, 2].into_iter().flat_map(of).collect()
 });
 
-/// All that may be done now, in words.
+/// Everything that is allowed now, as texts.
 fn effective(now: &Effective) -> BTreeSet<String> {
     let mut may = BTreeSet::new();
     for call in CALLS.iter() {
@@ -243,7 +243,7 @@ fn effective(now: &Effective) -> BTreeSet<String> {
     may
 }
 
-/// What an answer leaves standing, in the same words.
+/// Everything that an answer allows, in the same texts.
 fn left(answer: &LinkDown) -> impl Fn(&String) -> bool {
     let floor = answer.floor.clone().unwrap_or(Floor {
         tools: Default::default(),
@@ -275,9 +275,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
     #[test]
-    fn the_volume_gives_and_the_link_only_takes_away(steps in proptest::collection::vec(step(), 1..24)) {
+    fn the_link_only_restricts_what_the_volume_grants(steps in proptest::collection::vec(step(), 1..24)) {
         let linked = Current::default();
-        // The same volume and no link.
+        // The same volume without a link.
         let alone = Current::default();
         let mut answers: Vec<LinkDown> = Vec::new();
         let mut at = Instant::now();
@@ -311,7 +311,7 @@ proptest! {
             let loaded = effective(&alone.now());
             prop_assert!(may.is_subset(&loaded), "{:?} was never loaded", may.difference(&loaded));
             if let Some(last) = answers.last() {
-                // Neither more than it leaves standing, nor less.
+                // Neither more nor less than the answer allows.
                 let expected: BTreeSet<String> = loaded.into_iter().filter(left(last)).collect();
                 prop_assert_eq!(may, expected, "under {:?}", last);
             }
@@ -319,9 +319,9 @@ proptest! {
     }
 }
 
-/// An operator whose lease was made anew counts from where it likes.
+/// An operator whose lease was created again may restart its numbers.
 #[test]
-fn numbers_that_began_anew_are_taken_after_a_while() {
+fn restarted_sequence_numbers_are_accepted_after_a_while() {
     let current = Current::default();
     let at = Instant::now();
     let answer = |seq| Given::answer(None, seq);

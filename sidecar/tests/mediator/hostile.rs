@@ -1,5 +1,5 @@
-//! A service that breaks the rules: of framing, of size, of time, of TLS, of what a result
-//! may say. The rows of the threat table "from a tool service".
+//! A service that breaks the rules of framing, size, time, TLS, or the content of a result: the
+//! rows of the threat table "from a tool service".
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use toolcrib_dialect::Dialect;
 
 use crate::support::{Answer, Fake, Files, Raw, Said, TOOL_TOKEN, Wire, World, calls, says};
 
-/// An agent whose `desk.quote` is at `url`, and which gives up on a call soon.
+/// An agent whose `desk.quote` is at `url`, with a short timeout.
 async fn at(url: &str, edit: impl FnOnce(&mut Files)) -> World {
     World::start_with(
         |files| {
@@ -30,7 +30,7 @@ fn impatient(files: &mut Files) {
     files.tools["policy"]["timeout_per_tool_ms"] = json!(300);
 }
 
-/// Calls `desk.quote` and gives the result that the model read.
+/// Calls `desk.quote`; returns the result that the model read.
 async fn quote(world: &World, symbol: &str) -> Value {
     let arguments = json!({"symbol": symbol}).to_string();
     let call = calls(&[("c1", "desk__quote", &arguments)]);
@@ -54,7 +54,7 @@ async fn a_connection_is_never_used_again_after_bad_framing() {
             "request_failed",
         ),
         (
-            "a length that is none",
+            "an invalid length",
             format!("{head}content-length: 2x\r\n\r\n11{FORGED}"),
             "request_failed",
         ),
@@ -84,7 +84,7 @@ async fn a_connection_is_never_used_again_after_bad_framing() {
             "request_failed",
         ),
         (
-            "a status that is none",
+            "an invalid status",
             format!("HTTP/1.1 2x0 OK\r\n\r\n{FORGED}"),
             "request_failed",
         ),
@@ -108,7 +108,7 @@ async fn a_connection_is_never_used_again_after_bad_framing() {
             format!("{head}{many}content-length: 2\r\n\r\n11{FORGED}"),
             "request_failed",
         ),
-        // The answer itself is fine; what comes after it is nobody's.
+        // The answer itself is valid; the bytes after it belong to no request.
         (
             "more than was declared",
             format!("{head}content-length: 2\r\n\r\n11{FORGED}"),
@@ -138,7 +138,7 @@ async fn a_connection_is_never_used_again_after_bad_framing() {
 }
 
 #[tokio::test]
-async fn a_good_connection_is_used_again() {
+async fn a_well_framed_connection_is_reused() {
     let raw = Raw::start([Said::json("1"), Said::json("2")]).await;
     let world = at(&raw.url(), |_| {}).await;
     assert_eq!(quote(&world, "A").await["data"], 1);
@@ -147,7 +147,7 @@ async fn a_good_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_ends_early_may_have_run_and_is_no_result() {
+async fn a_truncated_answer_is_an_error_and_the_call_may_have_run() {
     for answer in [
         "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"a\"",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\n{\"a\"\r\n",
@@ -160,15 +160,15 @@ async fn an_answer_that_ends_early_may_have_run_and_is_no_result() {
             result["error"]["code"], "request_failed",
             "{answer:?}: {result}"
         );
-        // It only reads, so the model may ask again.
+        // The tool only reads, so the model may call it again.
         assert_eq!(result["error"]["details"]["retryable"], true, "{result}");
-        // Not by the client's own habit either.
+        // The HTTP client does not repeat it either.
         assert_eq!(raw.connections().len(), 1);
     }
 }
 
 #[tokio::test]
-async fn one_deadline_ends_every_way_of_being_slow() {
+async fn one_deadline_covers_every_kind_of_slow_service() {
     let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     let open = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
     for said in [
@@ -220,7 +220,7 @@ fn compressed(coding: &str, body: &[u8]) -> Said {
 }
 
 #[tokio::test]
-async fn what_is_compressed_unasked_is_read_and_a_bomb_is_cut() {
+async fn unrequested_compression_is_decoded_and_a_bomb_is_cut() {
     for coding in ["gzip", "deflate"] {
         let echo = format!("{{\"token\":\"{TOOL_TOKEN}\",\"n\":12345678901234567890}}");
         let raw = Raw::start([
@@ -236,7 +236,7 @@ async fn what_is_compressed_unasked_is_read_and_a_bomb_is_cut() {
             result.to_string().contains("12345678901234567890"),
             "{result}"
         );
-        // The length is that of what the model would have read.
+        // The length is that of the decoded text.
         let result = quote(&world, "B").await;
         assert_eq!(
             (&result["truncated"], &result["original_bytes"]),
@@ -249,7 +249,7 @@ async fn what_is_compressed_unasked_is_read_and_a_bomb_is_cut() {
     }
 }
 
-/// Empties each string that is `result` as JSON text; gives how many there were.
+/// Empties each string that equals `result` as JSON text; returns their number.
 fn blank(value: &mut Value, result: &Value) -> usize {
     match value {
         Value::String(text) => {
@@ -301,7 +301,7 @@ async fn a_result_that_forges_roles_frames_or_blocks_stays_one_string() {
             assert_eq!(result["ok"], true);
             let asked = world.model.requests()[1].json();
             let (_, said) = &wire.results(&asked)[0];
-            // The one string that holds the result is all that differs.
+            // Only the one string with the result differs.
             let mut rest = asked.clone();
             assert_eq!(blank(&mut rest, said), 1, "{asked}");
             assert_eq!(
@@ -339,8 +339,7 @@ async fn an_error_s_body_is_scrubbed_like_a_result() {
     }
 }
 
-/// A CA, and certificates that it signs.
-/// A CA of the test's own.
+/// A CA of the test's own, and certificates that it signs.
 pub struct Authority {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -413,7 +412,7 @@ async fn bad_tls_gets_no_byte_of_the_credential() {
             Some(&authority.pem),
         ),
         (
-            "a CA that is no certificate",
+            "a CA that is not a certificate",
             authority.server(good),
             Some(&"nothing".to_string()),
         ),
@@ -429,7 +428,7 @@ async fn bad_tls_gets_no_byte_of_the_credential() {
         assert_eq!(result["ok"], false, "{what}: {result}");
         assert!(raw.connections().iter().all(String::is_empty), "{what}");
     }
-    // Whatever answers without TLS sees a handshake and no header.
+    // A server without TLS sees a handshake and no header.
     let raw = Raw::start([Said::json("1")]).await;
     let world = at(&format!("https://{}", raw.address), impatient).await;
     let result = quote(&world, "A").await;
@@ -442,7 +441,7 @@ async fn bad_tls_gets_no_byte_of_the_credential() {
 }
 
 #[tokio::test]
-async fn a_service_s_proxy_is_the_one_that_the_manifest_names() {
+async fn a_service_uses_the_proxy_of_the_manifest() {
     let proxy = Fake::start().await;
     proxy.will(Answer::json(json!("by proxy")));
     let world = at("http://desk.pond.test/base", |files| {

@@ -1,11 +1,11 @@
-//! Who is let in, and that nobody else causes as much as a connection.
+//! Authentication of the runner: other callers do not cause even a connection.
 
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Files, MODEL_KEY, RUNNER, Wire, World, chat, says, within};
 
 #[tokio::test]
-async fn every_wrong_token_is_the_same_401_and_reaches_nobody() {
+async fn every_wrong_token_gets_the_same_401_and_causes_no_request() {
     let world = World::start().await;
     let long = format!("Bearer otter:{}", "x".repeat(4000));
     let wrong: &[(&str, &str)] = &[
@@ -59,7 +59,7 @@ async fn every_wrong_token_is_the_same_401_and_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn either_header_lets_the_runner_in_and_neither_passes() {
+async fn either_header_authenticates_and_neither_is_forwarded() {
     let world = World::start().await;
     for (name, value) in [
         ("authorization", format!("Bearer {RUNNER}")),
@@ -95,9 +95,9 @@ async fn either_header_lets_the_runner_in_and_neither_passes() {
     }
 }
 
-/// A gateway would take its address, its account or its model from such headers.
+/// A gateway would take its address, account or model from such headers.
 #[tokio::test]
-async fn headers_that_steer_a_gateway_do_not_pass() {
+async fn headers_that_configure_a_gateway_are_not_forwarded() {
     let sent = [
         ("anthropic-beta", "b-1"),
         ("openai-beta", "assistants=v2"),
@@ -143,7 +143,7 @@ async fn headers_that_steer_a_gateway_do_not_pass() {
 }
 
 #[tokio::test]
-async fn a_removed_token_ends_its_running_turn_and_its_next_request() {
+async fn a_removed_token_ends_the_running_turn_and_is_refused_afterwards() {
     for wire in Wire::all() {
         let mut world = World::speaking(wire).await;
         let gate = std::sync::Arc::new(tokio::sync::Notify::new());
@@ -166,8 +166,8 @@ async fn a_removed_token_ends_its_running_turn_and_its_next_request() {
 }
 
 #[tokio::test]
-async fn the_list_of_models_is_what_policy_allows() {
-    // The default may be asked for by its name too, and is listed once.
+async fn the_list_of_models_has_exactly_the_allowed_ones() {
+    // The default may be requested by its name, too, and is listed once.
     for (models, expected) in [
         (
             json!({"default": "house/otter-1", "allowed": ["house/otter-1"]}),
@@ -181,7 +181,7 @@ async fn the_list_of_models_is_what_policy_allows() {
             json!({"default": "house/otter-1", "allowed": []}),
             vec!["house/otter-1"],
         ),
-        // Without a policy every model is allowed: the provider knows which there are.
+        // Without a policy every model is allowed: only the provider knows the list.
         (Value::Null, vec!["house/otter-1", "house/reef/owl-2"]),
     ] {
         let is_open = models.is_null();
@@ -257,7 +257,7 @@ async fn without_a_policy_an_unprefixed_model_goes_to_the_only_provider_of_the_d
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_allowed_names_those_that_are() {
+async fn the_error_for_a_forbidden_model_lists_the_allowed_ones() {
     let world = World::start().await;
     let mut request = chat();
     for (model, status, code) in [
@@ -314,7 +314,7 @@ async fn a_model_that_is_not_allowed_names_those_that_are() {
 }
 
 #[tokio::test]
-async fn each_dialect_says_so_in_its_own_shape() {
+async fn an_unauthorized_error_has_the_dialects_shape() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
         let path = format!("/v1{}", wire.0.resource());
@@ -329,7 +329,7 @@ async fn each_dialect_says_so_in_its_own_shape() {
     }
 }
 
-/// `news.shared` is what the agent `news` of the namespace `shared` is called elsewhere.
+/// Elsewhere the agent `news` of the namespace `shared` is called `news.shared`.
 #[tokio::test]
 async fn a_pods_name_with_a_dot_is_no_identity() {
     for (identity, pod, status) in [

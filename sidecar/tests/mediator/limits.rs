@@ -1,4 +1,4 @@
-//! What anybody who reaches the port can spend, and how the process ends.
+//! The resources that any client of the port can use, and shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ async fn connect(world: &World) -> TcpStream {
         .unwrap()
 }
 
-/// Everything until the other side closes; an abort counts as closing.
+/// Reads until the other side closes; an abort counts as closing.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // Err: reset, which is a close too.
+    // Err: reset, which closes the connection too.
     within("a close", stream.read_to_end(&mut bytes)).await.ok();
     String::from_utf8(bytes).unwrap()
 }
@@ -34,7 +34,7 @@ async fn health(world: &World) -> u16 {
 }
 
 #[tokio::test]
-async fn fifty_malformed_tokens_are_one_401_and_no_connection() {
+async fn fifty_malformed_tokens_get_one_401_and_no_connection() {
     let mut malformed: Vec<String> = vec![
         String::new(),
         "Bearer".into(),
@@ -53,7 +53,7 @@ async fn fifty_malformed_tokens_are_one_401_and_no_connection() {
         "Bearer undefined".into(),
         format!("Bearer {}", "x".repeat(30_000)),
     ];
-    // Every prefix, and every single character that is another one.
+    // Every prefix, and every replacement of a single character.
     for at in 1..RUNNER.len() {
         malformed.push(format!("Bearer {}", &RUNNER[..at]));
         let mut other = RUNNER.as_bytes().to_vec();
@@ -101,7 +101,7 @@ async fn fifty_malformed_tokens_are_one_401_and_no_connection() {
 }
 
 #[tokio::test]
-async fn connections_have_a_bound_and_health_is_not_under_it() {
+async fn connections_are_bounded_and_health_checks_are_exempt() {
     let world = World::start_with(|_| {}, |limits| limits.connections.connections = 4, &[]).await;
     let mut open = Vec::new();
     for _ in 0..4 {
@@ -114,7 +114,7 @@ async fn connections_have_a_bound_and_health_is_not_under_it() {
         assert!(text.contains(r#""code":"overloaded""#), "{text}");
         assert_eq!(health(&world).await, 200);
     }
-    // One that is given back is another's.
+    // A released connection makes room for another.
     open.pop();
     within("room", async {
         loop {
@@ -130,17 +130,18 @@ async fn connections_have_a_bound_and_health_is_not_under_it() {
     .await;
 }
 
-/// A body, and what is sent of it, are held at once while tools are managed; one that passes is
-/// held once.
+/// With managed tools, a body and the forwarded request are held at once; a body that passes
+/// through is held once.
 #[tokio::test]
-async fn bodies_are_refused_before_all_of_them_are_too_many() {
+async fn bodies_are_refused_when_their_total_exceeds_the_budget() {
     let of_kib =
         |kib: usize| json!({"messages": [{"role": "user", "content": "x".repeat(kib * 1024)}]});
     for (tools, body, limit, more) in [
         (true, 100, 330, 100),
         (true, 1500, 4400, 1500),
         (false, 100, 330, 100),
-        // Of a long one that passes the record has its ends, and what is sent is all that stays.
+        // The record keeps both ends of a long body that passes, so only the forwarded request is
+        // held.
         (false, 1500, 4700, 1600),
         (false, 1500, 6300, 1600),
     ] {
@@ -166,7 +167,7 @@ async fn bodies_are_refused_before_all_of_them_are_too_many() {
             held >= copies * body && held <= copies * body + 8,
             "{held} for {body}"
         );
-        // Room for its text, or for that and a copy, but not for another copy.
+        // Enough memory for its text, or for the text and one copy, but not for another copy.
         let (status, refused) = world.ask(of_kib(more)).await;
         let fits = held + 2 * more + 4 <= limit;
         let expected = if fits { 200 } else { 503 };
@@ -174,14 +175,14 @@ async fn bodies_are_refused_before_all_of_them_are_too_many() {
         gate.notify_one();
         let response = within("an answer", first).await.unwrap().unwrap();
         assert_eq!(response.status(), 200);
-        until("all given back", || {
+        until("all memory to be released", || {
             (bodies.available_permits() == limit).then_some(())
         })
         .await;
     }
 }
 
-/// What is known of each part of a body takes more room than a digit and a comma.
+/// The index of a body's parts takes more memory than a digit and a comma.
 #[tokio::test]
 async fn a_body_of_many_small_parts_is_refused() {
     let world = World::start().await;
@@ -225,7 +226,7 @@ async fn a_slow_or_endless_head_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_refused_in_the_dialect() {
+async fn a_body_that_never_arrives_is_refused_in_the_dialect() {
     for wire in Wire::all() {
         let world = World::start_with(
             |files| files.speak(wire.0),
@@ -250,7 +251,7 @@ async fn a_body_that_does_not_come_is_refused_in_the_dialect() {
 }
 
 #[tokio::test]
-async fn a_compressed_body_is_refused_for_what_it_is() {
+async fn a_compressed_body_is_refused_with_its_reason() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
         let request = world.request(&json!({})).header("content-encoding", "gzip");
@@ -259,7 +260,7 @@ async fn a_compressed_body_is_refused_for_what_it_is() {
         assert_eq!(response.status(), 400);
         let text = within("a body", response.text()).await.unwrap();
         assert!(text.contains("content-encoding"), "{text}");
-        // What says that it is not compressed.
+        // A header that declares no compression is accepted.
         world.model.will(wire.will_say("here"));
         let plain = world.request(&wire.chat());
         let plain = plain.header("content-encoding", "identity");
@@ -269,7 +270,7 @@ async fn a_compressed_body_is_refused_for_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_says_what_is() {
+async fn the_error_for_an_unknown_path_lists_the_known_paths() {
     let world = World::start().await;
     for (method, path) in [
         ("GET", "/"),
@@ -292,7 +293,7 @@ async fn what_is_not_served_says_what_is() {
 }
 
 #[tokio::test]
-async fn draining_answers_what_runs_closes_what_is_kept_and_flushes_the_record() {
+async fn draining_finishes_requests_closes_idle_connections_and_flushes_the_record() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
         let mut kept = connect(&world).await;
@@ -315,7 +316,7 @@ async fn draining_answers_what_runs_closes_what_is_kept_and_flushes_the_record()
 
         let (address, history) = (world.server.address, world.history.path().to_path_buf());
         let draining = tokio::spawn(world.server.drain());
-        // The kept one is closed although a request still runs, and nobody else gets in.
+        // The idle connection is closed although a request still runs, and new ones are refused.
         rest(&mut kept).await;
         within("a refusal", async {
             while TcpStream::connect(address).await.is_ok() {
@@ -337,8 +338,8 @@ async fn draining_answers_what_runs_closes_what_is_kept_and_flushes_the_record()
 }
 
 #[tokio::test]
-async fn a_request_that_outlasts_the_drain_is_cut_and_has_its_line_in_the_record() {
-    // In the middle of a call, and of an answer that passes.
+async fn a_request_that_outlasts_the_drain_is_cut_and_recorded() {
+    // During a call, and during an answer that passes through.
     for managed in [true, false] {
         let edit = |files: &mut Files| {
             if !managed {
@@ -382,7 +383,7 @@ async fn a_request_that_outlasts_the_drain_is_cut_and_has_its_line_in_the_record
                 (&call["executed"], &turn["http_status"]),
                 (&json!(true), &json!(503))
             );
-            // Its runner is told, and does not do it all again by itself.
+            // The runner gets an error that it does not retry by itself.
             let answer = answer.unwrap();
             assert_eq!(answer.status(), 503);
             assert_eq!(answer.headers()["x-should-retry"], "false");
@@ -390,7 +391,7 @@ async fn a_request_that_outlasts_the_drain_is_cut_and_has_its_line_in_the_record
     }
 }
 
-/// A gauge of the program.
+/// Reads a gauge of the program.
 async fn gauge(mediator: &Mediator, name: &str) -> u64 {
     let text = mediator.metrics().await;
     let sample = format!("toolcrib_mediator_{name} ");
@@ -404,7 +405,7 @@ async fn gauge(mediator: &Mediator, name: &str) -> u64 {
 async fn a_thousand_cancelled_streams_leave_nothing_behind() {
     let wire = Wire::CHAT;
     let mut mediator = Mediator::start(wire).await;
-    // Half of them wait for a model whose answer is managed, half read a passing stream.
+    // Half of them wait for a model with managed tools, half read a stream that passes.
     let mut before = None;
     for round in 0..2 {
         if round == 1 {
@@ -438,7 +439,7 @@ async fn a_thousand_cancelled_streams_leave_nothing_behind() {
                 request.abort();
             }
             mediator.model.hung_up(at + 50).await;
-            // The first batch warms what is kept on purpose.
+            // The first batch fills the caches.
             if before.is_none() && batch == 0 {
                 before = Some(settled(&mediator).await);
             }
@@ -455,7 +456,7 @@ async fn a_thousand_cancelled_streams_leave_nothing_behind() {
     assert!(lines.iter().all(|line| line["error"] == "canceled"));
 }
 
-/// Tasks and descriptors once no request runs and no connection but the asker's is open.
+/// Tasks and descriptors once no request runs and no other connection is open.
 async fn settled(mediator: &Mediator) -> (u64, u64) {
     within("a rest", async {
         while gauge(mediator, "requests_running").await > 0

@@ -1,4 +1,4 @@
-//! The link: what is reported, and that an answer can only take away.
+//! The link: reports, and answers, which can only restrict.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn linked_to(operator: &Fake) -> (World, tempfile::NamedTempFile) {
 }
 
 #[tokio::test]
-async fn the_report_says_what_is_loaded_and_follows_a_change() {
+async fn the_report_has_the_loaded_version_and_follows_a_change() {
     let operator = Fake::start().await;
     let present = |seq: u64| json!({"seq": seq, "agent": "Present"});
     let (mut world, _token) = linked(&operator, vec![present(1), present(2), present(3)]).await;
@@ -70,7 +70,7 @@ async fn the_report_says_what_is_loaded_and_follows_a_change() {
 }
 
 #[tokio::test]
-async fn the_report_says_whether_the_runner_s_token_is_valid() {
+async fn the_report_tells_if_the_runners_token_is_valid() {
     let operator = Fake::start().await;
     let present = |seq: u64| json!({"seq": seq, "agent": "Present"});
     let (mut world, _token) = linked(&operator, vec![present(1)]).await;
@@ -83,7 +83,8 @@ async fn the_report_says_whether_the_runner_s_token_is_valid() {
     };
     assert_eq!(runner(), Some(Value::Null), "no request has come");
 
-    // The Agent was deleted and created again: another token, while the runner has its own.
+    // The Agent was deleted and created again: its token is another, and the runner has the old
+    // one.
     let tokens = world.files.agent["tokens"].clone();
     world.files.agent["tokens"][0]["sha256"] = json!("0".repeat(64));
     operator.will(Answer::json(present(2)));
@@ -116,7 +117,7 @@ async fn the_report_says_whether_the_runner_s_token_is_valid() {
 }
 
 #[tokio::test]
-async fn the_operator_hears_of_a_version_that_is_refused() {
+async fn a_refused_version_is_reported() {
     let operator = Fake::start().await;
     let present = |seq: u64| json!({"seq": seq, "agent": "Present"});
     let (mut world, _token) = linked(&operator, vec![present(1)]).await;
@@ -126,7 +127,7 @@ async fn the_operator_hears_of_a_version_that_is_refused() {
     world.files.agent["requires"] = json!(["quarantine"]);
     world.files.publish();
     world.until(|now| now.version().is_err()).await;
-    // Of two reports that were under way one may still be of the version before.
+    // If two reports were in flight, one may still describe the version before.
     let last = || operator.requests().last().map(|it| it.json());
     until("its report", || {
         last().filter(|report| report["error"].is_string())
@@ -144,7 +145,7 @@ async fn the_operator_hears_of_a_version_that_is_refused() {
 }
 
 #[tokio::test]
-async fn a_floor_takes_a_tool_away_and_gives_none() {
+async fn an_allowlist_revokes_a_tool_and_grants_none() {
     let operator = Fake::start().await;
     let floor = json!({"seq": 7, "agent": "Present", "floor": {
         "tools": {"desk.order": "v1:order", "desk.quote": "v1:another", "desk.more": "v1:more"},
@@ -183,7 +184,7 @@ async fn a_deleted_agent_is_denied_and_a_bad_answer_changes_nothing() {
     world.chat().await;
 }
 
-/// An answer that leaves these tools standing; everything else stands.
+/// An answer that allows only these tools, and everything else.
 fn leaves(seq: u64, tools: &[&str]) -> Value {
     let digests: serde_json::Map<String, Value> = tools
         .iter()
@@ -203,12 +204,12 @@ fn offered(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_answer_is_waited_for_and_what_it_changed_is_acknowledged() {
+async fn the_long_poll_acknowledges_an_answer_once_in_force() {
     let operator = Fake::start().await;
     operator.will(Answer::json(leaves(5, &["quote", "order"])));
     let change = Arc::new(Notify::new());
     operator.will(Answer::json(leaves(6, &["order"])).gated(&change));
-    // Nothing more comes for as long as the test runs.
+    // No further answer arrives during the test.
     operator.will(Answer::json(json!(0)).gated(&Arc::new(Notify::new())));
     let (world, _token) = linked_to(&operator).await;
     operator.asked(2).await;
@@ -218,7 +219,7 @@ async fn an_answer_is_waited_for_and_what_it_changed_is_acknowledged() {
     assert_eq!(world.server.app.current.now().seen, 5);
     change.notify_one();
     operator.asked(3).await;
-    // It was in force before it was said to be.
+    // It was in force before it was acknowledged.
     assert_eq!(operator.requests()[2].json()["seen"], 6);
     world.model.will(Answer::json(says("fine")));
     world.chat().await;
@@ -227,7 +228,7 @@ async fn an_answer_is_waited_for_and_what_it_changed_is_acknowledged() {
 }
 
 #[tokio::test]
-async fn what_is_loaded_meanwhile_is_said_at_once_and_the_floor_stays() {
+async fn a_new_version_is_reported_at_once_and_the_allowlist_stays() {
     let operator = Fake::start().await;
     operator.will(Answer::json(leaves(5, &["order"])));
     let never = Arc::new(Notify::new());
@@ -248,10 +249,10 @@ async fn what_is_loaded_meanwhile_is_said_at_once_and_the_floor_stays() {
 }
 
 #[tokio::test]
-async fn a_floor_stays_while_the_operator_refuses_lies_or_is_gone() {
+async fn the_allowlist_stays_while_the_operator_fails() {
     let operator = Fake::start().await;
     operator.will(Answer::json(leaves(5, &["order"])));
-    // A leader of before, and one that is none.
+    // An answer of an earlier leader, and an invalid one.
     operator.will(Answer::json(leaves(4, &["order", "quote"])));
     operator.will(Answer::text(503, "not_leading"));
     operator.will(Answer::text(200, "nonsense"));
@@ -270,7 +271,7 @@ async fn a_floor_stays_while_the_operator_refuses_lies_or_is_gone() {
 }
 
 #[tokio::test]
-async fn a_running_turn_loses_what_the_link_takes_away() {
+async fn a_running_turn_loses_a_tool_that_the_link_revokes() {
     let all = leaves(5, &["quote", "order"]);
     let mut no_provider = all.clone();
     no_provider["floor"]["providers"] = json!([]);

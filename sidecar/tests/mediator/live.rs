@@ -1,5 +1,5 @@
-//! `streaming: Live`: what the model says goes out while it says it, and no call does that
-//! is not the runner's.
+//! `streaming: Live`: the model's text is forwarded while it is written, and only the runner's
+//! own calls are.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ async fn world(wire: Wire) -> World {
     World::speaking_with(wire, live, &[]).await
 }
 
-/// The runner asks for a stream.
+/// Sends the request as a streaming one.
 async fn begin(world: &World, mut request: Value) -> reqwest::Response {
     request["stream"] = json!(true);
     if let Dialect::OpenaiChat = world.wire.0 {
@@ -38,7 +38,7 @@ async fn stream(world: &World, request: Value) -> String {
     within("the stream", response.text()).await.unwrap()
 }
 
-/// Reads until the runner has this text.
+/// Reads until the runner has received this text.
 async fn heard(response: &mut reqwest::Response, text: &str) -> String {
     let mut read = String::new();
     while !read.contains(text) {
@@ -48,7 +48,7 @@ async fn heard(response: &mut reqwest::Response, text: &str) -> String {
     read
 }
 
-/// The distinct values of a member that is to be the same in the whole stream.
+/// The distinct values of a field that must be the same in the whole stream.
 fn ids(wire: Wire, text: &str) -> Vec<String> {
     let mut ids = Vec::new();
     for data in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
@@ -67,7 +67,7 @@ fn ids(wire: Wire, text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn text_goes_out_while_the_model_still_writes() {
+async fn text_is_forwarded_while_the_model_writes() {
     for wire in Wire::all() {
         let world = world(wire).await;
         let gate = Arc::new(Notify::new());
@@ -117,7 +117,7 @@ async fn a_hidden_round_s_call_is_held_and_the_stream_is_one_reply() {
             .will(wire.will_stream("r2", (&["It is 1."], &[])));
         let mut response = begin(&world, wire.chat()).await;
         let mut text = heard(&mut response, "look.").await;
-        // Silent while the tool runs, but not dead.
+        // Silent while the tool runs, except for keepalives.
         text += &heard(&mut response, ": keepalive").await;
         gate.notify_one();
         text += &within("the rest", response.text()).await.unwrap();
@@ -125,12 +125,12 @@ async fn a_hidden_round_s_call_is_held_and_the_stream_is_one_reply() {
         let read = wire.read_stream(&text);
         let said = match wire.0 {
             Dialect::OpenaiChat => "Let me look.\n\nIt is 1.",
-            // Blocks and items of their own.
+            // These dialects have blocks or items of their own for each round.
             Dialect::AnthropicMessages | Dialect::OpenaiResponses => "Let me look.It is 1.",
         };
         assert_eq!((read.text.as_str(), read.calls), (said, vec![]));
         let tokens = match wire.0 {
-            // The prompt that its first event tells is the first round's.
+            // The first event's prompt usage is that of the first round.
             Dialect::AnthropicMessages => (10, 8),
             Dialect::OpenaiChat | Dialect::OpenaiResponses => (30, 8),
         };
@@ -171,9 +171,9 @@ async fn the_runner_s_own_call_is_handed_over_in_the_stream() {
     }
 }
 
-/// The runner's next request has what it heard, which is no one reply of the model.
+/// The runner's next request repeats the joined text, which is no single reply of the model.
 #[tokio::test]
-async fn what_a_hidden_round_said_aloud_is_recognized_and_stands_once() {
+async fn the_preamble_of_a_hidden_round_is_recognized_and_not_repeated() {
     for wire in Wire::all() {
         let world = world(wire).await;
         let calls = [("c1", "desk__quote", QUOTE)];
@@ -225,11 +225,11 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
             .take(frames.len() / 2)
             .collect();
         let answer = || Answer::chunks(200, &half).header("content-type", "text/event-stream");
-        // It simply ends.
+        // The stream simply ends.
         world.model.will(answer());
         let text = stream(&world, wire.chat()).await;
         assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
-        // The connection breaks, or what comes is not the dialect's.
+        // The connection breaks, or its bytes are not of the dialect.
         let gate = Arc::new(Notify::new());
         let garbage = [half.as_slice(), &["data: {\n\n"]].concat();
         let garbled = Answer::chunks(200, &garbage).paused(half.len(), &gate);
@@ -250,14 +250,14 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
         }
         let line = world.lines().pop().unwrap();
         assert_eq!(line["error"], "upstream_malformed");
-        // What it said by then that it costs is not lost with it.
+        // Usage received by then is kept.
         let prompt = match wire.0 {
             Dialect::AnthropicMessages => 10 * 2,
-            // They say it at the end.
+            // These dialects send usage at the end.
             Dialect::OpenaiChat | Dialect::OpenaiResponses => 0,
         };
         assert_eq!(line["usage"]["prompt_tokens"], prompt);
-        // An error after a hidden round, whose stream had begun.
+        // An error after a hidden round, when the stream had begun.
         let calls = [("c1", "desk__quote", QUOTE)];
         world
             .model
@@ -271,7 +271,7 @@ async fn a_stream_that_breaks_ends_in_the_dialect_s_error() {
 }
 
 #[tokio::test]
-async fn an_error_before_the_first_byte_is_the_provider_s() {
+async fn an_error_before_the_first_byte_passes_unchanged() {
     for wire in Wire::all() {
         let world = world(wire).await;
         world.model.will(Answer::text(418, "teapot"));
@@ -300,7 +300,7 @@ async fn a_runner_that_hangs_up_cancels_the_model() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_stream_is_streamed_for() {
+async fn the_reply_of_a_server_without_streaming_is_streamed() {
     for wire in Wire::all() {
         let world = world(wire).await;
         world
@@ -315,7 +315,7 @@ async fn a_server_that_does_not_stream_is_streamed_for() {
 }
 
 #[tokio::test]
-async fn who_asked_for_no_stream_gets_none_and_causes_none() {
+async fn without_a_stream_request_no_stream_is_sent_or_requested() {
     for wire in Wire::all() {
         let world = world(wire).await;
         world

@@ -1,5 +1,5 @@
-//! Tools of an MCP server: what it is asked, and what the model reads of its answer, in both
-//! revisions and in each dialect.
+//! Tools of an MCP server: the requests that it gets, and the results that the model reads, in
+//! both revisions and in each dialect.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::mcp::{accepted, answers, events, message, progress, text};
 use crate::support::{Answer, Fake, Files, TOOL_TOKEN, World};
 
 #[tokio::test]
-async fn a_stateless_server_is_told_all_with_each_call() {
+async fn each_call_of_a_stateless_server_is_complete() {
     World::each(Files::over_mcp, &[], async |world| {
         world.desk.will_discover();
         world.desk.will(answers("result", text("12")));
@@ -52,7 +52,7 @@ async fn a_stateless_server_is_told_all_with_each_call() {
             json!({})
         );
         assert_ne!(asked[1].json()["id"], asked[2].json()["id"]);
-        // As any call, and how it went is said.
+        // Recorded like any call, with its outcome.
         let lines = world.lines();
         let of = |kind: &str| lines.iter().find(|line| line["kind"] == kind).unwrap();
         assert_eq!(of("intent")["transport"], "mcp");
@@ -71,7 +71,7 @@ async fn a_stateless_server_is_told_all_with_each_call() {
 }
 
 #[tokio::test]
-async fn a_server_of_the_revision_before_is_greeted_once_and_its_session_is_ended() {
+async fn a_server_of_the_earlier_revision_gets_one_session_which_is_ended() {
     for wire in crate::support::Wire::all() {
         let world = World::speaking_with(wire, Files::over_mcp, &[]).await;
         world.desk.will_greet("s-1");
@@ -115,7 +115,7 @@ async fn a_server_of_the_revision_before_is_greeted_once_and_its_session_is_ende
 }
 
 #[tokio::test]
-async fn a_server_without_sessions_is_greeted_and_called_without_one() {
+async fn a_server_without_sessions_is_initialized_and_called() {
     let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
     world.desk.will_greet("");
     world.desk.will(answers("result", text("fine")));
@@ -123,7 +123,7 @@ async fn a_server_without_sessions_is_greeted_and_called_without_one() {
     assert_eq!(world.desk.spoken()[3], "tools/call 2025-11-25 -");
 }
 
-/// A stateless server answers so; gives the result the model read.
+/// Has a stateless server answer so; returns the result that the model read.
 async fn answered(world: &World, symbol: &str, answer: Answer) -> Value {
     if world.desk.requests().is_empty() {
         world.desk.will_discover();
@@ -187,7 +187,7 @@ async fn each_kind_of_answer_is_a_result_or_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn structured_results_are_what_was_reviewed_or_an_error() {
+async fn structured_results_match_the_reviewed_schema_or_fail() {
     let reviewed = |files: &mut Files| {
         files.over_mcp();
         files.tools["tools"][0]["x-toolcrib"]["output_schema"] = json!({"type": "object",
@@ -218,7 +218,7 @@ async fn structured_results_are_what_was_reviewed_or_an_error() {
 }
 
 #[tokio::test]
-async fn arguments_that_a_schema_marks_stand_in_headers_of_a_stateless_call_only() {
+async fn marked_arguments_are_headers_in_stateless_calls_only() {
     let marked = |files: &mut Files| {
         files.over_mcp();
         let symbol = &mut files.tools["tools"][0]["inputSchema"]["properties"]["symbol"];
@@ -236,7 +236,7 @@ async fn arguments_that_a_schema_marks_stand_in_headers_of_a_stateless_call_only
 }
 
 #[tokio::test]
-async fn tokens_of_an_issuer_go_to_mcp_servers_too_and_a_refused_one_is_renewed() {
+async fn mcp_servers_get_issued_tokens_and_a_refused_one_is_renewed() {
     let issuer = Fake::start().await;
     let auth = json!({"type": "oauth", "token_url": format!("{}/token", issuer.url()),
         "client_id": "otter", "client_secret": "client-s3cret",
@@ -254,7 +254,7 @@ async fn tokens_of_an_issuer_go_to_mcp_servers_too_and_a_refused_one_is_renewed(
     world.desk.will_greet("s-1");
     world.desk.will(answers("result", text("1")));
     world.desk.will(Answer::text(401, "who?"));
-    // Another token is another credential: no session of the one before.
+    // Another token is another credential: the earlier session is not used.
     world.desk.will_greet("s-2");
     world
         .desk

@@ -1,4 +1,4 @@
-//! MCP servers that lie, flood or ask for what is not theirs.
+//! MCP servers that lie, flood, or request what they may not have.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::mcp::{accepted, answers, asks, events, message, progress, te
 use crate::support::{Answer, Fake, Files, MODEL_KEY, TOOL_TOKEN, World};
 
 #[tokio::test]
-async fn what_a_server_asks_for_in_mid_call_is_refused_and_counted() {
+async fn requests_of_a_server_during_a_call_are_refused_and_counted() {
     World::each(Files::over_mcp, &[], async |world| {
         world.desk.will_greet("s-1");
         let methods = [
@@ -52,7 +52,7 @@ async fn what_a_server_asks_for_in_mid_call_is_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn a_stateless_server_that_asks_gets_no_message_of_ours() {
+async fn requests_of_a_stateless_server_are_not_answered() {
     let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
     world.desk.will_discover();
     let said = [
@@ -69,7 +69,7 @@ async fn a_stateless_server_that_asks_gets_no_message_of_ours() {
     );
 }
 
-/// What a stateless server may answer, and the code that the model reads.
+/// Answers of a lying stateless server, and the code that the model reads.
 fn lies() -> Vec<(&'static str, Answer, &'static str)> {
     let json_of = |body: Value| Answer::json(body);
     let result = |id: Value| json!({"jsonrpc": "2.0", "id": id, "result": text("forged")});
@@ -127,7 +127,7 @@ fn lies() -> Vec<(&'static str, Answer, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_lie_or_a_flood_is_an_error_and_never_a_result() {
+async fn an_invalid_or_oversized_answer_is_an_error() {
     let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
     world.desk.will_discover();
     for (symbol, answer, code) in lies() {
@@ -136,14 +136,14 @@ async fn a_lie_or_a_flood_is_an_error_and_never_a_result() {
         assert_eq!(result["error"]["code"], code, "{symbol}: {result}");
         assert!(!result.to_string().contains("forged"), "{symbol}: {result}");
     }
-    // No call was sent twice, and the next honest answer is taken.
+    // No call was sent twice, and the next honest answer is accepted.
     assert_eq!(world.desk.requests().len(), 1 + lies().len());
     world.desk.will(answers("result", text("1")));
     assert_eq!(world.quote_mcp("Z").await["data"], 1);
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_by_any_message() {
+async fn no_message_follows_a_redirect() {
     let other = Fake::start().await;
     let moved = || Answer::text(307, "moved").header("location", &other.url());
     let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
@@ -188,7 +188,7 @@ async fn an_echoed_credential_reaches_neither_model_nor_record() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_spoken_to_gets_no_call() {
+async fn a_server_of_an_unknown_revision_gets_no_call() {
     let cases = [
         (vec![Answer::text(503, "later")], "http_503", true),
         (vec![Answer::text(403, "no")], "http_403", false),

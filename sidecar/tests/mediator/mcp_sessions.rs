@@ -1,4 +1,4 @@
-//! Sessions with MCP servers: whose they are, when they are lost, and how calls in them end.
+//! Sessions with MCP servers: their credentials, their loss, and the end of calls in them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::support::mcp::{accepted, answers, events, progress, text};
 use crate::support::{Answer, Files, World};
 
 #[tokio::test]
-async fn a_session_of_one_credential_is_never_used_with_another() {
+async fn a_session_is_never_used_with_another_credential() {
     let two = |files: &mut Files| {
         files.over_mcp();
         files.tools["tools"][1]["execution"]["auth"]["token"] = json!("desk-token-0002");
@@ -23,7 +23,7 @@ async fn a_session_of_one_credential_is_never_used_with_another() {
         world.quote_mcp("A").await;
         world.call_mcp("desk__order", "A").await;
         world.quote_mcp("B").await;
-        // Rotated: as another's.
+        // A rotated credential counts as another one.
         world.files.tools["tools"][0]["execution"]["auth"]["token"] = json!("desk-token-0003");
         world.publish().await;
         world.desk.will_greet("s-3");
@@ -50,7 +50,7 @@ async fn a_session_of_one_credential_is_never_used_with_another() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_renewed_once_and_the_call_sent_again() {
+async fn a_lost_session_is_renewed_once_and_the_call_repeated() {
     World::each(Files::over_mcp, &[], async |world| {
         world.desk.will_greet("s-1");
         world.desk.will(answers("result", text("1")));
@@ -75,7 +75,7 @@ async fn a_lost_session_is_renewed_once_and_the_call_sent_again() {
                 "tools/call 2025-11-25 s-2"
             ]
         );
-        // Lost again at once: no third time.
+        // Lost again at once: the call is not sent a third time.
         world.desk.will(lost());
         world.desk.will_greet("s-3");
         world.desk.will(lost());
@@ -87,7 +87,7 @@ async fn a_lost_session_is_renewed_once_and_the_call_sent_again() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_refused_with_400_is_left_and_the_call_is_not_sent_again() {
+async fn a_session_refused_with_400_is_dropped_and_the_call_not_repeated() {
     let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
     world.desk.will_greet("s-1");
     world.desk.will(answers("result", text("1")));
@@ -107,7 +107,7 @@ async fn a_session_that_is_refused_with_400_is_left_and_the_call_is_not_sent_aga
 }
 
 #[tokio::test]
-async fn a_call_that_was_answered_is_not_sent_again_whatever_the_status() {
+async fn an_answered_call_is_not_repeated_whatever_the_status() {
     let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
     world.desk.will_greet("s-1");
     let done = json!({"jsonrpc": "2.0", "id": "$ID", "result": text("done")});
@@ -118,7 +118,7 @@ async fn a_call_that_was_answered_is_not_sent_again_whatever_the_status() {
 }
 
 #[tokio::test]
-async fn a_session_that_nobody_asked_for_is_ended() {
+async fn an_unrequested_session_is_ended() {
     let world = World::start_with(Files::over_mcp, |_| {}, &[]).await;
     let no = json!({"code": -32602, "message": "Invalid request parameters"});
     world
@@ -140,7 +140,7 @@ async fn a_session_that_nobody_asked_for_is_ended() {
 }
 
 #[tokio::test]
-async fn a_deadline_before_the_call_was_sent_is_no_call() {
+async fn a_deadline_before_sending_reports_no_call() {
     let hasty = |files: &mut Files| {
         files.over_mcp();
         files.tools["policy"]["timeout_per_tool_ms"] = json!(500);
@@ -157,7 +157,7 @@ async fn a_deadline_before_the_call_was_sent_is_no_call() {
 }
 
 #[tokio::test]
-async fn calls_at_once_share_one_greeting() {
+async fn concurrent_calls_share_one_initialization() {
     let parallel = |files: &mut Files| {
         files.over_mcp();
         files.tools["tools"][0]["annotations"] = json!({"parallel_safe": true});
@@ -198,7 +198,7 @@ fn cancelled(world: &World) -> (serde_json::Value, serde_json::Value) {
 }
 
 #[tokio::test]
-async fn one_deadline_covers_a_call_whatever_progress_it_makes_and_the_server_is_told() {
+async fn progress_does_not_extend_the_deadline_and_the_call_is_cancelled() {
     World::each(Files::over_mcp, &[], async |mut world| {
         world.desk.will_greet("s-1");
         world.desk.will(answers("result", text("1")));
@@ -250,7 +250,7 @@ async fn a_runner_that_hangs_up_cancels_its_call() {
             () = asked => {}
         }
         if is_stateless {
-            // The connection says it.
+            // Closing the connection cancels the call.
             world.desk.hung_up(1).await;
         } else {
             world.desk.asked(before + 2).await;

@@ -1,4 +1,5 @@
-//! Names resolve by the name servers of the agent's files, and by nothing that the pod holds.
+//! Names are resolved by the name servers in the agent's files, independent of the pod's own
+//! files.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +12,7 @@ use toolcrib_sidecar::outbound::resolver::ResolveError;
 use crate::support::{Answer, Files, IN_A_POD, NameServer, Reply, World, within};
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Also this machine; nothing of the test's world listens there.
+/// Also an address of this machine; nothing of the test listens there.
 const EVIL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
@@ -27,7 +28,7 @@ fn at(world: &World, host: &str) -> String {
     world.desk.url().replace("127.0.0.1", host)
 }
 
-/// Asks the desk by this name over a new connection.
+/// Sends a request to the desk by this name over a new connection.
 async fn fetch(world: &World, host: &str) -> Result<String, ResolveError> {
     let client = world.server.app.outbound.fresh_client(None, None).unwrap();
     world.desk.will(Answer::text(200, "quack"));
@@ -51,7 +52,7 @@ async fn each_host_is_asked_for_by_one_absolute_name() {
         ("desk.lake", "desk.lake."),
         ("api.example.com", "api.example.com."),
         ("www.example.com.", "www.example.com."),
-        // In every machine's /etc/hosts.
+        // Every machine's /etc/hosts has this name.
         ("localhost", "localhost.pond.svc.reef.example."),
     ] {
         let asked = server.asked().len();
@@ -64,7 +65,7 @@ async fn each_host_is_asked_for_by_one_absolute_name() {
 }
 
 #[tokio::test]
-async fn a_tool_a_feed_and_a_model_are_reached_by_the_name_server_s_word() {
+async fn tools_feeds_and_models_are_resolved_by_the_name_server() {
     let server = NameServer::start().await;
     for name in ["desk.pond.svc.", "feed.pond.svc.", "model.pond.svc."] {
         server.says(&format!("{name}reef.example."), [Reply::address(HERE)]);
@@ -110,7 +111,7 @@ async fn a_tool_a_feed_and_a_model_are_reached_by_the_name_server_s_word() {
 }
 
 #[tokio::test]
-async fn an_error_of_resolution_says_its_cause() {
+async fn a_resolution_error_names_its_cause() {
     let server = NameServer::start().await;
     let world = world(&server).await;
     server.says("none.example.", [Reply::Addresses(Vec::new(), 30)]);
@@ -140,7 +141,7 @@ async fn an_error_of_resolution_says_its_cause() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_asked_for_over_tcp() {
+async fn a_truncated_answer_is_requested_over_tcp() {
     let server = NameServer::start().await;
     let world = world(&server).await;
     server.says("large.example.", [Reply::Truncated(HERE.into())]);
@@ -152,11 +153,11 @@ async fn an_answer_that_does_not_fit_is_asked_for_over_tcp() {
 }
 
 #[tokio::test]
-async fn a_forged_answer_ahead_of_the_right_one_is_not_taken() {
+async fn a_forged_answer_before_the_right_one_is_ignored() {
     let server = NameServer::start().await;
     let world = world(&server).await;
     let port = world.desk.url().rsplit_once(':').unwrap().1.to_owned();
-    // Takes whatever is sent there.
+    // Accepts connections to the forged address.
     let evil = TcpListener::bind(format!("{EVIL}:{port}")).await.unwrap();
     let stolen = tokio::spawn(async move {
         let (mut stream, _) = evil.accept().await.unwrap();
@@ -176,7 +177,7 @@ async fn a_forged_answer_ahead_of_the_right_one_is_not_taken() {
 }
 
 #[tokio::test]
-async fn aliases_are_followed_and_a_circle_of_them_ends() {
+async fn aliases_are_followed_and_a_loop_of_them_ends() {
     let server = NameServer::start().await;
     let world = world(&server).await;
     server.says("one.example.", [Reply::Alias("two.example.")]);
@@ -193,7 +194,7 @@ async fn aliases_are_followed_and_a_circle_of_them_ends() {
 }
 
 #[tokio::test]
-async fn answers_are_kept_as_long_as_they_say() {
+async fn answers_are_cached_for_their_ttl() {
     let server = NameServer::start().await;
     let world = world(&server).await;
     server.says("kept.example.", [Reply::address(HERE)]);
@@ -204,13 +205,13 @@ async fn answers_are_kept_as_long_as_they_say() {
         }
     }
     let times = |name: &str| server.asked().iter().filter(|(_, it)| it == name).count();
-    // For both kinds of addresses; that there is none of IPv6 holds for a while in any case.
+    // For both kinds of addresses; the absence of IPv6 addresses is cached in any case.
     assert_eq!(times("kept.example."), 2);
     assert_eq!(times("brief.example."), 3 + 1);
 }
 
 #[tokio::test]
-async fn other_name_servers_in_the_files_are_asked_from_then_on() {
+async fn changed_name_servers_in_the_files_are_used() {
     let (first, second) = (NameServer::start().await, NameServer::start().await);
     first.says("desk.example.", [Reply::address(EVIL)]);
     second.says("desk.example.", [Reply::address(HERE)]);
@@ -223,7 +224,7 @@ async fn other_name_servers_in_the_files_are_asked_from_then_on() {
     world.publish().await;
     assert_eq!(fetch(&world, "desk.example").await.unwrap(), "quack");
 
-    // An operator that was rolled back no longer names any.
+    // An operator that was rolled back no longer writes any.
     world.files.agent["dns"] = Value::Null;
     world.publish().await;
     assert_eq!(fetch(&world, "desk.example").await.unwrap(), "quack");
@@ -244,9 +245,9 @@ async fn without_name_servers_no_name_resolves() {
     assert_eq!(server.names(), [""; 0]);
 }
 
-/// Whoever shares the pod could answer there.
+/// Any container of the pod could answer there.
 #[tokio::test]
-async fn a_name_server_in_the_pod_is_not_asked() {
+async fn a_name_server_in_the_pod_is_not_used() {
     let server = NameServer::start().await;
     let dns = server.setting();
     let named = |files: &mut Files| files.agent["dns"] = dns;

@@ -1,4 +1,4 @@
-//! Native mode: what a client of `/mcp` sees and calls, and what is kept of it.
+//! Native mode: the tools that a client of `/mcp` sees and calls, and the record of its calls.
 
 use std::collections::BTreeSet;
 
@@ -42,16 +42,16 @@ async fn a_client_sees_exactly_the_granted_tools_and_calls_them_with_their_crede
     assert_eq!(request.header("authorization"), Some(bearer.as_str()));
     assert_eq!(request.header("x-claw-id"), Some("otter"));
 
-    // A model that was told the canonical name is understood, too.
+    // The canonical name is accepted, too.
     world.desk.will(Answer::text(404, "no such symbol"));
     let (result, is_error) = session.call("desk.quote", json!({"symbol": "X"})).await;
     assert_eq!(result["error"]["code"], "http_404");
     assert!(is_error);
 }
 
-/// Whoever reads the record of an agent finds the same of either path.
+/// The record has the same form for both paths.
 #[tokio::test]
-async fn the_record_of_a_native_call_is_that_of_a_mediated_one() {
+async fn native_and_mediated_calls_have_the_same_record() {
     let world = World::native().await;
     let price = || Answer::json(json!({"price": 3}));
     world.desk.will(price());
@@ -82,7 +82,7 @@ async fn the_record_of_a_native_call_is_that_of_a_mediated_one() {
     assert_eq!(native["response"]["result"]["isError"], false);
     for line in [&mut *native, &mut *mediated] {
         let line = line.as_object_mut().unwrap();
-        // What a model has and a call alone has not.
+        // Fields of a turn that a direct call does not have.
         for of_the_model in ["model", "key", "usage", "dialect", "request", "response"] {
             line.remove(of_the_model);
         }
@@ -94,7 +94,7 @@ async fn the_record_of_a_native_call_is_that_of_a_mediated_one() {
 }
 
 #[tokio::test]
-async fn without_a_session_each_request_says_what_it_is() {
+async fn without_a_session_each_request_names_method_and_revision() {
     let world = World::native().await;
     let (status, found) = answered(world.stateless("server/discover", json!({}))).await;
     assert_eq!(status, 200, "{found}");
@@ -122,9 +122,9 @@ async fn without_a_session_each_request_says_what_it_is() {
     assert_eq!(world.desk.requests().len(), 1);
 }
 
-/// Arguments that a schema marks stand in headers, too, and no call runs where they differ.
+/// Marked arguments are headers, too, and a call whose headers differ does not run.
 #[tokio::test]
-async fn a_marked_argument_is_what_its_header_says() {
+async fn a_marked_argument_must_equal_its_header() {
     let world = World::start_with(
         |files| {
             files.agent["native"] = json!(true);
@@ -150,7 +150,7 @@ async fn a_marked_argument_is_what_its_header_says() {
 }
 
 #[tokio::test]
-async fn what_may_not_run_is_a_result_that_says_why() {
+async fn a_denied_call_is_a_result_with_the_reason() {
     let world = World::start_with(
         |files| {
             files.agent["native"] = json!(true);
@@ -181,7 +181,7 @@ async fn what_may_not_run_is_a_result_that_says_why() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_hears_one_answer_and_reaches_nobody() {
+async fn unauthorized_clients_get_one_answer_and_cause_no_request() {
     let world = World::native().await;
     let list = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list"});
     let mut heard = BTreeSet::new();
@@ -206,7 +206,7 @@ async fn who_is_not_let_in_hears_one_answer_and_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn a_page_that_a_browser_was_led_to_is_refused() {
+async fn a_request_from_a_web_page_is_refused() {
     let world = World::native().await;
     let list = json!({"jsonrpc": "2.0", "id": 7, "method": "ping"});
     for (name, value) in [("origin", "https://evil.test"), ("host", "evil.test")] {
@@ -216,7 +216,7 @@ async fn a_page_that_a_browser_was_led_to_is_refused() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_native_has_no_such_address() {
+async fn a_mediated_agent_has_no_mcp_endpoint() {
     let world = World::start().await;
     let list = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list"});
     let (status, answer) = answered(world.message(&list)).await;
@@ -228,7 +228,7 @@ async fn an_agent_that_is_not_native_has_no_such_address() {
 }
 
 #[tokio::test]
-async fn in_native_mode_nothing_is_added_to_what_the_model_is_asked() {
+async fn in_native_mode_model_requests_pass_unchanged() {
     let world = World::start_with(|files| files.agent["mode"] = json!("Native"), |_| {}, &[]).await;
     world.model.will(Answer::json(says("hello")));
     world.chat().await;
@@ -260,7 +260,7 @@ async fn a_credential_that_a_service_echoes_reaches_neither_client_nor_record() 
 }
 
 #[tokio::test]
-async fn a_message_that_is_none_is_refused_as_the_protocol_says() {
+async fn an_invalid_message_is_refused_as_the_protocol_requires() {
     let world = World::native().await;
     let session = world.greeted().await;
     let nested = format!("{}1{}", "[".repeat(200), "]".repeat(200));
@@ -325,7 +325,7 @@ async fn a_message_that_is_none_is_refused_as_the_protocol_says() {
 }
 
 #[tokio::test]
-async fn the_token_before_a_rotation_is_let_in_as_long_as_it_is_listed() {
+async fn the_earlier_token_is_accepted_while_it_is_listed() {
     let mut world = World::native().await;
     let session = world.greeted().await.name;
     let tokens = world.files.agent["tokens"].as_array_mut().unwrap();
@@ -348,7 +348,7 @@ async fn the_token_before_a_rotation_is_let_in_as_long_as_it_is_listed() {
 }
 
 #[tokio::test]
-async fn a_call_is_counted_and_printed_as_any_other() {
+async fn a_native_call_is_counted_and_logged_like_a_mediated_one() {
     let world = World::native().await;
     let session = world.greeted().await;
     world.desk.will(Answer::json(json!({})));

@@ -1,5 +1,5 @@
-//! Native mode over time: what is taken away while a client is connected, what it cancels,
-//! and how sessions end.
+//! Native mode over time: revocations while a client is connected, cancelled calls, and the end
+//! of sessions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::support::{Answer, RUNNER, Wire, World, until, within};
 
 const CHANGED: &str = "notifications/tools/list_changed";
 
-/// The link leaves these tools standing.
+/// The link allows only these tools.
 fn floor(world: &World, seq: u64, tools: &[(&str, &str)]) {
     let tools = tools.iter();
     let answer = LinkDown {
@@ -36,12 +36,12 @@ fn floor(world: &World, seq: u64, tools: &[(&str, &str)]) {
 const BOTH: [(&str, &str); 2] = [("desk.quote", "v1:quote"), ("desk.order", "v1:order")];
 
 #[tokio::test]
-async fn a_tool_that_the_link_takes_away_is_announced_once_and_refused() {
+async fn a_tool_revoked_by_the_link_is_announced_once_and_refused() {
     let world = World::native().await;
     let session = world.greeted().await;
     assert_eq!(session.names().await.len(), 2);
     let mut events = session.listen().await;
-    // Nothing that a client would be listed changes here.
+    // The client's list of tools does not change here.
     floor(&world, 1, &BOTH);
     floor(&world, 2, &BOTH[..1]);
     assert_eq!(events.next().await.unwrap()["method"], CHANGED);
@@ -52,7 +52,7 @@ async fn a_tool_that_the_link_takes_away_is_announced_once_and_refused() {
         (&json!("permission_denied"), true)
     );
     assert_eq!(world.desk.connections(), 0);
-    // One for each real change: the next event is of the next one.
+    // One event for each real change: the next event is of the next change.
     floor(&world, 3, &BOTH[..1]);
     floor(&world, 4, &[]);
     assert_eq!(events.next().await.unwrap()["method"], CHANGED);
@@ -62,19 +62,19 @@ async fn a_tool_that_the_link_takes_away_is_announced_once_and_refused() {
 }
 
 #[tokio::test]
-async fn a_new_version_is_announced_where_it_changes_what_is_granted() {
+async fn a_new_version_is_announced_if_it_changes_the_tools() {
     let mut world = World::native().await;
     let name = world.greeted().await.name;
     let mut events = world.session(&name).listen().await;
     assert_eq!(world.session(&name).names().await.len(), 2);
-    // A rotated credential is nobody's news.
+    // A rotated credential causes no event.
     world.files.tools["tools"][0]["execution"]["auth"]["token"] = json!("desk-token-0002");
     world.publish().await;
     world.files.tools["tools"].as_array_mut().unwrap().remove(1);
     world.publish().await;
     assert_eq!(events.next().await.unwrap()["method"], CHANGED);
     assert_eq!(world.session(&name).names().await, ["desk__quote"]);
-    // Who lists by itself after a change is not told of it again.
+    // A client that has listed the tools after a change gets no event for it.
     world.files.tools["tools"][0]["description"] = json!("Another price");
     world.publish().await;
     assert_eq!(events.next().await.unwrap()["method"], CHANGED);
@@ -84,14 +84,14 @@ async fn a_new_version_is_announced_where_it_changes_what_is_granted() {
 }
 
 #[tokio::test]
-async fn who_was_away_hears_of_a_change_on_the_next_stream() {
+async fn a_change_without_a_stream_is_announced_on_the_next_stream() {
     let world = World::native().await;
     let session = world.greeted().await;
     session.names().await;
     floor(&world, 1, &BOTH[..1]);
     let mut events = session.listen().await;
     assert_eq!(events.next().await.unwrap()["method"], CHANGED);
-    // Another stream takes its place, and does not say it again.
+    // Another stream replaces this one, and does not repeat the event.
     let mut next = session.listen().await;
     assert_eq!(events.next().await, None);
     floor(&world, 2, &[]);
@@ -99,7 +99,7 @@ async fn who_was_away_hears_of_a_change_on_the_next_stream() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_acknowledged_told_and_answered_at_its_end() {
+async fn a_subscription_is_acknowledged_notified_and_answered_at_its_end() {
     let mut world = World::native().await;
     let params = json!({"notifications": {"toolsListChanged": true}});
     let mut events = Events::of(world.stateless("subscriptions/listen", params)).await;
@@ -111,7 +111,7 @@ async fn a_subscription_is_acknowledged_told_and_answered_at_its_end() {
         json!({"toolsListChanged": true})
     );
     assert_eq!(first["params"]["_meta"][key], 7);
-    // What is not asked for is not announced.
+    // Events that were not requested are not sent.
     let params = json!({"notifications": {"promptsListChanged": true}});
     let mut others = Events::of(world.stateless("subscriptions/listen", params)).await;
     let agreed = &others.next().await.unwrap()["params"]["notifications"];
@@ -136,7 +136,7 @@ async fn a_subscription_is_acknowledged_told_and_answered_at_its_end() {
 }
 
 #[tokio::test]
-async fn a_session_is_named_known_and_its_own_agents() {
+async fn a_session_has_an_id_and_belongs_to_its_agent() {
     let mut world = World::native().await;
     let list = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list"});
     assert_eq!(answered(world.message(&list)).await.0, 400);
@@ -157,7 +157,7 @@ async fn a_session_is_named_known_and_its_own_agents() {
 }
 
 #[tokio::test]
-async fn the_session_that_was_used_longest_ago_makes_room() {
+async fn the_least_recently_used_session_makes_room() {
     let world = World::native().await;
     let first = world.greeted().await;
     for _ in 0..64 {
@@ -166,7 +166,7 @@ async fn the_session_that_was_used_longest_ago_makes_room() {
     assert_eq!(first.ask("ping", json!({})).await.0, 404);
 }
 
-/// The call that the desk holds, and what is on record when it is over.
+/// The call that the desk holds, and its record when it is over.
 async fn cut_short(world: &World) -> Value {
     within("the service", world.desk.hung_up(1)).await;
     world.turn_is_recorded().await;
@@ -196,7 +196,7 @@ async fn a_call_that_its_client_cancels_ends() {
             "params": {"requestId": id}}),
         )
     };
-    // Another request's.
+    // The cancellation names another request.
     assert_eq!(answered(cancelled(8)).await.0, 202);
     assert_eq!(answered(cancelled(7)).await.0, 202);
     let (status, answer) = within("the call", call).await.unwrap();
@@ -268,7 +268,7 @@ async fn the_end_of_the_process_ends_streams_at_once_and_waits_for_calls() {
 }
 
 #[tokio::test]
-async fn a_kill_in_mid_call_leaves_the_intent_on_record() {
+async fn a_kill_during_a_call_leaves_the_intent_on_record() {
     let mut mediator = Mediator::start(Wire::CHAT).await;
     mediator.files.agent["native"] = json!(true);
     mediator.files.publish();

@@ -1,5 +1,5 @@
-//! OAuth client credentials: what the token endpoint is asked, what the service gets, and
-//! what nobody else ever sees.
+//! OAuth client credentials: the token requests, the service's credential, and where secrets must
+//! not appear.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ fn granted(token: &str, expires_in: u64) -> Answer {
     )
 }
 
-/// One call, answered so; gives the result the model read. Each call is another symbol.
+/// Makes one call with this answer; returns the result that the model read. Each call has another
+/// symbol.
 async fn call(world: &World, symbol: &str, answer: Option<Answer>) -> Value {
     let arguments = json!({"symbol": symbol}).to_string();
     world
@@ -55,7 +56,7 @@ fn bearers(world: &World) -> Vec<String> {
     requests.iter().map(bearer).collect()
 }
 
-/// Neither in the model's requests, nor in the record, nor on stdout, nor in metrics.
+/// Checks that the secrets are in no model request, record, stdout or metric.
 async fn check_hidden(world: &World, secrets: &[&str]) {
     let history = std::fs::read_to_string(world.history.path().join("history.jsonl")).unwrap();
     let mut texts = vec![history, world.stdout.text(), world.metrics().await];
@@ -75,7 +76,7 @@ async fn check_hidden(world: &World, secrets: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_once_and_used_until_it_ends() {
+async fn a_token_is_requested_once_and_used_until_it_expires() {
     let (world, issuer) = start(|_| {}).await;
     issuer.will(granted(FIRST, 600));
     for symbol in ["A", "B"] {
@@ -96,13 +97,13 @@ async fn a_token_is_asked_for_once_and_used_until_it_ends() {
         asked[0].body,
         "grant_type=client_credentials&scope=read+trade&resource=https%3A%2F%2Fdesk.test%2F"
     );
-    // The service's header never goes to the issuer, nor its identity header.
+    // The issuer never gets the service's header, nor its identity header.
     assert_eq!(asked[0].header("x-claw-id"), None);
     check_hidden(&world, &[SECRET, FIRST]).await;
 }
 
 #[tokio::test]
-async fn a_token_that_ends_at_once_serves_one_call() {
+async fn a_token_that_expires_at_once_serves_one_call() {
     let (world, issuer) = start(|_| {}).await;
     issuer.will(granted(FIRST, 0));
     issuer.will(granted(SECOND, 0));
@@ -116,11 +117,11 @@ async fn a_token_that_ends_at_once_serves_one_call() {
 }
 
 #[tokio::test]
-async fn calls_at_once_share_one_token_request() {
+async fn concurrent_calls_share_one_token_request() {
     let (world, issuer) = start(|_| {}).await;
     let gate = Arc::new(Notify::new());
     issuer.will(granted(FIRST, 600).gated(&gate));
-    // Which conversation gets which line of the script does not matter: they are alike.
+    // Each conversation may get any line of the script: the lines are alike.
     for _ in 0..3 {
         world.model.will(Answer::json(calls(&[(
             "c1",
@@ -133,7 +134,7 @@ async fn calls_at_once_share_one_token_request() {
         world.desk.will(Answer::json(json!(1)));
     }
     let open = async {
-        // All three models have said what to call before any token is there.
+        // All three models have chosen their calls before any token arrives.
         world.model.asked(3).await;
         issuer.asked(1).await;
         gate.notify_one();
@@ -147,7 +148,7 @@ async fn calls_at_once_share_one_token_request() {
 }
 
 #[tokio::test]
-async fn a_refused_token_is_renewed_for_the_next_call_and_no_call_is_sent_twice() {
+async fn a_refused_token_is_renewed_for_the_next_call_and_no_call_is_repeated() {
     let (world, issuer) = start(|_| {}).await;
     issuer.will(granted(FIRST, 600));
     issuer.will(granted(SECOND, 600));
@@ -163,7 +164,7 @@ async fn a_refused_token_is_renewed_for_the_next_call_and_no_call_is_sent_twice(
 }
 
 #[tokio::test]
-async fn a_fresh_token_that_is_refused_is_no_reason_to_try_again() {
+async fn refusing_a_fresh_token_is_not_retryable() {
     let (world, issuer) = start(|_| {}).await;
     issuer.will(granted(FIRST, 600));
     let result = call(&world, "A", Some(Answer::text(401, "who?"))).await;
@@ -184,7 +185,7 @@ async fn an_echoed_token_or_secret_is_scrubbed() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_fails_is_an_error_of_the_tool_and_nothing_is_sent() {
+async fn a_failing_issuer_is_a_tool_error_and_no_call_is_sent() {
     let elsewhere = Fake::start().await;
     let location = elsewhere.url();
     let odd = |body: Value| Answer::json(body);
@@ -236,7 +237,7 @@ async fn an_issuer_that_fails_is_an_error_of_the_tool_and_nothing_is_sent() {
         );
         assert_eq!(world.desk.connections(), 0);
         if !retryable {
-            // A wrong credential does not get right by asking in a loop.
+            // A wrong credential is not retried in a loop.
             call(&world, "B", None).await;
             assert_eq!(issuer.requests().len(), 1);
         }
@@ -246,7 +247,7 @@ async fn an_issuer_that_fails_is_an_error_of_the_tool_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_slow_does_not_outlast_the_call_s_deadline() {
+async fn a_slow_issuer_counts_against_the_calls_deadline() {
     let issuer = Fake::start().await;
     issuer.will(granted(FIRST, 600).gated(&Arc::new(Notify::new())));
     let url = format!("{}/token", issuer.url());
@@ -263,7 +264,7 @@ async fn an_issuer_that_is_slow_does_not_outlast_the_call_s_deadline() {
 }
 
 #[tokio::test]
-async fn a_rotated_secret_never_uses_the_token_of_the_one_before() {
+async fn a_rotated_secret_never_uses_the_earlier_token() {
     let (mut world, issuer) = start(|_| {}).await;
     issuer.will(granted(FIRST, 600));
     issuer.will(granted(SECOND, 600));
@@ -277,7 +278,7 @@ async fn a_rotated_secret_never_uses_the_token_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn a_secret_from_a_file_works_as_well_and_a_feed_renews_its_token_itself() {
+async fn a_secret_from_a_file_works_and_a_feed_renews_its_token() {
     let (mut world, issuer) = start(|_| {}).await;
     let mut auth = world.files.tools["tools"][0]["execution"]["auth"].clone();
     auth["client_secret"].take();

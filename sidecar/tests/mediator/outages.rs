@@ -1,5 +1,5 @@
-//! What each way of being down looks like: in the model's result, in the program's error, in
-//! the record and in the log. The table is kept beside this file.
+//! The effect of each kind of outage: in the model's result, in the program's error, in the
+//! record and in the log. The table is kept beside this file.
 
 use rcgen::CertificateParams;
 use serde_json::{Map, Value, json};
@@ -8,17 +8,17 @@ use crate::binary::Mediator;
 use crate::hostile::Authority;
 use crate::support::{Fake, Files, NameServer, Raw, Reply, Said, Wire, until, within};
 
-/// A service or provider that does not do its work.
+/// A service or provider that fails.
 struct Outage {
     name: &'static str,
     url: String,
-    /// The CA that the files name for it.
+    /// The CA in the files for it.
     ca: Option<String>,
-    /// Held so that it goes on listening.
+    /// Kept so that it continues to listen.
     _server: Option<Box<dyn std::any::Any>>,
 }
 
-/// As often as one outage is asked, with room for other keys.
+/// At least the number of attempts per outage, with room for other keys.
 const TIMES: usize = 8;
 
 fn whole(status: &str, kind: &str, body: &str) -> Said {
@@ -143,7 +143,7 @@ fn edit(files: &mut Files, outages: &[Outage], names: &NameServer) {
     files.tools["x-toolcrib"] = json!({ "services": services });
 }
 
-/// The lines of a log about a failure, without what differs from run to run.
+/// The log lines about a failure, without values that differ between runs.
 fn failures(log: &[Value]) -> Vec<String> {
     log.iter()
         .filter(|line| line["level"] != "INFO")
@@ -172,7 +172,7 @@ fn connection(line: &Value) -> String {
     }
 }
 
-/// `text` with `PORT` for the outage's own.
+/// Replaces the outage's own port in `text` by `PORT`.
 fn without_port(text: &str, outage: &Outage) -> String {
     match outage.url.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 1) => {
@@ -196,7 +196,7 @@ async fn recorded(mediator: &Mediator, before: &Before) -> Value {
     .await
 }
 
-/// How many lines there were before a request.
+/// Number of lines before a request.
 struct Before {
     log: usize,
     turns: usize,
@@ -253,7 +253,7 @@ async fn of_provider(mediator: &Mediator, outage: &Outage) -> String {
 }
 
 #[tokio::test]
-async fn each_outage_has_its_words() {
+async fn each_outage_has_the_documented_messages() {
     let (outages, names) = (outages().await, NameServer::start().await);
     let metadata = std::net::Ipv4Addr::new(169, 254, 169, 254);
     names.says("metadata.example.", [Reply::address(metadata)]);

@@ -1,4 +1,4 @@
-//! An agent without managed tools: byte for byte. And who serves when a provider fails.
+//! An agent without managed tools: bytes pass unchanged, and failover between providers.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
@@ -6,7 +6,7 @@ use toolcrib_dialect::Dialect;
 use crate::support::{Answer, Files, RUNNER, Wire, World, chat, says, within};
 
 #[tokio::test]
-async fn bytes_pass_as_they_are_in_both_directions() {
+async fn bytes_pass_unchanged_in_both_directions() {
     let world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
     let sse = [
         ": hi\r\n\r\ndata: {\"id\":\"1\",",
@@ -56,9 +56,9 @@ async fn a_stream_that_breaks_off_ends_with_a_valid_error() {
     }
 }
 
-/// Before the first byte it is a 502, later the stream's own error.
+/// Before the first byte the error is a 502, later it is an event of the stream.
 #[tokio::test]
-async fn the_total_timeout_holds_for_what_passes() {
+async fn the_total_timeout_applies_to_passed_requests() {
     let within_ms = |limit: u64| {
         move |files: &mut Files| {
             files.no_tools();
@@ -74,7 +74,7 @@ async fn the_total_timeout_holds_for_what_passes() {
         assert_eq!(world.last_line()["error"], "total_timeout");
     })
     .await;
-    // Long enough for the first byte on a machine that is busy.
+    // Long enough for the first byte on a busy machine.
     World::each(within_ms(1500), &[], async |world| {
         let wire = world.wire;
         world.model.will(
@@ -97,7 +97,7 @@ async fn the_total_timeout_holds_for_what_passes() {
 }
 
 #[tokio::test]
-async fn usage_of_what_passes_is_recorded() {
+async fn usage_of_passed_requests_is_recorded() {
     for wire in Wire::all() {
         let world = World::speaking_with(wire, |files| files.no_tools(), &[]).await;
         world.model.will(wire.will_say("hello"));
@@ -131,7 +131,7 @@ async fn a_withdrawn_agent_s_stream_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_provider_is_asked_only_in_what_it_speaks() {
+async fn a_provider_is_called_only_in_its_own_dialects() {
     for speaks in Wire::all() {
         for asked in Wire::all() {
             let mut world = World::speaking_with(speaks, |files| files.no_tools(), &[]).await;
@@ -139,7 +139,7 @@ async fn a_provider_is_asked_only_in_what_it_speaks() {
             world.model.will(asked.will_say("here"));
             let (status, body) = world.ask(asked.chat()).await;
             let spoken = match (speaks.0, asked.0) {
-                // The responses come beside the chat completions.
+                // A provider of responses also speaks chat completions.
                 (Dialect::OpenaiResponses, Dialect::OpenaiChat) => true,
                 (speaks, asked) => speaks == asked,
             };

@@ -14,7 +14,7 @@ fn probe(world: &World, question: &str) -> std::process::Output {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probes_tell_ready_from_live() {
+async fn probes_distinguish_ready_from_live() {
     let mut world = World::start().await;
     assert!(probe(&world, "--ready").status.success());
     assert!(probe(&world, "--live").status.success());
@@ -28,7 +28,7 @@ async fn probes_tell_ready_from_live() {
 }
 
 #[test]
-fn a_start_without_files_ends_with_one_clear_line() {
+fn starting_without_files_fails_with_one_line() {
     let empty = tempfile::tempdir().unwrap();
     let history = tempfile::tempdir().unwrap();
     let began = Instant::now();
@@ -47,9 +47,9 @@ fn a_start_without_files_ends_with_one_clear_line() {
     assert!(text.contains("no manifest in"), "{text}");
 }
 
-/// A mediator that waits for its first manifest listens and answers nobody.
+/// A mediator that waits for its first manifest listens and answers no request.
 #[test]
-fn a_probe_without_an_answer_says_that_it_is_not_ready() {
+fn a_probe_without_an_answer_reports_not_ready() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_toolcrib-sidecar"))
         .args(["probe", "--ready", "--admin-listen"])

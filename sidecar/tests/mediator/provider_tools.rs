@@ -1,4 +1,4 @@
-//! What the model's provider may do by itself, as `policy.providerTools` says.
+//! Actions that the model's provider may take by itself, limited by `policy.providerTools`.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
@@ -45,7 +45,7 @@ fn with_hosted_tool(wire: Wire) -> Value {
 }
 
 #[tokio::test]
-async fn what_the_provider_would_do_by_itself_is_refused_before_it_is_asked() {
+async fn provider_executed_tools_are_refused_before_the_provider_is_called() {
     for managed in [true, false] {
         let edit = |files: &mut Files| {
             if !managed {
@@ -75,7 +75,7 @@ async fn what_the_provider_would_do_by_itself_is_refused_before_it_is_asked() {
 }
 
 #[tokio::test]
-async fn without_the_policy_the_provider_is_asked_as_before() {
+async fn without_the_policy_provider_executed_tools_pass() {
     World::each(
         |_| {},
         &[],

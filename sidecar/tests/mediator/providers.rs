@@ -1,5 +1,5 @@
-//! Providers that fail, in every dialect: who is asked next, what a key's fate is, and what
-//! the runner hears.
+//! Failing providers, in every dialect: the next provider, the state of keys, and the runner's
+//! error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::{Answer, Files, MODEL_KEY, Wire, World, within};
 
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
-/// With and without managed tools: the answer is whole, or passes through.
+/// With managed tools the reply is whole; without, it passes through.
 const MANAGED: [bool; 2] = [true, false];
 
 fn prepare(files: &mut Files, managed: bool) {
@@ -23,7 +23,7 @@ fn prepare(files: &mut Files, managed: bool) {
     }
 }
 
-/// A second provider, `barn`, which the desk's server plays, as fallback.
+/// Adds a second provider, `barn`, as fallback; the desk's server plays it.
 async fn with_barn(wire: Wire, managed: bool) -> World {
     with_barn_and(wire, managed, |_| {}).await
 }
@@ -69,7 +69,7 @@ fn error(status: u16, code: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn who_fails_is_followed_by_the_next_and_who_refuses_is_not() {
+async fn a_failing_provider_fails_over_and_a_refusing_one_does_not() {
     for wire in Wire::all() {
         for managed in MANAGED {
             let world = with_barn(wire, managed).await;
@@ -98,7 +98,7 @@ async fn who_fails_is_followed_by_the_next_and_who_refuses_is_not() {
                 assert_eq!((seen, &body["error"]["message"]), (status, &json!("no")));
             }
             assert_eq!(world.desk.requests().len(), 4);
-            // Whatever it says about coming back, the same key is not asked at once again.
+            // Whatever `Retry-After` says, the same key is not used again at once.
             world
                 .model
                 .will(error(429, "rate_limit").header("retry-after", "0"));
@@ -125,7 +125,7 @@ async fn metrics(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn what_each_answer_does_to_its_key() {
+async fn each_status_has_its_effect_on_the_key() {
     for wire in Wire::all() {
         for managed in MANAGED {
             for (answer, spends) in [
@@ -171,7 +171,7 @@ async fn what_each_answer_does_to_its_key() {
 }
 
 #[tokio::test]
-async fn the_last_error_passes_scrubbed_and_all_cooling_is_503_with_a_time() {
+async fn the_last_error_passes_scrubbed_and_cooling_keys_give_503_with_retry_after() {
     for wire in Wire::all() {
         for managed in MANAGED {
             let world = World::speaking_with(wire, |files| prepare(files, managed), &[]).await;
@@ -197,7 +197,7 @@ async fn the_last_error_passes_scrubbed_and_all_cooling_is_503_with_a_time() {
             let body: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(wire.error_code(&body), "no_usable_key");
             assert_eq!(world.model.requests().len(), 1);
-            // Both are in the record.
+            // Both attempts are in the record.
             let statuses: Vec<_> = world
                 .lines()
                 .iter()
@@ -209,7 +209,7 @@ async fn the_last_error_passes_scrubbed_and_all_cooling_is_503_with_a_time() {
 }
 
 #[tokio::test]
-async fn a_failure_after_a_hidden_round_is_a_502_and_nothing_runs_twice() {
+async fn a_failure_after_a_hidden_round_is_a_502_and_no_call_is_repeated() {
     for wire in Wire::all() {
         let cut = Arc::new(Notify::new());
         cut.notify_one();
@@ -290,16 +290,16 @@ async fn a_malformed_first_reply_is_a_502_in_the_dialect() {
     }
 }
 
-/// What a provider does on its socket, once, after it has read a request's head.
+/// The action of a provider on its socket, after it has read a request's head.
 #[derive(Clone, Copy, Debug)]
 enum Doing {
-    /// Closes without a word.
+    /// Closes the connection without an answer.
     Hangs,
-    /// Says this and closes.
+    /// Sends this text and closes.
     Says(&'static str),
 }
 
-/// A provider's address that does this with each connection.
+/// The address of a provider that does this with each connection.
 async fn provider(doing: Doing) -> (String, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -310,7 +310,7 @@ async fn provider(doing: Doing) -> (String, tokio::task::JoinHandle<()>) {
             if stream.read(&mut head).await.is_ok()
                 && let Doing::Says(text) = doing
             {
-                // Err: the mediator has had enough already.
+                // Err: the mediator has closed the connection already.
                 stream.write_all(text.as_bytes()).await.ok();
             }
         }
@@ -373,15 +373,15 @@ async fn a_stall_before_the_first_byte_fails_over_and_one_after_it_ends_the_stre
         assert_eq!(response.status(), 200);
         let text = within("the stream", response.text()).await.unwrap();
         assert_eq!(wire.stream_error_code(&text), "upstream_unreachable");
-        // After the first byte nobody else is asked.
+        // After the first byte there is no failover.
         assert_eq!(world.desk.requests().len(), 0);
     }
 }
 
-/// An answer that has begun is not given up for another candidate's, however long it is.
+/// A reply that has begun is not abandoned for another candidate, however long it takes.
 #[tokio::test]
-async fn patience_is_for_the_first_byte_and_not_for_the_whole_answer() {
-    // Long enough for the first byte on a machine that is busy.
+async fn the_failover_timeout_covers_the_first_byte_only() {
+    // Long enough for the first byte on a busy machine.
     let patience = Duration::from_secs(2);
     let wire = Wire::CHAT;
     let limit = |limits: &mut Limits| limits.first_byte = patience;
@@ -401,7 +401,7 @@ async fn patience_is_for_the_first_byte_and_not_for_the_whole_answer() {
         .will(answer.header("content-type", "application/json"));
     let running = tokio::spawn(world.request(&wire.chat()).send());
     world.model.asked(1).await;
-    // Who gives it up asks the barn.
+    // A failover would send a request to the barn.
     let impatient = tokio::time::timeout(patience * 3 / 2, world.desk.asked(1));
     assert!(impatient.await.is_err(), "the barn was asked");
     gate.notify_one();
@@ -411,28 +411,30 @@ async fn patience_is_for_the_first_byte_and_not_for_the_whole_answer() {
     assert_eq!(wire.text(&body), "slow and whole");
 }
 
-/// Its reasoning is its own, and who failed once is not waited for in each round.
+/// A provider's reasoning is valid only there, and a provider that failed is not waited for in
+/// each round.
 #[tokio::test]
-async fn a_turn_stays_with_who_answered_its_last_round() {
+async fn a_turn_stays_with_the_provider_of_its_last_round() {
     for wire in Wire::all() {
         let world = with_barn(wire, true).await;
         world.model.will(error(500, "down"));
-        // It is the tool's service too.
+        // The barn's server is the tool's service too.
         let call = [("c1", "desk__quote", QUOTE)];
         world.desk.will(wire.will_call(&call));
         world.desk.will(Answer::json(json!({"price": 1})));
         world.desk.will(wire.will_say("from the barn"));
         assert_eq!(wire.text(&world.chat().await), "from the barn");
         assert_eq!(world.model.requests().len(), 1);
-        // The next turn begins with the first one again.
+        // The next turn begins with the first provider again.
         world.model.will(wire.will_say("from the house"));
         assert_eq!(wire.text(&world.chat().await), "from the house");
     }
 }
 
-/// The first byte of a whole answer comes when the model is done: it has its share of the time.
+/// The first byte of a whole reply comes when the model is done, so it gets a share of the total
+/// time.
 #[tokio::test]
-async fn a_whole_answer_is_waited_for_while_there_is_time_for_the_fallback_too() {
+async fn a_whole_reply_may_use_time_not_reserved_for_the_fallback() {
     for wire in Wire::all() {
         for managed in MANAGED {
             let world = with_barn_and(wire, managed, |it| it.first_byte = Duration::ZERO).await;
@@ -443,7 +445,7 @@ async fn a_whole_answer_is_waited_for_while_there_is_time_for_the_fallback_too()
     }
 }
 
-/// An error that ends in an empty list says nothing.
+/// An error with an empty list of candidates does not help.
 #[tokio::test]
 async fn without_a_usable_provider_the_error_says_where_to_look() {
     for policy in [
@@ -469,9 +471,9 @@ async fn without_a_usable_provider_the_error_says_where_to_look() {
     }
 }
 
-/// `models.unknown`: of an unprefixed name alone, and only where there is a default.
+/// `models.unknown` applies to an unprefixed name, and only if there is a default.
 #[tokio::test]
-async fn an_unknown_name_means_the_default_where_policy_says_so() {
+async fn an_unknown_model_is_the_default_if_policy_says_so() {
     for wire in Wire::all() {
         let lenient = |files: &mut Files| {
             files.agent["models"] =
@@ -488,7 +490,7 @@ async fn an_unknown_name_means_the_default_where_policy_says_so() {
         };
         ask(&world, json!("gpt-of-some-framework"), 200).await;
         assert_eq!(world.model.requests()[0].json()["model"], "otter-1");
-        // Whoever names a provider means it; a slash alone names none.
+        // A provider's name as prefix is meant; a slash alone is no prefix.
         ask(&world, json!("house/heron-9"), 403).await;
         ask(&world, json!("meta-llama/heron-9"), 200).await;
         world.files.agent["models"]["unknown"] = json!("Refuse");
@@ -500,7 +502,8 @@ async fn an_unknown_name_means_the_default_where_policy_says_so() {
     }
 }
 
-/// Where nobody listens: the record says why, and where that is, for providers and services.
+/// If nothing listens there, the record has the cause and the address, for providers and
+/// services.
 #[tokio::test]
 async fn a_connection_that_fails_is_on_record_with_its_cause_and_address() {
     let nobody = "http://127.0.0.1:9";
@@ -516,7 +519,7 @@ async fn a_connection_that_fails_is_on_record_with_its_cause_and_address() {
         let world = World::start_with(away, |_| {}, &[]).await;
         let (status, answer) = world.ask(Wire::CHAT.chat()).await;
         assert_eq!(status, 502, "{answer}");
-        // The runner hears no address.
+        // The runner's error has no address.
         assert!(!answer.to_string().contains("127.0.0.1"), "{answer}");
         assert_eq!(world.lines()[0]["connection"], refused);
     }

@@ -1,4 +1,4 @@
-//! What is on record, and when.
+//! The lines of the record, and when they are written.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::support::{Answer, Files, Wire, World, calls, chat, hash, says, until,
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
 #[tokio::test]
-async fn the_line_says_who_what_and_with_which_result() {
+async fn the_line_has_agent_calls_and_results() {
     let world = World::start().await;
     world.model.will(Answer::json(calls(&[(
         "c1",
@@ -57,7 +57,7 @@ async fn the_line_says_who_what_and_with_which_result() {
     );
     assert_eq!(call["result"]["data"], json!({"price": 3}));
 
-    // stdout has the same without what was said.
+    // stdout has the same line without texts.
     world.stdout_has("\"kind\":\"turn\"").await;
     let out = world.stdout.text();
     assert!(
@@ -81,7 +81,7 @@ async fn the_intent_is_on_disk_before_the_call_leaves() {
     )])));
     world.desk.will(Answer::json(json!({})).gated(&gate));
     let running = tokio::spawn(world.request(&chat()).send());
-    // The service has it, nobody has an answer: a kill would come here.
+    // The service has the call and no answer has come: a kill would come here.
     world.desk.asked(1).await;
     let lines = world.lines();
     assert_eq!(lines.len(), 1);
@@ -95,7 +95,7 @@ async fn the_intent_is_on_disk_before_the_call_leaves() {
 }
 
 #[tokio::test]
-async fn a_call_that_cannot_be_recorded_does_not_happen() {
+async fn a_call_that_cannot_be_recorded_is_not_sent() {
     let world = World::start().await;
     let gate = Arc::new(Notify::new());
     let call = calls(&[("c1", "desk__order", r#"{"symbol":"A"}"#)]);
@@ -103,7 +103,7 @@ async fn a_call_that_cannot_be_recorded_does_not_happen() {
     world.model.will(Answer::json(says("not done")));
     let running = tokio::spawn(world.request(&chat()).send());
     world.model.asked(1).await;
-    // A closed record stands for a full disk: its writes fail.
+    // A closed record stands in for a full disk: its writes fail.
     world.server.app.history.close();
     gate.notify_one();
     let response = within("an answer", running).await.unwrap().unwrap();
@@ -112,9 +112,9 @@ async fn a_call_that_cannot_be_recorded_does_not_happen() {
     assert_eq!(world.desk.connections(), 0);
 }
 
-/// The line before it is what a kill leaves, for an agent with tools and without.
+/// A kill leaves the line before the model call, for an agent with tools and without.
 #[tokio::test]
-async fn a_model_is_asked_once_a_line_says_so_and_else_not_at_all() {
+async fn a_model_is_called_only_after_its_line_is_recorded() {
     for tools in [true, false] {
         let edit = |files: &mut Files| {
             if !tools {
@@ -143,7 +143,7 @@ async fn a_model_is_asked_once_a_line_says_so_and_else_not_at_all() {
 
 /// A prompt is not hidden behind a mebibyte of blanks.
 #[tokio::test]
-async fn of_long_bodies_the_record_has_both_ends() {
+async fn the_record_has_both_ends_of_long_bodies() {
     for tools in [true, false] {
         let edit = |files: &mut Files| {
             if !tools {
@@ -171,7 +171,7 @@ async fn of_long_bodies_the_record_has_both_ends() {
             }
         }
 
-        // The same where it is refused.
+        // The same for a refused request.
         let (status, _) = world
             .ask(json!({"model": "barn/owl", "messages": [content]}))
             .await;
@@ -204,7 +204,7 @@ async fn failed_requests_are_recorded_too() {
 }
 
 #[tokio::test]
-async fn bodies_go_to_stdout_only_when_asked_for() {
+async fn bodies_go_to_stdout_only_if_configured() {
     let world = World::start_with(|_| {}, |_| {}, &["--record-bodies"]).await;
     world.model.will(Answer::json(says("three")));
     world.chat().await;
@@ -223,7 +223,7 @@ async fn the_metrics_port_has_the_metrics_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn metrics_count_by_compiled_names_only() {
+async fn metric_labels_are_compiled_names_only() {
     let world = World::start().await;
     world.model.will(Answer::json(calls(&[
         ("c1", "desk__quote", r#"{"symbol":"A"}"#),
@@ -250,7 +250,7 @@ async fn metrics_count_by_compiled_names_only() {
     assert_eq!((usage.failed, usage.denied), (0, 1));
 }
 
-/// What was not permitted counts once, wherever that showed; what was wrong does not.
+/// A denied call counts once, wherever it was denied; a failed one does not.
 #[tokio::test]
 async fn a_denied_call_counts_as_denied_once() {
     let cases: [(&str, &str, u64); 4] = [
@@ -285,7 +285,7 @@ async fn a_denied_call_counts_as_denied_once() {
     }
 }
 
-/// A secret that is a bare number stands unquoted where a service or a runner says it.
+/// A secret that is a bare number appears unquoted in a service's or runner's JSON.
 #[tokio::test]
 async fn a_secret_that_is_a_number_leaves_the_lines_json() {
     const PIN: &str = "31415926";
@@ -305,7 +305,7 @@ async fn a_secret_that_is_a_number_leaves_the_lines_json() {
         request["metadata"] = json!({"pin": 31415926});
         let (status, body) = world.ask(request).await;
         assert_eq!(status, 200, "{body}");
-        // Each line is read as JSON here.
+        // Here each line is parsed as JSON.
         let lines = world.lines();
         let [intent, turn] = &lines[..] else {
             panic!("{lines:?}");

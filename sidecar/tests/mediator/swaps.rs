@@ -1,4 +1,4 @@
-//! What happens when files change under a running mediator.
+//! Changes of the files under a running mediator.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 use crate::support::{Answer, Sink, Wire, World, start_server, within};
 
-/// A turn whose first reply is held; `change` happens meanwhile; then it goes on, the desk
-/// with `desk` where it is asked, the model with `says`.
+/// Runs a turn whose first reply is held while `change` happens. Then the desk answers with
+/// `desk` if it is called, and the model with `says`.
 async fn turn_with(
     wire: Wire,
     change: impl AsyncFnOnce(&mut World),
@@ -35,10 +35,10 @@ async fn turn_with(
     (world, status, serde_json::from_str(&text).unwrap())
 }
 
-/// Presented to a running turn, taken away in one of these ways, and then called.
+/// The tool is presented to a running turn, revoked in one of these ways, and then called.
 #[tokio::test]
-async fn a_tool_that_is_taken_away_is_denied_in_the_turn_that_presented_it() {
-    /// Of the tools and of agent.json.
+async fn a_revoked_tool_is_denied_in_the_turn_that_presented_it() {
+    /// An edit of the tools and of agent.json.
     type Change = fn(&mut Value, &mut Value);
     let ways: [(&str, Change); 5] = [
         ("withdrawn", |tools, _| {
@@ -68,7 +68,7 @@ async fn a_tool_that_is_taken_away_is_denied_in_the_turn_that_presented_it() {
             };
             let (world, status, _) = turn_with(wire, change, None, Some("denied")).await;
             assert_eq!(status, 200, "{way}");
-            // Not known to be safe is said as such; everything else is a denial.
+            // An unknown requirement has a code of its own; everything else is a denial.
             let code = match way {
                 "with a requirement that nobody knows" => "unsupported_requirement",
                 _ => "permission_denied",
@@ -77,7 +77,7 @@ async fn a_tool_that_is_taken_away_is_denied_in_the_turn_that_presented_it() {
             assert_eq!(world.desk.connections(), 0);
             let usage = world.server.app.metrics.usage.read();
             assert_eq!((usage.calls, usage.denied), (0, 1), "{way}");
-            // The next turn is offered what it has become, if that may be offered.
+            // The next turn is offered the changed tool, if that is allowed.
             world.model.will(wire.will_say("fine"));
             world.chat().await;
             let next = world.model.requests().last().unwrap().json();
@@ -107,7 +107,7 @@ async fn a_rotated_credential_is_used_by_the_next_dispatch_and_both_are_scrubbed
 }
 
 #[tokio::test]
-async fn a_lowered_limit_of_results_cuts_the_next_one() {
+async fn a_lowered_limit_cuts_the_next_result() {
     for wire in Wire::all() {
         let lower = async |world: &mut World| {
             world.files.tools["policy"]["max_tool_result_bytes"] = json!(8);
@@ -189,7 +189,7 @@ async fn vanished_files_deny_everything_and_come_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_leaves_the_last_good_in_force_and_says_so() {
+async fn an_invalid_version_leaves_the_last_valid_one_in_force_and_is_reported() {
     for wire in Wire::all() {
         let mut world = World::speaking(wire).await;
         let agent = world.files.agent.to_string();
@@ -197,7 +197,7 @@ async fn what_cannot_be_used_leaves_the_last_good_in_force_and_says_so() {
         let half = tools.replace("A price", "Another price");
         let providers = world.files.providers.to_string();
         for (files, error) in [
-            // Half swapped: the hashes name other bytes.
+            // Half swapped: the hashes are those of other bytes.
             (
                 vec![
                     ("agent.json", agent.as_str()),
@@ -245,7 +245,7 @@ async fn what_cannot_be_used_leaves_the_last_good_in_force_and_says_so() {
 }
 
 #[tokio::test]
-async fn an_unknown_restriction_is_never_served_past() {
+async fn an_unknown_restriction_denies_everything() {
     for wire in Wire::all() {
         let mut world = World::speaking(wire).await;
         world.files.agent["requires"] = json!(["quarantine"]);
@@ -257,7 +257,7 @@ async fn an_unknown_restriction_is_never_served_past() {
 }
 
 #[tokio::test]
-async fn broken_at_start_serves_nothing_and_is_not_ready() {
+async fn invalid_files_at_start_serve_nothing_and_are_not_ready() {
     for wire in Wire::all() {
         let mut world = World::speaking(wire).await;
         let history = tempfile::tempdir().unwrap();
@@ -336,7 +336,7 @@ async fn a_plain_directory_is_read_and_watched_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_swaps_under_load_are_never_torn() {
     let mut world = World::start_with(|files| files.no_tools(), |_| {}, &[]).await;
-    // Version n names key n and model n: a mixture would show as one that differ.
+    // Version n has key n and model n: in a mixture they would differ.
     let version = |files: &mut crate::support::Files, n: usize| {
         files.providers["providers"]["house"]["keys"][0]["secret"] = json!(format!("sk-key-{n}"));
         files.agent["models"] = json!({"default": format!("house/m-{n}"), "allowed": []});
@@ -354,7 +354,7 @@ async fn a_thousand_swaps_under_load_are_never_torn() {
                     .header("x-api-key", crate::support::RUNNER)
                     .body(r#"{"messages":[]}"#);
                 let status = within("an answer", request.send()).await.unwrap().status();
-                // The script is empty: 599 is an answer, a 503 would be a torn read.
+                // The script is empty: a 599 is an answer, a 503 would be a torn read.
                 assert_eq!(status.as_u16(), 599);
             }
         }

@@ -1,4 +1,4 @@
-//! OpenTelemetry, as a receiver of OTLP over HTTP gets it.
+//! OpenTelemetry traces, as a receiver of OTLP over HTTP gets them.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ async fn a_turn_is_a_span_with_its_model_and_tool_calls_under_it() {
             assert_eq!(of(at)[key], value, "{key}");
         }
         assert!(!of(0).contains_key("error.type") && !of(3).contains_key("error.type"));
-        // The record knows what was said; a span does not.
+        // The record has the texts; a span does not.
         let text = format!("{:?}", receiver.requests());
         let bytes: Vec<u8> = receiver
             .requests()
@@ -178,7 +178,7 @@ async fn a_native_call_is_a_span_with_its_tool_under_it() {
 }
 
 #[tokio::test]
-async fn a_streamed_answer_tells_its_usage() {
+async fn a_streamed_model_call_has_its_own_usage() {
     for wire in Wire::all() {
         let receiver = Fake::start().await;
         receiver.will(Answer::text(200, ""));
@@ -216,7 +216,7 @@ async fn a_streamed_answer_tells_its_usage() {
                     .map(|key| said.get(key).cloned().unwrap_or_default())
             })
             .collect();
-        // Only Anthropic says at once what the prompt was.
+        // Only Anthropic sends the prompt's usage at once.
         let cut = match wire.0 {
             Dialect::AnthropicMessages => "20",
             Dialect::OpenaiChat | Dialect::OpenaiResponses => "",
@@ -228,7 +228,7 @@ async fn a_streamed_answer_tells_its_usage() {
 }
 
 #[tokio::test]
-async fn what_passes_through_and_what_fails_are_spans_too() {
+async fn passed_and_failed_requests_are_spans_too() {
     for wire in Wire::all() {
         let receiver = Fake::start().await;
         receiver.will(Answer::text(200, ""));
@@ -264,7 +264,7 @@ async fn what_passes_through_and_what_fails_are_spans_too() {
 }
 
 #[tokio::test]
-async fn a_trace_that_is_not_sampled_is_not_ours_to_sample() {
+async fn an_unsampled_trace_is_not_sampled() {
     let receiver = Fake::start().await;
     let world = world(Wire::CHAT, &receiver, |_| {}).await;
     world.model.will(world.wire.will_say("hello"));
@@ -274,7 +274,7 @@ async fn a_trace_that_is_not_sampled_is_not_ours_to_sample() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_slow_or_gone_costs_spans_and_nothing_else() {
+async fn a_slow_or_missing_receiver_costs_spans_only() {
     let receiver = Fake::start().await;
     let gate = std::sync::Arc::new(tokio::sync::Notify::new());
     receiver.will(Answer::text(400, "no").gated(&gate));
@@ -304,7 +304,7 @@ async fn a_receiver_that_is_slow_or_gone_costs_spans_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_is_queued_at_the_end_is_sent() {
+async fn queued_spans_are_sent_at_shutdown() {
     let receiver = Fake::start().await;
     receiver.will(Answer::json(json!({})));
     let world = world(Wire::CHAT, &receiver, |_| {}).await;

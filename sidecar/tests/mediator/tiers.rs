@@ -1,4 +1,4 @@
-//! ADR-0004 at the executor: what a call can do is what its context holds, whatever tool it is of.
+//! ADR-0004 at the executor: a call's context limits the tools that it can run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use toolcrib_sidecar::tools::{Tool, ToolContext, ToolResult};
 
 use crate::support::{Answer, Files, World, calls, says, within};
 
-/// The tool, granted and live, in a context for tools of this tier.
+/// Runs the granted, live tool in a context of this tier.
 async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, ToolFailure> {
     let app = &world.server.app;
     let now = app.current.now();
@@ -36,7 +36,7 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
 }
 
 #[tokio::test]
-async fn a_context_of_a_tool_that_reads_sends_nothing_for_one_that_may_write() {
+async fn a_read_only_context_sends_no_call_of_a_writing_tool() {
     let world = World::start().await;
     let refused = execute(&world, "desk.order", Tier::ReadOnly).await;
     let refused = refused.unwrap_err();
@@ -57,9 +57,9 @@ async fn a_context_of_a_tool_that_reads_sends_nothing_for_one_that_may_write() {
     assert_eq!(world.desk.requests().len(), runs.len());
 }
 
-/// Files of an earlier release, or written by hand, may say ReadOnly of any tool.
+/// Files of an earlier release, or written by hand, may declare any tool ReadOnly.
 #[tokio::test]
-async fn a_tool_that_writes_is_no_read_only_tool_whatever_its_file_says() {
+async fn a_writing_tool_is_not_read_only_even_if_its_file_says_so() {
     for (method, max_tier, is_offered) in [
         ("DELETE", "System", true),
         ("PUT", "ReadOnly", false),
@@ -98,7 +98,7 @@ async fn a_tool_that_writes_is_no_read_only_tool_whatever_its_file_says() {
 }
 
 #[tokio::test]
-async fn the_line_for_people_is_on_record() {
+async fn the_display_line_is_recorded() {
     let world = World::start().await;
     let call = calls(&[("c1", "desk__quote", r#"{"symbol":"OTR"}"#)]);
     world.model.will(Answer::json(call));

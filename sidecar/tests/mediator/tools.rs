@@ -1,4 +1,4 @@
-//! What a call of a service may do, and what the model hears of it, in each dialect.
+//! Calls of a service: their bounds, and the model's result, in each dialect.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::support::{Answer, Fake, Files, IN_A_POD, MODEL_KEY, TOOL_TOKEN, World};
 
-/// One call of `tool`, answered so; gives the result the model read.
+/// Makes one call of `tool` with this answer; returns the result that the model read.
 async fn call(world: &World, tool: &str, arguments: &str, answer: Option<Answer>) -> Value {
     world
         .model
@@ -49,7 +49,7 @@ async fn a_failing_service_is_a_structured_error() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_is_named_by_tool_only() {
+async fn an_unreachable_service_is_named_by_tool_only() {
     let nobody = |files: &mut Files| {
         files.tools["tools"][0]["execution"]["base_url"] = json!("http://127.0.0.1:1");
     };
@@ -101,7 +101,7 @@ async fn a_redirect_is_an_error_and_its_target_is_never_dialled() {
 }
 
 #[tokio::test]
-async fn a_long_result_is_cut_and_says_how_long_it_was() {
+async fn a_long_result_is_cut_and_states_its_length() {
     World::each(
         |_| {},
         &[],
@@ -121,7 +121,7 @@ async fn a_long_result_is_cut_and_says_how_long_it_was() {
             let over = "ü".repeat(300);
             for (symbol, answer) in [
                 ("B", Answer::text(200, &over)),
-                // Without a declared length.
+                // A body without a declared length.
                 ("C", Answer::chunks(200, &[&over[..200], &over[200..]])),
             ] {
                 let arguments = format!(r#"{{"symbol":"{symbol}"}}"#);
@@ -172,7 +172,7 @@ async fn an_echoed_credential_reaches_neither_model_nor_record() {
 }
 
 #[tokio::test]
-async fn the_identity_is_ours_wherever_it_stands() {
+async fn the_identity_is_the_mediators_in_every_place() {
     World::each(
         |_| {},
         &[],
@@ -208,7 +208,7 @@ async fn the_identity_is_ours_wherever_it_stands() {
 }
 
 #[tokio::test]
-async fn a_value_that_would_leave_its_segment_sends_nothing() {
+async fn a_value_that_would_leave_its_path_segment_is_refused() {
     World::each(
         |_| {},
         &[],
@@ -255,7 +255,7 @@ async fn this_machine_is_not_dialled_unless_allowed() {
 }
 
 #[tokio::test]
-async fn an_agent_that_may_only_read_is_not_offered_what_writes() {
+async fn a_read_only_agent_is_not_offered_writing_tools() {
     let reads = |files: &mut Files| files.agent["max_tier"] = json!("ReadOnly");
     World::each(reads, &[], async |world| {
         let result = call(&world, "desk__order", "{}", None).await;
@@ -269,7 +269,7 @@ async fn an_agent_that_may_only_read_is_not_offered_what_writes() {
 }
 
 #[tokio::test]
-async fn what_compresses_unasked_is_an_error_and_not_garbage() {
+async fn unknown_compression_is_an_error() {
     World::each(
         |_| {},
         &[],

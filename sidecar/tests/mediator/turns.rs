@@ -1,4 +1,4 @@
-//! Who executes which call, streaming and not.
+//! The owner of each call in a turn, streaming and not.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
@@ -19,7 +19,7 @@ async fn a_managed_call_is_executed_and_the_runner_sees_the_answer_alone() {
 
         let answer = world.chat().await;
         assert_eq!(wire.text(&answer), "12.50");
-        // Both rounds.
+        // The sum of both rounds.
         assert_eq!(wire.tokens(&answer["usage"]), (30, 8), "{wire:?}");
         let line = world.lines().pop().unwrap();
         assert_eq!(line["usage"]["prompt_tokens"], 30);
@@ -54,9 +54,9 @@ async fn a_managed_call_is_executed_and_the_runner_sees_the_answer_alone() {
     }
 }
 
-/// A provider that has seen a key answers as it did before, whatever is asked.
+/// A provider answers a repeated key with its earlier answer, whatever the request.
 #[tokio::test]
-async fn the_runner_s_key_against_repetition_is_the_first_round_s_alone() {
+async fn the_runners_idempotency_key_is_sent_in_the_first_round_only() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
         world
@@ -122,7 +122,7 @@ async fn a_managed_prefix_runs_and_the_runner_s_suffix_is_hidden() {
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_offers_is_executed_by_nobody() {
+async fn a_call_of_an_unknown_name_is_not_executed() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
         world
@@ -135,7 +135,7 @@ async fn a_name_that_nobody_offers_is_executed_by_nobody() {
     }
 }
 
-/// Asks for a stream and gives it whole.
+/// Requests a stream and reads all of it.
 async fn stream(world: &World, mut request: Value) -> String {
     request["stream"] = json!(true);
     if let Dialect::OpenaiChat = world.wire.0 {
@@ -149,7 +149,7 @@ async fn stream(world: &World, mut request: Value) -> String {
 }
 
 #[tokio::test]
-async fn a_stream_is_asked_for_whole_and_streamed_again() {
+async fn a_streamed_request_is_sent_unstreamed_and_its_reply_streamed() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
         world
@@ -221,8 +221,8 @@ async fn an_error_has_the_dialect_s_shape() {
             (status, &*wire.error_code(&body)),
             (403, "model_not_allowed")
         );
-        // After a hidden round no answer of the provider passes, and no SDK sends the
-        // request again by itself, which would call the service again.
+        // After a hidden round no answer of the provider passes, and no SDK repeats the request,
+        // which would call the service again.
         world
             .model
             .will(wire.will_call(&[("c1", "desk__quote", QUOTE)]));
@@ -237,7 +237,7 @@ async fn an_error_has_the_dialect_s_shape() {
         let body: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(wire.error_code(&body), "upstream_error");
         assert!(text.contains("would call them again"), "{text}");
-        // Before any call it may.
+        // Before any call it may be repeated.
         world.model.will(Answer::text(500, "down"));
         let response = within("an answer", world.request(&wire.chat()).send())
             .await
@@ -270,7 +270,7 @@ async fn rounds_end_with_a_last_answer() {
 
 #[tokio::test]
 async fn the_total_timeout_is_one_502() {
-    // Long enough to come as far as the tool on a machine that is busy.
+    // Long enough to reach the tool on a busy machine.
     let short = |files: &mut Files| files.tools["policy"]["total_timeout_ms"] = json!(1000);
     World::each(short, &[], async |world| {
         let wire = world.wire;
@@ -286,7 +286,7 @@ async fn the_total_timeout_is_one_502() {
             (&call["name"], &call["executed"]),
             (&json!("desk.quote"), &json!(true))
         );
-        // It ran until then, and the sums say so.
+        // The call ran until then, and its latency is counted.
         assert!(call["latency_ms"].as_u64().unwrap() > 0, "{call}");
         let usage = world.server.app.metrics.usage.read();
         assert_eq!((usage.requests, usage.rounds), (1, 1));
@@ -296,7 +296,7 @@ async fn the_total_timeout_is_one_502() {
 }
 
 #[tokio::test]
-async fn hidden_rounds_are_there_in_the_next_turn_and_after_a_restart() {
+async fn hidden_rounds_return_in_the_next_turn_and_after_a_restart() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
         world
@@ -319,9 +319,9 @@ async fn hidden_rounds_are_there_in_the_next_turn_and_after_a_restart() {
     }
 }
 
-/// A model that remembers a tool of which the agent's last grant is gone.
+/// The model remembers a tool whose grant, the agent's last, is gone.
 #[tokio::test]
-async fn the_last_tool_that_is_taken_away_is_denied_and_on_record() {
+async fn revoking_the_last_tool_is_denied_and_recorded() {
     for wire in Wire::all() {
         let mut world = World::speaking(wire).await;
         world.model.will(wire.will_say("with tools"));
@@ -348,7 +348,7 @@ async fn the_last_tool_that_is_taken_away_is_denied_and_on_record() {
             let count = format!("{calls} 1");
             let metrics = world.metrics().await;
             assert!(metrics.contains(&count), "{metrics}");
-            // A name that was never ours is the runner's affair, as if it had never had tools.
+            // An unknown name is the runner's, as if the agent had never had tools.
             world
                 .model
                 .will(wire.will_call(&[("c2", "somebody__else", "{}")]));
@@ -358,9 +358,9 @@ async fn the_last_tool_that_is_taken_away_is_denied_and_on_record() {
     }
 }
 
-/// Nobody was shown the tool, and its name is in the files all the same.
+/// The tool was never shown, but its name is in the files.
 #[tokio::test]
-async fn a_tool_that_is_withheld_from_the_start_is_denied_and_on_record() {
+async fn a_tool_withheld_from_the_start_is_denied_and_recorded() {
     let above = |files: &mut Files| {
         files.agent["max_tier"] = json!("ReadOnly");
         let tools = files.tools["tools"].as_array_mut().unwrap();
@@ -369,7 +369,7 @@ async fn a_tool_that_is_withheld_from_the_start_is_denied_and_on_record() {
     World::each(above, &[], async |world| {
         let wire = world.wire;
         for (at, name) in ["desk__order", "desk.order"].into_iter().enumerate() {
-            // No provider takes a dot in a name; some models write one.
+            // No provider allows a dot in a name; some models write one.
             world.model.will(wire.will_call(&[("c1", name, "{}")]));
             world.model.will(wire.will_say("not done"));
             assert_eq!(wire.text(&world.chat().await), "not done");
@@ -385,7 +385,7 @@ async fn a_tool_that_is_withheld_from_the_start_is_denied_and_on_record() {
             let metrics = world.metrics().await;
             assert!(metrics.contains(&count), "{metrics}");
         }
-        // Names that the files do not hold are the program's.
+        // Names that are not in the files are the runner's.
         let own = [("c2", "somebody__else", "{}")];
         world.model.will(wire.will_call(&own));
         let answer = world.chat().await;
@@ -396,7 +396,7 @@ async fn a_tool_that_is_withheld_from_the_start_is_denied_and_on_record() {
 
 /// Hidden rounds belong to the conversation, whatever the agent may call by now.
 #[tokio::test]
-async fn hidden_rounds_stay_when_the_last_tool_is_taken_away() {
+async fn hidden_rounds_stay_when_the_last_tool_is_revoked() {
     for wire in Wire::all() {
         let mut world = World::speaking(wire).await;
         world

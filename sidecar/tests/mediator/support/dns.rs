@@ -1,4 +1,4 @@
-//! A name server that says what a test has it say, and remembers what it was asked.
+//! A scripted name server that records its questions.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,19 +12,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
-/// What it says to a question for addresses. Several are sent in order.
+/// The reply to a question for addresses. Several replies are sent in order.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// For this many seconds.
+    /// Addresses that are valid for this many seconds.
     Addresses(Vec<IpAddr>, u32),
-    /// An alias, and nothing about the name that it leads to.
+    /// An alias, without the addresses of its target.
     Alias(&'static str),
     Code(ResponseCode),
-    /// Over UDP: that the answer does not fit.
+    /// Over UDP a truncated answer; over TCP this address.
     Truncated(IpAddr),
     WrongId(IpAddr),
     WrongQuestion(IpAddr),
-    /// From another port than the one that was asked.
+    /// An answer from another port than the one of the question.
     FromElsewhere(IpAddr),
     Garbage,
 }
@@ -35,7 +35,7 @@ impl Reply {
     }
 }
 
-/// How a question came, and its name with its case lowered.
+/// The transport of a question, and its name in lower case.
 pub type Question = (&'static str, String);
 
 pub struct NameServer {
@@ -52,7 +52,7 @@ struct State {
 
 impl NameServer {
     pub async fn start() -> NameServer {
-        // The same number for both, which one of them may have to try for.
+        // Both sockets need the same port, so it may take several tries.
         let (udp, tcp) = loop {
             let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()).await {
@@ -72,7 +72,7 @@ impl NameServer {
         }
     }
 
-    /// From now on; `name` with its dot. What nobody names does not exist.
+    /// Sets the replies from now on; `name` ends with a dot. Other names do not exist.
     pub fn says(&self, name: &str, replies: impl Into<Vec<Reply>>) {
         let mut known = self.state.replies.lock().unwrap();
         known.insert(name.to_owned(), replies.into());
@@ -90,7 +90,7 @@ impl NameServer {
         names
     }
 
-    /// `dns` of agent.json.
+    /// The `dns` value of agent.json.
     pub fn setting(&self) -> Value {
         json!({"cluster_domain": "reef.example", "name_servers": [self.address.to_string()]})
     }

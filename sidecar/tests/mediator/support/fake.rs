@@ -1,4 +1,4 @@
-//! A server that plays answers in order and remembers what it was asked.
+//! A server that plays answers in order and records its requests.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,7 +77,7 @@ impl Answer {
         self
     }
 
-    /// `"$ID"` in it is the JSON-RPC id of the request that it answers.
+    /// Replaces `"$ID"` by the JSON-RPC id of the request.
     fn to(mut self, id: Option<Value>) -> Answer {
         let Some(id) = id.filter(|id| !id.is_null()) else {
             return self;
@@ -97,19 +97,19 @@ impl Answer {
         self
     }
 
-    /// Chunk `at` and what follows wait for the test.
+    /// Holds chunk `at` and later ones until the test opens the gate.
     pub fn paused(mut self, at: usize, gate: &Arc<Notify>) -> Answer {
         self.pause = Some((at, gate.clone()));
         self
     }
 
-    /// After its chunks, silence.
+    /// Sends nothing after the chunks, and keeps the connection open.
     pub fn never_ends(mut self) -> Answer {
         self.never_ends = true;
         self
     }
 
-    /// After its chunks, the connection breaks when the test says so.
+    /// Breaks the connection after the chunks, when the test says so.
     pub fn breaks_off(mut self, when: &Arc<Notify>) -> Answer {
         self.breaks_off = Some(when.clone());
         self
@@ -127,7 +127,7 @@ struct Played {
     requests: Mutex<Vec<Recorded>>,
     count: watch::Sender<usize>,
     connections: AtomicUsize,
-    /// Requests whose answer was not taken to its end.
+    /// Number of requests whose answer was not read to its end.
     dropped: watch::Sender<usize>,
 }
 
@@ -179,7 +179,7 @@ impl Fake {
             .unwrap();
     }
 
-    /// Waits for this many answers that the other side hung up on.
+    /// Waits for this many answers that the client hung up on.
     pub async fn hung_up(&self, count: usize) {
         let mut seen = self.state.dropped.subscribe();
         within("a hang-up", seen.wait_for(|seen| *seen >= count))
@@ -194,7 +194,7 @@ impl Drop for Fake {
     }
 }
 
-/// Counts unless it is defused.
+/// Counts a dropped answer unless it is defused.
 struct Dropped(Option<Arc<Played>>);
 
 impl Dropped {

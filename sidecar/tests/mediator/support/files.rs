@@ -1,5 +1,5 @@
-//! The four files as the kubelet shows them: a directory per version, and `..data` that
-//! points to one of them.
+//! The four files as the kubelet writes them: a directory per version, and a `..data` link to one
+//! of them.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use toolcrib_dialect::Dialect;
 
-/// As the runner sends it.
+/// The token as the runner sends it.
 pub const RUNNER: &str = "otter:runner-secret";
 pub const MODEL_KEY: &str = "sk-house-key-1";
 pub const TOOL_TOKEN: &str = "desk-token-0001";
@@ -21,9 +21,9 @@ pub struct Files {
     pub tools: Value,
     pub providers: Value,
     pub feeds: Value,
-    /// Secrets in files of their own, beside the four: name and content.
+    /// Secrets in separate files beside the four: name and content.
     pub secrets: Vec<(String, String)>,
-    /// Links beside the four: name, and where it leads.
+    /// Links beside the four files: name and target.
     pub links: Vec<(String, String)>,
 }
 
@@ -71,7 +71,7 @@ impl Files {
         self.dir.path()
     }
 
-    /// The provider speaks this dialect and no other, and takes its key as is usual there.
+    /// Makes the provider speak this dialect alone, with its usual form of key.
     pub fn speak(&mut self, dialect: Dialect) {
         let house = &mut self.providers["providers"]["house"];
         let (name, responses, auth) = match dialect {
@@ -88,7 +88,7 @@ impl Files {
         self.tools["tools"] = json!([]);
     }
 
-    /// Swaps the next version in, as the kubelet does. Gives its digest.
+    /// Swaps the next version in, as the kubelet does; returns its digest.
     pub fn publish(&mut self) -> String {
         let digest = format!("manifest-{}", self.version + 1);
         self.agent["digest"] = json!({"manifest": digest, "credentials": "c"});
@@ -115,7 +115,7 @@ impl Files {
         digest
     }
 
-    /// Swaps in a version of exactly these files, whatever is in them.
+    /// Swaps in a version of exactly these files, valid or not.
     pub fn swap<'f>(&mut self, files: impl IntoIterator<Item = (&'f str, &'f str)>) {
         self.version += 1;
         let name = format!("..version-{}", self.version);

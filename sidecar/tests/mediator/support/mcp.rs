@@ -1,12 +1,12 @@
-//! What an MCP server says, of both revisions, written from the specification and not with
-//! the product's own reader.
+//! Messages of an MCP server, of both revisions, written from the specification and not with the
+//! product's own reader.
 
 use serde_json::{Value, json};
 
 use super::{Answer, Fake, Files, World};
 
 impl Files {
-    /// The desk is an MCP server: its tools are called over `/mcp`.
+    /// Makes the desk an MCP server: its tools are called over `/mcp`.
     pub fn over_mcp(&mut self) {
         for tool in self.tools["tools"].as_array_mut().unwrap() {
             let name = tool["name"].as_str().unwrap().strip_prefix("desk.");
@@ -28,7 +28,7 @@ pub fn answers(key: &str, value: Value) -> Answer {
     Answer::json(message(key, value))
 }
 
-/// A request of the server's.
+/// A request of the server to the client.
 pub fn asks(id: Value, method: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": {}})
 }
@@ -57,7 +57,7 @@ pub fn accepted() -> Answer {
 }
 
 impl Fake {
-    /// The stateless revision is spoken.
+    /// The server speaks the stateless revision.
     pub fn will_discover(&self) {
         self.will(answers(
             "result",
@@ -66,7 +66,7 @@ impl Fake {
         ));
     }
 
-    /// The revision before it is spoken, in this session.
+    /// The server speaks the earlier revision, in this session.
     pub fn will_greet(&self, session: &str) {
         let no = json!({"jsonrpc": "2.0", "id": null,
             "error": {"code": -32000, "message": "Bad Request: no session"}});
@@ -81,8 +81,7 @@ impl Fake {
         self.will(accepted());
     }
 
-    /// What was asked for, in order: `tools/call 2025-11-25 s-1`, by method, revision and
-    /// session.
+    /// The requests in order, by method, revision and session: `tools/call 2025-11-25 s-1`.
     pub fn spoken(&self) -> Vec<String> {
         let requests = self.requests();
         let spoken = requests.iter().map(|it| {
@@ -97,7 +96,7 @@ impl Fake {
 }
 
 impl World {
-    /// One call of `tool` with this symbol; gives the result the model read.
+    /// Makes one call of `tool` with this symbol; returns the result that the model read.
     pub async fn call_mcp(&self, tool: &str, symbol: &str) -> Value {
         let arguments = json!({"symbol": symbol}).to_string();
         self.model

@@ -27,9 +27,9 @@ pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN, hash};
 pub use raw::{Raw, Said};
 pub use wire::{Streamed, Wire};
 
-/// Every wait of a test ends with a failure at this bound.
+/// Bound of every wait; a longer wait fails the test.
 pub const DEADLINE: Duration = Duration::from_secs(20);
-/// Between two looks at what is polled.
+/// Polling interval.
 pub const POLL: Duration = Duration::from_millis(5);
 
 pub async fn within<T>(what: &str, wait: impl Future<Output = T>) -> T {
@@ -38,7 +38,7 @@ pub async fn within<T>(what: &str, wait: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("{what}: not within {DEADLINE:?}"))
 }
 
-/// Polls what no event announces.
+/// Polls until a condition holds that no event announces.
 pub async fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
     within(what, async {
         loop {
@@ -59,17 +59,18 @@ pub struct World {
     pub stdout: Sink,
     pub history: TempDir,
     pub runner: reqwest::Client,
-    /// What the runner speaks.
+    /// The runner's dialect.
     pub wire: Wire,
 }
 
 impl World {
-    /// A model and a desk service; the agent may call `desk.quote` and `desk.order`.
+    /// Starts a mediator with a model and a desk service; the agent may call `desk.quote` and
+    /// `desk.order`.
     pub async fn start() -> World {
         Self::start_with(|_| {}, |_| {}, &[]).await
     }
 
-    /// The same with a runner and a provider of this dialect.
+    /// Like [`World::start`], with a runner and a provider of this dialect.
     pub async fn speaking(wire: Wire) -> World {
         Self::speaking_with(wire, |_| {}, &[]).await
     }
@@ -87,7 +88,7 @@ impl World {
     /// Runs `test` once in each dialect.
     pub async fn each(edit: impl Fn(&mut Files), flags: &[&str], test: impl AsyncFn(World)) {
         for wire in Wire::all() {
-            // Shown where it fails.
+            // Shown if the test fails.
             println!("{wire:?}");
             test(Self::speaking_with(wire, &edit, flags).await).await;
         }
@@ -157,14 +158,14 @@ impl World {
         (status, value)
     }
 
-    /// The usual request, answered with 200.
+    /// Sends the usual request, which must be answered with 200.
     pub async fn chat(&self) -> Value {
         let (status, body) = self.ask(self.wire.chat()).await;
         assert_eq!(status, 200, "{body}");
         body
     }
 
-    /// The process ends in order and another takes its place, on the same files.
+    /// Stops the mediator cleanly and starts another on the same files.
     pub async fn restart(self) -> World {
         self.server.drain().await;
         let (stdout, limits) = (self.stdout.clone(), Limits::default());
@@ -174,7 +175,7 @@ impl World {
         World { server, ..self }
     }
 
-    /// Publishes and waits until it is in force.
+    /// Publishes the files and waits until they are in force.
     pub async fn publish(&mut self) {
         let digest = self.files.publish();
         self.until(|now| {
@@ -199,12 +200,12 @@ impl World {
         .await;
     }
 
-    /// Waits for stdout, which is written behind the answers, to hold this.
+    /// Waits until stdout, which is written after the answers, contains this.
     pub async fn stdout_has(&self, text: &str) {
         until(text, || self.stdout.text().contains(text).then_some(())).await;
     }
 
-    /// Waits for the line of a request that nobody was left to answer.
+    /// Waits for the line of a request whose runner has disconnected.
     pub async fn turn_is_recorded(&self) {
         let is_turn = |line: &Value| line["kind"] == "turn";
         until("the record", || {
@@ -213,7 +214,7 @@ impl World {
         .await;
     }
 
-    /// The text that Prometheus gets.
+    /// The text of the metrics endpoint.
     pub async fn metrics(&self) -> String {
         let url = format!("http://{}/metrics", self.server.admin_address);
         let answer = within("metrics", self.runner.get(url).send())
@@ -222,7 +223,7 @@ impl World {
         within("their text", answer.text()).await.unwrap()
     }
 
-    /// The lines of the record so far, in order, but for those before a model is asked.
+    /// The record's lines so far, in order, without the intents of model calls.
     pub fn lines(&self) -> Vec<Value> {
         let mut lines = self.all_lines();
         lines.retain(|line| line["kind"] != "model_call");
@@ -237,19 +238,19 @@ impl World {
             .collect()
     }
 
-    /// The last one alone: the lines before it may be long.
+    /// The last line alone: the lines before it may be long.
     pub fn last_line(&self) -> Value {
         let text = std::fs::read_to_string(self.history.path().join("history.jsonl")).unwrap();
         serde_json::from_str(text.lines().last().unwrap()).unwrap()
     }
 
-    /// The tool results that the model was given in its last request, by call id.
+    /// The tool results in the model's last request, by call id.
     pub fn results(&self) -> Vec<(String, Value)> {
         let body = self.model.requests().last().unwrap().json();
         self.wire.results(&body)
     }
 
-    /// The one result of the last request.
+    /// The one result in the last request.
     pub fn result(&self) -> Value {
         let mut results = self.results();
         assert_eq!(results.len(), 1, "{results:?}");
@@ -257,7 +258,7 @@ impl World {
     }
 }
 
-/// Among the flags of a test: the mediator dials nothing on its own machine.
+/// A flag of tests: the mediator dials no address of its own machine.
 pub const IN_A_POD: &str = "in-a-pod";
 
 pub async fn start_server(
@@ -288,7 +289,7 @@ pub async fn start_server(
     Server::start(Cli::parse_from(line).serve, limits, stdout).await
 }
 
-/// The runner speaks plain HTTP; without this reqwest asks for a process-wide provider.
+/// The runner speaks plain HTTP; without this reqwest needs a process-wide TLS provider.
 pub fn no_tls() -> rustls::ClientConfig {
     rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -297,7 +298,7 @@ pub fn no_tls() -> rustls::ClientConfig {
         .with_no_client_auth()
 }
 
-/// Chat completions, for tests that hold in any dialect.
+/// A chat completions request, for tests that hold in any dialect.
 pub fn chat() -> Value {
     Wire::CHAT.chat()
 }

@@ -10,7 +10,7 @@ pub const STATELESS: &str = "2026-07-28";
 const MAX_EVENT: usize = 1024 * 1024;
 
 impl World {
-    /// The tools are offered at `/mcp`, too.
+    /// Starts a native agent, whose tools are offered at `/mcp`.
     pub async fn native() -> World {
         Self::start_with(|files| files.agent["native"] = json!(true), |_| {}, &[]).await
     }
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// A session that began before, or none.
+    /// An existing session, or none.
     pub fn session(&self, name: &str) -> Session<'_> {
         Session {
             name: name.to_string(),
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// A session that has begun.
+    /// Initializes a session.
     pub async fn greeted(&self) -> Session<'_> {
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "test", "version": "0"}});
@@ -85,7 +85,7 @@ impl Session<'_> {
         self.with(&json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}))
     }
 
-    /// What the runner's model would read, and whether it is an error.
+    /// Calls a tool; returns the text for the runner's model, and true if it is an error.
     pub async fn call(&self, name: &str, arguments: Value) -> (Value, bool) {
         let (status, answer) = answered(self.calling(name, arguments)).await;
         assert_eq!(status, 200, "{answer}");
@@ -120,7 +120,7 @@ pub async fn answered(request: RequestBuilder) -> (u16, Value) {
     )
 }
 
-/// A tool's result: its JSON, and whether it is an error.
+/// Reads a tool's result: its JSON, and true if it is an error.
 pub fn read(result: &Value) -> (Value, bool) {
     let text = result["content"][0]["text"].as_str();
     let text = text.unwrap_or_else(|| panic!("{result}"));
@@ -135,7 +135,7 @@ pub fn names(result: &Value) -> Vec<String> {
     tools.iter().map(name).collect()
 }
 
-/// A stream of messages, keepalives left out.
+/// A stream of messages, without keepalives.
 pub struct Events {
     response: reqwest::Response,
     parser: SseParser,
@@ -154,7 +154,7 @@ impl Events {
         }
     }
 
-    /// `None`: the stream has ended.
+    /// The next message; `None` if the stream has ended.
     pub async fn next(&mut self) -> Option<Value> {
         while self.waiting.is_empty() {
             let chunk = within("an event", self.response.chunk()).await.unwrap()?;

@@ -1,5 +1,5 @@
-//! A server that says bytes and not HTTP: what a broken or hostile service may send. It
-//! keeps every byte that it was sent.
+//! A server that sends scripted bytes, as a broken or hostile service may. It keeps every byte
+//! that it receives.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// What follows the head of one request.
+/// The answer to one request's head.
 #[derive(Clone)]
 pub struct Said {
     bytes: Vec<u8>,
@@ -20,14 +20,14 @@ pub struct Said {
 
 #[derive(Clone, Copy)]
 enum Then {
-    /// The next request of the connection is read.
+    /// Reads the next request of the connection.
     Keep,
     Close,
-    /// Silence.
+    /// Sends nothing more, and keeps the connection open.
     Hang,
-    /// The same bytes again, for ever.
+    /// Sends the same bytes for ever.
     Endless,
-    /// One byte at a time, for ever.
+    /// Sends one byte at a time, for ever.
     Drip,
 }
 
@@ -76,7 +76,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Answers in the script's order, over all connections.
+    /// Starts a server that answers in the script's order, over all connections.
     pub async fn start(script: impl IntoIterator<Item = Said>) -> Raw {
         Self::serve(script, None).await
     }
@@ -109,7 +109,7 @@ impl Raw {
                 match tls.clone() {
                     None => served.spawn(one.serve(stream)),
                     Some(tls) => served.spawn(async move {
-                        // Err: the other side did not like the certificate.
+                        // Err: the client refused the certificate.
                         if let Ok(stream) = tls.accept(stream).await {
                             one.serve(stream).await;
                         }
@@ -128,7 +128,7 @@ impl Raw {
         format!("http://{}", self.address)
     }
 
-    /// What came on each connection, after TLS where there is some.
+    /// The bytes received on each connection, after TLS if there is any.
     pub fn connections(&self) -> Vec<String> {
         let connections = self.connections.lock().unwrap();
         connections
@@ -169,7 +169,7 @@ impl One {
             let Some(said) = self.script.lock().unwrap().next() else {
                 return;
             };
-            // Err: the other side has heard enough.
+            // Err: the client has closed the connection.
             if stream.write_all(&said.bytes).await.is_err() {
                 return;
             }
@@ -195,7 +195,7 @@ impl One {
     }
 }
 
-/// A head, and the body that it declares.
+/// True if the request has its head and the declared body.
 fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {

@@ -1,4 +1,4 @@
-//! What a model streams in each dialect, an event per chunk, as the providers document it.
+//! A model's streams in each dialect, an event per chunk, as documented by the providers.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
@@ -9,14 +9,14 @@ use super::{Answer, Wire};
 pub type Said<'s> = (&'s [&'s str], &'s [(&'s str, &'s str, &'s str)]);
 
 impl Wire {
-    /// One reply of the model: tokens are those of [`Wire::says`] and [`Wire::calls`].
+    /// One reply of the model, with the same token counts as [`Wire::says`] and [`Wire::calls`].
     pub fn will_stream(self, id: &str, said: Said) -> Answer {
         let chunks = self.stream(id, said);
         let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
         Answer::chunks(200, &chunks).header("content-type", "text/event-stream; charset=utf-8")
     }
 
-    /// Its frames.
+    /// The frames of the reply.
     pub fn stream(self, id: &str, said: Said) -> Vec<String> {
         let tokens = if said.1.is_empty() { (20, 5) } else { (10, 3) };
         match self.0 {

@@ -1,6 +1,6 @@
-//! What runner and model say in each dialect, and what they make of what they get. Written
-//! against the providers' documentation and not with the product's own reader, which is
-//! what it checks.
+//! Requests of the runner and replies of the model in each dialect, and their readers. They are
+//! written from the providers' documentation and not with the product's own reader, which they
+//! check.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
@@ -10,13 +10,13 @@ use super::Answer;
 #[derive(Clone, Copy, Debug)]
 pub struct Wire(pub Dialect);
 
-/// A stream, put together as a client does it.
+/// A stream, assembled as a client does it.
 #[derive(Debug, PartialEq)]
 pub struct Streamed {
     pub text: String,
     /// Name and arguments.
     pub calls: Vec<(String, String)>,
-    /// Prompt and completion.
+    /// Tokens of prompt and completion.
     pub tokens: (u64, u64),
 }
 
@@ -67,7 +67,7 @@ impl Wire {
         request
     }
 
-    /// What a model says when it calls tools: `(id, name, arguments)`.
+    /// A model's reply that calls tools: `(id, name, arguments)`.
     pub fn calls(self, calls: &[(&str, &str, &str)]) -> Value {
         let each = |call: &dyn Fn(&str, &str, &str) -> Value| -> Vec<Value> {
             calls
@@ -122,8 +122,8 @@ impl Wire {
         }
     }
 
-    /// Arguments stand in it as they are written here, where the dialect has them as JSON
-    /// too.
+    /// A reply with these calls. Arguments are sent exactly as written here, also where the
+    /// dialect has them as JSON.
     pub fn will_call(self, calls: &[(&str, &str, &str)]) -> Answer {
         let place = |at: usize| format!("<arguments {at}>");
         let places: Vec<String> = (0..calls.len())
@@ -162,7 +162,7 @@ impl Wire {
             .to_string()
     }
 
-    /// Prompt and completion.
+    /// Tokens of prompt and completion.
     pub fn tokens(self, usage: &Value) -> (u64, u64) {
         let (prompt, completion) = match self.0 {
             Dialect::OpenaiChat => ("prompt_tokens", "completion_tokens"),
@@ -174,7 +174,7 @@ impl Wire {
         (at(prompt), at(completion))
     }
 
-    /// Names of the tools that a model request offers.
+    /// Names of the tools in a model request.
     pub fn offered(self, request: &Value) -> Vec<&str> {
         let tools = request["tools"].as_array();
         tools
@@ -188,7 +188,7 @@ impl Wire {
             .collect()
     }
 
-    /// `tool_choice` of a model request that forbids calls.
+    /// The value of `tool_choice` that forbids calls.
     pub fn no_more_calls(self) -> Value {
         match self.0 {
             Dialect::OpenaiChat | Dialect::OpenaiResponses => json!("none"),
@@ -196,13 +196,13 @@ impl Wire {
         }
     }
 
-    /// The tool results that a model request holds, by call id.
+    /// The tool results in a model request, by call id.
     pub fn results(self, request: &Value) -> Vec<(String, Value)> {
         let history = match self.0 {
             Dialect::OpenaiChat | Dialect::AnthropicMessages => &request["messages"],
             Dialect::OpenaiResponses => &request["input"],
         };
-        // A history that is one text holds no results.
+        // A history that is one text has no results.
         let history = history.as_array().cloned().unwrap_or_default();
         let found: Vec<(Value, Value)> = match self.0 {
             Dialect::OpenaiChat => history
@@ -232,7 +232,7 @@ impl Wire {
             .collect()
     }
 
-    /// Reads a stream to its proper end. Panics where a client would complain.
+    /// Reads a stream to its proper end. Panics where a client would fail.
     pub fn read_stream(self, text: &str) -> Streamed {
         let events = self.events(text);
         match self.0 {
@@ -289,7 +289,7 @@ impl Wire {
             let data: Value = serde_json::from_str(data).unwrap();
             match self.0 {
                 Dialect::OpenaiChat => assert_eq!(field("event: "), None),
-                // The SDKs choose by the event's name, others by the data's type.
+                // The SDKs use the event's name, other clients the data's type.
                 Dialect::AnthropicMessages | Dialect::OpenaiResponses => {
                     assert_eq!(field("event: "), data["type"].as_str(), "{block}");
                 }
