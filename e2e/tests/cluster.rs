@@ -1,8 +1,8 @@
-//! The local cluster itself: it comes up, stands beside another, survives being killed at
-//! any moment in the sense that the next command puts things right, and leaves nothing.
+//! The local cluster itself: it starts, runs beside another, and leaves nothing behind. After a
+//! kill at any moment the next command repairs it.
 //!
-//! `cargo test -p toolcrib-e2e --features cluster --test cluster`, as root. The clusters have names of their
-//! own, so one that is in use is left alone.
+//! `cargo test -p toolcrib-e2e --features cluster --test cluster`, as root. The clusters have
+//! names of their own, so a cluster in use is left alone.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use toolcrib_e2e::cluster::{Cluster, Home, Name, Progress, State, names};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A cluster's name, taken down at the end even of a failed test.
+/// A cluster's name; the cluster is taken down at the end, even of a failed test.
 struct Named(Name);
 
 impl Named {
@@ -43,7 +43,7 @@ impl Named {
         Layout::new(&Home::find().expect("a home"), &self.0).dir
     }
 
-    /// What is left of it on this machine, found by other means than those of `down`.
+    /// The remains of the cluster on this machine, found by other means than those of `down`.
     fn leftovers(&self) -> Vec<String> {
         let folder = self.folder().display().to_string();
         let cgroup = format!("-{}", self.0);
@@ -59,7 +59,7 @@ impl Named {
         }
         for pid in pids() {
             let read = |file: &str| {
-                // A process that has just ended is none of ours.
+                // A process that has just ended is not ours.
                 fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
             };
             let line = read("cmdline");
@@ -91,7 +91,7 @@ impl Drop for Named {
             eprintln!("{}", self.status());
         }
         if let Err(error) = Cluster::down(&self.0, &Progress::stderr()) {
-            eprintln!("cluster {} stays: {error:#}", self.0);
+            eprintln!("cluster {} was not removed: {error:#}", self.0);
         }
     }
 }
@@ -129,7 +129,7 @@ fn process(cluster: &Cluster) -> Identity {
     cluster.process().expect("a local cluster").clone()
 }
 
-/// A pod of the one image that every node has.
+/// Starts a pod of the one image that every node has.
 fn start_pod(cluster: &Cluster) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -148,7 +148,7 @@ fn start_pod(cluster: &Cluster) {
 }
 
 #[test]
-fn two_clusters_live_apart_and_leave_nothing() {
+fn two_clusters_are_independent_and_leave_nothing_behind() {
     let (otter, heron) = (Named::new("test-otter"), Named::new("test-heron"));
     assert!(otter.status().contains("down"), "{}", otter.status());
 
@@ -175,7 +175,7 @@ fn two_clusters_live_apart_and_leave_nothing() {
     let namespaces = kubectl(&first, "get namespaces --output=name");
     assert!(!namespaces.contains("pond"), "{namespaces}");
 
-    // Whoever kills the node kills all of it, and the next `up` starts anew.
+    // Killing the node's process ends all of the node, and the next `up` starts a new one.
     process(&first).kill(DEADLINE).expect("dies");
     assert!(
         otter.status().contains("it was killed"),
@@ -192,7 +192,7 @@ fn two_clusters_live_apart_and_leave_nothing() {
     assert_eq!(
         kubectl(&beside, "get pods --output=name"),
         "pod/otter\n",
-        "the other is not"
+        "the pod of the other cluster still runs"
     );
 
     otter.down();
@@ -203,7 +203,7 @@ fn two_clusters_live_apart_and_leave_nothing() {
 }
 
 #[test]
-fn a_node_ends_with_its_first_program_and_says_which() {
+fn a_node_ends_with_its_first_program_and_names_it() {
     let named = Named::new("test-newt");
     let cluster = named.up();
     let folder = named.folder().display().to_string();
@@ -218,7 +218,7 @@ fn a_node_ends_with_its_first_program_and_says_which() {
         .expect("etcd dies");
     poll(
         DEADLINE,
-        || "the node outlives etcd".into(),
+        || "the node still runs without etcd".into(),
         || Ok((!process(&cluster).alive()?).then_some(())),
     )
     .expect("ends");
@@ -229,9 +229,9 @@ fn a_node_ends_with_its_first_program_and_says_which() {
     assert_eq!(named.leftovers(), Vec::<String>::new());
 }
 
-/// `up` is killed when it has said a stage's words.
+/// Kills `up` when it has printed a stage's message.
 #[test]
-fn a_killed_up_is_put_right_by_the_next_command() {
+fn a_killed_up_is_repaired_by_the_next_command() {
     let named = Named::new("test-mole");
     for stage in [
         "certificates",
@@ -250,7 +250,7 @@ fn a_killed_up_is_put_right_by_the_next_command() {
         up.kill().expect("killed");
         up.wait().expect("reaped");
         named.down();
-        // What was not recorded yet ends by itself.
+        // Anything that was not recorded yet ends by itself.
         poll(
             DEADLINE,
             || format!("after {stage}: {:?}", named.leftovers()),

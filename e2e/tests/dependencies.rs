@@ -1,4 +1,4 @@
-//! What the crates must not pull in: the absences that ARCHITECTURE.md promises.
+//! Dependencies that crates must not have: the absences that ARCHITECTURE.md promises.
 
 use std::process::Command;
 
@@ -27,7 +27,7 @@ fn the_pure_crates_have_no_async_runtime() {
 }
 
 #[test]
-fn the_mediators_crates_know_nothing_of_kubernetes() {
+fn the_mediators_crates_do_not_depend_on_kubernetes() {
     for package in [
         "toolcrib-sidecar",
         "toolcrib-mcp-stdio",
@@ -43,7 +43,7 @@ fn the_mediators_crates_know_nothing_of_kubernetes() {
 }
 
 #[test]
-fn the_operators_crates_know_nothing_of_the_mediators() {
+fn the_operators_crates_do_not_depend_on_the_mediators() {
     for package in ["toolcrib-operator", "toolcrib-compile", "toolcrib-crds"] {
         lacks(
             package,

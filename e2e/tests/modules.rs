@@ -1,8 +1,8 @@
-//! Where modules stand, and that they import each other in one direction: in each folder of a
-//! crate, there are no circles between the files and folders beside each other.
+//! Checks the place of modules, and that they import each other in one direction: in each folder
+//! of a crate, the imports between neighbouring files and folders have no cycle.
 //!
-//! A folder's own `mod.rs`, and a crate's `lib.rs` and `main.rs`, compose what stands below them and
-//! belong to no side. Tests are not read. A name that is re-exported counts as its module's.
+//! A folder's own `mod.rs`, and a crate's `lib.rs` and `main.rs`, compose the modules below them
+//! and are not checked. Tests are not read. A re-exported name counts as its module's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ fn the_operators_modules_import_in_one_direction() {
     check("operator/src");
 }
 
-/// The webhook is another process. Link, claw-api and the listeners are what the controller starts.
+/// The webhook is another process. The controller starts the link, claw-api and the listeners.
 #[test]
 fn no_other_module_of_the_operator_imports_the_controller() {
     let imports = &imports(&sources("operator/src"))[&[][..]];
@@ -56,7 +56,7 @@ fn a_module_with_files_below_it_is_in_their_folder() {
         if paths.iter().any(is_source) && folder.with_extension("rs").is_file() {
             beside.push(folder);
         }
-        // A crate of its own workspace may be built in its folder.
+        // A crate with a workspace of its own may be built in its folder.
         open.extend(
             paths
                 .into_iter()
@@ -135,7 +135,7 @@ fn circles(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The imports between modules that stand beside each other, by the folder's path.
+/// The imports between neighbouring modules, by the folder's path.
 fn imports(root: &Path) -> BTreeMap<Names, Imports> {
     let mut sources = Vec::new();
     read(root, &mut Vec::new(), &mut sources);
@@ -210,7 +210,7 @@ fn tangles(imports: &Imports) -> BTreeSet<BTreeSet<String>> {
 struct Source {
     file: String,
     module: Names,
-    /// Without comments and tests.
+    /// The code without comments and tests.
     code: String,
 }
 
@@ -269,7 +269,7 @@ fn code(text: &str) -> String {
 }
 
 impl Source {
-    /// What the module re-exports: the path of each name here, and where it comes from.
+    /// The module's re-exports: the path of each name here, and its origin.
     fn exports(&self) -> Vec<(Names, Names)> {
         let mut exports = Vec::new();
         for statement in self.code.split("pub use ").skip(1) {
@@ -352,7 +352,7 @@ fn expand<'a>(text: &'a str, base: &[String], found: &mut Vec<(Names, String)>) 
 
 /// The path of the definition behind re-exports.
 fn defined(mut path: Names, exports: &BTreeMap<Names, Names>) -> Names {
-    // A chain of re-exports is short; a circle of them would not compile.
+    // A chain of re-exports is short; a cycle would not compile.
     for _ in 0..8 {
         let export = (1..=path.len()).find_map(|end| Some((end, exports.get(&path[..end])?)));
         match export {

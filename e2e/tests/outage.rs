@@ -1,6 +1,7 @@
-//! With the webhook down, agents' pods are denied in our words and nobody else notices.
+//! While the webhook is down, agents' pods are denied with our message and other pods are not
+//! affected.
 //!
-//! A target of its own, since it disturbs everybody who creates agents' pods meanwhile.
+//! A target of its own, because it disturbs every test that creates agents' pods meanwhile.
 
 #[path = "governed/support.rs"]
 #[expect(dead_code, reason = "shared with the other end-to-end tests")]
@@ -71,7 +72,7 @@ fn without_the_webhook_a_labelled_pod_is_denied_and_others_are_not() -> Result<(
         NAMESPACE,
         &format!("deployment/{name}"),
     ])?;
-    // It recovers by itself: now the webhook answers, and asks for the Agent.
+    // The webhook recovers by itself: now it answers, and reports the missing Agent.
     platform.eventually("the webhook to answer", support::START, || {
         let refusal =
             platform.refused(&pod("agents", "  labels: {toolcrib.dev/agent: analyst}\n"))?;

@@ -1,8 +1,8 @@
-//! After every other test on the node, and before Toolcrib is uninstalled: the API server's
-//! audit log of all of it. What the accounts were given, they have used; what they used, they
-//! were given; the webhook's asked for no Secret.
+//! Reads the API server's audit log of all tests on the node, before Toolcrib is uninstalled. The
+//! accounts must have used all of their rights and no others, and the webhook's account no
+//! Secret.
 //!
-//! A target of its own: it reads what the others leave.
+//! A target of its own: it reads the log of the others.
 
 #[path = "governed/support.rs"]
 #[expect(dead_code, reason = "shared with the other end-to-end tests")]
@@ -19,11 +19,11 @@ use toolcrib_e2e::audit::{self, Findings, Use, was_used};
 use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::{NAMESPACE, RELEASE, Seen};
 
-/// Where the rare things are done; one of those that the operator was given.
+/// Namespace for the rare requests; the operator has rights in it.
 const HERE: &str = "rights";
 
 #[test]
-fn what_was_given_was_used_and_nothing_else() -> Result<()> {
+fn the_accounts_used_all_of_their_rights_and_no_others() -> Result<()> {
     let platform = support::platform()?;
     let evidence = Evidence::of(&platform, &[HERE]);
     let path = platform.cluster().audit_log();
@@ -53,7 +53,7 @@ fn what_was_given_was_used_and_nothing_else() -> Result<()> {
     let objects: Vec<Value> = serde_json::from_value(list["items"].clone())?;
     let rights = audit::rights(&objects)?;
     ensure!(rights.len() > 40, "the chart's rights: {}", rights.len());
-    // The last of it may still be done.
+    // The last requests may still be in progress.
     let mut findings = Findings::default();
     let settled = platform.eventually("every right to be used", support::START, || {
         log.read()?;
@@ -76,7 +76,7 @@ fn what_was_given_was_used_and_nothing_else() -> Result<()> {
     evidence.passed()
 }
 
-/// What the log says of this installation's accounts, as far as it was read.
+/// The log of this installation's accounts, as far as it was read.
 struct Log {
     path: PathBuf,
     offset: u64,
@@ -97,14 +97,14 @@ impl Log {
         file.seek(SeekFrom::Start(self.offset))?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
-        // The last line may be in the writing.
+        // The last line may be incomplete.
         let end = text
             .iter()
             .rposition(|byte| *byte == b'\n')
             .map_or(0, |at| at + 1);
         self.offset += u64::try_from(end)?;
         let text = std::str::from_utf8(&text[..end])?;
-        // Of a hundred requests a few are these accounts'.
+        // Only a few of a hundred requests are from these accounts.
         let account = audit::user(NAMESPACE, "");
         let lines: Vec<&str> = text
             .lines()

@@ -1,5 +1,5 @@
-//! The scripted model and the trading desk at their sockets: who is let in, what is written
-//! down, and that a fault on the wire is the fault that was asked for.
+//! The scripted model and the trading desk at their sockets: authentication, recorded requests,
+//! and faults on the wire as scripted.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
@@ -26,7 +26,7 @@ struct Services {
     _runtime: tokio::runtime::Runtime,
 }
 
-/// What came back before the connection ended, and how it ended.
+/// The bytes received before the connection ended, and how it ended.
 struct Answer {
     status: u16,
     head: String,
@@ -89,7 +89,7 @@ fn exchange(to: SocketAddr, method: &str, path: &str, token: &str, body: &str) -
     let mut end = stream.read_to_end(&mut bytes).map(drop);
     let text = String::from_utf8(bytes).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    // A body that ends before its last chunk is cut, even where the socket closes cleanly.
+    // A body that ends before its last chunk is truncated, even if the socket closes cleanly.
     let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
     if end.is_ok() && chunked && !body.ends_with("0\r\n\r\n") {
         end = Err(io::ErrorKind::UnexpectedEof.into());
@@ -112,7 +112,7 @@ fn json_of(answer: &Answer) -> Value {
 }
 
 #[test]
-fn the_model_lets_only_its_key_in_and_writes_everybody_down() {
+fn the_model_requires_its_key_and_records_every_request() {
     let services = Services::start("steps: [{reply: {text: hello}}]");
     assert_eq!(services.ask_model("wrong", &json!({})).status, 401);
     assert_eq!(
@@ -151,7 +151,7 @@ fn the_model_lets_only_its_key_in_and_writes_everybody_down() {
 }
 
 #[test]
-fn a_rotated_key_counts_at_once() {
+fn a_rotated_key_is_valid_at_once() {
     let services = Services::start("steps: [{reply: {text: hello}}]");
     fs::write(services.files.path().join("key"), "sk-heron").unwrap();
     assert_eq!(services.ask_model("sk-otter", &json!({})).status, 401);
@@ -165,7 +165,7 @@ fn a_rotated_key_counts_at_once() {
 }
 
 #[test]
-fn a_script_is_replaced_and_a_wrong_one_is_not() {
+fn a_script_is_replaced_unless_it_is_invalid() {
     let services = Services::start("steps: [{reply: {text: hello}}]");
     let replace = |script: &str| exchange(services.model, "POST", "/script", "sk-otter", script);
     assert_eq!(replace("steps: [{reply: {text: goodbye}}]").status, 200);
@@ -230,7 +230,7 @@ fn malformed() {
 }
 
 #[test]
-fn the_desk_knows_whose_token_it_is() {
+fn the_desk_identifies_the_tokens_principal() {
     let services = Services::start("steps: []");
     let context = "/api/v1/market_context/pond";
     let ask = |token: &str| exchange(services.desk, "GET", context, token, "");

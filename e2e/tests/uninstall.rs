@@ -1,5 +1,5 @@
-//! Upgrading and uninstalling: nothing is left but what the chart says it keeps, nothing is
-//! blocked by what is gone, and an agent at work does not notice.
+//! Upgrading and uninstalling: only the objects that the chart documents are left, no deletion is
+//! blocked, and a working agent is not affected.
 //!
 //! A target of its own: after it, Toolcrib is not installed any more.
 
@@ -17,7 +17,7 @@ use support::Desk;
 const WORKING: &str = "trading";
 
 #[test]
-fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
+fn uninstalling_keeps_the_definitions_and_blocks_nothing() -> Result<()> {
     let worker = Worker::start()?;
     let platform = worker.desk.platform.clone();
     // The namespaces' own rights come from the install; an upgrade keeps them.
@@ -40,7 +40,7 @@ fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
         )?;
         assert_eq!(left, [""; 0], "{kind} left behind");
     }
-    // Pods may take their grace period, the webhook drains.
+    // Pods may use their grace period, while the webhook drains.
     platform.eventually(
         "everything in the operator's namespace to be gone",
         support::START,
@@ -54,7 +54,7 @@ fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
     worker.goes_on()?;
     worker.ends_with_a_whole_record()?;
 
-    // Kept: the kinds, and so every user's objects.
+    // The kinds are kept, and so every user's objects.
     let kept = names(&platform, &["customresourcedefinitions"])?;
     for kind in [
         "agents",
@@ -68,7 +68,7 @@ fn uninstall_leaves_the_definitions_and_blocks_nobody() -> Result<()> {
             "{kind} is kept: {kept:?}"
         );
     }
-    // Nothing is wedged: an Agent goes at once, and a labelled pod is just a pod now.
+    // Nothing is blocked: an Agent is deleted at once, and a labelled pod is an ordinary pod now.
     platform.kubectl(&[
         "delete",
         "agents",
@@ -97,7 +97,8 @@ spec:
     worker.desk.passed()
 }
 
-/// An upgrade's: a new leader and new webhooks, each beside the old ones until it is ready.
+/// Replaces the operator like an upgrade: a new leader and new webhooks, each beside the old ones
+/// until it is ready.
 fn replace_the_operator(platform: &Platform) -> Result<()> {
     for deployment in names(platform, &["deployments", "--namespace", NAMESPACE])? {
         let deployment = format!("deployment/{deployment}");
@@ -111,8 +112,8 @@ fn replace_the_operator(platform: &Platform) -> Result<()> {
     Ok(())
 }
 
-/// An agent that makes one trade after the other until it is told to end; one that is not made
-/// ends it with an error.
+/// An agent that makes trades one after the other until it is told to end; a failed trade ends it
+/// with an error.
 struct Worker {
     desk: Desk,
 }
@@ -139,7 +140,7 @@ while not told.wait(0.5):
 "#;
 
 impl Worker {
-    /// Returns when it has made a trade.
+    /// Starts the worker; returns when it has made a trade.
     fn start() -> Result<Self> {
         let desk = Desk::open(WORKING)?;
         desk.wait_in_force("executor")?;
@@ -149,7 +150,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// How many trades it has made.
+    /// Number of its trades so far.
     fn made(&self) -> Result<usize> {
         let logs = ["logs", "--namespace", WORKING, WORKER, "-c", "runner"];
         Ok(self.desk.platform.kubectl(&logs)?.lines().count())
@@ -166,7 +167,7 @@ impl Worker {
         })
     }
 
-    /// Its own container ends first, then the mediator: the pod has done its work.
+    /// Its own container ends first, then the mediator: the pod has succeeded.
     fn ends_with_a_whole_record(&self) -> Result<()> {
         let platform = &self.desk.platform;
         platform.exec(WORKING, WORKER, &["sh", "-c", "kill -TERM 1"])?;

@@ -1,7 +1,7 @@
 //! The measurements of the compiler.
 //!
-//! The reference is serde_json reading and writing the very files that the compilation
-//! gave: what the bytes alone cost.
+//! The reference is serde_json reading and writing the same compiled files: the cost of the bytes
+//! alone.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -16,22 +16,22 @@ use crate::Plan;
 use crate::process::own_memory;
 use crate::report::Row;
 
-/// So many of everything.
+/// Number of objects of each kind.
 #[derive(Clone, Copy, Debug)]
 struct World {
     surfaces: usize,
     tools_per_surface: usize,
     agents: usize,
-    /// Of each of an agent's surfaces, from its first on.
+    /// Granted tools of each of an agent's surfaces, from its first on.
     granted_per_surface: usize,
     surfaces_per_agent: usize,
 }
 
-/// What a whole fleet costs in a process of its own, whose memory is nobody else's.
+/// Measurements of a whole fleet in a process of its own, so its memory is measured separately.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Fleet {
     seconds: f64,
-    /// Of the inputs, and of the work beside them, in KiB.
+    /// Memory of the inputs, and of the work beside them, in KiB.
     inputs: u64,
     most: u64,
     tools: usize,
@@ -108,8 +108,8 @@ fn fleet_rows(plan: &Plan) -> Result<Vec<Row>> {
     ])
 }
 
-/// Compiles so many agents one after the other, as the controller does after a start. A
-/// small fleet has as many surfaces as it uses.
+/// Compiles this many agents one after the other, as the controller does after a start. A small
+/// fleet has as many surfaces as it uses.
 pub fn fleet(agents: usize) -> Result<Fleet> {
     let (before, _) = own_memory()?;
     let inputs = inputs(World {

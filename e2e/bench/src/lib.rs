@@ -1,22 +1,23 @@
-//! What the mediator, the wrapper and the compiler cost, measured beside a reference in the same run.
+//! Measures the cost of the mediator, the wrapper and the compiler, each beside a reference in
+//! the same run.
 //!
-//! A figure of one machine on one day says little, and machines are noisy; so each cost is
-//! a ratio to a named reference that did the same work seconds before or after. For the
-//! mediator and the wrapper that is `bare-proxy`, a reverse proxy on bare hyper, and for the
-//! mediator as an MCP client `bare-mcp`, the protocol's own SDK; for the compiler it is
-//! serde_json reading and writing the same bytes.
+//! Absolute figures depend on the machine and its load. So each cost is a ratio to a named
+//! reference that did the same work seconds before or after. For the mediator and the wrapper
+//! that is `bare-proxy`, a reverse proxy on bare hyper; for the mediator as an MCP client it is
+//! `bare-mcp`, the protocol's own SDK; for the compiler it is serde_json reading and writing the
+//! same bytes.
 //!
-//! - [`machine`]: what the figures were measured on;
+//! - [`machine`]: the machine of the figures;
 //! - [`process`]: programs under measurement: CPU time, memory, readiness;
 //! - [`manifest`]: the mediator's four files;
 //! - [`load`]: the load generator, closed loop and at a fixed rate;
-//! - [`pairs`]: alternating slices of a reference and of what is measured;
+//! - [`pairs`]: alternating slices of a reference and the measured program;
 //! - [`cases`]: the measurements of the mediator, and of the wrapper of MCP servers;
-//! - [`compiler`]: those of the compiler;
+//! - [`compiler`]: the measurements of the compiler;
 //! - [`report`]: rows, as a table and as JSON.
 //!
-//! CPU time per request is what the targets are about: it holds still where latency and
-//! throughput do not. Nothing here asserts a figure: a target missed is a row that says so.
+//! The targets are about CPU time per request: it is stable where latency and throughput are not.
+//! Nothing here asserts a figure; a missed target is a row that says so.
 
 pub mod cases;
 pub mod compiler;
@@ -29,15 +30,15 @@ pub mod report;
 
 use std::path::PathBuf;
 
-/// How much is measured.
+/// The amount of measuring.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where the reference and the far side are.
+    /// Folder of the reference and the far side.
     pub programs: PathBuf,
     pub mediator: PathBuf,
-    /// toolcrib-mcp-stdio.
+    /// Path of toolcrib-mcp-stdio.
     pub wrapper: PathBuf,
-    /// The reference of calls over MCP.
+    /// The reference for calls over MCP.
     pub bare_mcp: PathBuf,
     /// Alternations of reference and mediator per case.
     pub pairs: usize,
@@ -48,7 +49,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For figures: minutes. Every program is in one folder unless another is named.
+    /// A plan for real figures: takes minutes. Every program is in one folder unless another is
+    /// named.
     pub fn full(programs: PathBuf) -> Self {
         Self {
             mediator: programs.join("toolcrib-sidecar"),
@@ -61,7 +63,7 @@ impl Plan {
         }
     }
 
-    /// Shows that everything runs; its figures mean nothing.
+    /// A plan that shows that everything runs; its figures mean nothing.
     pub fn short(programs: PathBuf) -> Self {
         Self {
             pairs: 1,

@@ -1,6 +1,5 @@
-//! The load generator. One item of work is one or more requests in a row on one
-//! connection: a turn through the mediator is one request, through the bare proxy it is
-//! every hop that the mediator makes for it.
+//! The load generator. One item of work is one or more requests in a row on one connection: one
+//! request for a turn through the mediator, and every hop of that turn through the bare proxy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::manifest::TOKEN;
 
-/// A request that hangs is a failed run.
+/// A request that takes longer fails the run.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Requests in a row.
@@ -28,7 +27,7 @@ pub struct Work(pub Vec<Step>);
 #[derive(Clone, Debug)]
 pub struct Step {
     path: &'static str,
-    /// Beside those that every request has.
+    /// Headers beside those of every request.
     headers: Vec<(&'static str, String)>,
     /// Empty: GET.
     body: Bytes,
@@ -76,7 +75,7 @@ impl From<Step> for Work {
     }
 }
 
-/// How long one item of work took.
+/// Times of one item of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     pub first_byte: Duration,
@@ -100,13 +99,13 @@ impl Load {
         })
     }
 
-    /// Closed loop: each connection sends its next item when it has the answer.
+    /// Runs a closed loop: each connection sends its next item when it has the answer.
     pub async fn run(&mut self, work: &Arc<Work>, items: usize) -> Result<Vec<Timing>> {
         let share = items.div_ceil(self.connections.len());
         self.drive(work, share, None).await
     }
 
-    /// So many items a second over all connections. Their times count from the sending.
+    /// Sends this many items a second over all connections. Their times count from the sending.
     pub async fn at_rate(
         &mut self,
         work: &Arc<Work>,
@@ -118,7 +117,7 @@ impl Load {
         self.drive(work, share, Some(period)).await
     }
 
-    /// One item on each connection, until what this gives is dropped.
+    /// Sends one item on each connection and waits until the result is dropped.
     pub fn hold(self, work: &Arc<Work>) -> JoinSet<Result<Timing>> {
         let mut held = JoinSet::new();
         for mut sender in self.connections {
@@ -171,7 +170,7 @@ pub(crate) async fn connected(address: SocketAddr) -> Result<SendRequest<Full<By
     Ok(sender)
 }
 
-/// One request on a connection of its own; the body of its answer.
+/// Sends one request on a new connection; returns the body of its answer.
 pub(crate) async fn ask(address: SocketAddr, step: &Step) -> Result<String> {
     let mut sender = connected(address).await?;
     let answered = async {

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! The machine of the figures.
 
 use std::fs::read_to_string;
 
@@ -9,7 +9,7 @@ pub struct Machine {
     pub cpu: String,
     pub cores: usize,
     pub kernel: String,
-    /// One-minute load average before the run: what else the cores were doing.
+    /// One-minute load average before the run: the other work of the cores.
     pub load: String,
 }
 

@@ -7,35 +7,35 @@ use clap::Parser;
 use toolcrib_bench::machine::Machine;
 use toolcrib_bench::{Plan, cases, compiler, report};
 
-/// Costs of the mediator, the wrapper and the compiler, as ratios to a reference in the same run.
+/// Measures the mediator, the wrapper and the compiler, as ratios to a reference in the same run.
 #[derive(Parser)]
 #[command(name = "toolcrib-bench")]
 struct Args {
-    /// One JSON object instead of the table.
+    /// Print one JSON object instead of the table.
     #[arg(long)]
     json: bool,
-    /// Everything once: shows that it runs, measures nothing.
+    /// Do everything once: shows that it runs, measures nothing.
     #[arg(long)]
     short: bool,
-    /// Only cases whose name contains this.
+    /// Run only cases whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Directory of bare-proxy and bench-servers; missing: this program's.
+    /// Directory of bare-proxy and bench-servers; default: this program's.
     #[arg(long)]
     programs: Option<PathBuf>,
-    /// The mediator's program; missing: toolcrib-sidecar beside them.
+    /// The mediator's program; default: toolcrib-sidecar beside them.
     #[arg(long)]
     mediator: Option<PathBuf>,
-    /// The wrapper's program; missing: toolcrib-mcp-stdio beside them.
+    /// The wrapper's program; default: toolcrib-mcp-stdio beside them.
     #[arg(long)]
     wrapper: Option<PathBuf>,
-    /// The reference of calls over MCP; missing: bare-mcp beside them.
+    /// The reference for calls over MCP; default: bare-mcp beside them.
     #[arg(long)]
     bare_mcp: Option<PathBuf>,
     /// Alternations of reference and mediator per case.
     #[arg(long)]
     pairs: Option<usize>,
-    /// Compile so many agents in this process and print what it took.
+    /// Compile so many agents in this process and print time and memory.
     #[arg(long, hide = true)]
     fleet: Option<usize>,
 }

@@ -8,24 +8,24 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// What the runner sends; the file has its hash.
+/// The runner's token; the file has its hash.
 pub const TOKEN: &str = "otter:runner-5d0e27c4";
 
-/// What the agent's `streaming` says.
+/// The agent's `streaming` setting.
 #[derive(Clone, Copy, Debug)]
 pub enum Streaming {
     Buffered,
     Live,
 }
 
-/// How the tools are called.
+/// The transport of the tools.
 #[derive(Clone, Copy, Debug)]
 pub enum Transport {
     Http,
     Mcp,
-    /// In the older revision, all in one session.
+    /// The older revision, with one session for all tools.
     McpSession,
-    /// The same with a credential for each tool, so that each has a session.
+    /// The older revision with a credential for each tool, so each tool has a session.
     McpSessions,
 }
 
@@ -78,7 +78,7 @@ pub fn write(
     Ok(())
 }
 
-/// Of a usual size: a sentence, and a schema of some fields.
+/// A tool of a usual size: a sentence, and a schema of some fields.
 fn tool(at: usize, servers: SocketAddr, transport: Transport) -> Value {
     let over_mcp =
         |path| json!({"transport": "mcp", "path": path, "tool_name": format!("depth_{at}")});

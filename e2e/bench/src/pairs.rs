@@ -1,5 +1,5 @@
-//! A reference and what is measured, which do the same work in alternating slices over the same
-//! kept-alive connections, so that what else the machine does meets both.
+//! A reference and a measured program that do the same work in alternating slices over the same
+//! kept-alive connections, so other load of the machine affects both.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::load::{Load, Timing, Work};
 use crate::process::Program;
 use crate::report::Row;
 
-/// In the KiB that the kernel counts.
+/// A MiB in the kernel's KiB.
 pub(crate) const MIB: f64 = 1024.0;
 
-/// A program, and what it is asked.
+/// A program and its requests.
 #[derive(Debug)]
 pub(crate) struct Driven<'a> {
     program: &'a Program,
@@ -22,7 +22,7 @@ pub(crate) struct Driven<'a> {
     work: Arc<Work>,
 }
 
-/// What slices of one side came to.
+/// Measurements of one side's slices.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     pub cpu: u64,
@@ -31,18 +31,18 @@ pub(crate) struct Side {
     pub timings: Vec<Timing>,
 }
 
-/// What the slices of both came to.
+/// Measurements of both sides.
 #[derive(Debug)]
 pub(crate) struct Pairs {
     case: &'static str,
     reference: Side,
     measured: Side,
-    /// Of the CPU time of one item, sorted.
+    /// Ratios of the CPU time of one item, sorted.
     ratios: Vec<f64>,
 }
 
 impl<'a> Driven<'a> {
-    /// Over so many connections to this address.
+    /// Opens so many connections to this address.
     pub async fn connect(
         program: &'a Program,
         address: SocketAddr,
@@ -56,7 +56,7 @@ impl<'a> Driven<'a> {
         })
     }
 
-    /// Something else, before it is measured.
+    /// Runs other work before the measurement.
     pub async fn prepare(&mut self, work: Work, items: usize) -> Result<()> {
         self.load.run(&Arc::new(work), items).await?;
         Ok(())
@@ -69,7 +69,8 @@ impl<'a> Driven<'a> {
 }
 
 impl Pairs {
-    /// So many alternations of so many items each, after half a slice of each that does not count.
+    /// Runs so many alternations of so many items each, after half a slice of each that does not
+    /// count.
     pub async fn measure(
         case: &'static str,
         [mut reference, mut measured]: [Driven<'_>; 2],
@@ -99,7 +100,7 @@ impl Pairs {
         Row::beside(self.case, measure, unit, reference, measured)
     }
 
-    /// The ratio is the median over the pairs.
+    /// The row of CPU time; its ratio is the median over the pairs.
     pub fn cpu(&self) -> Row {
         let ratios = &self.ratios;
         Row {
@@ -119,7 +120,7 @@ impl Pairs {
     }
 }
 
-/// What the reference has now, and the most that the other had.
+/// The reference's present memory, and the peak of the measured program's.
 pub(crate) fn memory(case: &'static str, reference: &Program, measured: &Program) -> Result<Row> {
     let (reference, _) = reference.memory()?;
     let (now, most) = measured.memory()?;
@@ -134,7 +135,7 @@ pub(crate) fn memory(case: &'static str, reference: &Program, measured: &Program
 }
 
 impl Side {
-    /// One slice; the CPU time of one item, in nanoseconds.
+    /// Runs one slice; returns the CPU time of one item, in nanoseconds.
     pub async fn slice(
         &mut self,
         program: &Program,
@@ -146,7 +147,7 @@ impl Side {
         let began = Instant::now();
         let timings = load.run(work, items).await?;
         self.busy += began.elapsed();
-        // What is written behind the answer belongs to the request too.
+        // Work after the response belongs to the request, too.
         tokio::time::sleep(Duration::from_millis(10)).await;
         let cpu = program.cpu()? - before;
         self.cpu += cpu;
@@ -164,7 +165,7 @@ impl Side {
         self.items as f64 / self.busy.as_secs_f64()
     }
 
-    /// In microseconds.
+    /// The percentile, in microseconds.
     pub fn percentile(&self, of: fn(&Timing) -> Duration, p: f64) -> f64 {
         let mut all: Vec<Duration> = self.timings.iter().map(of).collect();
         all.sort_unstable();

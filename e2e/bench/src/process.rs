@@ -1,4 +1,4 @@
-//! A program under measurement: started, waited for, read from `/proc`, killed.
+//! A program under measurement: starts it, waits for it, reads `/proc`, kills it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// For a program to serve; generous, since a loaded machine is a machine too.
+/// Longest wait for a program to serve; generous for a loaded machine.
 const READY: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -22,7 +22,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Its output is read to the end and dropped, as a node's log collector reads it.
+    /// Starts the program. Its output is read to the end and dropped, as by a node's log
+    /// collector.
     pub fn start<A: AsRef<OsStr>>(path: &Path, arguments: &[A]) -> Result<Self> {
         let mut child = Command::new(path)
             .args(arguments)
@@ -44,7 +45,7 @@ impl Program {
         })
     }
 
-    /// Waits until `GET path` at this address answers 200.
+    /// Waits until `GET path` at this address is answered 200.
     pub async fn ready(&mut self, address: SocketAddr, path: &str) -> Result<()> {
         let deadline = Instant::now() + READY;
         loop {
@@ -61,14 +62,14 @@ impl Program {
         }
     }
 
-    /// CPU time of all its threads, in nanoseconds: the scheduler's own count, which is
-    /// finer than the ticks of `/proc/PID/stat`.
+    /// CPU time of all its threads, in nanoseconds: the scheduler's own count, which is finer
+    /// than the ticks of `/proc/PID/stat`.
     pub fn cpu(&self) -> Result<u64> {
         let mut sum = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let text = match fs::read_to_string(task?.path().join("schedstat")) {
                 Ok(text) => text,
-                // A thread that ended since the listing.
+                // A thread that has ended since the listing.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error).context("this kernel has no schedstat"),
             };
@@ -78,13 +79,13 @@ impl Program {
         Ok(sum)
     }
 
-    /// KiB resident now, and at most so far.
+    /// Resident memory in KiB: now, and at most so far.
     pub fn memory(&self) -> Result<(u64, u64)> {
         memory(&self.child.id().to_string())
     }
 }
 
-/// The same of this process.
+/// Resident memory of this process.
 pub fn own_memory() -> Result<(u64, u64)> {
     memory("self")
 }
@@ -103,7 +104,7 @@ fn memory(process: &str) -> Result<(u64, u64)> {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Err: it has ended already.
+        // Err: the process has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -128,7 +129,7 @@ async fn answers(address: SocketAddr, path: &str) -> bool {
         .is_ok_and(|answered| answered.unwrap_or(false))
 }
 
-/// Addresses that nobody listens on: all are held until all are chosen.
+/// Addresses without a listener: all are bound until all are chosen.
 pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     let listeners: Vec<TcpListener> = (0..N)
         .map(|_| TcpListener::bind(("127.0.0.1", 0)))

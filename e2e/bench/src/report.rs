@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 
-/// One figure, beside its reference where it has one.
+/// One figure, with its reference if it has one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub case: &'static str,
@@ -16,17 +16,17 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference: Option<f64>,
     pub measured: f64,
-    /// Measured by reference.
+    /// The measured figure divided by the reference's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// Least and greatest ratio of one pair of slices: how much to believe the ratio.
+    /// Least and greatest ratio of one pair of slices: the precision of the ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<(f64, f64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
 }
 
-/// What was promised. A figure at the bound is within it.
+/// The promised bound. A figure at the bound meets it.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -97,7 +97,7 @@ pub fn json(machine: &Machine, rows: &[Row]) -> Result<String> {
     Ok(serde_json::to_string_pretty(&report)?)
 }
 
-/// As Markdown, so that it can be kept as it is.
+/// Formats the rows as Markdown, for the documentation.
 pub fn table(machine: &Machine, rows: &[Row]) -> String {
     let mut out = format!(
         "{} × {}, Linux {}, load before the run {}\n\n",
@@ -141,7 +141,7 @@ fn cells(row: &Row) -> [String; 8] {
     let unit = |value: f64| format!("{} {}", number(value), row.unit);
     let mut spread = String::new();
     if let Some((least, greatest)) = row.spread {
-        // A String takes whatever is written to it.
+        // Writing to a String cannot fail.
         write!(spread, "{}–{}", number(least), number(greatest)).ok();
     }
     [
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_compares_with_what_was_promised() {
+    fn a_verdict_compares_the_figure_with_its_target() {
         let check = |row: Row, verdict: &str| assert_eq!(row.verdict(), verdict);
         let row = || Row::beside("otter", "CPU", "µs", 50.0, 100.0);
         check(row(), "");

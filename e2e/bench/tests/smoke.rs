@@ -1,4 +1,4 @@
-//! That the benchmark runs and says every row. Its figures are no test's business.
+//! Checks that the benchmark runs and prints every row, not its figures.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 #[test]
 fn a_short_run_prints_every_row() {
     let built = Command::new(env!("CARGO"))
-        // With a test, so that Cargo chooses the features that it chose for this one.
+        // With a test, so that Cargo resolves the same features as for this test.
         .args(["build", "--quiet", "--workspace", "--bins"])
         .args(["--test", "smoke"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -43,7 +43,7 @@ fn a_short_run_prints_every_row() {
     assert_eq!(rows, expected);
 }
 
-/// The reference that is a workspace of its own, built in a folder of the same target directory.
+/// Builds the reference that is a workspace of its own, in a folder of the same target directory.
 fn bare_mcp(bench: &Path) -> PathBuf {
     let target = bench.ancestors().nth(2).unwrap().join("bare-mcp");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("bare-mcp");

@@ -39,7 +39,7 @@ impl Target {
     }
 }
 
-/// The [`Target`] of the test that this is written in.
+/// The [`Target`] of the test in which this macro is used.
 #[macro_export]
 macro_rules! here {
     () => {
@@ -106,8 +106,8 @@ pub fn expect(target: Target, path: &Path, actual: &str) {
     }
 }
 
-/// Fails the test if the folder holds files beside `names`; removes them where files are
-/// written. A folder that does not exist holds none.
+/// Fails the test if the folder contains files beside `names`, or removes them in update mode. A
+/// missing folder contains none.
 ///
 /// # Panics
 /// With the files that the code no longer produces.
@@ -183,7 +183,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("a panic without a message")
 }
 
-/// A test program: one test per case, and others beside them.
+/// A test program with one test per case, and other tests beside them.
 #[derive(Default)]
 pub struct Suite {
     trials: Vec<Trial>,

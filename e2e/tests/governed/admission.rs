@@ -1,4 +1,4 @@
-//! Which pods get in, and what the others are told.
+//! Admission of agents' pods, and the messages for refused ones.
 
 use anyhow::{Result, ensure};
 
@@ -6,7 +6,7 @@ use crate::support::{Desk, START};
 use toolcrib_e2e::platform::Seen;
 
 #[test]
-fn pods_get_in_with_the_mediator_or_not_at_all() -> Result<()> {
+fn pods_are_admitted_with_the_mediator_or_refused() -> Result<()> {
     let desk = Desk::open("gates")?;
 
     let refusal = desk
@@ -29,7 +29,7 @@ fn pods_get_in_with_the_mediator_or_not_at_all() -> Result<()> {
     ))?;
     ensure!(refusal.contains("shareProcessNamespace"), "{refusal}");
 
-    // A pod without the label is never touched.
+    // A pod without the label is not changed.
     desk.platform.apply(&pod("gates", "bystander", None, ""))?;
     let bystander = desk
         .platform
@@ -37,8 +37,8 @@ fn pods_get_in_with_the_mediator_or_not_at_all() -> Result<()> {
     assert_eq!(bystander["spec"]["initContainers"], serde_json::Value::Null);
     assert_eq!(bystander["spec"]["volumes"], serde_json::Value::Null);
 
-    // An injected one has the mediator as a native sidecar and passes Pod Security
-    // `restricted`, which the example's namespace enforces.
+    // An injected pod has the mediator as a native sidecar and passes Pod Security `restricted`,
+    // which the example's namespace enforces.
     let analyst = desk
         .platform
         .get(&["pod", "analyst", "--namespace", "gates"])?;

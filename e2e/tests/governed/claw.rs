@@ -1,7 +1,7 @@
-//! claw-api, set up as its documentation says: an agent with a token of its own asks the operator
-//! about the agents of its namespace, by way of its mediator.
+//! claw-api, set up as documented: an agent with a token of its own queries the operator about
+//! the agents of its namespace, through its mediator.
 //!
-//! Not here: whose token opens what, and each refusal (the operator's tests against an API
+//! Not here: the authority of tokens, and each refusal (the operator's tests against an API
 //! server).
 
 use anyhow::{Context, Result, ensure};
@@ -13,7 +13,7 @@ const HERE: &str = "claw";
 const TOKEN: &str = "auditor-2f6d90c41b7e85a3";
 
 #[test]
-fn an_agent_that_is_granted_it_hears_of_its_namespace_s_agents() -> Result<()> {
+fn an_agent_with_the_grant_lists_its_namespaces_agents() -> Result<()> {
     let desk = Desk::open(HERE)?;
     desk.play(include_str!("claw/script.yaml"))?;
     desk.platform.apply(include_str!("claw/objects.yaml"))?;
@@ -40,14 +40,14 @@ fn an_agent_that_is_granted_it_hears_of_its_namespace_s_agents() -> Result<()> {
     let explained = answer(&desk, "may the analyst trade")?;
     assert_eq!(explained["data"]["given"], false, "{explained}");
     ensure!(explained["data"]["because"][0].is_string(), "{explained}");
-    // There are agents there, of which this one is told nothing.
+    // Agents exist there, but this one may not see them.
     let elsewhere = answer(&desk, "elsewhere")?;
     assert_eq!(elsewhere["ok"], false, "{elsewhere}");
     ensure!(
         elsewhere.to_string().contains("no_such_agent"),
         "{elsewhere}"
     );
-    // A model may ask for anything.
+    // A model may call any name.
     let refused = answer(&desk, "who called")?;
     assert_eq!(refused["ok"], false, "{refused}");
 
@@ -67,7 +67,7 @@ fn an_agent_that_is_granted_it_hears_of_its_namespace_s_agents() -> Result<()> {
     desk.passed()
 }
 
-/// What the model was told of the call that these words make it try.
+/// The result that the model read for the call that these words trigger.
 fn answer(desk: &Desk, words: &str) -> Result<Value> {
     let said = desk.ask("auditor", words)?;
     serde_json::from_str(&said).with_context(|| said)

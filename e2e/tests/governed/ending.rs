@@ -1,8 +1,8 @@
-//! Pods end in mid-turn, each in a way of its own. What ran is in the record that outlives
-//! them: the lines of their mediators on stdout.
+//! Pods end during a turn, each in another way. The executed calls are in the record that
+//! outlives the pods: the lines of their mediators on stdout.
 //!
-//! Each pod makes one trade and then waits for its model, which takes its time; so the pod ends
-//! after a side effect and before the turn's answer.
+//! Each pod makes one trade and then waits for its slow model, so the pod ends after a side
+//! effect and before the turn's answer.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::support::{Desk, MEDIATOR, START, VOLUME, lines, process_of};
 const HERE: &str = "ending";
 const TRADE: &str = "trading-api.execute_trade";
 
-/// Asks in a process of its own, so that the pod's end can be told apart from the question's.
+/// Asks in a process of its own, so the pod can end independently of the question.
 const ASK: &str = r#"
 import signal, subprocess, sys
 signals = {signal.SIGUSR1, signal.SIGTERM}
@@ -36,7 +36,7 @@ sys.exit(subprocess.call([sys.executable, "/agent/ask.py", "Make a trade"]))
 "#;
 
 #[test]
-fn what_ran_is_in_the_record_however_the_pod_ends() -> Result<()> {
+fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
     let desk = Desk::open(HERE)?;
     desk.wait_in_force("executor")?;
     let platform = &desk.platform;
@@ -54,7 +54,7 @@ fn what_ran_is_in_the_record_however_the_pod_ends() -> Result<()> {
     for name in ["deleted", "evicted", "crowded", "starved", "killed"] {
         records.push(Record::follow(platform, name)?);
     }
-    // The one that completes asks its model again too.
+    // The pod that completes calls its model again.
     let all = records.len() + 1;
     platform.eventually("every trade to be made", START, || {
         let requests = desk.model_requests()?;
@@ -79,7 +79,7 @@ fn what_ran_is_in_the_record_however_the_pod_ends() -> Result<()> {
     let path = format!("/api/v1/namespaces/{HERE}/pods/evicted/eviction");
     let answer = platform.try_kubectl(&["create", "--raw", &path, "--filename=-"], eviction)?;
     ensure!(answer.status.success(), "the eviction: {answer:?}");
-    // More than its volume may hold: the kubelet evicts it at its next look.
+    // More than its volume may hold: the kubelet evicts the pod at its next check.
     platform.exec(
         HERE,
         "crowded",
@@ -102,12 +102,12 @@ fn what_ran_is_in_the_record_however_the_pod_ends() -> Result<()> {
     let state = &status["status"]["containerStatuses"][0]["state"]["terminated"];
     ensure!(state["reason"] == "OOMKilled", "how it ended: {state}");
 
-    // Nobody waits for these mediators to write: what they wrote before the call is there.
+    // These mediators write nothing at the end: the lines from before the call are there.
     for record in [crowded, killed] {
         record.ended(platform)?;
         record.has_what_was_to_run()?;
     }
-    // By the kubelet, whatever phase the pod's last words made of it.
+    // The kubelet evicted it, whatever phase the container's exit gives the pod.
     platform.eventually("the kubelet to say that it evicted", START, || {
         let events = platform.get(&[
             "events",
@@ -147,7 +147,7 @@ fn what_ran_is_in_the_record_however_the_pod_ends() -> Result<()> {
     desk.passed()
 }
 
-/// What a pod's mediator says on stdout, from before the pod's end to after it.
+/// A pod's mediator's stdout, from before the pod's end to after it.
 struct Record {
     pod: &'static str,
     follower: Child,
@@ -187,7 +187,7 @@ impl Record {
         std::fs::read_to_string(self.path()).context("what the mediator said")
     }
 
-    /// Until the mediator has ended, and with it its log.
+    /// Waits until the mediator has ended, and with it its log.
     fn ended(&mut self, platform: &Platform) -> Result<()> {
         let (pod, follower) = (self.pod, &mut self.follower);
         platform.eventually(&format!("the mediator of {pod} to end"), VOLUME, || {
@@ -216,7 +216,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // It has ended by itself unless the test failed.
+        // The follower has ended by itself unless the test failed.
         if !matches!(self.follower.try_wait(), Ok(Some(_))) {
             self.follower.kill().ok();
             self.follower.wait().ok();
@@ -229,7 +229,7 @@ fn intent_of(lines: &[Value]) -> Option<Value> {
     lines.iter().find(intent).cloned()
 }
 
-/// The turn that made the trade, whatever became of it.
+/// The turn that made the trade, complete or not.
 fn turn_of(lines: &[Value]) -> Option<Value> {
     let made = |line: &&Value| {
         let call = &line["tool_trace"][0]["tool_calls"][0];

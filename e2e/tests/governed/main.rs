@@ -1,10 +1,10 @@
-//! Toolcrib on a real node, installed by Helm, used by kubectl: what users were promised.
+//! Toolcrib on a real node, installed by Helm, used by kubectl: the promises to users.
 //!
-//! Every test has a namespace of its own with a copy of the trading-desk example, so all run
-//! side by side. They want the cluster that `TOOLCRIB_E2E_CLUSTER` names with Toolcrib
-//! installed on it, which `./e2e/run test` sees to.
+//! Every test has a namespace of its own with a copy of the trading-desk example, so all run side
+//! by side. They need the cluster that `TOOLCRIB_E2E_CLUSTER` names, with Toolcrib installed;
+//! `./e2e/run test` provides it.
 //!
-//! Not here: what disturbs everybody (`tests/outage.rs`, `tests/uninstall.rs`).
+//! Not here: tests that disturb others (`tests/outage.rs`, `tests/uninstall.rs`).
 
 mod admission;
 mod claw;

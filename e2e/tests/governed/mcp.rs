@@ -1,10 +1,10 @@
-//! An MCP server that others wrote for standard streams, from its package to an agent's call:
-//! `surface from-stdio` runs it in a pod, `surface discover` brings its tools for review, a
-//! grant gives some of them.
+//! A third-party MCP server for standard streams, from its package to an agent's call: `surface
+//! from-stdio` runs it in a pod, `surface discover` writes its tools for review, a grant gives
+//! some of them.
 //!
-//! The namespace enforces Pod Security `restricted`, so that the server runs says that it
-//! passes. Not here: that the NetworkPolicy keeps others away, since this cluster takes the
-//! object and enforces none; how the protocol is spoken (`tests/laptop/mcp.rs`).
+//! The namespace enforces Pod Security `restricted`, so a running server passes it. Not here: the
+//! effect of the NetworkPolicy, since this cluster accepts the object and enforces none; the
+//! protocol (`tests/laptop/mcp.rs`).
 
 use std::fs;
 use std::process::Command;
@@ -22,13 +22,13 @@ use crate::support::{Desk, START, offered, process_of};
 
 const HERE: &str = "mcp";
 const SERVER: &str = "everything";
-/// What its pod has in its environment.
+/// The credential in the environment of the server's pod.
 const CREDENTIAL: &str = "everything-5f3a91c7";
-/// What mediators bring to its wrapper.
+/// The token that mediators send to its wrapper.
 const TOKEN: &str = "wrapper-e0b7714c5a";
 
 #[test]
-fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<()> {
+fn a_stdio_server_is_run_reviewed_granted_and_called() -> Result<()> {
     let desk = Desk::open(HERE)?;
     let cluster = desk.platform.cluster();
     desk.play(include_str!("mcp/script.yaml"))?;
@@ -47,7 +47,7 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
     let who = &policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"][0];
     assert_eq!(who["key"], "toolcrib.dev/agent", "{policy}");
 
-    // What the server lists becomes the Surface, and is what it lists when it is asked again.
+    // The server's list becomes the Surface, and a second discovery gives the same.
     let url = url(&desk)?;
     let token = folder.path().join("token");
     fs::write(&token, format!("X-API-Key: {TOKEN}"))?;
@@ -66,7 +66,7 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
     desk.platform.apply(&surface)?;
     fs::write(&objects, surface)?;
     discover(&["--check"])?;
-    // The same from outside, by way of the API server.
+    // The same from outside, through the API server.
     run(Command::new(plugin)
         .args(["surface", "discover", SERVER, "--namespace", HERE])
         .args(["--in-cluster", "--check", "--header-file"])
@@ -87,11 +87,11 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
         ]
     );
 
-    // A model may ask for anything; this tool would tell it the pod's environment.
+    // A model may call any name; this tool would return the pod's environment.
     let refused = answer(&desk, "environment")?;
     assert_eq!(refused["ok"], false, "{refused}");
 
-    // Nor does going round the mediator give it to the runner, whom the NetworkPolicy lets through.
+    // The runner cannot bypass the mediator either, although the NetworkPolicy allows its pod.
     let round = format!(
         "curl -s -o /dev/null -w '%{{http_code}}' --max-time 10 -d '{{}}' http://{SERVER}:8080/mcp"
     );
@@ -114,7 +114,7 @@ fn a_server_on_standard_streams_is_run_reviewed_granted_and_called() -> Result<(
     desk.passed()
 }
 
-/// The objects as a user would write them, with the token in its place.
+/// The objects as a user would write them, with the token filled in.
 fn from_stdio(plugin: &str) -> Result<String> {
     let program = format!(
         "{}/@modelcontextprotocol/server-everything/dist/index.js",
@@ -129,7 +129,7 @@ fn from_stdio(plugin: &str) -> Result<String> {
     Ok(objects.replace("${EVERYTHING_MCP_TOKEN}", TOKEN))
 }
 
-/// The Service's, which the node reaches as pods do.
+/// The Service's URL, which the node reaches as pods do.
 fn url(desk: &Desk) -> Result<String> {
     let service = desk
         .platform
@@ -140,7 +140,7 @@ fn url(desk: &Desk) -> Result<String> {
     Ok(format!("http://{address}:{port}/mcp"))
 }
 
-/// What the model was told of the call that these words make it try.
+/// The result that the model read for the call that these words trigger.
 fn answer(desk: &Desk, words: &str) -> Result<Value> {
     let said = desk.ask("caller", words)?;
     serde_json::from_str(&said).with_context(|| said)
@@ -157,7 +157,7 @@ fn server(desk: &Desk) -> Result<Value> {
     Ok(all[0]["status"]["containerStatuses"][0].clone())
 }
 
-/// What the model is told of a call whose program is killed while it works at it.
+/// The result that the model read for a call whose program is killed during it.
 fn ended_in_mid_call(desk: &Desk) -> Result<Value> {
     let program = process_of(&server(desk)?, "node")?;
     let before = read_so_far(program)?;
@@ -173,8 +173,8 @@ fn ended_in_mid_call(desk: &Desk) -> Result<Value> {
     })
 }
 
-/// Bytes of a call at least. Nobody else speaks to the program, and what it reads to wake
-/// itself has eight.
+/// Least size of a call in bytes. No other client uses the program, and what it reads to wake
+/// itself has eight bytes.
 const CALL: u64 = 100;
 
 /// Bytes that the process has read.
@@ -185,7 +185,7 @@ fn read_so_far(process: Pid) -> Result<u64> {
     read.context("rchar")?.parse().context("a number")
 }
 
-/// The call that was cut off has its line, as every other has.
+/// Checks that the interrupted call has its line, like every other.
 fn in_the_record(desk: &Desk) -> Result<()> {
     let cut = |line: &Value| {
         let call = &line["tool_trace"][0]["tool_calls"][0];

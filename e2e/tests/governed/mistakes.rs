@@ -1,5 +1,4 @@
-//! What users see of their mistakes: conditions and events that name object and field, and
-//! everybody else undisturbed.
+//! Users' mistakes: conditions and events name object and field, and others are not affected.
 
 use anyhow::{Result, ensure};
 use toolcrib_e2e::platform::Seen;
@@ -7,7 +6,7 @@ use toolcrib_e2e::platform::Seen;
 use crate::support::{Desk, START, condition};
 
 #[test]
-fn a_mistake_is_named_and_disturbs_nobody_else() -> Result<()> {
+fn a_mistake_is_reported_and_affects_no_other_agent() -> Result<()> {
     let desk = Desk::open("mistakes")?;
     desk.wait_in_force("analyst")?;
     desk.platform.apply(MISTAKES)?;
@@ -55,7 +54,7 @@ fn a_mistake_is_named_and_disturbs_nobody_else() -> Result<()> {
             })?;
     }
 
-    // The good half of what the clumsy agent was granted is there.
+    // The valid half of the clumsy agent's grants is in force.
     let clumsy = desk.agent("clumsy")?;
     let tools: Vec<&str> = clumsy["status"]["tools"]
         .as_array()
@@ -78,9 +77,9 @@ fn a_mistake_is_named_and_disturbs_nobody_else() -> Result<()> {
     ensure!(
         desk.ask("analyst", "What is my market context?")?
             .contains("analyst"),
-        "others go on"
+        "another agent is affected"
     );
-    // No secret in anything that was said.
+    // No status or event contains a secret.
     let all = desk.platform.kubectl(&[
         "get",
         "events,surfaces,agents,toolgrants,modelproviders",

@@ -1,4 +1,4 @@
-//! The same objects as files give the same answer as the cluster.
+//! The same objects compile from files as in the cluster.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,7 +11,7 @@ use toolcrib_e2e::platform::{Platform, repository};
 use crate::support::Desk;
 
 #[test]
-fn compile_from_files_equals_what_the_cluster_holds() -> Result<()> {
+fn compiling_from_files_equals_the_cluster() -> Result<()> {
     let desk = Desk::open("offline")?;
     let folder = tempfile::tempdir()?;
     std::fs::write(
@@ -23,7 +23,7 @@ fn compile_from_files_equals_what_the_cluster_holds() -> Result<()> {
     let printed = run(Command::new(&plugin)
         .args(["compile", "--output=json", "--filename"])
         .arg(folder.path())
-        // No cluster is asked.
+        // No cluster is used.
         .env_remove("KUBECONFIG"))?;
     let offline: Value = serde_json::from_str(&printed).context("compile's JSON")?;
     let objects = offline["items"]
@@ -54,8 +54,8 @@ fn compile_from_files_equals_what_the_cluster_holds() -> Result<()> {
 /// The kubectl plugin of this source tree.
 pub fn plugin() -> Result<std::path::PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
-    // What Cargo says of this package to its tests would make build scripts run again, and
-    // nearly everything be compiled twice.
+    // Cargo's variables for this package would make build scripts run again, and nearly
+    // everything be compiled twice.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if ["CARGO_MANIFEST_", "CARGO_PKG_"]
@@ -65,7 +65,7 @@ pub fn plugin() -> Result<std::path::PathBuf> {
             cargo.env_remove(name);
         }
     }
-    // With a test, so that Cargo chooses the features that it chose for this one.
+    // With a test, so that Cargo resolves the same features as for this test.
     run(cargo
         .current_dir(repository())
         .args([

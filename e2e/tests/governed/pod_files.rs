@@ -1,7 +1,7 @@
-//! Clawdapus pod files, imported, applied and at work.
+//! Clawdapus pod files: imported, applied and running.
 //!
-//! The pod files are those of the import's own cases, unchanged but for the agents' images.
-//! What is there already in their namespaces is the example's model and service.
+//! The pod files are those of the import's own cases, unchanged except for the agents' images.
+//! Their namespaces already have the example's model and service.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use toolcrib_e2e::platform::{Platform, repository};
 use crate::offline::plugin;
 use crate::support::{SECRETS, platform};
 
-/// The program's container, which waits for questions as the example's do.
+/// The program's container, which waits for questions like the example's.
 const RUNNER: &str =
     "image: docker.io/toolcrib/runner-python:dev\n    entrypoint: [sleep, infinity]\n";
 const CONTEXT: &str = "What is my market context?";
@@ -22,13 +22,13 @@ const TRADE: &str = "Make a trade: buy 3 OTTR";
 struct Pod {
     platform: Platform,
     namespace: &'static str,
-    /// The agents' program, as the example has it.
+    /// The agents' program, from the example.
     program: String,
     evidence: Evidence,
 }
 
 impl Pod {
-    /// Imports the case's pod file as `edit` leaves it, applies all, and waits for the pods.
+    /// Imports the case's pod file after `edit`, applies all objects, and waits for the pods.
     fn open(
         case: &str,
         namespace: &'static str,
@@ -112,8 +112,7 @@ impl Pod {
     }
 }
 
-/// The example's model and service, and the agents' program; none of its own objects' kinds
-/// but the provider.
+/// The example's model and service, and the agents' program; of our own kinds only the provider.
 fn existing(namespace: &str) -> Result<String> {
     let all = Platform::example(Some(namespace))?;
     let ours = ["Surface", "Agent", "ToolGrant", "Pod", "Namespace"];
@@ -149,7 +148,7 @@ fn the_guide_s_basic_pod_file_runs() -> Result<()> {
 
 #[test]
 fn the_guide_s_pod_file_with_defaults_runs() -> Result<()> {
-    // The example names no image: its agent gets one.
+    // The pod file names no image: its agent gets one.
     let pod = Pod::open("guide-defaults", "imp-defaults", &["analyst"], |text| {
         text.replace("  analyst:\n", &format!("  analyst:\n    {RUNNER}"))
     })?;

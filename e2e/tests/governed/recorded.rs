@@ -1,5 +1,5 @@
-//! A disk that takes nothing and a stdout that nobody reads, on a node: what the service did is
-//! in the record, and what could not be recorded was not done.
+//! A full disk and an unread stdout on a node: the service's calls are in the record, and a call
+//! that cannot be recorded is not made.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const HISTORY: &str = "toolcrib-history";
 const TRADE: &str = "Make a trade";
 
 #[test]
-fn what_cannot_be_recorded_is_not_done() -> Result<()> {
+fn a_call_that_cannot_be_recorded_is_not_made() -> Result<()> {
     let desk = Desk::open(HERE)?;
     desk.wait_in_force(AGENT)?;
     a_full_disk(&desk)?;
@@ -28,17 +28,17 @@ fn what_cannot_be_recorded_is_not_done() -> Result<()> {
     desk.passed()
 }
 
-/// The medium of the record is made small, and the mediator started on it: what an `emptyDir`
-/// in memory is, and a node's disk when others have filled it.
+/// Makes the record's medium small and starts the mediator on it: like an `emptyDir` in memory,
+/// or a node's disk that others have filled.
 fn a_full_disk(desk: &Desk) -> Result<()> {
     let history = small_medium(desk)?;
     let filled = desk.ask(AGENT, TRADE)?;
     ensure!(filled.contains("filled"), "there is room: {filled}");
 
     let rest = history.join("rest");
-    // Err: nothing more fits, which is what it is for.
+    // Err: the disk is full, as intended.
     fs::write(&rest, vec![0; MEDIUM]).ok();
-    // What is left of the record's last page still takes a line or two.
+    // The rest of the record's last page has room for a line or two.
     let refused = desk
         .platform
         .eventually("a trade to be refused", START, || {
@@ -73,8 +73,8 @@ fn a_full_disk(desk: &Desk) -> Result<()> {
 /// Some pages.
 const MEDIUM: usize = 64 << 10;
 
-/// Puts a small medium where the record is written, and the mediator on it; returns its folder
-/// as this process sees it.
+/// Mounts a small medium where the record is written, and restarts the mediator; returns its
+/// folder as this process sees it.
 fn small_medium(desk: &Desk) -> Result<PathBuf> {
     let cluster = desk.platform.cluster();
     let pod = desk.platform.get(&["pod", AGENT, "--namespace", HERE])?;
@@ -102,8 +102,8 @@ fn small_medium(desk: &Desk) -> Result<PathBuf> {
     Ok(Path::new(&root).join("var/lib/toolcrib"))
 }
 
-/// Whoever copies the mediator's stdout into the node's log is stopped, until the mediator
-/// cannot say any more what it is about to do.
+/// Stops the process that copies the mediator's stdout into the node's log, until the mediator
+/// cannot write the line before a call.
 fn an_unread_stdout(desk: &Desk) -> Result<()> {
     let before = posts(desk)?;
     declare_notes(desk)?;
@@ -129,20 +129,20 @@ fn an_unread_stdout(desk: &Desk) -> Result<()> {
         })?;
     drop(reader);
 
-    // It ends when a trade is made again.
+    // The pod's program ends when a trade succeeds again.
     desk.platform.eventually("the pod to complete", START, || {
         let pod = desk.platform.get(&["pod", BUSY, "--namespace", HERE])?;
         let phase = &pod["status"]["phase"];
         ensure!(phase != "Failed", "{}", pod["status"]);
         Ok(Seen::when(phase == "Succeeded", phase.to_string()))
     })?;
-    // Long lines come in pieces, and the mediator's own log between them: each begins whole.
+    // Long lines come in pieces, with the mediator's own log between them, but each starts whole.
     let said = desk.log(BUSY)?.matches(r#"{"kind":"intent""#).count();
     assert_eq!(said, posts(desk)? - before, "what was said, and done");
     Ok(())
 }
 
-/// Undeclared arguments are refused, so the tool declares the one that makes its lines long.
+/// Undeclared arguments are refused, so the tool declares the argument that makes its lines long.
 fn declare_notes(desk: &Desk) -> Result<()> {
     let digest = |desk: &Desk| -> Result<Value> {
         let agent = desk.platform.get(&["agent", AGENT, "--namespace", HERE])?;
@@ -170,7 +170,7 @@ fn declare_notes(desk: &Desk) -> Result<()> {
 }
 
 const BUSY: &str = "busy";
-/// So long that stdout's queue holds a few.
+/// Lines so long that stdout's queue has room for a few.
 fn long_trades() -> Result<String> {
     let note = "otter ".repeat(10 << 10);
     let notes = [&note, &note, &note];
@@ -183,7 +183,7 @@ fn long_trades() -> Result<String> {
     serde_json::to_string(&script).context("the script")
 }
 
-/// Trades until one is refused, and then until one is made: nobody can look into the pod
+/// Trades until one is refused, and then until one succeeds: the pod cannot be inspected
 /// meanwhile.
 fn busy() -> String {
     let program = r#"
@@ -228,13 +228,13 @@ fn is_told_of_a_refusal(request: &Value) -> bool {
     last.is_some_and(|last| last["role"] == "tool" && last.to_string().contains("request_failed"))
 }
 
-/// How many trades the desk was asked for.
+/// Number of trades that the desk got.
 fn posts(desk: &Desk) -> Result<usize> {
     let asked = desk.asked()?;
     Ok(asked.iter().filter(|it| it["method"] == "POST").count())
 }
 
-/// The process that started it: of a container, the one that has the other ends of its pipes.
+/// The process that started it; for a container, the one at the other ends of its pipes.
 fn parent_of(process: Pid) -> Result<Pid> {
     let path = format!("/proc/{}/status", process.as_raw_nonzero());
     let status = fs::read_to_string(path)?;
@@ -249,7 +249,7 @@ fn parent_of(process: Pid) -> Result<Pid> {
     Pid::from_raw(parent).context("a process")
 }
 
-/// A process that goes on when this is dropped.
+/// A stopped process, which continues when this is dropped.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -261,7 +261,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // Err: it has ended.
+        // Err: the process has ended.
         kill_process(self.0, Signal::CONT).ok();
     }
 }

@@ -1,11 +1,10 @@
-//! The containers of a pod share its network: a runner as root must not listen in on what the
-//! mediator sends.
+//! A pod's containers share its network, but a root runner must not read the mediator's traffic.
 
 use anyhow::{Result, ensure};
 
 use crate::support::Desk;
 
-/// Opens what a sniffer needs, in both ways there are.
+/// Opens both kinds of sockets that a sniffer needs.
 const SNIFF: &str = r#"
 import socket
 ways = {
@@ -21,9 +20,9 @@ for name, way in ways.items():
 "#;
 
 #[test]
-fn a_runner_that_is_root_cannot_listen_in_on_its_mediator() -> Result<()> {
+fn a_root_runner_cannot_sniff_its_mediators_traffic() -> Result<()> {
     let desk = Desk::open("sniffed")?;
-    // A namespace that lets runners be root does not enforce Pod Security.
+    // A namespace that allows root runners does not enforce Pod Security.
     desk.platform.kubectl(&[
         "label",
         "namespace",
@@ -41,7 +40,8 @@ fn a_runner_that_is_root_cannot_listen_in_on_its_mediator() -> Result<()> {
             .exec("sniffed", name, &["python3", "-c", SNIFF])
     };
 
-    // The same without an agent: it is the dropped capability, not the image or the node.
+    // Without an agent the same works: the cause is the dropped capability, not the image or the
+    // node.
     let said = sniff("bystander")?;
     ensure!(said.contains("packet open"), "{said}");
     ensure!(said.contains("raw open"), "{said}");
@@ -50,7 +50,7 @@ fn a_runner_that_is_root_cannot_listen_in_on_its_mediator() -> Result<()> {
     ensure!(said.contains("packet refused"), "{said}");
     ensure!(said.contains("raw refused"), "{said}");
 
-    // Nor is it given back: no container that could have it is let in beside.
+    // The capability cannot be regained: no container with it is admitted.
     let debug = desk.platform.kubectl(&[
         "debug",
         "--namespace",

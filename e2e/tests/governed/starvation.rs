@@ -1,4 +1,4 @@
-//! From a shell in the runner's container, nothing worth having is to be found.
+//! A shell in the runner's container finds no credential.
 
 use anyhow::{Result, ensure};
 
@@ -7,11 +7,11 @@ use crate::support::{Desk, SECRETS};
 #[test]
 fn the_runners_container_holds_no_credential() -> Result<()> {
     let desk = Desk::open("starved")?;
-    // A governed call first: what is kept from the runner is in use beside it.
+    // A governed call first, so the credential is in use beside the runner.
     desk.ask("executor", "Make a trade: buy 3 OTTR")?;
 
-    // Files (all but the kernel's), environments, command lines: every byte that the
-    // container's user can read.
+    // Files (all but the kernel's), environments, command lines: every byte that the container's
+    // user can read.
     let program = r#"
 import os, sys
 secrets = [s.encode() for s in sys.argv[1:]]
@@ -52,7 +52,7 @@ print("found", sorted(set(found)))
         .unwrap_or(0);
     ensure!(read > 100, "the search looked at {read} files only");
 
-    // Going round the mediator yields 401.
+    // Bypassing the mediator gives 401.
     let status = desk.platform.exec(
         &desk.namespace,
         "executor",

@@ -1,4 +1,4 @@
-//! One desk per test: the example in a namespace of its own, and eyes on all its sides.
+//! One desk per test: the example in a namespace of its own, with access to all its parts.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use toolcrib_e2e::cluster::{Cluster, Name};
 use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::{Platform, Seen};
 
-/// Scheduling, pulling from the node's own store, starting, and whatever else a pod does soon:
-/// on a machine that is busy with others, importing an SDK alone has taken two minutes.
+/// Bound for scheduling, pulling from the node's own store, starting, and other quick steps of a
+/// pod. On a busy machine, importing an SDK alone has taken two minutes.
 pub const START: Duration = Duration::from_secs(400);
-/// A changed Secret reaches a pod when the kubelet next looks, within a minute and a half,
-/// and two cores are busy here.
+/// Bound for a changed Secret to reach a pod: the kubelet syncs within a minute and a half, and
+/// two cores are busy here.
 pub const VOLUME: Duration = Duration::from_secs(200);
 
-/// What the example's Secrets hold: nobody but mediators and servers may see these.
+/// The values of the example's Secrets: only mediators and servers may see them.
 pub const SECRETS: [&str; 3] = [
     "sk-scripted-7c1e52f0",
     "desk-reader-41d9b7a2",
     "desk-executor-e83c06f5",
 ];
 
-/// The container that is injected.
+/// The injected container.
 pub const MEDIATOR: &str = "toolcrib-mediator";
 
 pub struct Desk {
@@ -32,7 +32,7 @@ pub struct Desk {
     evidence: Evidence,
 }
 
-/// The cluster that the tests were told to use.
+/// The cluster that the tests use.
 pub fn platform() -> Result<Platform> {
     let name: Name = std::env::var("TOOLCRIB_E2E_CLUSTER")
         .context("TOOLCRIB_E2E_CLUSTER must name the cluster; ./e2e/run test does it")?
@@ -66,7 +66,7 @@ impl Desk {
         self.evidence.passed()
     }
 
-    /// Until the Deployment's pods are ready.
+    /// Waits until the Deployment's pods are ready.
     pub fn rollout(&self, deployment: &str) -> Result<()> {
         let deployment = format!("deployment/{deployment}");
         let namespace = self.namespace.as_str();
@@ -90,7 +90,7 @@ impl Desk {
         )
     }
 
-    /// Gives the model another script.
+    /// Replaces the model's script.
     pub fn play(&self, script: &str) -> Result<()> {
         let header = format!("Authorization: Bearer {}", SECRETS[0]);
         let url = "http://scripted-model:8080/script";
@@ -108,7 +108,7 @@ impl Desk {
         Ok(())
     }
 
-    /// All that the trading desk was asked so far.
+    /// All requests to the trading desk so far.
     pub fn asked(&self) -> Result<Vec<Value>> {
         let log = self.observe("http://trading-api:4000/log", SECRETS[1])?;
         Ok(log["requests"]
@@ -117,7 +117,7 @@ impl Desk {
             .clone())
     }
 
-    /// All that the model was sent so far.
+    /// All requests to the model so far.
     pub fn model_requests(&self) -> Result<Vec<Value>> {
         let log = self.observe("http://scripted-model:8080/requests", SECRETS[0])?;
         Ok(log["requests"]
@@ -141,19 +141,18 @@ impl Desk {
             .get(&["agent", name, "--namespace", &self.namespace])
     }
 
-    /// What the pod's mediator said on stdout: the lines of its record, its own log between
-    /// them left out.
+    /// The lines of the mediator's record on stdout, without its own log between them.
     pub fn record(&self, pod: &str) -> Result<Vec<Value>> {
         Ok(lines(&self.log(pod)?))
     }
 
-    /// The same as it stands in the node's log, which mixes both streams.
+    /// The mediator's output in the node's log, which mixes both streams.
     pub fn log(&self, pod: &str) -> Result<String> {
         let pod = ["logs", "--namespace", &self.namespace, pod, "-c", MEDIATOR];
         self.platform.kubectl(&pod)
     }
 
-    /// Until the agent's status says that all its pods have loaded what is compiled.
+    /// Waits until the agent's status says that all its pods have loaded the compiled files.
     pub fn wait_in_force(&self, name: &str) -> Result<Value> {
         self.platform
             .eventually(&format!("agent {name} to be in force"), VOLUME, || {
@@ -169,7 +168,7 @@ impl Desk {
     }
 }
 
-/// The names of the tools in a request that the model got.
+/// The names of the tools in a request to the model.
 pub fn offered(request: &Value) -> Vec<String> {
     let tools = request["body"]["tools"]
         .as_array()
@@ -197,8 +196,7 @@ pub fn lines(log: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The process that runs this program in the container of this status: the node is this
-/// machine.
+/// The process that runs this program in the container of this status; the node is this machine.
 pub fn process_of(status: &Value, program: &str) -> Result<Pid> {
     let id = status["containerID"].as_str();
     let id = id.and_then(|id| id.rsplit('/').next());
@@ -208,7 +206,7 @@ pub fn process_of(status: &Value, program: &str) -> Result<Pid> {
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // A process that has just ended has neither.
+        // A process that has just ended has neither file.
         let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let runs = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         if groups.contains(id) && runs.ends_with(program) {
@@ -218,7 +216,7 @@ pub fn process_of(status: &Value, program: &str) -> Result<Pid> {
     anyhow::bail!("no process of container {id} on this machine runs {program}")
 }
 
-/// A pod that is no agent's: it looks at the servers' logs, with the servers' own tokens.
+/// A pod without agent, which reads the servers' logs with the servers' own tokens.
 fn observer(namespace: &str) -> String {
     format!(
         r#"

@@ -1,17 +1,17 @@
-//! The example, as the README tells it.
+//! The example, as described in the README.
 
 use anyhow::{Result, ensure};
 
 use crate::support::Desk;
 
 #[test]
-fn a_call_that_the_agent_could_not_have_made_itself() -> Result<()> {
+fn a_governed_call_succeeds_without_a_credential_of_the_agent() -> Result<()> {
     let desk = Desk::open("trading")?;
     desk.wait_in_force("analyst")?;
     desk.wait_in_force("executor")?;
 
-    // The analyst's model sees the granted tool and the agent's own, and the call of the
-    // granted one reaches the service with the mediator's credential and identity.
+    // The analyst's model sees the granted tool and the agent's own. A call of the granted one
+    // reaches the service with the mediator's credential and identity.
     let answer = desk.ask("analyst", "What is my market context?")?;
     ensure!(
         answer.contains("analyst"),
@@ -29,7 +29,7 @@ fn a_call_that_the_agent_could_not_have_made_itself() -> Result<()> {
     assert_eq!(call["target"], "/api/v1/market_context/analyst");
     assert_eq!(call["claw_id"], "analyst");
 
-    // Asking for the tool that was not granted executes nothing, whatever the model says.
+    // Calling the tool that was not granted executes nothing, whatever the model writes.
     let before = desk.asked()?.len();
     let answer = desk.ask("analyst", "Make a trade: buy 3 OTTR")?;
     ensure!(
@@ -38,7 +38,7 @@ fn a_call_that_the_agent_could_not_have_made_itself() -> Result<()> {
     );
     assert_eq!(desk.asked()?.len(), before, "nothing was executed");
 
-    // The executor's call goes through, with a credential of its own.
+    // The executor's call succeeds with its own credential.
     let answer = desk.ask("executor", "Make a trade: buy 3 OTTR")?;
     ensure!(answer.contains("filled"), "{answer}");
     let asked = desk.asked()?;
@@ -47,7 +47,7 @@ fn a_call_that_the_agent_could_not_have_made_itself() -> Result<()> {
     assert_eq!(trade["target"], "/api/v1/trades");
     assert_eq!(trade["status"], 201);
 
-    // The agent's own tool stays the agent's.
+    // The agent's own tool is left to the agent.
     let answer = desk.ask("analyst", "What does your clock say?")?;
     ensure!(answer.contains("seconds"), "{answer}");
 
@@ -55,12 +55,12 @@ fn a_call_that_the_agent_could_not_have_made_itself() -> Result<()> {
     desk.passed()
 }
 
-/// `kubectl get agents` is what an admin looks at first.
+/// Checks `kubectl get agents`, the first command of an admin.
 fn the_table(desk: &Desk) -> Result<()> {
     let table = desk
         .platform
         .kubectl(&["get", "agents", "--namespace", &desk.namespace])?;
-    // By place and not by word: usage stands empty until it is first written.
+    // By position and not by word: usage is empty until it is first written.
     let lines: Vec<&str> = table.lines().collect();
     let head: Vec<&str> = lines[0].split_whitespace().collect();
     let cell = |row: usize, name: &str| {

@@ -1,4 +1,4 @@
-//! Taking away and giving back, in running pods.
+//! Revoking and granting again, in running pods.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use toolcrib_e2e::platform::Seen;
 use crate::support::{Desk, VOLUME};
 
 #[test]
-fn a_grant_that_goes_takes_the_tool_from_the_running_pod() -> Result<()> {
+fn deleting_a_grant_revokes_the_tool_in_the_running_pod() -> Result<()> {
     let desk = Desk::open("withdrawal")?;
     let before = desk.wait_in_force("analyst")?;
     assert_eq!(before["status"]["toolCount"], 1);
@@ -29,7 +29,7 @@ fn a_grant_that_goes_takes_the_tool_from_the_running_pod() -> Result<()> {
         &desk.namespace,
     ];
     desk.platform.kubectl(&delete)?;
-    // Without a tool that is offered, the script's last step lists what there is.
+    // If the tool is not offered, the script's last step lists the offered ones.
     desk.platform
         .eventually("the tool to be withdrawn", VOLUME, || {
             let answer = desk.ask("analyst", "What is my market context?")?;
@@ -58,7 +58,7 @@ fn a_grant_that_goes_takes_the_tool_from_the_running_pod() -> Result<()> {
         "no container was restarted"
     );
 
-    // Without its Agent the pod has nothing at all.
+    // Without its Agent the pod has no access.
     desk.platform
         .kubectl(&["delete", "agent", "analyst", "--namespace", &desk.namespace])?;
     desk.platform
@@ -85,12 +85,12 @@ fn a_grant_that_goes_takes_the_tool_from_the_running_pod() -> Result<()> {
     ensure!(
         desk.ask("executor", "What is my market context?")?
             .contains("executor"),
-        "others go on"
+        "another agent is affected"
     );
     desk.passed()
 }
 
-/// What changes when a container of the pod is started again.
+/// Values that change when a container of the pod is restarted.
 fn pod_start(desk: &Desk, pod: &str) -> Result<Vec<Value>> {
     let pod = desk
         .platform

@@ -1,4 +1,4 @@
-//! Every case of the two folders.
+//! Runs every case of the two folders.
 
 use std::path::Path;
 
@@ -22,27 +22,27 @@ struct Case {
     #[serde(default)]
     namespace: Place,
     edit: json_patch::Patch,
-    /// Words that its author reads; none: it passes.
+    /// Part of the refusal; `None` if the pod is admitted.
     says: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum On {
-    /// The edited pod is created.
+    /// Creates the edited pod.
     #[default]
     Create,
-    /// The edit is of the pod that was there before.
+    /// Edits the existing pod.
     Update,
-    /// The same, through the subresource for ephemeral containers.
+    /// Edits it through the subresource for ephemeral containers.
     Debug,
-    /// The same, through the status, which carries the metadata.
+    /// Edits it through the status, which carries the metadata.
     Status,
-    /// The edit is of the binding that gives the pod that was there before to a node.
+    /// Edits the binding of the existing pod to a node.
     Binding,
 }
 
-/// What the API server made of it; nothing is stored.
+/// Sends the case in a dry run; returns the API server's refusal.
 async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
     let pods = guard.pods(&guard.namespace(case.namespace));
     let dry = PatchParams {
@@ -55,7 +55,7 @@ async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
         On::Create => {
             let mut pod = serde_json::to_value(pods::base(case.pod)?)?;
             json_patch::patch(&mut pod, &case.edit).context("the edit")?;
-            // Not through our types, which are older than some fields.
+            // Not through our types, which lack some newer fields.
             let pod: DynamicObject = serde_json::from_value(pod)?;
             let namespace = guard.namespace(case.namespace);
             let pods = ApiResource::erase::<Pod>(&());
@@ -95,7 +95,7 @@ async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
     }
 }
 
-/// Runs every case of a folder; the failures, all at once.
+/// Runs every case of a folder; reports all failures at once.
 async fn run(guard: &Guard, folder: &str) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/guard")
@@ -137,14 +137,14 @@ async fn run(guard: &Guard, folder: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_pods_author_may_not_do_is_refused() -> Result<()> {
+async fn forbidden_edits_of_a_pod_are_refused() -> Result<()> {
     let guard = Guard::open("refused", &[]).await?;
     run(&guard, "refused").await?;
     guard.close().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_nobodys_harm_passes() -> Result<()> {
+async fn harmless_edits_of_a_pod_pass() -> Result<()> {
     let settings = [
         "guard.allowedMounts={/opt/ca/}",
         "guard.allowedHostPaths={/var/log/}",
@@ -161,9 +161,9 @@ async fn what_is_nobodys_harm_passes() -> Result<()> {
     guard.close().await
 }
 
-/// The guard takes the arguments and the image from the chart's values, as the webhook does.
+/// The guard takes the arguments and the image from the chart's values, like the webhook.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installations_decisions_are_the_only_arguments_and_image() -> Result<()> {
+async fn only_the_installations_arguments_and_image_pass() -> Result<()> {
     let digest = format!("mediator.image.digest=sha256:{}", "7c".repeat(32));
     let settings = [
         "mediator.historyBytes=2097153",
@@ -178,8 +178,8 @@ async fn an_installations_decisions_are_the_only_arguments_and_image() -> Result
     guard.close().await
 }
 
-/// Expressions have a budget, and a policy that runs out of it denies: a pod as large as etcd
-/// stores (1.5 MiB) is within it, in every list that is walked.
+/// Expressions have a budget, and a policy that exceeds it denies. A pod as large as etcd stores
+/// (1.5 MiB) is within the budget, in every list that is walked.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_pods_are_within_the_expressions_budget() -> Result<()> {
     let guard = Guard::open("large", &[]).await?;

@@ -1,4 +1,4 @@
-//! Objects that the controller compiles: written by the controller alone.
+//! Compiled objects may be written by the controller alone.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -11,12 +11,12 @@ use toolcrib_compile::names;
 use crate::pods::Place;
 use crate::policies::{Guard, eventually};
 
-/// A backup's account, which an admin lets restore these objects.
+/// A backup's account, which an admin allows to restore these objects.
 const VELERO: &str = "system:serviceaccount:velero:velero";
-/// Every right, so that the policies alone refuse.
+/// A group with every right, so the policies alone refuse.
 const ADMINS: &str = "system:masters";
 
-/// Objects of one kind as one user writes them.
+/// One user's access to objects of one kind.
 struct Writer {
     api: Api<DynamicObject>,
     resource: ApiResource,
@@ -75,7 +75,7 @@ impl Writer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Taken,
-    /// In our words.
+    /// Refused with the policies' message.
     Refused,
 }
 
@@ -94,7 +94,7 @@ fn answer_of(answer: Result<(), kube::Error>) -> Result<Answer> {
     }
 }
 
-/// The user as whom the chart's controller writes: `helm template` renders into `default`.
+/// The user of the chart's controller: `helm template` renders into `default`.
 fn controller(guard: &Guard) -> String {
     format!(
         "system:serviceaccount:default:{}-toolcrib-controller",
@@ -123,7 +123,7 @@ async fn open(test: &str, settings: &[&str]) -> Result<Guard> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_plants_an_object_that_the_controller_will_compile() -> Result<()> {
+async fn other_users_cannot_create_compiled_objects() -> Result<()> {
     let guard = open("planted", &[]).await?;
     let admin = guard.client.clone();
     let secrets = Writer::secrets(&admin, &guard);
@@ -154,7 +154,7 @@ async fn nobody_plants_an_object_that_the_controller_will_compile() -> Result<()
             ensure!(said == Answer::Refused, "{label:?}");
         }
     }
-    // A label that comes later.
+    // A label that is added later.
     for writer in [&secrets, &config_maps] {
         ensure!(writer.create("heron", &[]).await? == Answer::Taken, "heron");
         let (label, value) = ours[0];
@@ -165,7 +165,7 @@ async fn nobody_plants_an_object_that_the_controller_will_compile() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_controller_alone_changes_what_it_compiled() -> Result<()> {
+async fn only_the_controller_changes_compiled_objects() -> Result<()> {
     let guard = open("compiled", &[]).await?;
     let controller = guard.member(&controller(&guard), ADMINS).await?;
     let admin = guard.client.clone();
@@ -201,7 +201,7 @@ async fn the_controller_alone_changes_what_it_compiled() -> Result<()> {
             let said = others.change(name, change.clone()).await?;
             ensure!(said == Answer::Refused, "{name}: {change}");
         }
-        // The garbage collector takes owners away, and somebody's inventory labels things.
+        // The garbage collector removes owners, and an inventory tool labels objects.
         for change in [
             json!({"metadata": {"ownerReferences": null}}),
             json!({"metadata": {"labels": {"team": "reed"}}}),
@@ -222,7 +222,7 @@ async fn other_objects_and_allowed_writers_are_left_alone() -> Result<()> {
     let guard = open("restored", &[&setting]).await?;
     let secrets = Writer::secrets(&guard.client, &guard);
     let config_maps = Writer::config_maps(&guard.client, &guard);
-    // As Helm and Argo CD label theirs; with a name of ours of another kind; with part of one.
+    // Labels of Helm and Argo CD; our name on another kind; a part of our name.
     let helm = [(names::MANAGED_BY_LABEL, "Helm")];
     for (writer, name) in [
         (&secrets, "toolcrib-certificates"),

@@ -1,4 +1,4 @@
-//! Connections into pods that run: exec and attach.
+//! Connections into running pods: exec and attach.
 
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
@@ -6,8 +6,8 @@ use http::Request;
 use crate::pods::{Kind, Place};
 use crate::policies::{Guard, eventually};
 
-/// What the API server says to somebody whom the policies let through: the tests' pods have
-/// no node. `None` if they are refused in our words.
+/// The API server's message for a user whom the policies allow: the tests' pods have no node.
+/// `None` if the policies refuse.
 async fn ask(guard: &Guard, pod: Kind, how: &str) -> Result<Option<String>> {
     let namespace = guard.namespace(Place::Pond);
     let pod = pod.name();
@@ -29,7 +29,7 @@ async fn ask(guard: &Guard, pod: Kind, how: &str) -> Result<Option<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_let_into_the_mediator() -> Result<()> {
+async fn exec_and_attach_to_the_mediator_are_refused() -> Result<()> {
     let guard = Guard::open("connect", &[]).await?;
     let program = "exec?command=/toolcrib-sidecar&stdout=true&container=toolcrib-mediator";
     eventually("the policy is in force", || async {
@@ -41,13 +41,13 @@ async fn nobody_is_let_into_the_mediator() -> Result<()> {
     let said = ask(&guard, Kind::Injected, attach).await?;
     ensure!(said.is_none(), "attach: {said:?}");
 
-    // Who may do so may work with the agent's own container, and with pods of others.
+    // A user with these rights may exec into the agent's own container, and into other pods.
     for (pod, how) in [
         (
             Kind::Injected,
             "exec?command=ls&stdout=true&container=runner",
         ),
-        // The API server takes the only one that is not an init container.
+        // The API server chooses the only container that is not an init container.
         (Kind::Injected, "exec?command=ls&stdout=true"),
         (Kind::Injected, "attach?stdout=true&container=runner"),
         (Kind::Plain, "exec?command=ls&stdout=true"),

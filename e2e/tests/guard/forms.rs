@@ -1,4 +1,4 @@
-//! The list of forms in which a pod names a Secret is the API server's own.
+//! The list of a pod's fields that name a Secret comes from the API server.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::policies::Guard;
 
-/// Each has a case in `refused/secrets.yaml`, and a line in the policy `secrets`. The three
-/// kinds of containers have the same fields; `debug.yaml` has the ephemeral ones.
+/// Each has a case in `refused/secrets.yaml`, and a line in the policy `secrets`. The three kinds
+/// of containers have the same fields; `debug.yaml` has the ephemeral ones.
 const FORMS: [&str; 14] = [
     "containers[].env[].valueFrom.secretKeyRef",
     "containers[].envFrom[].secretRef",
@@ -26,11 +26,11 @@ const FORMS: [&str; 14] = [
     "volumes[].storageos.secretRef",
 ];
 
-/// Called after a secret and names a file of the node.
+/// Named after a secret, but it names a file of the node.
 const NO_SECRET: &str = "volumes[].cephfs.secretFile";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_field_of_a_pod_that_names_a_secret_is_forgotten() -> Result<()> {
+async fn every_field_of_a_pod_that_names_a_secret_has_a_case() -> Result<()> {
     let client = Guard::client().await?;
     let request = http::Request::get("/openapi/v3/api/v1").body(Vec::new())?;
     let document: Value = client.request(request).await?;
@@ -43,7 +43,7 @@ async fn no_field_of_a_pod_that_names_a_secret_is_forgotten() -> Result<()> {
     Ok(())
 }
 
-/// Fields called after Secrets are where the walk ends; no schema holds itself.
+/// Walks the schemas. It ends at fields named after Secrets; no schema contains itself.
 fn walk(schemas: &Value, name: &str, path: &str, found: &mut BTreeSet<String>) -> Result<()> {
     let properties = schemas[name]["properties"].as_object();
     for (field, schema) in properties.into_iter().flatten() {
@@ -55,7 +55,7 @@ fn walk(schemas: &Value, name: &str, path: &str, found: &mut BTreeSet<String>) -
             found.insert(here);
             continue;
         }
-        // One kind of container stands for all.
+        // One kind of container is enough.
         if field == "initContainers" || field == "ephemeralContainers" {
             continue;
         }

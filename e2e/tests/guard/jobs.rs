@@ -1,4 +1,4 @@
-//! The Job controller's own ways: its finalizer comes off, and the Job ends.
+//! The Job controller may remove its finalizer, so the Job ends.
 
 use anyhow::Result;
 use k8s_openapi::api::batch::v1::Job;
@@ -44,7 +44,7 @@ async fn a_job_s_pods_lose_their_finalizer_and_the_job_ends() -> Result<()> {
         })
         .await?;
     }
-    // What a kubelet would say of it.
+    // Written as a kubelet would.
     let failed = of("fails").await?;
     let name = failed[0].metadata.name.as_deref().unwrap_or_default();
     let ended = Patch::Merge(json!({"status": {"phase": "Failed"}}));

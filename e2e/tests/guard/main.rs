@@ -1,12 +1,12 @@
-//! The guard policies of the chart, asked by a real API server with no webhook of ours.
+//! The guard policies of the chart, on a real API server without our webhook.
 //!
-//! `refused/` has a file per way in which a pod's author might come by what only a mediator
-//! may hold, `passes/` what must not be in anybody's way: several cases each, as edits of an
-//! injected pod. Adding a case means adding a document.
+//! `refused/` has a file per attack of a pod's author on the mediator's secrets; `passes/` has
+//! legitimate edits. Each file has several cases, as edits of an injected pod. To add a case, add
+//! a document.
 //!
-//! They want an API server and controllers, no node: `toolcrib-e2e --name X up
-//! --control-plane`, then `TOOLCRIB_E2E_CLUSTER=X cargo test -p toolcrib-e2e --features
-//! cluster --test guard`. Not here: what only a running pod shows (`tests/governed`).
+//! They need an API server and controllers, no node: `toolcrib-e2e --name X up --control-plane`,
+//! then `TOOLCRIB_E2E_CLUSTER=X cargo test -p toolcrib-e2e --features cluster --test guard`. Not
+//! here: tests that need a running pod (`tests/governed`).
 
 mod cases;
 mod compiled;

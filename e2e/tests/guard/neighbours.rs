@@ -1,4 +1,4 @@
-//! Ours among other mutating webhooks, and in namespaces that enforce Pod Security.
+//! Our webhook among other mutating webhooks, and in namespaces that enforce Pod Security.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -8,11 +8,11 @@ use toolcrib_compile::names;
 use crate::pods::{self, Kind, Place};
 use crate::webhooks::{Mutator, ORDERS, THEIRS, WHEN, Webhooks, all_mutators};
 
-/// What the mirror of `registry-mirror.yaml` makes of the mediator's image.
+/// The image that the mirror of `registry-mirror.yaml` substitutes for the mediator's.
 const MIRROR: &str = "guard.allowedImages={mirror.test/proxy/toolcrib/sidecar:}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_webhooks_before_and_after_ours_end_in_a_pod_that_runs() -> Result<()> {
+async fn webhooks_before_and_after_ours_give_a_pod_that_runs() -> Result<()> {
     let webhooks = Webhooks::start("neighbours", &[MIRROR]).await?;
     for order in ORDERS {
         let probe = bare(&[(THEIRS, "aws-irsa"), (WHEN, order)])?;
@@ -30,7 +30,8 @@ async fn other_webhooks_before_and_after_ours_end_in_a_pod_that_runs() -> Result
             let first = first.map_err(anyhow::Error::msg).context(who.clone())?;
             check(&mutator, &first).context(who.clone())?;
 
-            // Ours alone again, as when the API server asks once more: its patch is empty.
+            // Our webhook alone again, as when the API server calls it once more: its patch is
+            // empty.
             let mut copy = json!({
                 "metadata": {
                     "name": "copy",
@@ -82,15 +83,15 @@ fn check(mutator: &Mutator, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The users that Pod Security `restricted` lets a pod have, and where they may stand.
+/// Users that Pod Security `restricted` allows, on the pod or on the container.
 #[tokio::test(flavor = "multi_thread")]
-async fn namespaces_that_enforce_restricted_take_injected_pods_of_any_user() -> Result<()> {
+async fn restricted_namespaces_admit_injected_pods_of_any_user() -> Result<()> {
     let webhooks = Webhooks::start("restricted", &[]).await?;
     let users = [
         json!({}),
         json!({"runAsUser": 1000}),
         json!({"runAsUser": 65532, "runAsGroup": 65532}),
-        // A range of OpenShift's, and the largest there is.
+        // A range of OpenShift's, and the largest possible one.
         json!({"runAsUser": 1_000_650_000, "fsGroup": 1_000_650_000}),
         json!({"runAsUser": 2_147_483_647, "supplementalGroups": [7]}),
     ];
@@ -129,7 +130,7 @@ async fn namespaces_that_enforce_restricted_take_injected_pods_of_any_user() -> 
             );
         }
     }
-    // Others' edits of both containers there, too.
+    // Edits of both containers by other webhooks, too.
     for name in ["openshift", "aws-irsa", "azure-workload-identity", "vault"] {
         for order in ORDERS {
             let mut pod = strict(&json!({}), &runner)?;
@@ -141,7 +142,7 @@ async fn namespaces_that_enforce_restricted_take_injected_pods_of_any_user() -> 
                 .with_context(|| format!("{name} {order}"))?;
         }
     }
-    // It is enforced: a runner that asks for more is refused, and only the runner.
+    // The policy is enforced: a runner with more rights is refused, and only the runner.
     let refused = webhooks
         .admit(Place::Restricted, &strict(&json!({}), &json!({}))?)
         .await?;

@@ -6,21 +6,21 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What the chart of the tests injects.
+/// The image that the tests' chart injects.
 pub const IMAGE_REPOSITORY: &str = "example.test/toolcrib/sidecar";
 
-/// What a running pod has from a release before, when mediators came from elsewhere.
+/// The image in a running pod of an earlier release, from another registry.
 const EARLIER_IMAGE: &str = "elsewhere.test/mediator:3";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// As injection makes it.
+    /// An injected pod.
     #[default]
     Injected,
     /// Labelled, without a mediator.
     Bare,
-    /// Nobody's business.
+    /// A pod without agent.
     Plain,
     /// Injected, deleted, and held by a finalizer.
     Leaving,
@@ -29,7 +29,7 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Kind; 4] = [Kind::Injected, Kind::Bare, Kind::Plain, Kind::Leaving];
 
-    /// Of the one that was there before.
+    /// Name of the existing pod.
     pub fn name(self) -> &'static str {
         match self {
             Self::Injected => "otter-0",
@@ -45,7 +45,7 @@ impl Kind {
 pub enum Place {
     #[default]
     Pond,
-    /// Its owner gave it to every mesh there is.
+    /// Its owner labelled it for every mesh.
     Meshed,
     /// It enforces Pod Security `restricted`.
     Restricted,
@@ -72,7 +72,7 @@ pub fn annotations(place: Place) -> Value {
     }
 }
 
-/// Pods that are only asked about.
+/// Name of pods in dry runs.
 const NEW: &str = "new";
 
 /// The pod as it would be created.
@@ -80,7 +80,7 @@ pub fn base(kind: Kind) -> Result<Pod> {
     let text = include_str!("../../../operator/compile/tests/inject/bare-pod/expected.yaml");
     let mut pod: Value = serde_yaml::from_str(text)?;
     pod["metadata"]["name"] = json!(NEW);
-    // Nowhere: these tests want an API server, and images that nobody has.
+    // Never scheduled: these tests have no node, and the images do not exist.
     pod["spec"]["schedulerName"] = json!("nobody");
     let spec = pod["spec"].as_object_mut().context("a spec")?;
     match kind {
@@ -100,7 +100,7 @@ pub fn base(kind: Kind) -> Result<Pod> {
     Ok(serde_json::from_value(pod)?)
 }
 
-/// Takes a compiled Secret: not to be had once the policies are in force.
+/// A pod that mounts a compiled Secret: the policies refuse it.
 pub fn thief() -> Result<Pod> {
     let mut pod = serde_json::to_value(base(Kind::Plain)?)?;
     pod["spec"]["volumes"] =
@@ -108,7 +108,7 @@ pub fn thief() -> Result<Pod> {
     Ok(serde_json::from_value(pod)?)
 }
 
-/// Creates the pod that was there before the policies were.
+/// Creates the pod that exists before the policies.
 pub async fn stand(pods: &Api<Pod>, kind: Kind) -> Result<()> {
     let mut pod = base(kind)?;
     pod.metadata.name = Some(kind.name().to_owned());

@@ -1,4 +1,4 @@
-//! The policies in force: rendered by Helm as a user's are, and taken away at the end.
+//! The policies in force: rendered by Helm as for a user, and removed at the end.
 
 use std::future::Future;
 use std::net::{IpAddr, UdpSocket};
@@ -21,7 +21,7 @@ use crate::pods::{self, IMAGE_REPOSITORY, Kind, Place};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// On namespaces: whose policies bind there.
+/// A namespace label with the test whose policies apply.
 const TEST_LABEL: &str = "toolcrib-test";
 
 /// One test's policies and namespaces.
@@ -34,7 +34,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Namespaces with the pods that were there before; then the policies.
+    /// Creates namespaces with the existing pods, then the policies.
     pub async fn open(test: &str, settings: &[&str]) -> Result<Guard> {
         let cluster = cluster()?;
         let client = client(&cluster).await?;
@@ -61,7 +61,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// To ask without any policy.
+    /// A client for requests without policies.
     pub async fn client() -> Result<Client> {
         client(&cluster()?).await
     }
@@ -75,7 +75,7 @@ impl Guard {
         format!("{}-{part}", self.release)
     }
 
-    /// Somebody whom the API server takes for this user, and a member of the group.
+    /// A client that impersonates this user, as a member of the group.
     pub async fn member(&self, user: &str, group: &str) -> Result<Client> {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
         let options = KubeConfigOptions::default();
@@ -85,7 +85,7 @@ impl Guard {
         Ok(Client::try_from(config)?)
     }
 
-    /// Of this test's namespaces.
+    /// Selects this test's namespaces.
     pub fn selector(&self) -> Value {
         json!({"matchLabels": {TEST_LABEL: self.release}})
     }
@@ -98,7 +98,7 @@ impl Guard {
         &self.release
     }
 
-    /// Where the API server reaches this process.
+    /// This process's address for the API server.
     pub fn this_side(&self) -> Result<IpAddr> {
         let kubeconfig = Kubeconfig::read_from(self.cluster.kubeconfig())?;
         let cluster = kubeconfig
@@ -126,7 +126,7 @@ impl Guard {
             .create(&PostParams::default(), &namespace)
             .await
             .context("namespace")?;
-        // No pod gets in before it.
+        // No pod is admitted before the account exists.
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &name);
         self.namespaces.push(name);
         eventually("the ServiceAccount", || async {
@@ -144,7 +144,7 @@ impl Guard {
         feed(kubectl.args(["apply", "-f", "-"]), &self.rendered)
     }
 
-    /// The API server compiles policies in its own time.
+    /// Waits until the API server has compiled the policies.
     async fn in_force(&self) -> Result<()> {
         let pods = self.pods(&self.namespace(Place::Pond));
         let dry = PostParams {
@@ -183,7 +183,7 @@ impl Guard {
         .await
     }
 
-    /// The API server checks expressions against the pod's schema and says what it found.
+    /// The warnings of the API server, which checks expressions against the pod's schema.
     pub async fn type_warnings(&self) -> Result<Vec<String>> {
         let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let mut warnings = Vec::new();
@@ -212,7 +212,8 @@ impl Guard {
         Ok(warnings)
     }
 
-    /// Not run when the test fails: then what is there helps to see why.
+    /// Removes the policies. Not run when the test fails: the objects that are left help to debug
+    /// it.
     pub async fn close(self) -> Result<()> {
         let mut kubectl = self.cluster.kubectl();
         feed(
@@ -269,7 +270,7 @@ fn render(cluster: &Cluster, release: &str, settings: &[&str]) -> Result<String>
     for document in serde_yaml::Deserializer::from_slice(&output.stdout) {
         let mut object = Value::deserialize(document)?;
         if object["kind"] == "ValidatingAdmissionPolicyBinding" {
-            // Tests beside this one have pods, too.
+            // Other tests that run at the same time have pods, too.
             object["spec"]["matchResources"] =
                 json!({"namespaceSelector": {"matchLabels": {TEST_LABEL: release}}});
         }
@@ -300,7 +301,7 @@ fn feed(command: &mut Command, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Polls until `look` finds something.
+/// Polls until `look` returns something.
 pub async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<Option<T>>>,

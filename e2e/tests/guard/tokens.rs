@@ -1,4 +1,4 @@
-//! Tokens of the link's audience: for kubelets alone.
+//! Tokens of the link's audience: only kubelets get them.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -12,7 +12,7 @@ use toolcrib_compile::names::LINK_AUDIENCE;
 use crate::pods::{Kind, Place};
 use crate::policies::{Guard, eventually};
 
-/// A token bound to the injected pod. `None`: refused in our words.
+/// Requests a token bound to the injected pod. `None`: the policies refuse.
 async fn ask(client: &Client, guard: &Guard, audiences: &[&str]) -> Result<Option<String>> {
     let namespace = guard.namespace(Place::Pond);
     let pod = Kind::Injected.name();
@@ -47,7 +47,7 @@ async fn ask(client: &Client, guard: &Guard, audiences: &[&str]) -> Result<Optio
 async fn only_kubelets_get_a_token_for_the_link() -> Result<()> {
     let guard = Guard::open("tokens", &[]).await?;
     let name = guard.release();
-    // As the built-in role `edit` has it. No kubelet is here that could have the node's own.
+    // The rights of the built-in role `edit`. There is no kubelet that could use the node's own.
     let (roles, bindings): (Api<ClusterRole>, Api<ClusterRoleBinding>) = (
         Api::all(guard.client.clone()),
         Api::all(guard.client.clone()),
@@ -80,11 +80,11 @@ async fn only_kubelets_get_a_token_for_the_link() -> Result<()> {
         let token = ask(&editor, &guard, audiences).await?;
         ensure!(token.is_some(), "refused: {audiences:?}");
     }
-    // A cluster administrator is no kubelet either.
+    // A cluster administrator is not a kubelet.
     let said = ask(&guard.client, &guard, &[LINK_AUDIENCE]).await?;
     ensure!(said.is_none(), "an administrator");
-    // By the group alone: a node's own name would have other checks of the API server look for
-    // the node that the pod runs on.
+    // Membership of the group is enough: with a node's name, other checks of the API server look
+    // for the pod's node.
     let kubelet = guard.member("reed", "system:nodes").await?;
     let token = ask(&kubelet, &guard, &[LINK_AUDIENCE]).await?;
     ensure!(token.is_some(), "a kubelet is refused");

@@ -1,8 +1,8 @@
 //! Other mutating webhooks of the same API server, before ours and after it.
 //!
-//! Ours runs in this process with the guard behind it; theirs do what
-//! `operator/compile/tests/mutators` says. The API server asks webhooks in the order of their
-//! configurations' names, and ours again when somebody changed the pod after it.
+//! Ours runs in this process with the guard behind it; the others make the edits of
+//! `operator/compile/tests/mutators`. The API server calls webhooks in the order of their
+//! configurations' names, and ours again when a later one changed the pod.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ use crate::policies::{Guard, eventually};
 mod mutators;
 pub use mutators::Mutator;
 
-/// On a pod: which of them edits it, and when.
+/// A pod's label: the webhook that edits it, and when.
 pub const THEIRS: &str = "toolcrib-test-mutator";
 pub const WHEN: &str = "toolcrib-test-order";
 
@@ -53,7 +53,7 @@ pub fn all_mutators() -> Vec<Mutator> {
     mutators::all(&here.join("../operator/compile/tests/mutators"))
 }
 
-/// Ours and theirs, with the API server's configurations of them.
+/// Our webhook and the others, with the API server's configurations of them.
 pub struct Webhooks {
     guard: Guard,
     configurations: Vec<String>,
@@ -120,7 +120,7 @@ impl Webhooks {
             .await
         }));
         eventually("the webhook is ready", || async {
-            // Refused until it listens.
+            // Refused until the webhook listens.
             let Ok(mut stream) = TcpStream::connect(status).await else {
                 return Ok(None);
             };
@@ -209,7 +209,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// The pod as the API server would store it, or what it says.
+    /// The pod as the API server would store it, or its refusal.
     pub async fn admit(&self, place: Place, pod: &Value) -> Result<Result<Pod, String>> {
         let dry = PostParams {
             dry_run: true,
@@ -224,7 +224,7 @@ impl Webhooks {
         }
     }
 
-    /// The API server learns of a configuration by a watch.
+    /// Waits until the API server has learned of a configuration by its watch.
     pub async fn asked(&self, pod: &Value, sign: impl Fn(&Pod) -> bool) -> Result<()> {
         eventually("the API server asks the webhook", || async {
             let admitted = self.admit(Place::Meshed, pod).await?;
@@ -289,7 +289,7 @@ fn free_port(address: IpAddr) -> Result<SocketAddr> {
     Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?)
 }
 
-/// One AdmissionReview, answered with what the mutator makes of the pod.
+/// Answers one AdmissionReview with the mutator's edit of the pod.
 async fn mutate(
     State(mutators): State<Arc<Vec<Mutator>>>,
     Path(name): Path<String>,
@@ -333,7 +333,7 @@ impl axum::serve::Listener for Tls {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            // A caller that gave up is no reason to end.
+            // A client that gave up does not end the server.
             let Ok((stream, address)) = self.listener.accept().await else {
                 continue;
             };

@@ -1,8 +1,8 @@
-//! The protocol project's own conformance scenarios: its client asks the wrapper and the
-//! mediator's `/mcp`, and the mediator asks its servers.
+//! The MCP project's own conformance scenarios: its client calls the wrapper and the mediator's
+//! `/mcp`, and the mediator calls its servers.
 //!
-//! `docs/mcp-conformance.md` has a row for every scenario of the package and says what comes of
-//! it: a scenario that is new there, or comes out differently, fails here.
+//! `docs/mcp-conformance.md` has a row with the result of every scenario in the package. A new
+//! scenario, or another result, fails here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,28 +22,28 @@ use crate::{
     mediator::{Mediator, Version},
 };
 
-/// Those that are spoken, both ways.
+/// Revisions that both sides speak.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 /// Names of checks.
 type Failed = BTreeSet<String>;
 
-/// By scenario and revision.
+/// Failed checks by scenario and revision.
 type Outcomes = BTreeMap<(String, &'static str), Failed>;
 
-/// Which part of ours is looked at.
+/// The part of Toolcrib under test.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// By the package's client.
+    /// The wrapper, called by the package's client.
     Wrapper,
-    /// By the package's servers.
+    /// The mediator as a client of the package's servers.
     Mediator,
-    /// Its `/mcp`, by the package's client.
+    /// The mediator's `/mcp`, called by the package's client.
     Native,
 }
 
 impl Part {
-    /// As the package calls it.
+    /// Its name in the package's command line.
     fn flag(self) -> &'static str {
         match self {
             Self::Wrapper | Self::Native => "--server",
@@ -51,7 +51,7 @@ impl Part {
         }
     }
 
-    /// In the document.
+    /// Its heading in the document.
     fn heading(self) -> &'static str {
         match self {
             Self::Wrapper => "## The wrapper as a server",
@@ -73,7 +73,7 @@ fn conformance() -> Command {
     command
 }
 
-/// Every scenario that the package has for a part, with its revisions.
+/// Every scenario of the package for a part, with its revisions.
 fn listed(part: Part) -> BTreeMap<String, Vec<&'static str>> {
     let output = conformance().arg("list").arg(part.flag()).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -88,14 +88,14 @@ fn listed(part: Part) -> BTreeMap<String, Vec<&'static str>> {
     scenarios.collect()
 }
 
-/// What a row of the document says of a scenario.
+/// A scenario's result according to the document.
 enum Expected {
-    /// All that it checks, but for these.
+    /// Everything passes except these checks.
     Fails(Failed),
     NotApplicable,
 }
 
-/// The rows of a part's table: `` | `scenario` | result | why | ``.
+/// Reads the rows of a part's table: `` | `scenario` | result | why | ``.
 fn documented(part: Part) -> BTreeMap<String, Expected> {
     let text = fs::read_to_string(repository().join("docs/mcp-conformance.md")).unwrap();
     let (_, section) = text.split_once(part.heading()).unwrap();
@@ -121,7 +121,7 @@ fn unquoted(name: &str) -> String {
     name.trim_matches('`').to_string()
 }
 
-/// Holds the document against the package and against what came.
+/// Compares the document with the package's list and the results.
 fn check(part: Part, run: impl Fn(&[(String, &'static str)], &Path) -> Outcomes) {
     let (listed, documented) = (listed(part), documented(part));
     let names = |all: &mut dyn Iterator<Item = &String>| -> Vec<String> { all.cloned().collect() };
@@ -183,7 +183,7 @@ fn results(folder: &Path, prefix: &str) -> Vec<(String, PathBuf)> {
     folders.collect()
 }
 
-/// A program with what the scenarios for servers expect, behind the wrapper.
+/// Starts a program with the tools that server scenarios expect, behind the wrapper.
 fn expected_server() -> McpServer {
     let mut program = Command::new("python3");
     program.arg("-B");
@@ -191,12 +191,12 @@ fn expected_server() -> McpServer {
     McpServer::wrapped(&program)
 }
 
-/// Every scenario for servers, asked of the one at this address.
+/// Runs every server scenario against this address.
 fn asked(address: SocketAddr, folder: &Path) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for revision in REVISIONS {
         let into = folder.join(revision);
-        // Its exit code counts what does not apply, too.
+        // Its exit code also counts scenarios that do not apply.
         let output = conformance()
             .args(["server", "--url", &format!("http://{address}/mcp")])
             .args(["--suite", "all", "--spec-version", revision, "-o"])
@@ -212,13 +212,13 @@ fn asked(address: SocketAddr, folder: &Path) -> Outcomes {
 }
 
 #[test]
-fn the_wrapper_is_a_server_as_the_protocol_has_it() {
+fn the_wrapper_conforms_as_a_server() {
     let server = expected_server();
     check(Part::Wrapper, |_, folder| asked(server.address, folder));
 }
 
 #[test]
-fn the_mediator_is_a_server_as_the_protocol_has_it() {
+fn the_mediator_conforms_as_a_server() {
     let server = expected_server();
     let laptop = Laptop::start(demo());
     let objects = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ fn the_mediator_is_a_server_as_the_protocol_has_it() {
             let called = |(name, _): &&(String, PathBuf)| name == "tools-call-simple-text";
             let (_, path) = results.iter().find(called).unwrap();
             let checks = fs::read_to_string(path.join("checks.json")).unwrap();
-            // To that scenario a denial is a text, too.
+            // For that scenario a denial is a text, too.
             assert!(
                 checks.contains("This is a simple text response"),
                 "{checks}"
@@ -256,12 +256,12 @@ fn the_mediator_is_a_server_as_the_protocol_has_it() {
 }
 
 #[test]
-fn the_mediator_is_a_client_as_the_protocol_has_it() {
+fn the_mediator_conforms_as_a_client() {
     let sources = repository().join("e2e/mcp/conformance");
     let script = fs::read_to_string(sources.join("script.yaml")).unwrap();
     let laptop = Laptop::start(Script::parse(&script).unwrap());
     let run = laptop.command(&[], &example(), "referee", &[], &[]);
-    // All but the `--` before the program.
+    // All arguments except the `--` before the program.
     let arguments: Vec<&str> = run.get_args().map(|it| it.to_str().unwrap()).collect();
     let (_, arguments) = arguments.split_last().unwrap();
     let arguments = json!({
@@ -298,7 +298,7 @@ fn the_mediator_is_a_client_as_the_protocol_has_it() {
     });
 }
 
-/// What our client said in a run.
+/// The output of our client in a run.
 fn said(results: &Path) -> String {
     ["stdout.txt", "stderr.txt"]
         .map(|name| fs::read_to_string(results.join(name)).unwrap_or_default())

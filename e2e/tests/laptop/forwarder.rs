@@ -1,6 +1,6 @@
-//! Stands between a client that others wrote and a mediator, and gives what that client cannot:
-//! the runner's token, and the surface before the names of tools, which it knows by their own.
-//! `Host`, `Origin` and everything else stay as they were.
+//! A proxy between a third-party client and a mediator. It adds the runner's token, and the
+//! surface's prefix to the names of tools, which that client cannot. `Host`, `Origin` and
+//! everything else pass unchanged.
 
 use std::{future, net::SocketAddr, sync::Arc};
 
@@ -22,14 +22,14 @@ use serde_json::Value;
 use tokio::{net::TcpListener, runtime::Runtime};
 use toolcrib_e2e::serving::serve_on;
 
-/// More than any message of a test.
+/// Larger than any message of a test.
 const MAX_BODY: usize = 4 << 20;
-/// In place of a tool's name or beside it.
+/// The header that replaces or repeats a tool's name.
 const NAME: &str = "mcp-name";
 
 pub struct Forwarder {
     pub address: SocketAddr,
-    /// Dropped, it ends what is served.
+    /// Dropping it stops the server.
     _runtime: Runtime,
 }
 
@@ -37,12 +37,12 @@ struct Onward {
     client: Client<HttpConnector, Body>,
     to: SocketAddr,
     authorization: HeaderValue,
-    /// Before each tool's own name, at the mediator.
+    /// Prefix of each tool's own name at the mediator.
     prefix: String,
 }
 
 impl Forwarder {
-    /// Listening when this returns.
+    /// Starts the proxy; it listens when this returns.
     pub fn start(to: SocketAddr, token: &str, prefix: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -68,7 +68,7 @@ impl Forwarder {
     }
 }
 
-/// A panic hangs up, which the client's checks see.
+/// Forwards a request. A panic closes the connection, which the client's checks notice.
 async fn pass(State(onward): State<Arc<Onward>>, request: Request) -> Response {
     let (mut head, body) = request.into_parts();
     head.uri = Uri::try_from(format!("http://{}{}", onward.to, head.uri.path())).unwrap();
@@ -94,7 +94,7 @@ async fn pass(State(onward): State<Arc<Onward>>, request: Request) -> Response {
     Response::from_parts(head, body)
 }
 
-/// The same body, or what became of its JSON.
+/// Edits a JSON body; other bodies pass unchanged.
 async fn edited(
     headers: &mut HeaderMap,
     body: Body,

@@ -1,5 +1,5 @@
-//! A developer's machine: the scripted model and the trading desk on loopback, and
-//! `kubectl toolcrib run` on the trading-desk example. No cluster, no internet.
+//! A developer's machine: the scripted model and the trading desk on loopback, and `kubectl
+//! toolcrib run` on the trading-desk example. No cluster, no internet.
 
 use std::{
     collections::BTreeMap,
@@ -21,12 +21,12 @@ use toolcrib_e2e::{
     serving::serve_on,
 };
 
-/// Every wait of a test ends with a failure at this bound; builds may take the machine.
+/// Bound of every wait, which fails the test; other builds may load the machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
-/// Between two looks at what is polled.
+/// Polling interval.
 pub const POLL: Duration = Duration::from_millis(5);
 
-/// What the example's Secrets hold, by what they are for.
+/// The values in the example's Secrets, by their use.
 pub struct Credentials {
     pub provider_key: String,
     pub reader: String,
@@ -38,7 +38,7 @@ pub struct Laptop {
     gate: Arc<Gate>,
     model: Service<ModelState>,
     desk: Service<DeskState>,
-    /// Dropped with the services' runtime; it holds the key and token files.
+    /// Dropped with the services' runtime; it owns the key and token files.
     _files: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
 }
@@ -46,23 +46,23 @@ pub struct Laptop {
 struct Service<T> {
     state: Arc<T>,
     address: SocketAddr,
-    /// Dropped, it stops the service.
+    /// Dropping it stops the service.
     _stop: oneshot::Sender<()>,
 }
 
-/// Where the model's requests wait until they may be answered.
+/// The gate where the model's requests wait for the test.
 struct Gate {
     asked: watch::Sender<usize>,
     leave: Semaphore,
 }
 
 impl Laptop {
-    /// The model answers at once.
+    /// Starts a model that answers at once.
     pub fn start(script: Script) -> Self {
         Self::start_gated(script, Semaphore::MAX_PERMITS)
     }
 
-    /// The model answers a request when [`Laptop::let_model_answer`] says so.
+    /// Starts a model that answers a request when [`Laptop::let_model_answer`] is called.
     pub fn start_stepped(script: Script) -> Self {
         Self::start_gated(script, 0)
     }
@@ -117,7 +117,7 @@ impl Laptop {
         self.desk.address
     }
 
-    /// Waits until the model was asked this often, answered or not.
+    /// Waits until the model has got this many requests, answered or not.
     pub fn model_was_asked(&self, times: usize) {
         let mut asked = self.gate.asked.subscribe();
         let wait =
@@ -126,17 +126,17 @@ impl Laptop {
         assert!(waited.is_ok(), "the model was not asked {times} times");
     }
 
-    /// One request more is answered.
+    /// Lets the model answer one more request.
     pub fn let_model_answer(&self) {
         self.gate.leave.add_permits(1);
     }
 
-    /// `kubectl toolcrib run` on the example, both services being here.
+    /// Runs `kubectl toolcrib run` on the example with both local services.
     pub fn run(&self, agent: &str, flags: &[&str], command: &[&str]) -> Output {
         self.run_with(&[], &example(), agent, flags, command)
     }
 
-    /// The same with variables in its environment, on other files.
+    /// Like [`Laptop::run`], with variables in its environment, on other files.
     pub fn run_with(
         &self,
         variables: &[(&str, &str)],
@@ -150,7 +150,7 @@ impl Laptop {
             .unwrap()
     }
 
-    /// The same, not yet started.
+    /// The same command, not yet started.
     pub fn command(
         &self,
         variables: &[(&str, &str)],
@@ -178,13 +178,13 @@ impl Laptop {
         run
     }
 
-    /// What the desk was asked, in order.
+    /// The desk's requests, in order.
     pub fn desk_log(&self) -> Vec<Value> {
         let log = self.desk.state.ledger().log_since(0);
         log["requests"].as_array().unwrap().clone()
     }
 
-    /// What the model was asked, in order.
+    /// The model's requests, in order.
     pub fn model_requests(&self) -> Vec<Value> {
         let requests = serde_json::to_string(&self.model.state.recorder().since(0)).unwrap();
         let requests: Value = serde_json::from_str(&requests).unwrap();
@@ -219,7 +219,7 @@ impl<T> Service<T> {
     }
 }
 
-/// Names of the tools that a recorded model request offered.
+/// Names of the tools in a recorded model request.
 pub fn offered(request: &Value) -> Vec<&str> {
     let tools = request["body"]["tools"]
         .as_array()
@@ -248,19 +248,19 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The one JSON document that the program printed. Panics with both outputs.
+/// The one JSON document in the program's output. Panics with both outputs.
 pub fn document(output: &Output) -> Value {
     let shown = || format!("stdout: {}\nstderr: {}", stdout(output), stderr(output));
     assert!(output.status.success(), "{}\n{}", output.status, shown());
     serde_json::from_str(&stdout(output)).unwrap_or_else(|error| panic!("{error}\n{}", shown()))
 }
 
-/// The same script that the binary plays by default.
+/// The script that the binary plays by default.
 pub fn demo() -> Script {
     Script::default_script()
 }
 
-/// What the desk answers for this claw id and principal, as the model is told.
+/// The desk's answer for this claw id and principal, as the model gets it.
 pub fn market(claw_id: &str, principal: &str) -> Value {
     let data = desk::market_context(claw_id, principal);
     json!({"ok": true, "status_code": 200, "data": data})
@@ -286,7 +286,8 @@ pub fn example() -> PathBuf {
     repository().join("crds/examples/trading-desk")
 }
 
-/// Its files by name, as `kubectl apply -f` takes them: policy tests stand in a folder below.
+/// The example's files by name, as `kubectl apply -f` reads them: policy tests are in a folder
+/// below.
 pub fn example_files() -> BTreeMap<String, String> {
     let paths = fs::read_dir(example()).unwrap();
     paths
@@ -299,7 +300,7 @@ pub fn example_files() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// From the example's own Secrets, so that there is one place that holds them.
+/// Read from the example's own Secrets, so the values are in one place.
 fn credentials() -> Credentials {
     let mut values = BTreeMap::new();
     for (_, text) in example_files() {
@@ -325,12 +326,12 @@ fn credentials() -> Credentials {
     }
 }
 
-/// A program of another package of this workspace, built as it is now.
+/// Builds a program of another package of this workspace; returns its path.
 pub fn built(program: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let status = Command::new(env!("CARGO"))
-            // With a test, so that Cargo chooses the features that it chose for this one.
+            // With a test, so that Cargo resolves the same features as for this test.
             .args(["build", "--quiet", "--workspace", "--bins"])
             .args(["--test", "laptop"])
             .current_dir(repository())

@@ -1,6 +1,6 @@
-//! What a developer has without a cluster: `kubectl toolcrib run` with the real mediator.
+//! Use without a cluster: `kubectl toolcrib run` with the real mediator.
 //!
-//! One program, so that the machine's set-up is compiled once.
+//! One test program, so the machine's set-up is compiled once.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 

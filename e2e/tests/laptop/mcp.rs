@@ -1,7 +1,7 @@
-//! MCP servers that others wrote, unchanged, called by the real mediator: the protocol
-//! project's own test server (sessions, streams of events, progress), the official Python SDK
-//! and FastMCP (no sessions), on HTTP and on standard streams behind the wrapper. `surface
-//! discover` lists them as they are.
+//! Third-party MCP servers, unchanged, called by the real mediator: the MCP project's own test
+//! server (sessions, streams of events, progress), the official Python SDK and FastMCP (no
+//! sessions), on HTTP and on standard streams behind the wrapper. `surface discover` lists their
+//! tools unchanged.
 
 use std::{
     fs,
@@ -25,9 +25,10 @@ pub struct McpServer {
 }
 
 impl McpServer {
-    /// Listening on a port of its own when this returns.
+    /// Starts the server; it listens on a port of its own when this returns.
     pub fn start(command: impl FnOnce(u16) -> Command) -> Self {
-        // Free a moment ago; a test of this machine that takes it in between fails loudly.
+        // The port was free a moment ago; another program that takes it in between fails the
+        // test.
         let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
@@ -49,7 +50,8 @@ impl McpServer {
         Self::start(|port| python(program, &port.to_string()))
     }
 
-    /// The program, which speaks on standard streams, behind the wrapper; ready for calls.
+    /// Starts the program, which speaks on standard streams, behind the wrapper; it is ready for
+    /// calls.
     pub fn wrapped(program: &Command) -> Self {
         let wrapper = built("toolcrib-mcp-stdio");
         let server = Self::start(|port| {
@@ -66,7 +68,7 @@ impl McpServer {
         server
     }
 
-    /// What the wrapper's own probe says.
+    /// The result of the wrapper's own probe.
     fn is_ready(&self) -> bool {
         let mut answer = String::new();
         let asked = TcpStream::connect(self.address).and_then(|mut stream| {
@@ -98,20 +100,20 @@ fn python(program: &str, place: &str) -> Command {
 
 impl Drop for McpServer {
     fn drop(&mut self) {
-        // Err: it has ended already.
+        // Err: the process has ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// An agent whose surface is this server hears these results when it says these words.
+/// Checks that an agent whose surface is this server gets these results.
 fn check(surface: &str, server: &McpServer, expected: &[(&str, Value)]) {
     let folder = repository().join("e2e/mcp");
     let script = fs::read_to_string(folder.join("script.yaml")).unwrap();
     let laptop = Laptop::start(Script::parse(&script).unwrap());
     let objects = folder.join("objects.yaml");
     let program = runner("agent_stdlib.py");
-    // The others are not there, and nobody calls them.
+    // The other servers are not running, and are not called.
     let mut flags = vec!["-f".to_string(), objects.to_str().unwrap().to_string()];
     for name in ["everything", "heron", "ibis"] {
         let address = match name == surface {
@@ -132,7 +134,7 @@ fn check(surface: &str, server: &McpServer, expected: &[(&str, Value)]) {
 }
 
 #[test]
-fn the_protocol_s_own_test_server_is_called_in_a_session() {
+fn the_mcp_projects_test_server_is_called_in_a_session() {
     let done = "Long running operation completed. Duration: 1 seconds, Steps: 4.";
     let image = "Here's the image you requested:\n[image/png, 4033 bytes]\nThe image above is the MCP logo.";
     let weather = json!({"temperature": 33, "conditions": "Cloudy", "humidity": 82});
@@ -199,7 +201,7 @@ pub fn discovered(name: &str, arguments: &[&str], program: Option<&Command>) -> 
 }
 
 #[test]
-fn servers_of_the_python_sdks_are_discovered_the_same_each_way() {
+fn python_servers_are_discovered_equally_over_http_and_stdio() {
     for program in ["mcp_server.py", "fastmcp_server.py"] {
         let served = McpServer::python(program);
         let streams = python(program, "stdio");

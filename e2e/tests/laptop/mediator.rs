@@ -1,4 +1,4 @@
-//! The mediator's program on files that a test swaps as the kubelet does.
+//! The mediator's program, on files that a test swaps as the kubelet does.
 
 use std::{
     fs,
@@ -20,18 +20,18 @@ const RUNNER: &str = "analyst:laptop-0c7a51e2";
 /// The four files of one version.
 pub struct Version {
     files: Vec<(String, String)>,
-    /// What the mediator reports when it has loaded them.
+    /// The digest that the mediator reports when it has loaded them.
     digest: Value,
 }
 
 impl Version {
-    /// What the objects in this folder compile to for this agent, with the example's
-    /// credentials and this machine's addresses, as the operator would write it.
+    /// Compiles the objects in this folder for this agent, with the example's credentials and
+    /// this machine's addresses, as the operator would.
     pub fn compiled(laptop: &Laptop, folder: &Path, agent: &str) -> Self {
         Self::compiled_with(laptop, folder, agent, &[])
     }
 
-    /// The same with more services than the example's, each with its place on this machine.
+    /// Like [`Version::compiled`], with more services, each with its address on this machine.
     pub fn compiled_with(
         laptop: &Laptop,
         folder: &Path,
@@ -100,7 +100,7 @@ impl Version {
         }
     }
 
-    /// The same with this in `agent.json`.
+    /// Sets this member in `agent.json`.
     pub fn native(mut self, member: &str, value: Value) -> Self {
         for (name, text) in &mut self.files {
             if name == "agent.json" {
@@ -122,7 +122,7 @@ pub struct Mediator {
 }
 
 impl Mediator {
-    /// Started on these files; they are in force when this returns.
+    /// Starts the mediator on these files; they are in force when this returns.
     pub fn start(version: &Version) -> Self {
         let files = tempfile::tempdir().unwrap();
         let config = files.path().join("config");
@@ -154,7 +154,7 @@ impl Mediator {
         mediator
     }
 
-    /// Puts another version in the place of this one, and waits until it is in force.
+    /// Replaces the version, and waits until the new one is in force.
     pub fn swap(&mut self, version: &Version) {
         self.swaps += 1;
         let config = self.files.path().join("config");
@@ -164,7 +164,7 @@ impl Mediator {
         self.until_loaded(version);
     }
 
-    /// The process, which must be the one that was started and still run.
+    /// The process id; fails if the started process has ended.
     pub fn process(&mut self) -> u32 {
         let ended = self.child.try_wait().unwrap();
         assert!(
@@ -197,7 +197,7 @@ impl Mediator {
         fs::read_to_string(self.files.path().join("log")).unwrap()
     }
 
-    /// What a program finds in its environment, as injection would write it.
+    /// A runner's environment variables, as injection would write them.
     pub fn runner_environment(&self) -> [(&'static str, String); 4] {
         let address = self.address;
         [
@@ -208,12 +208,12 @@ impl Mediator {
         ]
     }
 
-    /// Where it listens, and the token that it takes.
+    /// The mediator's address, and the runner's token.
     pub fn place(&self) -> (SocketAddr, &'static str) {
         (self.address, RUNNER)
     }
 
-    /// A runner, which may be asked from another thread.
+    /// A runner that can be used from another thread.
     pub fn runner(&self) -> Runner {
         Runner(self.address)
     }
@@ -221,7 +221,7 @@ impl Mediator {
 
 impl Drop for Mediator {
     fn drop(&mut self) {
-        // Err: it has ended already.
+        // Err: the process has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -243,7 +243,7 @@ impl Runner {
     }
 }
 
-/// A version's folder, then one rename that puts it in force.
+/// Writes a version's folder, then renames one link to put it in force.
 fn write(config: &Path, number: usize, version: &Version) {
     let folder = format!("..2026_02_03_04_05_{number:02}.1234567890");
     fs::create_dir(config.join(&folder)).unwrap();
@@ -259,7 +259,7 @@ fn write(config: &Path, number: usize, version: &Version) {
     fs::rename(next, config.join("..data")).unwrap();
 }
 
-/// One request with a JSON answer. HTTP/1.0: the answer ends with its connection.
+/// Sends one request with a JSON answer. HTTP/1.0: the answer ends with its connection.
 fn ask(
     address: SocketAddr,
     target: &str,
@@ -282,7 +282,7 @@ fn ask(
     Ok((status, body))
 }
 
-/// Two different ones: both listeners live until both are chosen.
+/// Two different addresses: both listeners live until both are chosen.
 fn free_addresses() -> (SocketAddr, SocketAddr) {
     let listen = || TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let (first, second) = (listen(), listen());

@@ -1,4 +1,4 @@
-//! The tools as an MCP server, for a client and an agent framework that others wrote.
+//! The tools as an MCP server, for a third-party client and an agent framework.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
 
 const TOOL: &str = "trading-api__get_market_context";
 
-/// Calls the one tool that it is shown, and says what that gave.
+/// Calls the one tool that it is shown, and prints the result.
 const MARKET: &str = "
 steps:
 - when: {round: 0, offers: get_market_context}
@@ -27,7 +27,7 @@ steps:
   reply: {text: '{tool_result}'}
 ";
 
-/// A program of `native.py`, and what it says line by line.
+/// A program of `native.py`, and its output by lines.
 struct Client {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -47,7 +47,7 @@ impl Client {
             .unwrap();
         let (said, lines) = mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        // It ends with the program's stdout.
+        // The thread ends with the program's stdout.
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 if said.send(line).is_err() {
@@ -66,7 +66,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Err: it has ended already.
+        // Err: the process has ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -102,17 +102,17 @@ fn check_client(mode: &str, revision: &str) {
 }
 
 #[test]
-fn the_official_client_sees_what_is_granted_in_a_session_and_hears_of_a_change() {
+fn the_official_client_lists_granted_tools_in_a_session_and_gets_changes() {
     check_client("legacy", "2025-11-25");
 }
 
 #[test]
-fn the_official_client_sees_what_is_granted_without_a_session_and_hears_of_a_change() {
+fn the_official_client_lists_granted_tools_without_a_session_and_gets_changes() {
     check_client("auto", "2026-07-28");
 }
 
 #[test]
-fn an_agent_of_a_framework_calls_the_tools_itself_and_its_model_passes_untouched() {
+fn a_frameworks_agent_calls_tools_itself_and_its_model_requests_pass_unchanged() {
     let laptop = Laptop::start(Script::parse(MARKET).unwrap());
     let version = Version::compiled(&laptop, &example(), "analyst");
     let mediator = Mediator::start(&version.native("mode", json!("Native")));

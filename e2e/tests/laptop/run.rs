@@ -60,14 +60,14 @@ fn a_governed_call_reaches_the_service_with_the_projected_token() {
             let key = format!("Bearer {}", laptop.credentials.provider_key);
             assert_eq!(headers(request)["authorization"], key);
         }
-        // The service is the mediator's business: its name is all that the model is told.
+        // The model is told the tool's name and nothing else of the service.
         let seen = requests[1]["body"].to_string();
         assert!(!seen.contains("127.0.0.1") && !seen.contains(&laptop.credentials.reader));
     }
 }
 
 #[test]
-fn the_runner_s_own_tools_stay_its_own() {
+fn calls_of_the_runners_own_tools_are_left_to_it() {
     let laptop = Laptop::start(demo());
     let answer = ask(&laptop, "analyst", &[], "What does the clock say?");
     assert_eq!(answer["tool_calls"], json!(["local_clock"]));
@@ -76,7 +76,7 @@ fn the_runner_s_own_tools_stay_its_own() {
 }
 
 #[test]
-fn what_was_not_granted_is_neither_offered_nor_executed() {
+fn an_ungranted_tool_is_neither_offered_nor_executed() {
     let laptop = Laptop::start(demo());
     let answer = ask(&laptop, "analyst", &[], "Please trade.");
     let result = quoted(&answer);
@@ -111,7 +111,7 @@ fn the_executor_trades_with_its_own_credential() {
 #[test]
 fn the_program_holds_no_credential() {
     let laptop = Laptop::start(demo());
-    // Of its own processes all that can be read, and the files of its working directory.
+    // Everything readable of its own processes, and the files of its working directory.
     let look = "env; tr '\\0' '\\n' < /proc/$$/cmdline; tr '\\0' '\\n' < /proc/$PPID/cmdline";
     let output = laptop.run("analyst", &[], &["sh", "-c", look]);
     let seen = stdout(&output);
@@ -137,7 +137,7 @@ fn a_credential_from_a_variable_is_used_and_kept_from_the_program() {
         "test -z \"$DESK_TOKEN\" || exit 9; exec python3 '{program}' --json 'How is my market?'"
     );
     let token = laptop.credentials.executor.clone();
-    // The example's Secret has the reader's token; this one takes its place.
+    // Replaces the reader's token of the example's Secret.
     let output = laptop.run_with(
         &[("DESK_TOKEN", &token)],
         &example(),
@@ -152,7 +152,7 @@ fn a_credential_from_a_variable_is_used_and_kept_from_the_program() {
 }
 
 #[test]
-fn files_without_secrets_do_with_credentials_from_elsewhere() {
+fn files_without_secrets_work_with_credentials_from_flags() {
     let laptop = Laptop::start(demo());
     // As files are in Git: everything but the Secrets.
     let files = tempfile::tempdir().unwrap();
@@ -187,10 +187,10 @@ fn files_without_secrets_do_with_credentials_from_elsewhere() {
     assert_eq!(quoted(&answer), market("analyst", "reader"));
 }
 
-/// The files say where a credential goes, and what only a cluster knows is said before the first
-/// call fails.
+/// The files decide where a credential goes. A fact that only a cluster knows is reported before
+/// the first call fails.
 #[test]
-fn a_credential_for_several_hosts_wants_a_yes() {
+fn a_credential_for_several_hosts_needs_a_confirmation() {
     let files = tempfile::tempdir().unwrap();
     let surface = |name: &str, place: &str| {
         format!(
@@ -283,7 +283,7 @@ fn a_native_runner_without_a_provider_keeps_its_own_model() {
 }
 
 #[test]
-fn it_ends_with_the_program_s_code_and_leaves_nothing_behind() {
+fn run_ends_with_the_programs_code_and_leaves_nothing_behind() {
     let laptop = Laptop::start(demo());
     let output = laptop.run(
         "analyst",
@@ -303,9 +303,9 @@ fn it_ends_with_the_program_s_code_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn killed_it_leaves_no_mediator_behind() {
+fn a_killed_run_leaves_no_mediator_behind() {
     let laptop = Laptop::start(demo());
-    // The program ends with its own stdin, which this test holds.
+    // The program ends with its own stdin, which this test keeps open.
     let program = ["sh", "-c", "echo $OPENAI_BASE_URL; read -r line"];
     let mut run = laptop
         .command(&[], &example(), "analyst", &[], &program)
@@ -331,7 +331,7 @@ fn killed_it_leaves_no_mediator_behind() {
 }
 
 #[test]
-fn the_record_is_summed_up_and_kept_where_asked() {
+fn the_record_is_summarized_and_kept_in_the_given_file() {
     let laptop = Laptop::start(demo());
     let kept = tempfile::tempdir().unwrap();
     let folder = kept.path().to_str().unwrap();

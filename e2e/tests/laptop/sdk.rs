@@ -1,6 +1,6 @@
 //! The official SDKs and the frameworks on top of them, unchanged, against the real mediator.
 //!
-//! Where they come from: [`toolcrib_e2e::packages`].
+//! Their source: [`toolcrib_e2e::packages`].
 
 use std::{fs, path::Path};
 
@@ -9,24 +9,24 @@ use serde_json::Value;
 use crate::machine::{Laptop, demo, document, example, market, repository, runner, stderr, stdout};
 use toolcrib_e2e::{model::Script, packages};
 
-/// The mediator's side of it; cases read the name from their environment.
+/// The mediator's streaming mode; cases read its name from their environment.
 #[derive(Clone, Copy, Debug)]
 enum Streaming {
     Buffered,
     Live,
 }
 
-/// What interprets a file of cases.
+/// The interpreter of a file of cases.
 enum Interpreter {
     Python,
     Node,
 }
 
 impl Interpreter {
-    /// The command without the file, and the variables it needs.
+    /// The command without the file, and the variables that it needs.
     fn command(&self) -> (Vec<String>, Vec<(&'static str, String)>) {
         match self {
-            // -B: no caches beside the sources.
+            // -B: writes no caches beside the sources.
             Self::Python => (
                 vec![
                     text(&packages::python("requirements.txt").unwrap()),
@@ -42,8 +42,8 @@ impl Interpreter {
     }
 }
 
-/// Runs one file of cases: all of them with Buffered streaming, and those that stream with
-/// Live. `providers` are those of providers.yaml that it uses.
+/// Runs one file of cases: all of them with Buffered streaming, and the streaming ones with Live.
+/// `providers` are the entries of providers.yaml that it uses.
 fn check(interpreter: &Interpreter, cases: &str, providers: &[&str]) {
     for streaming in [Streaming::Buffered, Streaming::Live] {
         check_streaming(interpreter, cases, providers, streaming);
@@ -117,7 +117,7 @@ fn the_anthropic_sdk_for_node_is_served_as_by_its_own_provider() {
 }
 
 #[test]
-fn agents_of_frameworks_run_unchanged_and_see_their_own_calls_only() {
+fn frameworks_agents_run_unchanged_and_see_only_their_own_calls() {
     check(&Interpreter::Python, "frameworks.py", &["heron", "ibis"]);
 }
 

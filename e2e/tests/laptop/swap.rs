@@ -1,4 +1,4 @@
-//! A grant taken away and given back under a running mediator, by its files alone.
+//! A grant revoked and added again under a running mediator, by its files alone.
 
 use std::{fs, thread};
 
@@ -25,7 +25,7 @@ steps:
 /// The line of the example's Surface that declares its tool's only argument.
 const IDENTITY: &str = "claw_id: {type: string, description: Agent identifier}";
 
-/// One turn; `between` happens while the model decides on its second call.
+/// Runs one turn; `between` runs while the model decides on its second call.
 fn turn(laptop: &Laptop, runner: Runner, asked: usize, between: impl FnOnce()) -> Vec<Value> {
     let text = thread::scope(|scope| {
         let turn = scope.spawn(move || runner.ask("twice"));
@@ -44,12 +44,12 @@ fn turn(laptop: &Laptop, runner: Runner, asked: usize, between: impl FnOnce()) -
 }
 
 #[test]
-fn a_grant_taken_away_in_a_turn_denies_its_next_call_and_given_back_allows_the_next_turn() {
+fn revoking_a_grant_denies_the_turns_next_call_and_granting_again_allows_the_next_turn() {
     let laptop = Laptop::start_stepped(Script::parse(TWICE).unwrap());
     let granted = tempfile::tempdir().unwrap();
     let ungranted = tempfile::tempdir().unwrap();
     for (name, text) in example_files() {
-        // The two calls differ by an argument, which a tool has to declare.
+        // The two calls differ by an argument, which the tool has to declare.
         let text = text.replace(
             IDENTITY,
             &format!("{IDENTITY}\n          at: {{type: string}}"),
@@ -77,7 +77,7 @@ fn a_grant_taken_away_in_a_turn_denies_its_next_call_and_given_back_allows_the_n
     assert_eq!(results.len(), 2, "{results:?}");
     assert_eq!(laptop.desk_log().len(), 1, "nothing more reached the desk");
 
-    // The next turn is not even shown the tool.
+    // The next turn is not shown the tool.
     laptop.let_model_answer();
     assert_eq!(mediator.runner().ask("twice"), "offered: ");
 

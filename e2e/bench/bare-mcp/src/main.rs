@@ -1,6 +1,6 @@
-//! The reference of a tool's call over MCP: takes a `tools/call` over HTTP and has the protocol's
-//! own SDK make it, whose client is connected, keeps its connections, and is otherwise as it
-//! comes. Nobody is authenticated, nothing is checked, bounded, scrubbed or recorded.
+//! The reference for a tool call over MCP: it receives a `tools/call` over HTTP and sends it with
+//! the protocol's own SDK, in its default settings, over a connected client with kept-alive
+//! connections. It authenticates, checks, bounds, scrubs and records nothing.
 
 use std::net::SocketAddr;
 
@@ -43,7 +43,7 @@ struct Answer {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    // As the bare proxy.
+    // As in the bare proxy.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -83,7 +83,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// A request without a body asks whether this is ready.
+/// Answers a request; one without a body asks if this is ready.
 async fn answered(
     peer: Peer<RoleClient>,
     request: Request<Incoming>,
@@ -93,7 +93,7 @@ async fn answered(
         return Ok(Response::new(Full::default()));
     }
     let Asked { id, mut params } = serde_json::from_slice(&body)?;
-    // What the SDK says of itself takes its place.
+    // The SDK sets its own metadata.
     params.meta = None;
     let result = peer.call_tool(params).await?;
     let answer = Answer {

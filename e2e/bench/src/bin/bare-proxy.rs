@@ -1,5 +1,5 @@
-//! The reference of every ratio: a reverse proxy on bare hyper that does nothing but pass
-//! requests and answers on, streaming both, over pooled connections.
+//! The reference of every ratio: a reverse proxy on bare hyper, which only passes requests and
+//! answers on, streaming both, over pooled connections.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ type Upstream = Client<HttpConnector, Incoming>;
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    // One per core of the machine that is measured on, as a proxy of its own would have.
+    // One thread per core of the measured machine, as a proxy would have.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -1,10 +1,10 @@
-//! The far side of every measurement: a scripted model, a tool service, and the same service
-//! over MCP, on one address: at `/mcp` in 2026-07-28, without sessions, at `/mcp/session` in
-//! 2025-11-25, where every client gets the same one. With `--stdio` it is an MCP server on
-//! standard streams alone.
-//! They read as little as they can, so that what is measured stands between, not here.
+//! The far side of every measurement: a scripted model, a tool service, and the same service over
+//! MCP, on one address. At `/mcp` it speaks 2026-07-28 without sessions, at `/mcp/session`
+//! 2025-11-25 with one session for all clients. With `--stdio` it is an MCP server on standard
+//! streams alone. It reads as little as possible, so the measured time is that of the programs in
+//! between.
 //!
-//! The model's name says what it does: after `-r` how many tool rounds it asks for, and
+//! The model's name sets its behaviour: the number after `-r` is the number of tool rounds, and
 //! `otter-hung` calls the tool that never answers. A request with `"stream":true` is streamed.
 
 use std::convert::Infallible;
@@ -35,7 +35,7 @@ struct Args {
 
 type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
-/// The tool that never answers.
+/// The path of the tool that never answers.
 const HUNG: &str = "/depth_9?";
 
 /// Events of a stream, and the pause between two of them.
@@ -115,7 +115,8 @@ fn mcp(body: &[u8]) -> anyhow::Result<Response<Body>> {
     }
 }
 
-/// `None`: to a notification. The id, which is a number here, goes back as it came.
+/// Answers a message; `None` for a notification. The id, which is a number here, is returned
+/// unchanged.
 fn answered(message: &[u8]) -> anyhow::Result<Option<String>> {
     let after =
         |needle: &[u8]| memmem::find(message, needle).map(|at| &message[at + needle.len()..]);
@@ -191,7 +192,8 @@ fn streamed() -> anyhow::Result<Response<Body>> {
     };
     let events = stream::iter(0..=EVENTS)
         .then(move |at| async move {
-            // The first at once: time to first byte is then the way's, not the model's.
+            // The first event is sent at once: time to first byte is then that of the proxy, not
+            // of the model.
             if at > 0 {
                 tokio::time::sleep(PAUSE).await;
             }

@@ -12,14 +12,14 @@ use crate::manifest::Streaming;
 use crate::report::Row;
 
 pub(super) const NAME: &str = "a hung tool beside healthy ones";
-/// Turns that wait for it, on connections of their own.
+/// Number of turns that wait for it, on connections of their own.
 const HUNG: usize = 8;
-/// For them to come as far as the tool.
+/// Time for these turns to reach the tool.
 const ARRIVAL: Duration = Duration::from_millis(50);
 
 impl Bench {
-    /// Turns with healthy tools in alternating slices: alone, and while others wait for a tool
-    /// that hangs. The reference is the same mediator without those.
+    /// Measures turns with healthy tools in alternating slices: alone, and while other turns wait
+    /// for a tool that hangs. The reference is the same mediator without the waiting turns.
     pub(super) async fn hung(&self, plan: &Plan) -> Result<Vec<Row>> {
         let mediator = self.mediator(plan, 10, Streaming::Buffered).await?;
         let work = |body: String| Arc::new(Work::from(Step::post(CHAT, body)));

@@ -1,5 +1,5 @@
-//! Tools over MCP: the mediator's call for a client of its own, a wrapped server's call, and what
-//! sessions hold.
+//! Tools over MCP: the mediator's call for a native client, a call of a wrapped server, and the
+//! memory of sessions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,28 +23,28 @@ const CALL: &str = "a tool's call over MCP, for a client at /mcp";
 const WRAPPED: &str = "a wrapped MCP server's call";
 const LISTENING: &str = "64 sessions at /mcp, each listening";
 const CREDENTIALS: &str = "64 sessions of an MCP server, one for each credential";
-/// The mediator's own bound, of both kinds of sessions.
+/// The mediator's own bound for both kinds of sessions.
 const HELD: usize = 64;
-/// Calls of each tool, so that what is measured has settled.
+/// Calls of each tool, until memory has settled.
 const ROUNDS: usize = 4;
 
 const PATH: &str = "/mcp";
 const SESSION: &str = "mcp-session-id";
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
-/// In every result.
+/// Text in every result.
 const RESULT: &str = "depth_m";
 
-/// As the mediator sends it.
+/// A call as the mediator sends it.
 pub(super) fn downstream_call() -> Step {
     call("depth_0", r#"{"spot":"reed 0","claw_id":"otter"}"#)
 }
 
-/// As a client of the mediator does.
+/// A call as a client of the mediator sends it.
 fn native_call(tool: usize) -> Step {
     call(&format!("pond__depth_{tool}"), r#"{"spot":"reed 0"}"#)
 }
 
-/// Of 2026-07-28.
+/// A call of 2026-07-28.
 fn call(name: &str, arguments: &str) -> Step {
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{name}","arguments":{arguments},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{{"name":"toolcrib","version":"0.1.0"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
@@ -73,8 +73,8 @@ impl Bench {
         Ok(rows)
     }
 
-    /// The mediator's call of the scripted server, beside the same call by the protocol's own SDK:
-    /// each is asked over HTTP.
+    /// Measures the mediator's call of the scripted server beside the same call by the protocol's
+    /// own SDK; both are requested over HTTP.
     async fn call(&self, plan: &Plan) -> Result<Vec<Row>> {
         let mediator = self
             .mediator_of(plan, 10, Streaming::Buffered, Transport::Mcp)
@@ -93,8 +93,9 @@ impl Bench {
         rows_of(CALL, sides, plan, [&bare, &mediator.program]).await
     }
 
-    /// The scripted server on standard streams behind the wrapper, beside the same server on HTTP
-    /// behind the bare proxy: both are one hop, and the server's own time is neither's.
+    /// Measures the scripted server on standard streams behind the wrapper, beside the same
+    /// server on HTTP behind the bare proxy. Both are one hop, so the server's own time cancels
+    /// out.
     async fn wrapped(&self, plan: &Plan) -> Result<Vec<Row>> {
         let [address] = free_addresses()?;
         let server = plan.programs.join("bench-servers").display().to_string();
@@ -116,7 +117,7 @@ impl Bench {
         let mediator = self
             .mediator_of(plan, 10, Streaming::Buffered, Transport::Mcp)
             .await?;
-        // What the first brings, the others share.
+        // The first session allocates what the others share.
         let mut held = vec![Listening::begin(mediator.address).await?];
         let (before, _) = mediator.program.memory()?;
         while held.len() < HELD {
@@ -131,7 +132,7 @@ impl Bench {
         )])
     }
 
-    /// The same calls in one session and in as many as there are credentials.
+    /// Measures the same calls in one session, and in one per credential.
     async fn credentials(&self, plan: &Plan) -> Result<Vec<Row>> {
         let one = self.called(plan, Transport::McpSession).await?;
         let many = self.called(plan, Transport::McpSessions).await?;
@@ -174,19 +175,19 @@ async fn rows_of(
     Ok(rows)
 }
 
-/// In KiB, of all sessions but the first. May be less than nothing: the allocator's doing.
+/// Memory of each session but the first, in KiB. The allocator can make it negative.
 fn each(with_one: u64, with_all: u64) -> f64 {
     (with_all as f64 - with_one as f64) / (HELD - 1) as f64
 }
 
-/// The call gives the tool's result, which its status does not say.
+/// Checks that the call returns the tool's result, which its status does not show.
 async fn proved(address: SocketAddr, step: &Step) -> Result<()> {
     let answer = ask(address, step).await?;
     ensure!(answer.contains(RESULT), "{address} answered {answer}");
     Ok(())
 }
 
-/// A client's session, and the stream on which it hears of changes. Dropped, the client is gone.
+/// A client's session with its stream of change events. Dropping it disconnects the client.
 struct Listening {
     _sender: SendRequest<Full<Bytes>>,
     _stream: Response<Incoming>,

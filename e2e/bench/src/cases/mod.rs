@@ -1,7 +1,7 @@
 //! The measurements of the mediator, each beside the bare proxy.
 //!
-//! CPU time is the program's own, of all its threads; latency, throughput and time to first
-//! byte are the load generator's, which shares the cores with everything else.
+//! CPU time is the program's own, over all its threads. Latency, throughput and time to first
+//! byte are measured in the load generator, which shares the cores with everything else.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,27 +23,27 @@ mod mcp;
 
 const CHAT: &str = "/v1/chat/completions";
 const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
-/// Concurrency of the cases that do not name another.
+/// Concurrency of cases that set none.
 const CONNECTIONS: usize = 8;
-/// A promise of its own is about this many.
+/// Concurrency of the case with its own target.
 const MANY: usize = 32;
 
-/// What there is to compare, by name.
+/// One comparison, by name.
 struct Case {
     name: &'static str,
-    /// Tools in the manifest.
+    /// Number of tools in the manifest.
     tools: usize,
-    /// What the runner sends.
+    /// The runner's request.
     body: Bytes,
     /// Hidden rounds of a turn; the bare proxy passes each of its hops.
     rounds: usize,
     streamed: bool,
     streaming: Streaming,
     transport: Transport,
-    /// CPU, as a multiple of the bare proxy's.
+    /// Target for CPU, as a multiple of the bare proxy's.
     cpu_at_most: Option<f64>,
     first_byte_at_most: Option<f64>,
-    /// Of the plan's work per slice: one in so many.
+    /// This case does one in so many of the plan's requests per slice.
     fraction: usize,
 }
 
@@ -136,7 +136,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The far side, the reference before it, and where the mediator is.
+/// The far side, the reference, and the address of the mediator.
 struct Bench {
     bare: Program,
     bare_address: SocketAddr,
@@ -144,7 +144,7 @@ struct Bench {
     _servers: Program,
 }
 
-/// A mediator with its files; they go with it.
+/// A mediator with its files, which are removed with it.
 struct Mediator {
     program: Program,
     address: SocketAddr,
@@ -225,7 +225,7 @@ impl Bench {
         let measured = Driven::connect(&mediator.program, mediator.address, CONNECTIONS, mediated);
         let (reference, mut measured) = (reference.await?, measured.await?);
         if case.tools > 0 {
-            // A mediator that has hidden rounds to look for, as after its first turns.
+            // Starts with turns of hidden rounds, so the mediator has rounds to look for.
             let turn = Step::post(CHAT, chat(2, false));
             measured.prepare(turn.into(), CONNECTIONS).await?;
         }
@@ -266,7 +266,7 @@ impl Bench {
         ])
     }
 
-    /// Its own process: the peak of memory is this load's.
+    /// Runs in a process of its own, so the peak of memory is this load's.
     async fn many(&self, plan: &Plan) -> Result<Vec<Row>> {
         let mediator = self.mediator(plan, 10, Streaming::Buffered).await?;
         let turn = Arc::new(Step::post(CHAT, chat(2, false)).into());
@@ -279,8 +279,8 @@ impl Bench {
         ])
     }
 
-    /// What a hidden round adds where nothing queues: turns at half of the rate at which
-    /// the bare proxy passes as many hops, against the same hops with nobody between.
+    /// Measures the added time of a hidden round without queueing: turns at half of the rate at
+    /// which the bare proxy passes as many hops, compared with the same hops without a proxy.
     async fn half_of_saturation(&self, plan: &Plan) -> Result<Vec<Row>> {
         const ROUNDS: usize = 2;
         let case = Case {
@@ -319,7 +319,7 @@ impl Bench {
             ours.busy += began.elapsed();
             ours.cpu += mediator.program.cpu()? - before;
         }
-        // Near 1 it has no more to give, and what is added is time spent in its queue.
+        // Near 1 it is saturated, and the added time is spent in its queue.
         let busy = ours.cpu as f64 / ours.busy.as_nanos() as f64;
         let whole = |timing: &Timing| timing.whole;
         let per_round = |p| {
@@ -346,7 +346,7 @@ impl Bench {
     }
 }
 
-/// Every hop that the mediator makes for this case: model, tool, model, …
+/// Every hop of the mediator for this case: model, tool, model, …
 fn hop_by_hop(case: &Case) -> Work {
     let model = Step::post(CHAT, case.body.clone());
     let tool = match case.transport {
@@ -360,7 +360,7 @@ fn hop_by_hop(case: &Case) -> Work {
     Work(steps)
 }
 
-/// A short conversation whose model wants so many rounds.
+/// A short conversation whose model requests so many rounds.
 fn chat(rounds: usize, stream: bool) -> String {
     said(&format!("otter-r{rounds}"), stream)
 }
@@ -371,8 +371,8 @@ fn said(model: &str, stream: bool) -> String {
     )
 }
 
-/// About 100 KB of history, as agents send them after some hours: prose, code, calls and results of
-/// the runner's own 40 tools.
+/// About 100 KB of history, as agents send them after some hours: prose, code, calls and results
+/// of the runner's own 40 tools.
 fn long_chat() -> String {
     let prose = "The reeds were cut back in spring\\nso the shore is \\\"open\\\" again; see the notes of the 3rd. ";
     let mut messages =
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_are_json_of_the_size_they_say() {
+    fn bodies_are_json_of_the_declared_size() {
         for body in [chat(2, true), chat(0, false), long_chat()] {
             serde_json::from_str::<serde_json::Value>(&body).unwrap();
         }

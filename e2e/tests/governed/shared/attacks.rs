@@ -1,9 +1,9 @@
-//! While one agent's mediator is attacked, all other agents go on: they are compiled, injected, they
-//! call, and they lose tools within a second. The attacked container does not restart.
+//! While one agent's mediator is attacked, all other agents keep working: they are compiled,
+//! injected and called, and lose tools within a second. The attacked container does not restart.
 //!
-//! The attacks are those that a runner and the services of its own grants have: a result of
-//! backslashes, values that are expensive to check, and bodies at their bound, four at once. Limits
-//! are the chart's. Not here: what a mediator answers to each (`sidecar/tests/mediator`).
+//! The attacks are open to a runner and the services of its own grants: a result of backslashes,
+//! values that are expensive to check, and bodies at their bound, four at once. Limits are the
+//! chart's. Not here: the mediator's answer to each (`sidecar/tests/mediator`).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,14 +16,14 @@ use crate::support::{Desk, START};
 
 const RUNNER: &str = include_str!("runner.py");
 const HOSTILE: &str = include_str!("hostile.py");
-/// What a revocation may take, from the answer to the deletion to the first call that is denied.
+/// Bound on a revocation, from the answer to the deletion to the first call that is denied.
 const PROMISE: Duration = Duration::from_secs(1);
 const ATTACKS: [&str; 3] = ["backslashes", "evaluations", "bodies"];
-/// A second try for a node that was busy with something else.
+/// The second try is for a node that was busy with something else.
 const TRIES: usize = 2;
 
 #[test]
-fn an_agent_under_attack_disturbs_no_other() -> Result<()> {
+fn an_attacked_agent_affects_no_other() -> Result<()> {
     let desk = open()?;
     desk.platform.apply(&objects())?;
     desk.platform
@@ -64,7 +64,7 @@ fn an_agent_under_attack_disturbs_no_other() -> Result<()> {
     Ok(())
 }
 
-/// What all others do meanwhile.
+/// Checks all other agents during the attack.
 fn during(desk: &Desk, number: usize, attack: &str) -> Result<()> {
     let clear = ["sh", "-c", "rm -f /tmp/stop /tmp/rounds"];
     desk.platform.exec(HERE, "attacked", &clear)?;
@@ -79,7 +79,7 @@ fn during(desk: &Desk, number: usize, attack: &str) -> Result<()> {
     })?;
     eprintln!("{attack}: {}", outcomes.trim());
     let outcomes: Value = serde_json::from_str(&outcomes).with_context(|| outcomes.clone())?;
-    // Each attack arrives, and the mediator goes on answering.
+    // Each attack arrives, and the mediator keeps answering.
     let answered = match attack {
         "backslashes" => "ok",
         "evaluations" => "mcp_error",
@@ -127,7 +127,8 @@ fn others(desk: &Desk, number: usize, attack: &str) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a grant of the bystander, which calls all the time; how long its tool was still called.
+/// Deletes a grant of the bystander, which calls all the time; returns how long its tool was
+/// still called.
 fn revoked(desk: &Desk, number: usize) -> Result<Duration> {
     let (grant, tool) = (format!("bystander-{number}"), tool(number));
     let lines = |outcome: &'static str| -> Result<Vec<f64>> {
@@ -163,8 +164,8 @@ fn revoked(desk: &Desk, number: usize) -> Result<Duration> {
     Ok(Duration::from_secs_f64((denied - answered).max(0.0)))
 }
 
-/// The proxy and the CA of a provider are its author's: a key whose owner named neither is in no
-/// file, and nobody is asked to connect.
+/// The author of a provider chooses its proxy and CA. A key whose owner named neither is in no
+/// file, and the proxy gets no connection.
 fn no_key_for_an_interceptor(desk: &Desk) -> Result<()> {
     let ask = |model: &str| {
         let command = ["python3", "/programs/runner.py", "ask", model];
@@ -190,7 +191,7 @@ fn stop(desk: &Desk, pod: &str) -> Result<()> {
         .map(drop)
 }
 
-/// As a client of the tools calls it.
+/// The tool's name for a client.
 fn tool(number: usize) -> String {
     format!("hostile__say{number}")
 }

@@ -1,7 +1,7 @@
-//! What the containers of a pod share decides nothing about where a credential goes, even where
-//! one of them runs as root.
+//! Resources that a pod's containers share do not decide where a credential goes, even if one
+//! container runs as root.
 //!
-//! Not here: listening in on the shared network (`sniffing.rs`), what lies in the runner's own
+//! Not here: listening on the shared network (`sniffing.rs`), the content of the runner's own
 //! container (`starvation.rs`).
 
 mod attacks;
@@ -18,7 +18,7 @@ use crate::support::{Desk, MEDIATOR, SECRETS, START, platform, process_of};
 const HERE: &str = "shared";
 const TRADE: &str = "Make a trade: buy 3 OTTR";
 
-/// Keeps every byte that is sent to the ports of the desk and of the model.
+/// Records every byte that is sent to the ports of the desk and of the model.
 const EVIL: &str = r#"
 import socketserver
 class Keep(socketserver.BaseRequestHandler):
@@ -38,7 +38,7 @@ for port in (4000, 8080):
     threading.Thread(target=Server(("", port), Keep).serve_forever).start()
 "#;
 
-/// Answers every question on 127.0.0.1:53 with the address that it is given.
+/// Answers every question on 127.0.0.1:53 with the given address.
 const NAME_SERVER: &str = r#"
 import socket, sys
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -53,13 +53,13 @@ while True:
     server.sendto(head + query[12:end] + (record if four else b""), sender)
 "#;
 
-/// Where the C library of this container leads.
+/// Prints the address that this container's C library resolves.
 const RESOLVE: &str = r#"
 import socket, sys
 print(socket.gethostbyname(sys.argv[1]))
 "#;
 
-/// One line for each way in which a container could reach into another one of its pod.
+/// Prints one line for each way to reach into another container of the pod.
 const REACH: &str = r#"
 import fcntl, os, socket, struct, sys
 name_server, own = sys.argv[1:]
@@ -106,9 +106,9 @@ with open("/proc/net/unix") as sockets:
 "#;
 
 #[test]
-fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
+fn shared_files_redirect_no_credential() -> Result<()> {
     let desk = open()?;
-    // The desk is shared with the other test, so it is not dropped.
+    // Both tests share the desk, so it is not dropped.
     let evidence = Evidence::of(&desk.platform, &[HERE]);
     let evil = address_of(desk, "evil")?;
     desk.platform.apply(&pod("lured", "executor", 0))?;
@@ -125,7 +125,7 @@ fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
         format!("echo '{lines}' >>/etc/hosts; printf 'nameserver 127.0.0.1\\n' >/etc/resolv.conf");
     desk.platform.exec(HERE, "lured", &["sh", "-c", &write])?;
 
-    // A root container that joins a pod whose runner is not.
+    // A root container that joins a pod whose runner is not root.
     let custom = tempfile::NamedTempFile::new()?;
     std::fs::write(
         custom.path(),
@@ -155,7 +155,7 @@ fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
             Ok(Seen::when(hosts.contains(&lines), hosts))
         })?;
 
-    // The lures work, for whoever reads the files.
+    // The lures work for programs that read the files.
     for (pod, name) in [
         ("lured", format!("trading-api.{HERE}.svc")),
         ("lured", "other.example".to_owned()),
@@ -173,7 +173,7 @@ fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
     for pod in ["lured", "debugged"] {
         let said = desk.ask(pod, TRADE)?;
         ensure!(said.contains("filled"), "{pod}: {said}");
-        // A new process finds the files as they are now.
+        // A new process starts with the changed files.
         kill_process(mediator(desk, pod)?, Signal::KILL).context("kill the mediator")?;
         desk.platform
             .eventually("the mediator to be back", START, || {
@@ -196,9 +196,9 @@ fn files_that_containers_share_lead_no_credential_astray() -> Result<()> {
 }
 
 #[test]
-fn nothing_that_containers_share_lets_root_reach_the_mediator() -> Result<()> {
+fn root_cannot_reach_the_mediator_through_shared_resources() -> Result<()> {
     let desk = open()?;
-    // The desk is shared with the other test, so it is not dropped.
+    // Both tests share the desk, so it is not dropped.
     let evidence = Evidence::of(&desk.platform, &[HERE]);
     desk.platform.apply(&pod("reaching", "executor", 0))?;
     desk.platform.wait_ready(HERE, &["reaching"])?;
@@ -228,7 +228,7 @@ sockets []
 ";
     ensure!(said == expected, "{said}");
 
-    // Shared memory is shared, and the mediator has none of it.
+    // The containers share memory, but not with the mediator.
     let fill = ["sh", "-c", "head -c 1000000 /dev/zero >/dev/shm/full"];
     desk.platform.exec(HERE, "reaching", &fill)?;
     let process = mediator(desk, "reaching")?.as_raw_nonzero();
@@ -236,7 +236,7 @@ sockets []
     ensure!(maps.contains("toolcrib-sidecar"), "{maps}");
     let mut held = vec![maps];
     for file in std::fs::read_dir(format!("/proc/{process}/fd"))? {
-        // One that was closed meanwhile.
+        // A descriptor that was closed meanwhile.
         let Ok(target) = std::fs::read_link(file?.path()) else {
             continue;
         };
@@ -251,8 +251,8 @@ sockets []
     evidence.passed()
 }
 
-/// Prepared once: the example brings back its namespace's own labels, under which the other test's
-/// pods would be refused.
+/// Prepared once: applying the example resets the namespace's labels, and the other test's pods
+/// would be refused.
 fn open() -> Result<&'static Desk> {
     static DESK: OnceLock<Result<Desk>> = OnceLock::new();
     DESK.get_or_init(prepare)
@@ -263,7 +263,7 @@ fn open() -> Result<&'static Desk> {
 fn prepare() -> Result<Desk> {
     platform()?.apply(include_str!("providers.yaml"))?;
     let desk = Desk::open(HERE)?;
-    // A namespace that lets runners be root does not enforce Pod Security.
+    // A namespace that allows root runners does not enforce Pod Security.
     desk.platform.kubectl(&[
         "label",
         "namespace",
