@@ -1,4 +1,4 @@
-//! Every test that `docs/security.md` names exists.
+//! Checks that every test named in `docs/security.md` exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const DOCUMENT: &str = include_str!("../security.md");
 
 #[test]
-fn every_test_that_is_named_exists() {
+fn every_named_test_exists() {
     let tree = Tree::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
     let names = names_in(DOCUMENT);
     assert!(names.len() > 200, "found {} names", names.len());
@@ -24,7 +24,7 @@ fn every_test_that_is_named_exists() {
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_found() {
+fn a_missing_name_is_found() {
     let tree = Tree {
         tests: vec![
             Test::new("pond/src/reed.rs", "mod tests {", "otters_swim"),
@@ -54,7 +54,7 @@ fn a_name_that_does_not_exist_is_found() {
     }
 }
 
-/// Something that the document says exists.
+/// A name in the document that must exist.
 #[derive(Debug)]
 struct Name {
     line: usize,
@@ -63,7 +63,8 @@ struct Name {
 
 #[derive(Debug)]
 enum What {
-    /// `module::name`, `module::tests`, `module::*` or a name alone; in this file, if one is named.
+    /// `module::name`, `module::tests`, `module::*` or a name alone; in this file, if one is
+    /// named.
     Test { path: String, file: Option<String> },
     /// The end of a path.
     File(String),
@@ -71,16 +72,16 @@ enum What {
     Word(String),
 }
 
-/// The file that a name belongs to: in `path.rs`: `one`, `two`.
+/// The file to which the next names belong: in `path.rs`: `one`, `two`.
 enum Scope {
     None,
-    /// Just named.
+    /// The path was just named.
     Path(String),
-    /// Followed by names of it.
+    /// The path is followed by names of its tests.
     Names(String),
 }
 
-/// Reads the code spans. Paths, cases and rows count in the last column of tables alone, where
+/// Reads the code spans. Paths, cases and rows count only in the last column of tables, where
 /// tests are named.
 fn names_in(document: &str) -> Vec<Name> {
     let mut names = Vec::new();
@@ -145,12 +146,12 @@ fn form(span: &str) -> Form {
     }
 }
 
-/// The names that the source tree has.
+/// The names in the source tree.
 struct Tree {
     tests: Vec<Test>,
     /// Paths of files and folders, without those of builds.
     entries: BTreeSet<String>,
-    /// Words in quotes in tests: rows of tables.
+    /// Quoted words in tests: rows of tables.
     words: BTreeSet<String>,
 }
 
@@ -263,7 +264,7 @@ impl Tree {
 }
 
 impl Test {
-    /// Whether a path names this test, or a module that it is in.
+    /// True if a path names this test, or a module around it.
     fn is_called(&self, path: &str) -> bool {
         let parts: Vec<&str> = path.split("::").collect();
         let (last, above) = parts.split_last().expect("a part");
@@ -281,7 +282,7 @@ impl Test {
     }
 }
 
-/// Whether a path ends with another one, by whole names.
+/// True if a path ends with another one, by whole names.
 fn ends_with(path: &str, end: &str) -> bool {
     let end = end.trim_end_matches('/');
     path.strip_suffix(end)

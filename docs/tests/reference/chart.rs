@@ -1,5 +1,5 @@
-//! The chart's values: defaults and words from `values.yaml`, types from its schema, and words
-//! where no default stands.
+//! The chart's values: defaults and texts from `values.yaml`, types from its schema, and texts
+//! for values without a default.
 
 use serde_json::Value;
 use toolcrib_docs::cell;

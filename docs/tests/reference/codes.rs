@@ -1,4 +1,4 @@
-//! What the runner and the model are told when something is not done.
+//! The codes that the runner and the model get for errors.
 
 use toolcrib_mediation::{ResultCode, RunnerCode};
 

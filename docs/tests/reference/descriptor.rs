@@ -1,5 +1,5 @@
-//! What a descriptor may hold: its keys from the schema that is installed, and the requests that
-//! the mediator's own code makes of calls.
+//! The content of a descriptor: its keys from the installed schema, and the requests that the
+//! mediator's own code makes of calls.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn schema() -> Value {
     version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["descriptor"].clone()
 }
 
-/// The keys below a schema in reading order: what has keys of its own comes last.
+/// The keys below a schema in reading order: keys with keys of their own come last.
 fn keys(schema: &Value, path: &str, rows: &mut String) {
     let mut below: Vec<(&String, &Value)> =
         schema["properties"].as_object().unwrap().iter().collect();
@@ -61,14 +61,14 @@ fn keys(schema: &Value, path: &str, rows: &mut String) {
     }
 }
 
-/// The schema that has the keys of a key's value, or of the items of its list.
+/// The schema with the keys of a key's value, or of the items of its list.
 fn inner(key: &Value) -> Option<&Value> {
     [key, &key["items"]]
         .into_iter()
         .find(|schema| schema["properties"].is_object())
 }
 
-/// Calls of the page's example, and what is sent.
+/// Calls of the page's example, and the requests that they send.
 fn requests() -> String {
     let loaded = objects::load_page("descriptor.md", BEFORE);
     let compiled =
@@ -107,7 +107,7 @@ fn requests() -> String {
     text
 }
 
-/// Names of all keys, wherever they stand.
+/// Collects the names of all keys, at every depth.
 fn names(schema: &Value, names: &mut BTreeSet<String>) {
     for (name, key) in schema["properties"].as_object().into_iter().flatten() {
         names.insert(name.clone());
@@ -121,7 +121,7 @@ fn names_of_inner(key: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Texts between quotes that could be a key, and fields of types that are decoded.
+/// Quoted texts that could be a key, and fields of decoded types.
 fn keys_that_are_read(source: &str) -> BTreeSet<String> {
     let is_key = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -160,7 +160,7 @@ fn keys_that_are_read(source: &str) -> BTreeSet<String> {
     found
 }
 
-/// Words of the readers that are no keys: values, rules of header names, parts of messages.
+/// Words in the readers that are not keys: values, rules of header names, parts of messages.
 const OTHER_WORDS: [&str; 24] = [
     "additionalProperties",
     "authorization",
@@ -193,7 +193,7 @@ fn every_key_that_the_compiler_reads_is_documented() {
     let mut documented = BTreeSet::new();
     names(&schema(), &mut documented);
     let read: BTreeSet<String> = READERS.into_iter().flat_map(keys_that_are_read).collect();
-    // One of each way of reading a key: a literal, a field, a renamed field, an annotation.
+    // One key of each way of reading it: a literal, a field, a renamed field, an annotation.
     for known in [
         "skillText",
         "ttl",

@@ -1,4 +1,4 @@
-//! Every finding, with cause and cure.
+//! Every diagnostic, with cause and cure.
 
 use toolcrib_compile::{Code, Concern, Severity};
 

@@ -1,4 +1,4 @@
-//! Every kind and field, from the schemas that are installed.
+//! Every kind and field, from the installed schemas.
 
 use serde_json::Value;
 use toolcrib_docs::cell;
@@ -58,7 +58,7 @@ fn fields(schema: &Value, path: &str, rows: &mut String, told: &mut String) {
         .filter_map(Value::as_str)
         .collect();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        // Kubernetes' own types are described there, and a descriptor on a page of its own.
+        // Kubernetes documents its own types, and a descriptor has a page of its own.
         let is_elsewhere = ["conditions", "descriptor"].contains(&name.as_str());
         let (suffix, inner) = match (&field["items"], &field["additionalProperties"]) {
             (items @ Value::Object(_), _) => ("[]", items),
@@ -121,7 +121,7 @@ fn kind_of(field: &Value, inner: &Value) -> String {
     kind
 }
 
-/// What the API server checks besides types.
+/// The checks of the API server besides types.
 fn rules(schema: &Value, place: &str, told: &mut String) {
     let messages = schema["x-kubernetes-validations"]
         .as_array()

@@ -1,4 +1,4 @@
-//! The committed reference says what the code says.
+//! Compares the committed reference with the code.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 

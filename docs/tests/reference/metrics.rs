@@ -1,4 +1,4 @@
-//! What controller and webhook count. The mediator's page is written by its own crate.
+//! The metrics of controller and webhook. The mediator's own crate writes its page.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ fn words(label: &Label) -> Vec<&'static str> {
     }
 }
 
-/// Each word of each label stands in a series that is 0.
+/// Checks that each word of each label has a series that is 0.
 fn check_series(text: &str, prefix: &str, rows: &[Row]) {
     for row in rows {
         let start = format!("{prefix}_{}", row.name);
@@ -84,7 +84,7 @@ fn check_series(text: &str, prefix: &str, rows: &[Row]) {
 }
 
 #[test]
-fn a_fresh_controller_has_the_families_of_the_page_and_no_others() {
+fn a_fresh_controller_exposes_exactly_the_documented_metrics() {
     let text = Metrics::default().text();
     let listed = [rows(PROJECT, &PROMISES), rows(PREFIX, &ROWS)].concat();
     assert_eq!(families(&text), listed.into_iter().collect());
@@ -92,7 +92,7 @@ fn a_fresh_controller_has_the_families_of_the_page_and_no_others() {
 }
 
 #[test]
-fn a_fresh_webhook_has_the_families_of_the_page_and_no_others() {
+fn a_fresh_webhook_exposes_exactly_the_documented_metrics() {
     let text = meter::Meter::default().text().unwrap();
     let listed = rows(meter::PREFIX, &meter::ROWS);
     assert_eq!(families(&text), listed.into_iter().collect());

@@ -1,5 +1,4 @@
-//! Labels, annotations, ports and what else has a fixed name, from the constants and their
-//! documentation.
+//! Labels, annotations, ports and other fixed names, from the constants and their documentation.
 
 use toolcrib_docs::cell;
 
@@ -102,8 +101,8 @@ struct Constant {
     about: String,
 }
 
-/// `pub const NAME: TYPE = VALUE;` with the documentation before it. One without gets the
-/// words of its name.
+/// Reads `pub const NAME: TYPE = VALUE;` and the documentation before it. A constant without
+/// documentation gets the words of its name.
 fn constants(source: &str) -> Vec<Constant> {
     let mut constants = Vec::new();
     let mut about = String::new();
@@ -136,7 +135,7 @@ fn constants(source: &str) -> Vec<Constant> {
     constants
 }
 
-/// `[`NAME`]` leads nowhere outside of the code: the value stands there instead.
+/// Replaces `[`NAME`]`, which is a link only in the code, by the constant's value.
 fn links_as_text(text: &str) -> String {
     let mut text = text.to_owned();
     for (name, value) in [

@@ -1,8 +1,8 @@
-//! YAML objects of the pages: they compile as they are written.
+//! Compiles the YAML objects of the pages as they are written.
 
 use toolcrib_compile::{Compilation, LoadResult, ObjectRef, Settings, compile, load};
 
-/// Objects that the pages take to be there: the Service, and a model.
+/// Objects that the pages assume: the Service, and a model.
 const EXISTING: &str = r#"
 apiVersion: v1
 kind: Service
@@ -17,7 +17,7 @@ spec:
   auth: None
 "#;
 
-/// The objects of a page's YAML blocks, with those that it takes to be there.
+/// Loads the objects of a page's YAML blocks, and the assumed ones.
 pub fn load_page(page: &str, text: &str) -> LoadResult {
     let blocks = text.split("```yaml\n").skip(1);
     let objects: Vec<&str> = blocks
@@ -36,7 +36,7 @@ pub fn load_text(page: &str, text: String) -> LoadResult {
     loaded
 }
 
-/// The agent as it is compiled, with nothing to find fault with.
+/// Compiles the agent, without any diagnostic.
 pub fn compile_clean(loaded: &LoadResult, page: &str, agent: &ObjectRef) -> Compilation {
     let compiled = compile(&loaded.inputs, agent).expect("the agent");
     assert_eq!(compiled.diagnostics, [], "{page}");
@@ -44,7 +44,7 @@ pub fn compile_clean(loaded: &LoadResult, page: &str, agent: &ObjectRef) -> Comp
 }
 
 #[test]
-fn the_objects_of_bring_your_own_service_give_what_the_page_says() {
+fn the_objects_of_bring_your_own_service_compile_to_the_pages_result() {
     const PAGE: &str = "own-service.md";
     let loaded = load_page(PAGE, include_str!("../../own-service.md"));
     let compiled = compile_clean(&loaded, PAGE, &ObjectRef::new("shop", "clerk"));

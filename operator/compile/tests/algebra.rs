@@ -1,4 +1,4 @@
-//! The algebra of objects, over generated worlds. More of them: raise `with_cases`.
+//! Algebraic properties of compile, over generated worlds. For more worlds raise `with_cases`.
 
 mod worlds;
 
@@ -27,7 +27,7 @@ fn compiled(
     compile_all(&loaded.inputs)
 }
 
-/// What a tool is, apart from what calls it.
+/// Names and entry digests of the agent's tools.
 fn given(compilation: &Compilation) -> BTreeSet<(String, String)> {
     compilation
         .tools
@@ -36,7 +36,7 @@ fn given(compilation: &Compilation) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// Names that the agent may be given: with what only a restriction keeps from it.
+/// Names of the agent's tools, including those that only its highest tier withholds.
 fn may(compilation: &Compilation) -> BTreeSet<String> {
     let restricted = compilation
         .withheld
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn objects_of_a_namespace_that_nobody_names_change_nothing(world in world(), which in any::<Index>()) {
+    fn objects_of_an_unreferenced_namespace_change_nothing(world in world(), which in any::<Index>()) {
         let before = compile(&world);
         let mut more = world.clone();
         let elsewhere = |text: &str| text.replace("namespace: pond", "namespace: marsh");
@@ -88,8 +88,8 @@ proptest! {
         }
     }
 
-    /// Of agents that say whether they rely on the defaults, within bounds: nothing at all.
-    /// Of the others: nothing that they could not have had.
+    /// An agent that sets whether it uses the defaults gains nothing, within bounds. Other agents
+    /// gain nothing that they could not have had.
     #[test]
     fn removing_an_object_never_adds_a_tool(world in world(), which in any::<Index>()) {
         let before = compile(&world);
@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    /// And a network that the defaults restrict is not opened by deleting them.
+    /// Deleting the defaults does not open a network that they restrict.
     #[test]
     fn removing_named_defaults_opens_no_network(world in world()) {
         let before = compile(&world);
@@ -122,10 +122,10 @@ proptest! {
         }
     }
 
-    /// Nothing is withheld without a reason that a person can read and a diagnostic that
-    /// carries the same code; nothing that is named and missing goes unsaid.
+    /// Everything withheld has a reason for people and a diagnostic with the same code, and every
+    /// missing reference has a diagnostic.
     #[test]
-    fn what_is_asked_for_is_given_or_withheld_and_said(world in world()) {
+    fn everything_requested_is_granted_or_withheld_with_a_diagnostic(world in world()) {
         let loaded = load(world.clone(), Settings::default());
         let compiled = compile_all(&loaded.inputs);
         for (agent, compilation) in &compiled {
@@ -162,11 +162,11 @@ proptest! {
                 }
             }
         }
-        // A surface that cannot be used says so itself.
+        // An unusable surface has a diagnostic of its own.
         for (key, _) in loaded.inputs.surfaces() {
             let report = check_surface(&loaded.inputs, key).expect("is there");
             let usable = report.tools > 0 || report.descriptor_digest.is_some();
-            prop_assert!(usable || !report.diagnostics.is_empty(), "{key} is silent");
+            prop_assert!(usable || !report.diagnostics.is_empty(), "{key} has no diagnostic");
         }
     }
 }

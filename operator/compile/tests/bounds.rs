@@ -1,8 +1,8 @@
-//! Over a bound, surfaces and then tools go from the end; the rest stays.
+//! Over a bound, surfaces and then tools are withheld from the end; the rest stays.
 
 use toolcrib_compile::{Code, Compilation, ObjectRef, Settings, check_surface, compile, load};
 
-/// An agent with `counts` tools on surfaces `s0`, `s1`, …, each with a schema of about
+/// Compiles an agent with `counts` tools on surfaces `s0`, `s1`, …, each with a schema of about
 /// `padding` bytes.
 fn check(counts: &[usize], padding: usize, kept: &[usize], code: Option<Code>) {
     check_in("Mediated", counts, padding, kept, code);
@@ -64,22 +64,22 @@ fn check_in(mode: &str, counts: &[usize], padding: usize, kept: &[usize], code: 
 }
 
 #[test]
-fn what_fits_stays() {
+fn tools_within_the_bounds_stay() {
     check(&[60, 60], 10, &[60, 60], None);
 }
 
 #[test]
-fn a_whole_surface_goes_first() {
+fn whole_surfaces_are_withheld_first() {
     check(&[60, 60, 1], 10, &[60, 60, 0], Some(Code::TooManyTools));
 }
 
 #[test]
-fn then_single_tools_of_the_last_one() {
+fn then_single_tools_of_the_last_surface_are_withheld() {
     check(&[125], 10, &[120], Some(Code::TooManyTools));
 }
 
 #[test]
-fn a_native_runner_has_no_request_to_fill() {
+fn the_bound_on_a_request_does_not_apply_to_native_runners() {
     check_in("Native", &[60, 90], 10, &[60, 90], None);
     check_in("Native", &[20], 50_000, &[14], Some(Code::ManifestTooLarge));
 }
@@ -90,7 +90,7 @@ fn bytes_are_bounded_too() {
     check(&[20], 50_000, &[14], Some(Code::ManifestTooLarge));
 }
 
-/// What is not a tool counts as well, and goes where no tool could make room for it.
+/// Other parts of the files count as well, and are withheld if no tool could make room for them.
 #[test]
 fn ca_bundles_are_counted() {
     let bundle = |bytes: usize| {
@@ -164,13 +164,13 @@ spec:
         assert!(bytes <= 700 * 1024, "{bytes}");
     };
     check(1_000, 1_000, &["fish.list", "reed.cut"], 1, 1);
-    // Surfaces go from the end, and then tools and feeds, until the bundle has no user.
+    // Surfaces are withheld from the end, and then tools and feeds, until the bundle has no user.
     check(720_000, 1_000, &[], 0, 1);
-    // No tool could make room for this.
+    // No tool could make room for this bundle.
     check(1_000, 720_000, &["fish.list", "reed.cut"], 1, 0);
 }
 
-/// Twenty bytes of a pattern can be megabytes of an engine.
+/// A pattern of twenty bytes can compile to megabytes.
 #[test]
 fn patterns_that_expand_withhold_their_tool_and_take_no_memory() {
     let patterns: Vec<String> = (0..400)

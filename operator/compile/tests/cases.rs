@@ -1,8 +1,8 @@
-//! Cases as files: YAML in, everything that compile says of it out.
+//! Cases as files: YAML in, the whole result of compile out.
 //!
 //! `cases/NAME/*.yaml` is the input, with the files and directories that `cases/NAME/include`
-//! lists; `cases/NAME/unknown` lists what cannot be read (a ConfigMap that is in the files was
-//! read before); `cases/NAME/expected.txt` is the output. A new case is a new directory.
+//! lists. `cases/NAME/unknown` lists objects that cannot be read (a ConfigMap in the files was
+//! read before). `cases/NAME/expected.txt` is the output. To add a case, add a directory.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     Suite::default().cases(cases(&root, None), check).run()
 }
 
-/// What the case's files say that a ConfigMap holds.
+/// The content of a ConfigMap in the case's files.
 fn config_map(case: &Path, key: &ObjectRef) -> Option<BTreeMap<String, String>> {
     let documents = common::documents(case);
     let texts: Vec<String> = documents.into_iter().map(|(_, text)| text).collect();
@@ -165,7 +165,7 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
     }
     for object in compilation.objects() {
         match object.role {
-            // Their data is above, or made by the controller.
+            // Their data is printed above, or made by the controller.
             Role::Mediator | Role::Identity | Role::Manifest => {}
             Role::Network => line(format!(
                 "--- NetworkPolicy\n{}",
@@ -190,7 +190,7 @@ fn policy(spec: &NetworkPolicySpec) -> String {
         .join("\n")
 }
 
-/// What only shows once values are put in: nothing was compiled before.
+/// The result of putting the values in, which compile does not show.
 fn describe_late(out: &mut String, loaded: &LoadResult, compilation: &Compilation) {
     let values = |reference: &SecretKeyRef| loaded.secrets.get(reference).cloned();
     let done = materialize(compilation, &values, &LastGood::default(), &[]);
@@ -208,8 +208,8 @@ fn describe_late(out: &mut String, loaded: &LoadResult, compilation: &Compilatio
     }
 }
 
-/// One member per line, and one line per item of a member that is a list, so that a
-/// difference shows; the text of each value as it stands.
+/// Formats JSON with one member per line, and one line per item of a list, so that a difference
+/// shows. The text of each value is unchanged.
 fn pretty(text: &str) -> String {
     let Ok(members) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(text) else {
         return text.to_owned();
@@ -229,7 +229,7 @@ fn pretty(text: &str) -> String {
         .join("\n")
 }
 
-/// One line per item; of long lists and long items the beginning.
+/// One line per item; long lists and long items are cut.
 fn listed(items: &[Box<RawValue>]) -> String {
     const ITEMS: usize = 16;
     const CHARACTERS: usize = 2000;

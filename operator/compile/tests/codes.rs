@@ -1,4 +1,4 @@
-//! The enum of findings: each has its texts, and some case produces it.
+//! The list of diagnostics: each has its texts, and a case produces it.
 
 #![expect(clippy::disallowed_methods, reason = "the cases are files")]
 
@@ -11,7 +11,7 @@ use toolcrib_compile::Code;
 fn produced() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut names = BTreeSet::new();
-    for case in std::fs::read_dir(root).expect("the cases are there") {
+    for case in std::fs::read_dir(root).expect("the folder of cases exists") {
         let path = case.expect("readable").path().join("expected.txt");
         let text = std::fs::read_to_string(path).expect("every case has its expectation");
         for line in text.lines() {
@@ -40,7 +40,7 @@ fn every_code_is_produced_by_a_case() {
 }
 
 #[test]
-fn every_code_says_what_it_means_why_it_comes_and_what_to_do() {
+fn every_code_has_meaning_cause_and_cure() {
     let mut seen = BTreeSet::new();
     for code in Code::ALL {
         assert!(seen.insert(code.name()), "{code} is there twice");

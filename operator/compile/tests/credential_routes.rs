@@ -1,7 +1,7 @@
-//! A credential goes nowhere that its Secret's annotations do not allow.
+//! A credential goes only where its Secret's annotations allow.
 //!
-//! Random surfaces and providers are held against the rule of the guide ("Where a credential
-//! may go"), written here a second time: over a table, with no url that is parsed.
+//! Random surfaces and providers are checked against the rule of the guide ("Where a credential
+//! may go"), which is written here a second time: as a table, without parsing URLs.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use toolcrib_compile::{
 };
 use toolcrib_manifest::SecretText;
 
-/// A url, and how annotations may allow it.
+/// A URL, and the annotation entries that allow it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     url: &'static str,
-    /// The entry that allows it alone.
+    /// The entry that allows only this URL.
     exact: &'static str,
     bare: &'static str,
-    /// Whether the bare entry is enough.
+    /// True if the bare host is enough.
     by_bare: bool,
     service: bool,
 }
@@ -61,17 +61,17 @@ impl Place {
     }
 }
 
-/// What an author asks for.
+/// The route that an author configures.
 #[derive(Clone, Debug)]
 struct Asked {
-    /// Endpoints of a provider; a surface's url and token endpoint.
+    /// Endpoints of a provider; a surface's URL and token endpoint.
     places: Vec<Place>,
     /// The proxy of a provider.
     proxy: Option<Place>,
     ca: Option<&'static str>,
 }
 
-/// What an owner allows.
+/// The annotations that an owner sets.
 #[derive(Clone, Debug)]
 struct Allowed {
     hosts: BTreeSet<&'static str>,
@@ -106,7 +106,8 @@ fn allowed() -> impl Strategy<Value = Allowed> {
 }
 
 impl Asked {
-    /// Who can read what is sent. A proxy does not read TLS, unless it may bring a CA.
+    /// The receivers that can read the credential. A proxy cannot read TLS, unless it may bring a
+    /// CA.
     fn readers(&self) -> Vec<Place> {
         let reads = self.ca.is_some() || self.places.iter().any(|place| !place.is_tls());
         let proxy = self.proxy.filter(|_| reads);
@@ -128,7 +129,7 @@ impl Asked {
         named && vouched
     }
 
-    /// Everything that a value that is used again must have been sent with before.
+    /// Everything that a reused value must have been sent with before.
     fn way(&self) -> BTreeSet<&'static str> {
         let readers = self.readers();
         readers
@@ -223,7 +224,7 @@ fn sent(inputs: &Inputs) -> BTreeSet<SecretKeyRef> {
 
 proptest! {
     #[test]
-    fn a_credential_goes_where_its_secret_allows_and_nowhere_else(asked in asked(), allowed in allowed()) {
+    fn a_credential_goes_only_where_its_secret_allows(asked in asked(), allowed in allowed()) {
         let provider = sent(&inputs(&asked.provider(), &allowed));
         prop_assert_eq!(!provider.is_empty(), asked.is_allowed(&allowed), "provider");
 
@@ -233,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn while_its_secret_cannot_be_read_a_value_goes_where_it_went_before(before in asked(), after in asked()) {
+    fn while_its_secret_cannot_be_read_a_value_keeps_its_route(before in asked(), after in asked()) {
         let all = Allowed {
             hosts: PLACES.iter().flat_map(|place| [place.exact, place.bare]).collect(),
             cas: CAS.into(),
@@ -253,9 +254,9 @@ proptest! {
     }
 }
 
-/// Releases before this one noted bare hosts, whatever the scheme and port.
+/// Earlier releases noted bare hosts, for any scheme and port.
 #[test]
-fn what_an_older_release_noted_is_understood() {
+fn notes_of_an_earlier_release_are_understood() {
     let allowed = Allowed {
         hosts: PLACES
             .iter()

@@ -1,5 +1,5 @@
-//! The contract's fixtures: complete directories that compile must produce byte for byte
-//! and that the mediator must load. Values and tokens in them are made up.
+//! The contract's fixtures: complete directories that compile must produce byte for byte and the
+//! mediator must load. Values and tokens in them are made up.
 
 mod common;
 
@@ -22,7 +22,7 @@ const FIXTURES: [(&str, &str, &str, &str); 5] = [
 ];
 
 #[test]
-fn fixtures_are_what_compile_produces() {
+fn fixtures_equal_the_output_of_compile() {
     for (fixture, case, namespace, name) in FIXTURES {
         check(fixture, case, &ObjectRef::new(namespace, name));
     }
@@ -44,7 +44,7 @@ fn check(fixture: &str, case: &str, agent: &ObjectRef) {
     };
     let documents = common::documents(&root.join("tests/cases").join(case));
     let loaded = load(documents, settings);
-    let compilation = compile(&loaded.inputs, agent).expect("the agent is there");
+    let compilation = compile(&loaded.inputs, agent).expect("the agent exists");
     let tokens = identity::runner_tokens(&BTreeMap::from([
         ("token".to_owned(), identity::token(&agent.name, [1; 32])),
         (

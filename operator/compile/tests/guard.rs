@@ -1,6 +1,6 @@
-//! The guard policy of the chart spells no name itself: its template is filled in with
-//! `charts/toolcrib/guard.json`, which is what injection is held to. Write it anew with
-//! `UPDATE_EXPECT=1 cargo test -p toolcrib-compile --test guard`.
+//! The guard policy of the chart contains no name itself: its template is filled in from
+//! `charts/toolcrib/guard.json`, which injection uses too. To write it: `UPDATE_EXPECT=1 cargo
+//! test -p toolcrib-compile --test guard`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -29,7 +29,7 @@ fn the_charts_copy_of_the_invariants_is_current() {
 }
 
 #[test]
-fn the_template_spells_none_of_them_itself() {
+fn the_template_contains_none_of_the_names() {
     let template = fs::read_to_string(chart("templates/guard.yaml")).expect("guard.yaml");
     let spelled = [
         names::AGENT_LABEL,

@@ -1,5 +1,5 @@
-//! `inject/<case>/pod.yaml` → `expected.yaml` (the pod as injected) or `refused.txt` (what
-//! its author is told). `UPDATE_EXPECT=1` writes them; read the difference.
+//! `inject/<case>/pod.yaml` → `expected.yaml` (the pod as injected) or `refused.txt` (the message
+//! for its author). `UPDATE_EXPECT=1` writes them; read the difference.
 
 #![expect(
     clippy::disallowed_methods,
@@ -61,7 +61,7 @@ fn typed(value: Value) -> Pod {
     serde_json::from_value(value).expect("the injected pod is a pod")
 }
 
-/// What holds of every injection.
+/// Properties of every injection.
 #[track_caller]
 fn check_injected(before: &Pod, after: &Pod) {
     assert_eq!(
@@ -82,7 +82,7 @@ fn check_injected(before: &Pod, after: &Pod) {
     assert_eq!(
         reverted(&after_spec.containers, &before_spec.containers),
         before_spec.containers,
-        "app containers are what they were, but for the listed edits"
+        "app containers are unchanged, except for the listed edits"
     );
     let init = before_spec.init_containers.clone().unwrap_or_default();
     let after_init = after_spec.init_containers.as_deref().unwrap_or_default();
@@ -101,8 +101,8 @@ fn check_injected(before: &Pod, after: &Pod) {
     }
 }
 
-/// Takes back what injection may do to a container: variables of ours, NO_PROXY, the
-/// context mount, NET_RAW dropped.
+/// Undoes the edits of injection in a container: our variables, NO_PROXY, the context mount,
+/// NET_RAW dropped.
 fn without_edits(container: &Container, original: &Container) -> Container {
     let ours = [
         names::ENV_OPENAI_BASE_URL,
@@ -170,7 +170,7 @@ fn check(case: &Path) {
 }
 
 #[test]
-fn a_pod_whose_name_would_be_another_namespaces_agent_is_refused() {
+fn a_dotted_pod_name_is_refused_as_an_identity() {
     let mut pod: Pod = serde_yaml::from_str(
         &fs::read_to_string(
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inject/bare-pod/pod.yaml"),
@@ -201,9 +201,9 @@ fn cases() {
     each(&toolcrib_golden::cases(&folder, None), check);
 }
 
-/// Another webhook adds its containers after ours ran, and the API server asks again.
+/// Another webhook adds its containers after ours ran, and the API server calls ours again.
 #[test]
-fn a_mesh_that_comes_later_goes_before_the_mediator() {
+fn a_mesh_that_is_injected_later_is_put_before_the_mediator() {
     let pod: Pod = serde_yaml::from_str(include_str!("inject/full-pod/pod.yaml")).unwrap();
     let Injection::Injected(patch) = inject(&pod, &agent(), &config()) else {
         panic!("injected");
@@ -244,7 +244,8 @@ fn a_mesh_that_comes_later_goes_before_the_mediator() {
     );
 }
 
-/// A private registry: the pod's own Secrets stay, and one that is there is not added again.
+/// A private registry: the pod's own Secrets stay, and a Secret that is listed already is not
+/// added again.
 #[test]
 fn pull_secrets_are_added_once() {
     let private = InjectConfig {
@@ -276,9 +277,9 @@ fn pull_secrets_are_added_once() {
     }
 }
 
-/// What other webhooks are known to do to our container is let pass.
+/// Known edits of other webhooks to our container are accepted.
 #[test]
-fn edits_of_other_webhooks_are_let_pass() {
+fn known_edits_of_other_webhooks_are_accepted() {
     let pod: Pod = serde_yaml::from_str(include_str!("inject/bare-pod/pod.yaml")).unwrap();
     let Injection::Injected(patch) = inject(&pod, &agent(), &config()) else {
         panic!("injected");
@@ -303,9 +304,9 @@ fn edits_of_other_webhooks_are_let_pass() {
     );
 }
 
-/// The runtime mounts a file there, be it over the resolver's own.
+/// The runtime mounts a file at that path, even over the resolver's own.
 #[test]
-fn termination_messages_go_nowhere_else() {
+fn termination_messages_have_a_fixed_path() {
     let pod: Value = serde_yaml::from_str(include_str!("inject/bare-pod/pod.yaml")).expect("a pod");
     let (_, after) = injected(pod);
     for (path, passes) in [("/dev/termination-log", true), ("/etc/resolv.conf", false)] {
@@ -316,7 +317,7 @@ fn termination_messages_go_nowhere_else() {
     }
 }
 
-/// Injects as often as a webhook is asked: what it did, and the pod then.
+/// Injects as often as a webhook is called; returns the last outcome and the pod.
 #[track_caller]
 fn injected(pod: Value) -> (Injection, Value) {
     let pod = typed(pod);
@@ -329,10 +330,10 @@ fn injected(pod: Value) -> (Injection, Value) {
     }
 }
 
-/// Every other webhook of the folder, before ours and after: it ends in the same pod, one
-/// more question changes nothing, and the mediator is behind the mesh and before the rest.
+/// Every other webhook of the folder, before ours and after it: the result is the same pod, one
+/// more call changes nothing, and the mediator is behind the mesh and before the rest.
 #[test]
-fn other_webhooks_before_and_after_come_to_the_same() {
+fn the_order_of_webhooks_does_not_change_the_pod() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/mutators");
     let text = include_str!("inject/full-pod/pod.yaml");
     let pod: Value = serde_yaml::from_str(text).expect("a pod");
@@ -351,7 +352,7 @@ fn other_webhooks_before_and_after_come_to_the_same() {
             let mut more = result.clone();
             mutator.apply(&mut more);
             let (again, _) = injected(more);
-            // Asked once more itself, it may edit what we added, and we do not mind.
+            // Called once more, the other webhook may edit our containers, which ours accepts.
             assert_eq!(again, Injection::AlreadyInjected, "{}", mutator.name);
             check_order(result, &mutator.name);
         }

@@ -1,4 +1,4 @@
-//! The recorded keys of a result: a change that alters the result changes one of them.
+//! The recorded keys of a result: a change that alters the result is a change of one of them.
 
 mod worlds;
 
@@ -19,7 +19,7 @@ use worlds::{OBJECTS, World, world};
 /// One change of one object.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
-    /// It becomes what it is in another world, which may be nothing.
+    /// The object gets its content in another world, which may be none.
     Replace,
     Delete,
     /// Its spec cannot be decoded any more.
@@ -56,8 +56,8 @@ fn inputs(world: &World) -> Inputs {
     load(world.clone(), Settings::default()).inputs
 }
 
-/// Everything that can be asked about one object of Toolcrib's kinds, as text, and the keys that
-/// the answer was made from.
+/// All results about one object of Toolcrib's kinds, as text, and the keys that they were made
+/// from.
 fn answer(inputs: &Inputs, kind: Kind, key: &ObjectRef) -> (String, BTreeSet<Key>) {
     let recorder = Recorder::new(inputs);
     let objects: &dyn Objects = &recorder;
@@ -168,8 +168,8 @@ fn copy(from: &Inputs, into: &mut Inputs, key: &Key) {
     }
 }
 
-/// An agent names surfaces, these name Services and ConfigMaps, and last come Secrets. Fewer than a
-/// fetch may take ([`MOST_ROUNDS`]), which is for many objects.
+/// An agent names surfaces, these name Services and ConfigMaps, and last come Secrets. Fewer
+/// rounds than a fetch may take ([`MOST_ROUNDS`]), which allows for many objects.
 const ROUNDS: usize = MOST_ROUNDS - 2;
 
 proptest! {
@@ -212,7 +212,7 @@ proptest! {
             );
         }
     }
-    /// Reading what is missing until nothing is gives the result that all objects give.
+    /// Reading missing objects until none is missing gives the result of all objects.
     #[test]
     fn objects_that_are_read_key_by_key_give_the_same_result(world in world()) {
         let all = inputs(&world);

@@ -1,4 +1,4 @@
-//! Values in place of references: what is missing, what is kept, what a revision says.
+//! Values in place of references: missing values, kept values, and revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ fn nothing(_: &SecretKeyRef) -> Option<SecretText> {
 }
 
 #[test]
-fn the_files_name_and_hash_each_other() {
+fn the_files_contain_each_others_names_and_hashes() {
     let world = world();
     let compilation = otter(&world.inputs);
     let values = |reference: &SecretKeyRef| world.secrets.get(reference).cloned();
@@ -109,7 +109,7 @@ fn the_files_name_and_hash_each_other() {
 }
 
 #[test]
-fn a_value_that_is_missing_takes_only_its_own_tool_along() {
+fn a_missing_value_withholds_only_its_own_tool() {
     let world = world();
     let compilation = otter(&world.inputs);
     let only_key =
@@ -150,7 +150,7 @@ fn a_rotation_changes_the_revision_and_not_the_manifest() {
 }
 
 #[test]
-fn a_kept_value_goes_nowhere_else() {
+fn a_kept_value_keeps_its_route() {
     let mut world = world();
     let values = |reference: &SecretKeyRef| world.secrets.get(reference).cloned();
     let before = materialize(&otter(&world.inputs), &values, &LastGood::default(), &[]);
@@ -168,7 +168,7 @@ fn a_kept_value_goes_nowhere_else() {
     assert_eq!(same.files["tools.json"], before.files["tools.json"]);
     assert_eq!(same.digests, before.digests);
 
-    // The surface moves to a Service that the value never went to.
+    // The surface moves to a Service to which the value was never sent.
     let moved = WORLD
         .replace("name: fish-api, port: 4000", "name: other-api, port: 4000")
         .replace(
@@ -213,7 +213,7 @@ fn a_missing_key_is_found_before_and_after_the_values_are_read() {
 }
 
 #[test]
-fn what_was_not_written_by_us_is_no_last_good() {
+fn a_foreign_secret_is_not_used_as_last_good() {
     let annotations = BTreeMap::from([(
         toolcrib_compile::names::REFERENCES_ANNOTATION.to_owned(),
         "{\"pond/creds/token\": 7}".to_owned(),
@@ -222,9 +222,10 @@ fn what_was_not_written_by_us_is_no_last_good() {
     assert_eq!(format!("{read:?}"), "LastGood({})");
 }
 
-/// A Secret of 1 MiB would be refused, and what stands would stay: revoked tools too.
+/// The API server would refuse a Secret over 1 MiB, and the stored one would stay, with revoked
+/// tools too.
 #[test]
-fn values_that_leave_no_room_take_their_tools_along() {
+fn values_that_leave_no_room_withhold_their_tools() {
     const MOST: usize = 1024 * 1024;
     let world = world();
     let compilation = otter(&world.inputs);
@@ -239,7 +240,7 @@ fn values_that_leave_no_room_take_their_tools_along() {
         assert!(bytes < MOST - 32 * 1024, "{bytes}");
         let reads = serde_json::from_slice::<ToolsFile>(&done.files["tools.json"]);
         let given = reads.expect("reads").tools.len() + done.withheld.len();
-        assert!(given > 0, "what is not given is said");
+        assert!(given > 0, "missing tools have a diagnostic");
         let agent: AgentFile = serde_json::from_slice(&done.files["agent.json"]).expect("reads");
         assert_eq!(agent.digest, Some(done.digests));
     };

@@ -1,7 +1,7 @@
-//! Plans as files: two sets of objects in, who gains or loses what out.
+//! Plans as files: two sets of objects in, gained and lost tools out.
 //!
-//! `plans/NAME/before.yaml` and `after.yaml` stand beside `plans/pond.yaml`, which holds
-//! what all cases have; `plans/NAME/expected.txt` is the output.
+//! `plans/NAME/before.yaml` and `after.yaml` are read with `plans/pond.yaml`, which all cases
+//! share; `plans/NAME/expected.txt` is the output.
 
 #![expect(clippy::disallowed_methods, reason = "the cases are files")]
 

@@ -1,8 +1,8 @@
-//! What holds for any set of objects.
+//! Properties that hold for any set of objects.
 //!
-//! Objects are drawn from a small world in which names meet often: three agents, three
-//! surfaces (one of another namespace), grants, defaults, Secrets that may be missing,
-//! unlabelled or unreadable.
+//! Objects are drawn from a small world in which names often match: three agents, three surfaces
+//! (one of another namespace), grants, defaults, and Secrets that may be missing, unlabelled or
+//! unreadable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -234,7 +234,7 @@ proptest! {
         prop_assert_eq!(compile_world(&world), compile_world(&world));
     }
 
-    /// Whatever object goes, no agent gains a tool.
+    /// Whichever object is removed, no agent gains a tool.
     #[test]
     fn removing_an_object_never_adds_a_tool(world in world(), which in any::<prop::sample::Index>()) {
         let before = compile_world(&world);
@@ -248,10 +248,10 @@ proptest! {
         }
     }
 
-    /// The link takes nothing from a mediator that has loaded what is compiled, and leaves
-    /// nothing standing that is not.
+    /// The link revokes nothing from a mediator that has loaded the compiled files, and allows
+    /// nothing else.
     #[test]
-    fn a_floor_is_all_that_the_files_give(world in world()) {
+    fn the_allowlist_equals_the_tools_of_the_files(world in world()) {
         for compiled in compile_world(&world).values() {
             let floor = floor(compiled);
             prop_assert_eq!(floor.tools.into_iter().collect::<BTreeSet<_>>(), tools(compiled));
@@ -287,10 +287,10 @@ proptest! {
         prop_assert_eq!(compile_world(&more), before);
     }
 
-    /// Not in a compilation, not in what is printed of the final files; and each reference
-    /// in the final files is filled.
+    /// Secret values are not in a compilation, nor in the printed form of the final files; and
+    /// each reference in the final files is filled in.
     #[test]
-    fn secret_values_stand_in_the_final_files_only(world in world()) {
+    fn secret_values_are_in_the_final_files_only(world in world()) {
         let loaded = load_world(&world);
         for (_, compilation) in compile_all(&loaded.inputs) {
             let printed = format!("{compilation:?} {:?} {:?}", compilation.objects(), comparable(&compilation.files));
@@ -307,9 +307,9 @@ proptest! {
         }
     }
 
-    /// Whom a plan leaves out is served as before; and taking an object away gains nothing.
+    /// An agent that a plan does not list keeps its tools; and removing an object gains nothing.
     #[test]
-    fn a_plan_leaves_nothing_out(world in world(), other in world(), which in any::<prop::sample::Index>()) {
+    fn a_plan_lists_every_changed_agent(world in world(), other in world(), which in any::<prop::sample::Index>()) {
         let (before, after) = (load_world(&world).inputs, load_world(&other).inputs);
         let planned: BTreeSet<ObjectRef> =
             plan(&before, &after).agents.into_iter().map(|agent| agent.agent).collect();
@@ -324,7 +324,7 @@ proptest! {
         prop_assert_eq!(without.count(Effect::Gain), 0, "{:?}", without);
     }
 
-    /// A store that is not read yet revokes nothing that was in force, and gives nothing new.
+    /// A store that is not read yet revokes nothing that was in force, and grants nothing new.
     #[test]
     fn unreadable_secrets_keep_what_was_compiled(world in world()) {
         let loaded = load_world(&world);

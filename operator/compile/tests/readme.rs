@@ -1,5 +1,5 @@
-//! The objects of the README are whole: with the Service and the Secrets that it speaks of, they
-//! give what it says, and nothing is found wrong.
+//! The objects of the README are complete: with the Service and the Secrets that it mentions,
+//! they compile to the documented result, without a diagnostic.
 
 #![expect(clippy::disallowed_methods, reason = "the README is a file")]
 
@@ -22,7 +22,7 @@ stringData: {key: k}
 "#;
 
 #[test]
-fn the_objects_of_the_readme_give_what_it_says() {
+fn the_objects_of_the_readme_compile_to_its_result() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = std::fs::read_to_string(readme).expect("the README");
     let blocks = readme.split("```yaml\n").skip(1);

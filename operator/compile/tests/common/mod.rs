@@ -61,7 +61,7 @@ fn many(text: &str) -> String {
     format!("{before}[{}]{}", tools.join(", "), many(after))
 }
 
-/// What the case says cannot be read: lines `Secret pond/otter: why` of its `unknown`.
+/// Objects that the case cannot read: lines `Secret pond/otter: why` of its `unknown`.
 #[allow(
     dead_code,
     reason = "not every program that includes this file asks for it"

@@ -1,4 +1,4 @@
-//! Other webhooks, as data: what each is known to do to a pod. `README.md` says from where.
+//! Other webhooks as data: the known edits of each to a pod. `README.md` has the sources.
 //!
 //! The pure tests of injection apply them in process, the guard's tests as a second mutating
 //! webhook of a real API server.
@@ -25,10 +25,10 @@ pub struct Mutator {
     pub containers: Added,
     #[serde(default)]
     volumes: Vec<Value>,
-    /// For every container that is there, init containers too.
+    /// Edits every container, init containers too.
     #[serde(default)]
     every: Every,
-    /// Prefixes of images, and what stands in their place.
+    /// Prefixes of images, and their replacements.
     #[serde(default)]
     images: BTreeMap<String, String>,
 }
@@ -49,12 +49,12 @@ struct Every {
     env: Vec<Value>,
     #[serde(default)]
     volume_mounts: Vec<Value>,
-    /// Fields that are set where they are not.
+    /// Fields that are set if they are missing.
     #[serde(default)]
     security_context: Map<String, Value>,
 }
 
-/// All of `folder`, which is this one, by name.
+/// Loads all mutators of `folder`, sorted by name.
 pub fn all(folder: &Path) -> Vec<Mutator> {
     let mut all: Vec<Mutator> = std::fs::read_dir(folder)
         .expect("the folder")
@@ -117,7 +117,7 @@ impl Mutator {
                 container["image"] = json!(format!("{mirror}{rest}"));
             }
         }
-        // Looking at a field makes it.
+        // Indexing a field creates it.
         if let Some(fields) = container.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
         }

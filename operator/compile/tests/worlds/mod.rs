@@ -1,7 +1,7 @@
 //! Generated worlds that use every feature of the API.
 //!
-//! A world is what an admin of two namespaces may write: each object is drawn from a few
-//! variants, or is not there. Names meet often, and the mistakes are among the variants.
+//! A world contains objects that an admin of two namespaces may write. Each object is drawn from
+//! a few variants, or is missing. Names often match, and mistakes are among the variants.
 
 use std::collections::BTreeMap;
 
@@ -222,7 +222,7 @@ fn other(kind: &str, namespace: &str, name: &str, rest: &str) -> Document {
             include_str!("../../../../crds/bounds/tests/pond.pem")
         ),
     );
-    // The rest of the metadata, or what follows them.
+    // The rest of the metadata, or the part after them.
     let rest = match rest.starts_with("labels") || rest.starts_with("annotations") {
         true => format!(", {rest}"),
         false => format!("}}\n{rest}"),
