@@ -1,9 +1,8 @@
 """A small agent on the official `openai` SDK, used unchanged.
 
-It knows nothing of Toolcrib: it reads OPENAI_BASE_URL and OPENAI_API_KEY as every program on
-this SDK does, brings one tool of its own (`local_clock`), and runs the usual tool loop. What
-it prints is what an agent's author sees: the final text, and which tool calls reached the
-agent. Calls of governed tools never do.
+It has no code for Toolcrib: it reads OPENAI_BASE_URL and OPENAI_API_KEY as every program on this
+SDK does, has one tool of its own (`local_clock`), and runs the usual tool loop. It prints the
+final text, and the tool calls that reached the agent. Calls of governed tools never do.
 """
 
 import argparse
@@ -23,7 +22,7 @@ TOOLS = [
         },
     }
 ]
-# A loop that a confused model could keep going must end somewhere.
+# Bounds the loop, which a confused model could continue for ever.
 MAX_ROUNDS = 8
 
 
@@ -54,7 +53,7 @@ def complete(client: openai.OpenAI, model: str, messages: list, stream: bool):
 
 
 def converse(client: openai.OpenAI, model: str, prompt: str, stream: bool):
-    """The whole turn: the final text and the names of the calls that came to this agent."""
+    """The whole turn: the final text and the names of the calls that reached this agent."""
     messages = [{"role": "user", "content": prompt}]
     seen = []
     for _ in range(MAX_ROUNDS):

@@ -1,8 +1,8 @@
 """The same agent as agent_openai.py on Python's standard library alone.
 
 For images without the SDK, and for trying Toolcrib on a machine with nothing installed.
-It reads OPENAI_BASE_URL and OPENAI_API_KEY, brings one tool of its own (`local_clock`), and
-prints the final text and which tool calls reached the agent.
+It reads OPENAI_BASE_URL and OPENAI_API_KEY, has one tool of its own (`local_clock`), and prints
+the final text and the tool calls that reached the agent.
 """
 
 import argparse
@@ -22,7 +22,7 @@ TOOLS = [
         },
     }
 ]
-# A loop that a confused model could keep going must end somewhere.
+# Bounds the loop, which a confused model could continue for ever.
 MAX_ROUNDS = 8
 # Longer than a mediated turn may take by default.
 TIMEOUT_SECONDS = 150
@@ -35,7 +35,7 @@ def run_tool(name: str) -> str:
 
 
 def post(body: dict):
-    """The open response of one request; a proxy of the environment is not asked."""
+    """The open response of one request; proxy variables of the environment are ignored."""
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"].rstrip("/") + "/chat/completions",
         data=json.dumps(body).encode(),
@@ -89,7 +89,7 @@ def complete(model: str, messages: list, stream: bool):
 
 
 def converse(model: str, prompt: str, stream: bool):
-    """The whole turn: the final text and the names of the calls that came to this agent."""
+    """The whole turn: the final text and the names of the calls that reached this agent."""
     messages = [{"role": "user", "content": prompt}]
     seen = []
     for _ in range(MAX_ROUNDS):
