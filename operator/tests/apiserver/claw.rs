@@ -16,7 +16,7 @@ use toolcrib_operator::claw::descriptor::descriptor;
 use toolcrib_operator::controller::ClawScope;
 
 use crate::harness::{Harness, rendered};
-use crate::link;
+use crate::pods;
 
 const TOKEN: &str = "auditor-6f0c2b9e-41aa";
 const VERBS: [&str; 4] = ["list_agents", "get_agent", "explain_tool", "recent_calls"];
@@ -333,10 +333,10 @@ async fn an_agent_with_the_verbs_audits_its_namespace() {
     // Reports of mediators show up as they arrive.
     let (status, calls) = mediator.call("recent_calls", json!({})).await;
     assert_eq!((status, calls), (200, json!({"agents": []})));
-    let pod = link::pod(&harness, "executor-1", "executor").await;
+    let pod = pods::create(&harness, "executor-1", "executor").await;
     let usage =
         json!({"requests": 2, "calls": 3, "failed": 1, "last_call": "2026-01-03T00:00:00Z"});
-    link::report(&harness, &pod, "executor", usage).await;
+    pods::report(&harness, &pod, "executor", usage).await;
     let calls = mediator
         .until(
             &harness,

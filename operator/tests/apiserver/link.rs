@@ -12,10 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
-use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
-use kube::{Resource, ResourceExt};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, DynamicObject};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
@@ -38,78 +37,8 @@ use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
 
 use crate::harness::{DEADLINE, Harness, free_port};
+use crate::pods::{self, AUDIENCE};
 use crate::{ALL, READS, sorted, tools};
-
-const AUDIENCE: &str = "toolcrib.dev/link";
-
-/// Creates a pod that is never scheduled: only the object is needed.
-pub async fn pod(harness: &Harness, name: &str, agent: &str) -> Pod {
-    let accounts: Api<ServiceAccount> = harness.api(&harness.pond);
-    harness
-        .eventually("the default ServiceAccount", || async {
-            accounts.get_opt("default").await.unwrap()
-        })
-        .await;
-    let pod: Pod = serde_json::from_value(json!({
-        "metadata": {
-            "name": name,
-            "labels": {"toolcrib.dev/agent": agent},
-            "annotations": {"toolcrib.dev/injected": "v1"},
-        },
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "runner", "image": "none"}]},
-    }))
-    .unwrap();
-    let pods: Api<Pod> = harness.api(&harness.pond);
-    pods.create(&PostParams::default(), &pod).await.unwrap()
-}
-
-async fn remove_pod(harness: &Harness, pod: &Pod) {
-    let pods: Api<Pod> = harness.api(&harness.pond);
-    pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
-        .await
-        .unwrap();
-}
-
-/// Requests a token as the kubelet projects it.
-async fn token(harness: &Harness, pod: &Pod, audience: &str) -> String {
-    let accounts: Api<ServiceAccount> = harness.api(&harness.pond);
-    let request = TokenRequest {
-        spec: TokenRequestSpec {
-            audiences: vec![audience.to_owned()],
-            bound_object_ref: Some(BoundObjectReference {
-                api_version: Some("v1".into()),
-                kind: Some("Pod".into()),
-                name: Some(pod.name_any()),
-                uid: pod.meta().uid.clone(),
-            }),
-            expiration_seconds: Some(600),
-        },
-        ..TokenRequest::default()
-    };
-    accounts
-        .create_token_request("default", &PostParams::default(), &request)
-        .await
-        .unwrap()
-        .status
-        .unwrap()
-        .token
-}
-
-/// Sends a report of the pod's mediator with this usage, and waits until it is accepted.
-pub async fn report(harness: &Harness, pod: &Pod, agent: &str, usage: Value) {
-    let files = harness.files(agent, "its files", |_| true).await;
-    let token = token(harness, pod, AUDIENCE).await;
-    let link = &files["agent.json"]["link"];
-    let http = harness.https("link", harness.link, &link["ca"]);
-    let url = format!("{}/v1/link", link["url"].as_str().unwrap());
-    let body = json!({"epoch": "e", "version": "0", "usage": usage}).to_string();
-    harness
-        .eventually("the report is taken", || async {
-            let answer = http.post(&url).bearer_auth(&token).body(body.clone());
-            (answer.send().await.unwrap().status() == 200).then_some(())
-        })
-        .await;
-}
 
 /// The mediator's end of the link, with its loaded files.
 struct Mediator {
@@ -127,7 +56,7 @@ impl Drop for Mediator {
 impl Mediator {
     async fn start(harness: &Harness, pod: &Pod, files: &BTreeMap<String, Value>) -> Self {
         let token_file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(token_file.path(), token(harness, pod, AUDIENCE).await).unwrap();
+        std::fs::write(token_file.path(), pods::token(harness, pod, AUDIENCE).await).unwrap();
         // Bytes of the Secret: the digests in agent.json are of these bytes.
         let secrets: Api<Secret> = harness.api(&harness.pond);
         let agent = files["agent.json"]["agent"].as_str().unwrap();
@@ -393,7 +322,7 @@ async fn every_kind_of_revocation_is_denied_and_acknowledged_over_the_link() {
         .await;
     let mut mediators = Vec::new();
     for name in ["otter-1", "otter-2"] {
-        let pod = pod(&harness, name, "otter").await;
+        let pod = pods::create(&harness, name, "otter").await;
         let mediator = Mediator::start(&harness, &pod, &files).await;
         mediator.whole().await;
         mediators.push(mediator);
@@ -499,7 +428,7 @@ async fn bodies_of_strangers_are_not_read_and_a_revocation_still_arrives() {
     for _ in 0..100 {
         silent.extend(TcpStream::connect(harness.link).await);
     }
-    let executor = pod(&harness, "executor-1", "executor").await;
+    let executor = pods::create(&harness, "executor-1", "executor").await;
     let mediator = Mediator::start(&harness, &executor, &files).await;
     mediator.whole().await;
     delete(
@@ -509,7 +438,7 @@ async fn bodies_of_strangers_are_not_read_and_a_revocation_still_arrives() {
     .await;
     mediator.until("revoked", |now| !has(now, READS[0])).await;
     // A report with a pod's own token is read, up to its bound.
-    let token = token(&harness, &executor, AUDIENCE).await;
+    let token = pods::token(&harness, &executor, AUDIENCE).await;
     let http = harness.https("link", harness.link, &files["agent.json"]["link"]["ca"]);
     let url = format!(
         "{}/v1/link",
@@ -532,7 +461,7 @@ async fn no_mediator_loses_a_tool_while_controllers_are_replaced() {
     let files = harness
         .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
         .await;
-    let pod = pod(&harness, "executor-1", "executor").await;
+    let pod = pods::create(&harness, "executor-1", "executor").await;
     let mediator = Mediator::start(&harness, &pod, &files).await;
     mediator.whole().await;
     // Records everything in force from here on.
@@ -612,7 +541,7 @@ async fn a_mediator_finds_the_next_leader_behind_a_service() {
     let files = harness
         .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
         .await;
-    let pod = pod(&harness, "executor-1", "executor").await;
+    let pod = pods::create(&harness, "executor-1", "executor").await;
     let mediator = Mediator::start(&harness, &pod, &files).await;
     mediator.whole().await;
     let seen = mediator.current.now().seen;
@@ -643,8 +572,8 @@ async fn a_pods_long_poll_returns_changes() {
     let files = harness
         .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
         .await;
-    let pod = pod(&harness, "executor-1", "executor").await;
-    let token = token(&harness, &pod, AUDIENCE).await;
+    let pod = pods::create(&harness, "executor-1", "executor").await;
+    let token = pods::token(&harness, &pod, AUDIENCE).await;
     let link = &files["agent.json"]["link"];
     let http = harness.https("link", harness.link, &link["ca"]);
     let url = format!("{}/v1/link", link["url"].as_str().unwrap());
@@ -709,7 +638,7 @@ async fn a_pods_long_poll_returns_changes() {
     // A pod that is deleted while it polls gets no more news of the agent.
     let waiting = send(down["seq"].as_u64().unwrap(), 8_000);
     held(1.0).await;
-    remove_pod(&harness, &pod).await;
+    pods::remove(&harness, &pod).await;
     assert_eq!(waiting.await.unwrap(), (403, json!("no_agent_pod")));
     harness.end().await;
 }
