@@ -1,8 +1,8 @@
-//! An answer's body: decoded, counted, cut, scrubbed. For tools and feeds alike.
+//! Reads the body of an answer: decodes, counts, cuts and scrubs it. For tools and feeds alike.
 //!
-//! Invariants: what is held and what is decoded is bounded, whatever the service sends, so
-//! a body that inflates a thousandfold costs no more than its bound; nothing is given out
-//! that a secret could stand in; a stream that breaks off is never taken for a whole.
+//! Invariants: memory and decoding are bounded, whatever the service sends, so a body that
+//! inflates a thousandfold costs no more than its bound; no bytes are returned unscrubbed; a
+//! body that breaks off is never taken for a whole one.
 
 use std::io::{self, Write};
 
@@ -16,11 +16,11 @@ use toolcrib_mediation::{ConnectionFailure, Scrubber, ToolBody};
 
 use crate::outbound::error;
 
-/// How far a body is counted to learn its true length; beyond, it is not known. Decoded
-/// bytes count, so this is also all that a compressed body may cost.
+/// Most bytes that are counted to learn the true length of a body. Decoded bytes count, so this
+/// also bounds the cost of a compressed body.
 const MAX_COUNTED: u64 = 8 * 1024 * 1024;
 
-/// Why an answer cannot be used.
+/// The reason why an answer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unreadable {
     #[error("the answer broke off")]
@@ -37,8 +37,8 @@ pub enum EncodingError {
     Damaged,
 }
 
-/// The body's first bytes, at least one more than `max` where there are more, and its whole
-/// length where that can be learnt without reading for ever.
+/// Reads the first bytes of the body, at least one more than `max` if there are more, and its
+/// whole length if that is at most `MAX_COUNTED`.
 pub async fn read(
     mut response: Response,
     max: usize,
@@ -57,7 +57,7 @@ pub async fn read(
         decoder.push(&chunk)?;
         let kept = decoder.kept();
         if kept.is_full() && (declared.is_some() || kept.is_counted_out()) {
-            // Dropping the response closes the connection: the rest is never read.
+            // Dropping the response closes the connection; the rest is never read.
             stopped = true;
             break;
         }
@@ -76,14 +76,14 @@ pub async fn read(
     })
 }
 
-/// What is looked at where the model may see `max` bytes: a secret that straddles the edge is read
-/// whole; a second length is cut off again by [`scrubbed`], where half of one may stand.
+/// The number of bytes to read if the model may see `max` bytes: enough to read a secret whole
+/// that straddles the edge. [`scrubbed`] cuts off the end, which may hold half a secret.
 pub fn room(max: usize, scrubber: &Scrubber) -> usize {
     max.saturating_add(1).saturating_add(2 * scrubber.longest())
 }
 
-/// Where the body was cut: without what may be half a secret, and still longer than the
-/// limit, so that a result that shrank under the scrubber is called truncated all the same.
+/// Scrubs the body. A cut body loses the end that may hold half a secret, and stays longer than
+/// the limit, so that it is still marked as truncated if scrubbing shortened it.
 pub fn scrubbed(bytes: Vec<u8>, cut: bool, max: usize, scrubber: &Scrubber) -> Vec<u8> {
     let mut bytes = scrubber.scrub(bytes);
     if cut {
@@ -96,7 +96,7 @@ pub fn scrubbed(bytes: Vec<u8>, cut: bool, max: usize, scrubber: &Scrubber) -> V
     bytes
 }
 
-/// The first bytes, and how many there were.
+/// The first bytes of a body, and the length of all of it.
 struct BoundedBytes {
     bytes: Vec<u8>,
     room: usize,
@@ -120,7 +120,7 @@ impl BoundedBytes {
     }
 }
 
-/// For the gzip decoder, which an error here stops in the middle of a chunk.
+/// Used by the gzip decoder; an error stops it in the middle of a chunk.
 impl Write for BoundedBytes {
     fn write(&mut self, decoded: &[u8]) -> io::Result<usize> {
         if self.is_full() && self.is_counted_out() {
@@ -135,7 +135,7 @@ impl Write for BoundedBytes {
     }
 }
 
-/// Identity is what we ask for; some services compress all the same.
+/// The decoder of a body. The mediator asks for `identity`; some services compress anyway.
 enum Decoder {
     Identity(BoundedBytes),
     Gzip {
@@ -143,8 +143,7 @@ enum Decoder {
         began: bool,
     },
     Deflate {
-        /// Made when the first byte tells zlib from raw deflate, which the name stands for
-        /// as well.
+        /// Made when the first byte tells zlib from raw deflate; `deflate` names both.
         inner: Option<Decompress>,
         kept: BoundedBytes,
         ended: bool,
@@ -213,11 +212,11 @@ impl Decoder {
         Ok(())
     }
 
-    /// The end was reached: of the decoded body too.
+    /// Checks that the decoded body is complete, and returns it.
     fn finish(mut self) -> Result<BoundedBytes, EncodingError> {
         let whole = match &mut self {
             Decoder::Identity(_) => true,
-            // No bytes at all, as a 204 has: nothing to be decoded.
+            // An empty body, such as that of a 204, has nothing to decode.
             Decoder::Gzip { inner, began } => !*began || inner.try_finish().is_ok(),
             Decoder::Deflate { inner, ended, .. } => inner.is_none() || *ended,
         };
@@ -243,7 +242,7 @@ impl Decoder {
     }
 }
 
-/// Whether the stream's own end was reached.
+/// Decodes a chunk; true if the end of the compressed stream was reached.
 fn inflate(
     inner: &mut Decompress,
     chunk: &[u8],
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_cut_off_is_never_a_whole() {
+    fn a_damaged_or_cut_off_body_is_never_taken_for_a_whole_one() {
         let text = b"the otter is in the pond";
         for (coding, encoded) in [("gzip", gzip(text)), ("deflate", zlib(text))] {
             check(

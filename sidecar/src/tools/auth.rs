@@ -19,7 +19,7 @@ pub enum AuthError {
     NeedsToken,
 }
 
-/// The one header that authenticates, of every form that needs no token.
+/// Makes the header that authenticates, for every form that needs no access token.
 pub fn header(auth: &Auth) -> Result<(HeaderName, HeaderValue), AuthError> {
     let (name, text) = match auth {
         Auth::Bearer { token, .. } => (AUTHORIZATION, format!("Bearer {}", expose(token)?)),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_not() {
+    fn a_credential_that_is_no_header_value_is_an_error() {
         check(r#"{"type":"bearer"}"#, Err(AuthError::Missing));
         check(
             r#"{"type":"bearer","token":"a\r\nHost: b"}"#,

@@ -1,13 +1,12 @@
 //! The clients that a call's context may hold.
 //!
-//! What a tool can send is decided by the type of the client that it is given: [`ReadClient`]
-//! has no way to send a method that writes, and none to become a [`FullClient`]. Both are made
-//! by [`ToolClient::new`] alone, from the tier that the context is for. The requests
-//! themselves are put together in [`super::http`] and [`super::mcp`].
+//! The type of the client decides which requests a tool can send: [`ReadClient`] cannot send a
+//! method that writes, and cannot become a [`FullClient`]. Only [`ToolClient::new`] makes them,
+//! from the tier of the context. [`super::http`] and [`super::mcp`] make the requests.
 //!
-//! A read client does send POST, for searches with their arguments in a body, and calls
-//! tools of MCP servers, where every call is the same POST. That those only read is the
-//! word of their authors: no client can know it.
+//! A read client does send POST: for searches with their arguments in a body, and for tools of
+//! MCP servers, where every call is a POST. For those, ReadOnly is a statement of their authors,
+//! which no client can check.
 
 use toolcrib_manifest::{HttpMethod, ReadMethod, Tier};
 use toolcrib_mediation::{HttpCall, ToolFailure};
@@ -21,7 +20,7 @@ use super::{ToolContext, http, mcp};
 use crate::config::Current;
 use crate::outbound::Outbound;
 
-/// The client of a context: all that it can do to the outside.
+/// The client of a context, its only access to services.
 #[derive(Clone, Copy, Debug)]
 pub enum ToolClient<'a> {
     Read(ReadClient<'a>),
@@ -63,7 +62,7 @@ pub enum ToolClient<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct ReadClient<'a>(Sender<'a>);
 
-/// Sends anything that was permitted.
+/// Sends every permitted request.
 ///
 /// ```
 /// # use toolcrib_manifest::HttpMethod;
@@ -78,7 +77,7 @@ pub struct ReadClient<'a>(Sender<'a>);
 pub struct FullClient<'a>(Sender<'a>);
 
 impl<'a> ToolClient<'a> {
-    /// The client of a context in which a tool of at most `tier` may act.
+    /// Makes the client of a context for tools of at most `tier`.
     pub fn new(sender: Sender<'a>, tier: Tier) -> Self {
         match tier {
             Tier::ReadOnly => Self::Read(ReadClient(sender)),
@@ -86,7 +85,7 @@ impl<'a> ToolClient<'a> {
         }
     }
 
-    /// To read with. Every context has it.
+    /// The client that reads. Every context has one.
     pub fn read(self) -> ReadClient<'a> {
         match self {
             ToolClient::Read(client) => client,
@@ -94,7 +93,7 @@ impl<'a> ToolClient<'a> {
         }
     }
 
-    /// To write with. `None`: this context is for tools that only read.
+    /// The client that writes. `None`: this context is for ReadOnly tools.
     pub fn full(self) -> Option<FullClient<'a>> {
         match self {
             ToolClient::Read(_) => None,
@@ -104,7 +103,7 @@ impl<'a> ToolClient<'a> {
 }
 
 impl<'a> ReadClient<'a> {
-    /// A request to the tool's service by a method that reads.
+    /// Prepares a request to the tool's service with a method that reads.
     pub fn http(
         self,
         tool: &GrantedTool,
@@ -114,7 +113,7 @@ impl<'a> ReadClient<'a> {
         self.0.http(tool, method.into(), call)
     }
 
-    /// A call of the tool on its MCP server.
+    /// Prepares a call of the tool on its MCP server.
     pub fn mcp(
         self,
         tool: &GrantedTool,
@@ -125,7 +124,7 @@ impl<'a> ReadClient<'a> {
 }
 
 impl<'a> FullClient<'a> {
-    /// A request to the tool's service by any method.
+    /// Prepares a request to the tool's service with any method.
     pub fn http(
         self,
         tool: &GrantedTool,
@@ -135,7 +134,7 @@ impl<'a> FullClient<'a> {
         self.0.http(tool, method, call)
     }
 
-    /// A call of the tool on its MCP server.
+    /// Prepares a call of the tool on its MCP server.
     pub fn mcp(
         self,
         tool: &GrantedTool,
@@ -145,11 +144,11 @@ impl<'a> FullClient<'a> {
     }
 }
 
-/// Makes requests, whichever client it is in.
+/// Makes requests for both clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
     services: Services<'a>,
-    /// How MCP servers are spoken to.
+    /// The protocol and session of each MCP server.
     servers: &'a Servers,
 }
 

@@ -1,4 +1,5 @@
-//! A service's credential on a request: the header it makes, or the token to fetch first.
+//! The credential of a service on a request: a header, made from the secret or from a fetched
+//! token.
 
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use thiserror::Error;
@@ -7,12 +8,12 @@ use toolcrib_manifest::{Auth, ServiceSettings};
 use super::auth::{self, AuthError};
 use super::oauth::{AccessToken, ClientCredentials, TokenError, Tokens};
 
-/// What authenticates one request.
+/// The header that authenticates one request.
 #[derive(Debug)]
 pub struct Credential {
     pub name: HeaderName,
     pub value: HeaderValue,
-    /// Where it was fetched.
+    /// The access token, if one was fetched.
     pub token: Option<AccessToken>,
 }
 
@@ -24,7 +25,7 @@ pub enum CredentialError {
     Token(#[from] TokenError),
 }
 
-/// The credential of now. `settings` are those of the surface.
+/// Makes the current credential. `settings` are those of the surface.
 pub async fn credential(
     auth: &Auth,
     settings: Option<&ServiceSettings>,

@@ -1,4 +1,4 @@
-//! How a tool of the manifest runs: it asks its context's client for the one request that it needs.
+//! Runs a tool of the manifest: asks the context's client for the one request that the tool needs.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;

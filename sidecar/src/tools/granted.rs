@@ -1,4 +1,4 @@
-//! Tools of the manifest, each permitted for one call.
+//! A tool of the manifest with the permission for one call.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use toolcrib_mediation::{CatalogTool, Certainty, LiveTool, ResultCode, ToolFailu
 
 use crate::config::Version;
 
-/// A tool of the manifest, permitted for one call.
+/// A tool of the manifest with the permission for one call.
 #[derive(Debug)]
 pub struct GrantedTool {
     live: LiveTool,
@@ -15,14 +15,14 @@ pub struct GrantedTool {
     access: Access,
 }
 
-/// What a call of the tool asks its context for.
+/// The access that a call needs from its context.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
     Read(Operation<ReadMethod>),
     Write(Operation<HttpMethod>),
 }
 
-/// How the call is made.
+/// The transport of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operation<M> {
     Http(M),
@@ -30,7 +30,7 @@ pub(super) enum Operation<M> {
 }
 
 impl GrantedTool {
-    /// Errors: its entry says of no transport how it is called.
+    /// Fails if the tool's entry describes no transport.
     pub fn new(live: LiveTool, version: Arc<Version>) -> Result<Self, ToolFailure> {
         let entry = live.tool();
         let operation = match entry.execution.transport {
@@ -52,12 +52,12 @@ impl GrantedTool {
         })
     }
 
-    /// What a call of it asks its context for.
+    /// The access that a call of the tool needs from its context.
     pub(super) fn access(&self) -> Access {
         self.access
     }
 
-    /// Canonical, `surface.tool`.
+    /// The canonical name, `surface.tool`.
     pub(super) fn name(&self) -> &str {
         self.catalog_tool().name()
     }
@@ -70,12 +70,12 @@ impl GrantedTool {
         self.live.catalog_tool()
     }
 
-    /// The settings of its surface.
+    /// The settings of the tool's surface.
     pub(super) fn settings(&self) -> Option<&ServiceSettings> {
         self.version.services.get(&self.entry().execution.service)
     }
 
-    /// The failure of a tool that cannot be called as its entry is written.
+    /// The failure of a tool whose entry cannot be called.
     pub(super) fn unusable(&self, what: &str) -> ToolFailure {
         ToolFailure::new(
             ResultCode::UnsupportedTool,

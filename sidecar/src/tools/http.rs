@@ -23,8 +23,7 @@ pub(super) struct Request {
     pub request: reqwest::RequestBuilder,
 }
 
-/// The call as a request, but for its credential. Which methods are left to choose from is the
-/// business of the tool's client.
+/// Makes the request of a call, without its credential. The tool's client restricts the methods.
 pub(super) fn request(
     connections: &reqwest::Client,
     tool: &GrantedTool,
@@ -63,7 +62,7 @@ pub(super) async fn exchange(
     {
         return Err(failure);
     }
-    // A redirect is not followed, and where it leads is not the model's business.
+    // A redirect is not followed, and the model does not see its target.
     let body = if response.status().is_redirection() {
         ToolBody::default()
     } else {
@@ -88,7 +87,7 @@ pub(super) async fn exchange(
     })
 }
 
-/// The service has acted, and what it says cannot be used.
+/// The failure of a call that the service executed and whose answer cannot be used.
 fn ran(name: &str, what: &str) -> ToolFailure {
     ToolFailure::new(
         ResultCode::RequestFailed,
@@ -97,7 +96,7 @@ fn ran(name: &str, what: &str) -> ToolFailure {
     )
 }
 
-/// A request that has no answer.
+/// The failure of a request without an answer.
 fn unsent(name: &str, error: reqwest::Error) -> ToolFailure {
     let failure = match error.is_connect() || error.is_builder() {
         true => ToolFailure::unreachable(name),

@@ -1,11 +1,11 @@
 //! Tools in the form of ADR-0004, and the executors over HTTP and MCP.
 //!
-//! A [`Tool`] is declaration and execution in one: what is presented and what runs cannot
-//! drift apart. What a context does not hold cannot be done: its [`client`] is made for a
-//! tier, and one that is made for ReadOnly has no way to send what writes.
+//! A [`Tool`] is declaration and execution in one, so the presented tool and the executed tool
+//! cannot drift apart. A call can only use its context: the context's [`client`] is made for a
+//! tier, and a client for ReadOnly cannot send a request that writes.
 //!
-//! What of the ADR has no counterpart here (session, workspace, artifacts), and why, is in
-//! `docs/decisions/2026-11-23-clients-by-tier.md`.
+//! `docs/decisions/2026-11-23-clients-by-tier.md` lists the parts of the ADR that have no
+//! counterpart here (session, workspace, artifacts), with reasons.
 
 pub mod answer;
 pub mod auth;
@@ -28,23 +28,23 @@ use toolcrib_mediation::{ConnectionFailure, ToolBody, ToolFailure, ToolOutcome};
 
 use client::ToolClient;
 
-/// Says the agent's identity, for information: it authenticates nothing.
+/// The header with the agent's identity, for information: it authenticates nothing.
 pub const CLAW_ID: HeaderName = HeaderName::from_static("x-claw-id");
 
 /// A callable tool.
 pub trait Tool: Send + Sync {
-    /// Canonical, `surface.tool`.
+    /// The canonical name, `surface.tool`.
     fn name(&self) -> &str;
 
     fn description(&self) -> &str;
 
-    /// JSON Schema of the arguments, in the manifest's bytes.
+    /// The JSON Schema of the arguments, with the manifest's bytes unchanged.
     fn schema(&self) -> &RawJson;
 
     fn tier(&self) -> Tier;
 
-    /// Runs with arguments that are validated already. Consumes itself: authority was
-    /// given for one call.
+    /// Runs the tool with validated arguments. Consumes the tool, since the authority is for one
+    /// call.
     fn execute<'a>(
         self: Box<Self>,
         context: ToolContext<'a>,
@@ -53,20 +53,20 @@ pub trait Tool: Send + Sync {
         Self: 'a;
 }
 
-/// All that a call may use.
+/// Everything that a call may use.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolContext<'a> {
     pub arguments: &'a RawJson,
     /// The identity towards the tool's service.
     pub claw_id: &'a str,
-    /// Of connect, headers and body together.
+    /// Timeout for connect, headers and body together.
     pub timeout: Duration,
-    /// Bytes of a result that the model may see.
+    /// Most bytes of a result that the model may see.
     pub max_result: usize,
     pub client: ToolClient<'a>,
 }
 
-/// What a call gave: for the model and, apart from it, for people.
+/// The result of a call: one part for the model, one for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolResult {
     pub output: ToolOutput,
@@ -74,24 +74,24 @@ pub struct ToolResult {
     pub display: String,
 }
 
-/// Model-facing.
+/// The result for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolOutput {
-    /// The service's status and body; of an MCP server too, where it did not answer as one.
+    /// Status and body of a service, or of an MCP server whose answer was not MCP.
     Http { status: u16, body: ToolBody },
-    /// An MCP server's result.
+    /// The result of an MCP server.
     Mcp { is_error: bool, body: ToolBody },
-    /// An MCP server's error instead of one.
+    /// The JSON-RPC error of an MCP server.
     McpError { code: i64, body: ToolBody },
 }
 
-/// Logs why a tool's service gave no whole answer, and adds it to `failure` for the record.
+/// Logs the reason why a service gave no whole answer, and adds it to `failure` for the record.
 fn unanswered(tool: &str, failure: ToolFailure, connection: ConnectionFailure) -> ToolFailure {
     tracing::warn!(
         tool,
         cause = connection.cause.to_string(),
         address = connection.address,
-        "a service did not answer"
+        "service did not answer"
     );
     failure.because(connection)
 }

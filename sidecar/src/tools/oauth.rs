@@ -1,16 +1,15 @@
-//! OAuth 2 client credentials: access tokens, from the token endpoint to shortly before
-//! their end.
+//! OAuth 2 client credentials: fetches access tokens and caches them until shortly before their
+//! end.
 //!
-//! The client's secret goes to the token endpoint and nowhere else; the access token goes to
-//! the surface's service. Neither is shown to anybody: both are known to the scrubber before
-//! they are used. The endpoint is reached as the surface is (its CA, its proxy), by the rules
-//! of every outgoing call: no redirect, no address of this machine.
+//! The client secret goes only to the token endpoint, the access token only to the surface's
+//! service. The scrubber knows both before they are used. The endpoint is reached like the
+//! surface (its CA, its proxy), by the rules of every outgoing call: no redirect, no address of
+//! this machine.
 //!
-//! A call that is answered 401 is not sent again, though a 401 should mean that nothing was
-//! done: the mediator repeats no call by itself, since a service (or a gateway before it)
-//! that looks at the token late has acted by then, and only the model's next call has a line
-//! in the record of its own. The token is forgotten, and the model is told that trying again
-//! can help. A feed is the mediator's own read, and is asked for once more.
+//! A call that is answered 401 is not sent again: a service, or a gateway before it, that checks
+//! the token late may have acted by then, and each attempt needs its own line in the record. The
+//! token is dropped, and the result tells the model that trying again can help. A feed is the
+//! mediator's own read and is fetched once more.
 //!
 //! Invariants: one request per credential at a time; a changed credential never uses the
 //! token of the one before.
@@ -36,31 +35,31 @@ use crate::outbound::Outbound;
 use crate::outbound::body::{self, BodyError};
 use crate::single_flight::Flights;
 
-/// For the token endpoint, connect and body included. A call's own deadline ends its wait
-/// earlier; the token then serves the next.
+/// Deadline for the token endpoint, connect and body included. A call whose own deadline is
+/// earlier stops waiting; the token then serves the next call.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A token answer is a few KiB; group claims can make it larger.
+/// Most bytes of a token answer. Usual ones have a few KiB; group claims can make them larger.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Where the endpoint does not say how long a token lives (RFC 6749 only recommends it).
+/// Lifetime of a token whose answer has no `expires_in` (RFC 6749 only recommends it).
 const UNSAID_LIFETIME: Duration = Duration::from_secs(300);
-/// However long it says: a token that was withdrawn there should not live here for days.
+/// Longest lifetime, whatever the endpoint says: a token that was revoked there should not live
+/// here for days.
 const LONGEST_LIFETIME: Duration = Duration::from_secs(3600);
-/// A token that ends while the call is on its way is refused; a minute covers slow calls and
-/// clocks that differ.
+/// A token is dropped this long before its end, since a token that expires during the call is
+/// refused. A minute covers slow calls and clocks that differ.
 const BEFORE_END: Duration = Duration::from_secs(60);
-/// After a refusal: a wrong secret does not get right by asking in a loop, and identity
-/// providers lock accounts for it.
+/// Backoff after a refusal: identity providers lock accounts that repeat a wrong secret.
 const AFTER_REFUSAL: Duration = Duration::from_secs(10);
-/// Credentials of one manifest; a manifest that has more starts anew.
+/// Most credentials in the cache; a manifest that has more empties it.
 const HELD: usize = 64;
 
-/// What a token is asked for with.
+/// The parameters of a token request.
 #[derive(Clone, Copy)]
 pub struct ClientCredentials<'a> {
     pub token_url: &'a str,
     pub client_id: &'a SecretText,
     pub client_secret: &'a SecretText,
-    /// RFC 8707: which resource the token is for.
+    /// The resource that the token is for (RFC 8707).
     pub resource: Option<&'a str>,
     pub scopes: &'a [String],
 }
@@ -70,7 +69,7 @@ pub struct ClientCredentials<'a> {
 pub struct AccessToken {
     key: Key,
     text: SecretText,
-    /// From an earlier call: what the service says against it may be out of date.
+    /// True if the token was fetched for an earlier call and may have expired early.
     pub reused: bool,
 }
 
@@ -87,7 +86,7 @@ impl fmt::Debug for AccessToken {
     }
 }
 
-/// Texts name no host: they reach the model.
+/// The reason why there is no token. Its texts name no host, since they reach the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TokenError {
     #[error("no access token could be obtained; its issuer could not be reached")]
@@ -101,7 +100,7 @@ pub enum TokenError {
 }
 
 impl TokenError {
-    /// Whether the same may go well a little later.
+    /// True if a later attempt may succeed.
     pub fn is_transient(self) -> bool {
         match self {
             TokenError::Unreachable => true,
@@ -113,7 +112,7 @@ impl TokenError {
 
 type Key = [u8; 32];
 
-/// Tokens by credential.
+/// A cache of access tokens by credential.
 #[derive(Debug)]
 pub struct Tokens {
     shared: Arc<Shared>,
@@ -145,7 +144,7 @@ impl Tokens {
         }
     }
 
-    /// The token that is held, or a new one. `settings` are those of the surface.
+    /// Returns the cached token, or fetches one. `settings` are those of the surface.
     pub async fn token(
         &self,
         credentials: ClientCredentials<'_>,
@@ -164,7 +163,7 @@ impl Tokens {
             let shared = self.shared.clone();
             async move { shared.obtain(key, request).await }
         });
-        // Without an answer the task panicked, which is on the log.
+        // Without an answer the task panicked; the log has it.
         let answer = flight.answer().await.unwrap_or(Err(TokenError::Unusable));
         answer.map(|text| AccessToken {
             key,
@@ -173,7 +172,8 @@ impl Tokens {
         })
     }
 
-    /// The service did not take it: the next call gets another. A newer token stays.
+    /// Drops a token that the service refused, so that the next call gets another one. A newer
+    /// token stays.
     pub fn forget(&self, token: &AccessToken) {
         let mut held = self.shared.held();
         if matches!(held.get(&token.key), Some(CacheEntry::Token { text, .. }) if *text == token.text)
@@ -185,7 +185,7 @@ impl Tokens {
 
 impl Shared {
     fn held(&self) -> MutexGuard<'_, HashMap<Key, CacheEntry>> {
-        // A panic under it leaves at worst a token that is asked for again.
+        // A panic under the lock leaves at worst a token that is fetched again.
         self.held.lock()
     }
 
@@ -242,7 +242,7 @@ impl Shared {
         let now = Instant::now();
         let held = match &answer {
             Ok(granted) => {
-                // Before anybody can use it.
+                // Before the token can be used.
                 self.current.learn(granted.access_token.clone());
                 CacheEntry::Token {
                     text: granted.access_token.clone(),
@@ -271,7 +271,8 @@ impl Shared {
     }
 }
 
-/// RFC 6749 2.3.1, the form that every server must take: both parts form-encoded first.
+/// The Authorization header of RFC 6749 2.3.1, which every server must support: both parts are
+/// form-encoded first.
 fn basic(credentials: ClientCredentials<'_>) -> Result<HeaderValue, AuthError> {
     let encoded = |text: &SecretText| -> String {
         url::form_urlencoded::byte_serialize(text.expose().as_bytes()).collect()
@@ -282,7 +283,7 @@ fn basic(credentials: ClientCredentials<'_>) -> Result<HeaderValue, AuthError> {
     )
 }
 
-/// RFC 6749 5.1.
+/// The answer of a token endpoint (RFC 6749 5.1).
 #[derive(Deserialize)]
 struct TokenResponse {
     access_token: SecretText,
@@ -290,7 +291,7 @@ struct TokenResponse {
     expires_in: Option<Lifetime>,
 }
 
-/// Some issuers write the number as text.
+/// The lifetime in seconds; some issuers write the number as text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Lifetime {
@@ -309,7 +310,7 @@ impl TokenResponse {
             .and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok())
             .unwrap_or(UNSAID_LIFETIME)
             .min(LONGEST_LIFETIME);
-        // A short-lived token is used for most of its life all the same.
+        // A short-lived token is used for most of its life, too.
         lifetime.saturating_sub(BEFORE_END.min(lifetime / 5))
     }
 }

@@ -1,4 +1,4 @@
-//! A call that a client has made and that can be sent.
+//! A call that is ready to be sent.
 //!
 //! Invariants: destination, method and credential come from the manifest alone; one deadline
 //! covers the credential, connect, headers and body; no error names a host, an address or a
@@ -13,7 +13,7 @@ use super::services::Services;
 use super::{ToolContext, ToolResult, http, mcp, unanswered};
 use crate::outbound::error;
 
-/// A call that was found sendable, before anything is asked for it.
+/// A call that passed all checks and has sent nothing yet.
 #[derive(Debug)]
 pub struct PreparedCall<'a> {
     services: Services<'a>,
@@ -50,7 +50,7 @@ impl<'a> PreparedCall<'a> {
         let name = tool.name();
         let deadline = Instant::now() + context.timeout;
         let Ok(credential) = timeout_at(deadline, self.services.credential(tool)).await else {
-            // Nothing was sent to the service yet.
+            // Nothing has been sent to the service yet.
             return Err(ToolFailure::new(
                 ResultCode::Timeout,
                 Certainty::Unreached,

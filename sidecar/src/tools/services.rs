@@ -1,6 +1,6 @@
-//! What every client of a context sends with: connections, credentials, and the secrets of now.
+//! Connections, credentials and current secrets for the clients of a context.
 //!
-//! Not here: which requests a client can make ([`super::client`]).
+//! Not here: the requests that a client can make ([`super::client`]).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::outbound::{Outbound, OutboundError};
 pub(super) struct Services<'a> {
     pub(super) outbound: &'a Outbound,
     pub(super) tokens: &'a Tokens,
-    /// Its scrubber is asked when the answer is there: it knows the token of this call.
+    /// Its scrubber is read after the answer has arrived, since it then knows this call's token.
     pub(super) current: &'a Current,
 }
 
@@ -35,7 +35,11 @@ impl Services<'_> {
                 unanswered(tool.name(), failure, connection)
             }
             OutboundError::Ca(_) | OutboundError::Proxy | OutboundError::Build(_) => {
-                tracing::error!(tool = tool.name(), error = error.to_string(), "no client");
+                tracing::error!(
+                    tool = tool.name(),
+                    error = error.to_string(),
+                    "HTTP client cannot be built"
+                );
                 tool.unusable("its transport settings cannot be used")
             }
         })
@@ -45,7 +49,7 @@ impl Services<'_> {
         self.current.scrubber()
     }
 
-    /// The tool's credential of now.
+    /// The tool's current credential.
     pub(super) async fn credential(
         self,
         tool: &GrantedTool,
@@ -70,8 +74,8 @@ impl Services<'_> {
         })
     }
 
-    /// The service answered 401 to the token. `Some`: the next call can go better, since it
-    /// brings another one.
+    /// Handles a 401 to the token. `Some`: trying again can help, since the next call gets another
+    /// token.
     pub(super) fn refused(self, name: &str, token: &AccessToken) -> Option<ToolFailure> {
         self.tokens.forget(token);
         token.reused.then(|| {

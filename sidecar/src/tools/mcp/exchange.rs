@@ -1,9 +1,7 @@
-//! One message to a server, and what comes back: JSON, or a stream of events with the answer
-//! somewhere in it.
+//! Sends one message to a server and reads the answer, from JSON or from a stream of events.
 //!
-//! Invariants: only an answer with the very id that was sent is one; what is read and held is
-//! bounded, however it is cut into events; a server that asks for something hears that it is
-//! not offered, a bounded number of times.
+//! Invariants: an answer must have exactly the id that was sent; memory is bounded, however the
+//! answer is cut into events; requests of the server are refused, a bounded number of times.
 
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
@@ -28,29 +26,29 @@ const REVISION: HeaderName = HeaderName::from_static(VERSION_HEADER);
 const METHOD: HeaderName = HeaderName::from_static(METHOD_HEADER);
 const NAME: HeaderName = HeaderName::from_static(NAME_HEADER);
 
-/// Of all that answers one message. The model sees some KiB of it; an image or a structured
-/// result may be long before it is cut.
+/// Most bytes of everything that answers one message. The model sees some KiB; an image or a
+/// structured result may be long before it is cut.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
-/// Progress, log lines and keepalives before the answer.
+/// Most events of one answer, with progress, log lines and keepalives.
 const MAX_EVENTS: usize = 4096;
-/// What a server may ask for while one call runs. An honest one asks once.
+/// Most requests that a server may make while one call runs. An honest one makes one.
 const MAX_SERVER_REQUESTS: usize = 16;
-/// Deeper is no tool's data; readers of the record stop at about as much.
+/// Deepest nesting. No tool's data is deeper; readers of the record stop at about as much.
 const MAX_DEPTH: usize = 128;
-/// An answer that is held without asking for room.
+/// Bytes of an answer that need no permits.
 const FREE: usize = 64 * 1024;
 
-/// A server, and as whom it is spoken to.
+/// A server, with the credential and identity for it.
 #[derive(Debug)]
 pub struct Endpoint {
     pub client: reqwest::Client,
     pub url: Url,
-    /// Marked sensitive.
+    /// The credential, marked sensitive.
     pub credential: Option<(HeaderName, HeaderValue)>,
     pub claw_id: HeaderValue,
 }
 
-/// How a server is spoken to.
+/// The protocol of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Stateless,
@@ -71,7 +69,7 @@ impl Protocol {
         )
     }
 
-    /// What every message says of it.
+    /// The headers that every message needs.
     pub fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         match self {
@@ -86,7 +84,7 @@ impl Protocol {
         headers
     }
 
-    /// Those of a request; `name` is the tool's, of a call.
+    /// The headers of a request; `name` is the tool's, if it is a call.
     pub fn request_headers(&self, method: &'static str, name: Option<&str>) -> HeaderMap {
         let mut headers = self.headers();
         if *self == Protocol::Stateless {
@@ -107,7 +105,7 @@ impl Endpoint {
         if let Some((name, value)) = &self.credential {
             request = request.header(name, value.clone());
         }
-        // Last, and in place of what stands there: no credential is taken for one of these.
+        // Last, replacing existing values: no credential can set one of these headers.
         request.headers(headers)
     }
 
@@ -120,7 +118,7 @@ impl Endpoint {
     }
 }
 
-/// What came back.
+/// A reply to a message.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -131,11 +129,11 @@ pub struct Reply {
 #[derive(Debug)]
 pub enum ReplyContent {
     Answer(Answer),
-    /// A status, and what stands with it, but no answer.
+    /// An HTTP body without a JSON-RPC answer.
     Http(Vec<u8>),
 }
 
-/// There is no answer that can be used.
+/// The reason why there is no usable answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
     #[error("could not be reached")]
@@ -157,7 +155,7 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// What became of the connection, where that is the reason.
+    /// The failure of the connection, if that is the reason.
     fn connection(self, endpoint: &Endpoint) -> Option<ConnectionFailure> {
         let cause = match self {
             ExchangeError::NotConnected(cause) => cause,
@@ -195,7 +193,7 @@ impl ExchangeError {
         self.explain(name, failure, endpoint)
     }
 
-    /// Logs what became of the connection and adds it to `failure`, where that is the reason.
+    /// Logs the failure of the connection and adds it to `failure`, if that is the reason.
     pub fn explain(self, name: &str, failure: ToolFailure, endpoint: &Endpoint) -> ToolFailure {
         match self.connection(endpoint) {
             Some(connection) => unanswered(name, failure, connection),
@@ -204,16 +202,16 @@ impl ExchangeError {
     }
 }
 
-/// What an exchange needs beside the server.
+/// The bounds and counters of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
-    /// One permit per KiB that is held.
+    /// One permit per KiB in memory.
     pub bodies: &'a Semaphore,
     pub metrics: &'a Metrics,
 }
 
-/// Sends `body`, a request with this id, and waits for its answer. `headers` go with what the
-/// server is told meanwhile, too.
+/// Sends `body`, a request with this id, and waits for its answer. `headers` are also sent with
+/// refusals of the server's requests.
 pub async fn exchange(
     endpoint: &Endpoint,
     protocol: Option<&Protocol>,
@@ -231,7 +229,7 @@ pub async fn exchange(
         session,
         content,
     };
-    // A redirect is not followed, and where it leads is nobody's business.
+    // A redirect is not followed, and its target is not reported.
     if status.is_redirection() {
         return Ok(reply(ReplyContent::Http(Vec::new())));
     }
@@ -261,7 +259,7 @@ pub async fn exchange(
         Some(Incoming::Answer { id: to, answer }) if is_id(&to, id) => {
             Ok(reply(ReplyContent::Answer(answer)))
         }
-        // A status says enough; some servers cannot say whom they answer with it.
+        // The status is enough: some servers send no id with an error.
         _ if !status.is_success() => Ok(reply(ReplyContent::Http(body))),
         Some(Incoming::Answer { .. }) => Err(ExchangeError::OtherId),
         Some(Incoming::Request(_) | Incoming::Notification) | None => Err(ExchangeError::NotMcp),
@@ -304,7 +302,8 @@ async fn answer_in_stream(
     Err(ExchangeError::BrokenOff)
 }
 
-/// Where there is no handshake, servers must not ask, and clients must not answer.
+/// Refuses a request of the server. Without a handshake servers must not send requests, and
+/// clients must not answer.
 async fn refuse(
     endpoint: &Endpoint,
     protocol: Option<&Protocol>,
@@ -319,7 +318,7 @@ async fn refuse(
     };
     let headers = protocol.headers();
     if let Err(error) = endpoint.post(headers, request.reply()).send().await {
-        // The server waits for it until the call's deadline, at worst.
+        // At worst the server waits for the refusal until the call's deadline.
         let error = error.without_url().to_string();
         tracing::debug!(error, "a server did not take a refusal");
     }
@@ -370,7 +369,7 @@ impl AnswerReader<'_> {
     }
 }
 
-/// Room for what is read.
+/// The permits for the bytes of one answer.
 struct ReadPermits<'a> {
     bodies: &'a Semaphore,
     permits: Option<SemaphorePermit<'a>>,

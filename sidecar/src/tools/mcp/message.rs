@@ -1,6 +1,6 @@
-//! JSON-RPC messages, as far as this client reads and says them. Pure.
+//! The JSON-RPC messages that this client reads and writes. Pure.
 //!
-//! Invariant: an answer is one to our request only if its id is the very text that was sent.
+//! Invariant: an answer belongs to a request only if its id is exactly the text that was sent.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -74,16 +74,16 @@ pub fn cancelled(id: u64) -> String {
     notification("notifications/cancelled", Some(params))
 }
 
-/// What a server asked for in mid-call.
+/// A request of a server during a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerRequest {
-    /// As it came.
+    /// The id, with its bytes unchanged.
     id: String,
     method: String,
 }
 
 impl ServerRequest {
-    /// A word of a closed list; `None`: it only wants to know whether we are there.
+    /// The kind of the refused request, from a closed list; `None`: a ping, which is answered.
     pub fn refused_as(&self) -> Option<&'static str> {
         match self.method.as_str() {
             "ping" => None,
@@ -94,7 +94,7 @@ impl ServerRequest {
         }
     }
 
-    /// The answer: to a ping that we are there, to all else that it is not offered.
+    /// The answer: an empty result to a ping, "not offered" to every other request.
     pub fn reply(&self) -> String {
         let outcome = match self.refused_as() {
             None => ("result", "{}".to_string()),
@@ -124,7 +124,7 @@ pub struct RpcError {
 /// A server's answer: the result as it came, or an error.
 pub type Answer = Result<Box<RawValue>, RpcError>;
 
-/// What a server says.
+/// A message of a server.
 #[derive(Debug)]
 pub enum Incoming {
     Answer { id: String, answer: Answer },
@@ -151,7 +151,7 @@ struct ErrorOnWire {
 }
 
 impl Incoming {
-    /// `None`: not one JSON-RPC message.
+    /// Reads a message; `None`: the text is not one JSON-RPC message.
     pub fn read(text: &str) -> Option<Self> {
         let wire: OnWire = serde_json::from_str(text).ok()?;
         if wire.jsonrpc != "2.0" {
@@ -176,7 +176,7 @@ impl Incoming {
     }
 }
 
-/// Whether a `server/discover` result says that the stateless revision is spoken.
+/// True if a `server/discover` result lists the stateless revision.
 pub fn speaks_stateless(result: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct DiscoverResult {
@@ -187,9 +187,9 @@ pub fn speaks_stateless(result: &RawValue) -> bool {
         .is_ok_and(|discovered| discovered.supported.iter().any(|it| it == STATELESS))
 }
 
-/// The revision that an `initialize` result settles on, where it is one of ours. The `tools/call`
-/// of all is the same. The oldest has another transport of its own, but there are bridges that
-/// answer a POST in the words of a program that knows no other.
+/// The revision that an `initialize` result settles on, if it is supported. `tools/call` is the
+/// same in all. The oldest revision has another transport, but bridges for older programs answer
+/// a POST with that revision.
 pub fn settled(result: &RawValue) -> Option<&'static str> {
     #[derive(Deserialize)]
     struct Initialized {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_thing_or_nothing() {
+    fn a_text_is_exactly_one_message_or_none() {
         check(
             r#"{"jsonrpc":"2.0","id":7,"result":{"a":1.0}}"#,
             r#"7: Ok(RawValue({"a":1.0}))"#,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_revisions_that_are_spoken_are_settled_on() {
+    fn only_supported_revisions_are_settled_on() {
         let raw = |text: &str| RawValue::from_string(text.to_string()).unwrap();
         for revision in ["2025-06-18", "2024-11-05"] {
             let result = format!(r#"{{"protocolVersion":"{revision}"}}"#);

@@ -34,7 +34,7 @@ use result::{CallResult, NoResult};
 pub use servers::Servers;
 use servers::{Key, OpenError, OpenSession};
 
-/// A call that can be sent, but for its credential.
+/// A call that is ready to be sent, without its credential.
 #[derive(Debug)]
 pub(super) struct McpCall {
     client: reqwest::Client,
@@ -44,7 +44,7 @@ pub(super) struct McpCall {
     max_result: usize,
 }
 
-/// What is asked of the server.
+/// The parameters of a `tools/call`.
 #[derive(Debug)]
 struct Call {
     /// The server's own name of the tool.
@@ -108,14 +108,14 @@ pub(super) async fn call(
         claw_id,
     });
     let key = Key::of(&endpoint, tool.settings());
-    // A 401 is the credential's, whichever message it answers.
+    // A 401 to any message is about the credential.
     let refused = |status: u16| {
         let token = token.as_ref().filter(|_| status == 401)?;
         services.refused(name, token)
     };
     let mut renewed = false;
     loop {
-        // Until it is open nothing was sent that could have run.
+        // Before the session is open, nothing was sent that could have run.
         let opened = timeout_at(deadline, servers.open(key, &endpoint)).await;
         let opened = opened.unwrap_or(Err(OpenError::Exchange(ExchangeError::Silent)));
         let OpenSession { protocol, reused } = opened.map_err(|error| match error {
@@ -139,8 +139,8 @@ pub(super) async fn call(
             continue;
         }
         if in_session && status == 400 && reused {
-            // Some servers say so that they do not know the session. It can mean more, so
-            // the call is not sent again.
+            // Some servers report an unknown session like this. It can mean more, so the call is
+            // not sent again.
             servers.forget(&key, &protocol);
             return Err(ToolFailure::new(
                 ResultCode::Http(status),
@@ -167,7 +167,7 @@ pub(super) async fn call(
                     return Err(failure);
                 }
                 if matches!(status, 400 | 404..=406) {
-                    // It speaks otherwise than it did: the next call asks again.
+                    // The server's protocol has changed: the next call opens it anew.
                     servers.forget(&key, &protocol);
                 }
                 let body = body(text, max_result, &services.scrubber());
@@ -210,7 +210,7 @@ fn output(
             .catalog_tool()
             .check_output(result.structured.as_deref());
         checked.map_err(|mismatch| {
-            // The mismatch can repeat names that the server chose.
+            // The mismatch can quote names that the server chose.
             let mismatch = scrubber.scrub(mismatch.to_string().into_bytes());
             let mismatch = String::from_utf8_lossy(&mismatch).into_owned();
             unusable(format!("answered with what its output schema does not allow, so it may have changed since review: {mismatch}"))
@@ -226,7 +226,7 @@ fn output(
     })
 }
 
-/// Cut to what decides whether it is too long, and scrubbed.
+/// Cuts the text to just over the limit, and scrubs it.
 fn body(text: impl Into<Vec<u8>>, max: usize, scrubber: &Scrubber) -> ToolBody {
     let mut text = text.into();
     let length = text.len() as u64;

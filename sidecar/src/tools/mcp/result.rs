@@ -1,36 +1,36 @@
-//! A `tools/call` result as what the model reads. Pure.
+//! Turns a `tools/call` result into the text for the model. Pure.
 //!
-//! Structured content if there is any, else the blocks' text. Nothing that is named is
-//! fetched, and what is not text is only described.
+//! The text is the structured content if there is any, else the text of the blocks. Linked
+//! resources are not fetched, and blocks without text are only described.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Of a media type or a name that a server gives; longer ones are cut.
+/// Most bytes of a media type or name from a server; longer ones are cut.
 const MAX_LABEL: usize = 256;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct CallResult {
     pub is_error: bool,
-    /// As it came, for the output schema.
+    /// The structured content with its bytes unchanged, for the output schema.
     pub structured: Option<String>,
-    /// What the model reads: the structured content, else the blocks' text.
+    /// The text for the model: the structured content, else the blocks' text.
     pub text: String,
 }
 
-/// What came instead of a result that can be used.
+/// The reason why a result cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoResult {
     Malformed,
-    /// The server would go on if it were given something.
+    /// The server asks for input before it goes on.
     InputRequired,
-    /// A kind of result that is not known, as tasks are.
+    /// An unknown kind of result, such as a task.
     OtherKind,
 }
 
 #[derive(Deserialize)]
 struct OnWire<'a> {
-    /// `null` as some write an empty list.
+    /// Some servers write an empty list as `null`.
     #[serde(borrow)]
     content: Option<Vec<&'a RawValue>>,
     #[serde(rename = "structuredContent", borrow)]
@@ -89,7 +89,7 @@ struct Resource {
     blob: Option<String>,
 }
 
-/// `None`: not a content block.
+/// The text of a content block; `None`: it is not one.
 fn shown(block: &str) -> Option<String> {
     let block: Block = serde_json::from_str(block).ok()?;
     Some(match block.kind.as_str() {
@@ -113,7 +113,7 @@ fn shown(block: &str) -> Option<String> {
     })
 }
 
-/// `[image/png, 3412 bytes]`.
+/// Describes binary content, as in `[image/png, 3412 bytes]`.
 fn described(media_type: Option<String>, kind: &str, base64: &str) -> String {
     let padding = base64.bytes().rev().take_while(|it| *it == b'=').count();
     let bytes = (base64.len() - padding) * 3 / 4;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_said_to_be_none() {
+    fn a_value_that_is_no_result_is_reported_as_such() {
         check("[]", Err(NoResult::Malformed));
         check(r#"{"content":[{"type":"text"}]}"#, Err(NoResult::Malformed));
         check(r#"{"content":["text"]}"#, Err(NoResult::Malformed));

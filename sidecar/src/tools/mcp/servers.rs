@@ -1,12 +1,12 @@
-//! How each MCP server is spoken to, by server, credential and identity: found out by the
-//! first call, remembered for the next ones, and ended in order.
+//! The protocol and session of each MCP server, by server, credential and identity: negotiated by
+//! the first call, cached for the next ones, and ended in order.
 //!
-//! `server/discover` is asked first, since it can run nothing; a server that does not know it
-//! is greeted with `initialize`.
+//! `server/discover` comes first, since it has no side effect; a server that does not know it gets
+//! `initialize`.
 //!
-//! Invariants: what is remembered under one credential is never used with another; it is
-//! bounded in number and age; whoever stops waiting for a call in a session has the server
-//! told so; no task here outlives its deadline or this value.
+//! Invariants: an entry of one credential is never used with another; entries are bounded in
+//! number and age; a call in a session that is dropped early is cancelled at the server; no task
+//! here outlives its deadline or this value.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,21 +34,20 @@ use super::{Call, message};
 use crate::metrics::Metrics;
 use crate::single_flight::Flights;
 
-/// To find out how a server is spoken to. A call's own deadline ends its wait earlier.
+/// Deadline for negotiating the protocol. A call's own deadline ends its wait earlier.
 const OPENING: Duration = Duration::from_secs(10);
-/// For a server to hear that a call or a session is over.
+/// Deadline for a message that a call or a session is over.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Of these at once; one more is left out, and the server finds out by itself.
+/// Most such messages at once; one more is not sent, and the session expires at the server.
 const FAREWELLS: usize = 32;
-/// Servers and credentials of one manifest. One more takes the place of the one that was not
-/// used for longest.
+/// Most entries for servers and credentials. One more replaces the least recently used one.
 const MAX_SERVERS: usize = 64;
-/// Servers forget sessions, too.
+/// An entry that was unused for this long is dropped: servers forget sessions, too.
 const IDLE: Duration = Duration::from_secs(30 * 60);
-/// A session's name is a token of the server's.
+/// Most bytes of a session's name, which is a token of the server.
 const MAX_SESSION: usize = 1024;
 
-/// Server, credential, identity and the way there.
+/// The key of an entry: server, credential, identity, and the route to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key([u8; 32]);
 
@@ -74,18 +73,18 @@ impl Key {
 #[derive(Debug)]
 pub(super) struct OpenSession {
     pub(super) protocol: Protocol,
-    /// By an earlier call: the server may have forgotten it.
+    /// True if an earlier call opened the session, so that the server may have forgotten it.
     pub(super) reused: bool,
 }
 
-/// Why no call was sent.
+/// The reason why no call was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OpenError {
     #[error("its server answered with status {0}")]
     Http(u16),
     #[error("its server answered with error {0}")]
     Rpc(i64),
-    #[error("its server speaks no revision that is spoken here")]
+    #[error("its server supports no protocol revision of this mediator")]
     Revision,
     #[error("its server {0}")]
     Exchange(#[from] ExchangeError),
@@ -120,7 +119,7 @@ impl OpenError {
     }
 }
 
-/// Servers that have been spoken to.
+/// A cache of the servers that have been opened.
 pub struct Servers {
     shared: Arc<Shared>,
     openings: Flights<Key, Result<Protocol, OpenError>>,
@@ -131,7 +130,7 @@ struct Shared {
     bodies: Arc<Semaphore>,
     servers: Mutex<HashMap<Key, ServerEntry>>,
     farewells: Mutex<JoinSet<()>>,
-    /// No two requests of this process have the same.
+    /// The last JSON-RPC id; ids are unique in this process.
     last_id: AtomicU64,
 }
 
@@ -147,11 +146,11 @@ impl ServerEntry {
     }
 }
 
-/// What a server made of `server/discover`.
+/// The result of `server/discover`.
 #[derive(Default)]
 struct DiscoverResult {
     is_stateless: bool,
-    /// Some begin a session with whatever comes first. Nobody is to be in it.
+    /// A session that the server began unasked; it is ended unused.
     session: Option<HeaderValue>,
 }
 
@@ -162,7 +161,7 @@ impl fmt::Debug for Servers {
 }
 
 impl Servers {
-    /// `bodies`: one permit per KiB that may be held.
+    /// `bodies`: one permit per KiB of answers in memory.
     pub fn new(metrics: Arc<Metrics>, bodies: Arc<Semaphore>) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -191,7 +190,7 @@ impl Servers {
         let opening = self
             .openings
             .join(key, || async move { shared.opened(key, endpoint).await });
-        // Without an answer the task panicked, which is on the log.
+        // Without an answer the task panicked; the log has it.
         let answer = opening.answer().await;
         let protocol = answer.unwrap_or(Err(OpenError::Exchange(ExchangeError::Silent)))?;
         Ok(OpenSession {
@@ -200,7 +199,7 @@ impl Servers {
         })
     }
 
-    /// The server does not take it any more. A newer one stays.
+    /// Drops a session that the server no longer accepts. A newer one stays.
     pub(super) fn forget(&self, key: &Key, protocol: &Protocol) {
         let mut servers = self.shared.servers();
         if servers.get(key).is_some_and(|it| it.protocol == *protocol) {
@@ -208,8 +207,8 @@ impl Servers {
         }
     }
 
-    /// One call. Dropped before its answer is there, the server is told that it is cancelled:
-    /// by a message in a session, else by the connection that closes.
+    /// Makes one call. If this future is dropped early, the call is cancelled at the server: by a
+    /// message in a session, else by closing the connection.
     pub(super) async fn call(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -243,12 +242,12 @@ impl Servers {
         reply
     }
 
-    /// A result asked for something to be given first.
+    /// Counts a result that asked for input.
     pub(super) fn refused_input(&self) {
         self.shared.metrics.mcp_refused("input");
     }
 
-    /// Ends every session, as far as servers take it within `bound`.
+    /// Ends every session, waiting for the servers for at most `bound`.
     pub async fn close(&self, bound: Duration) {
         let servers = std::mem::take(&mut *self.shared.servers());
         let ends = servers.into_values().filter_map(|entry| end(&entry));
@@ -262,7 +261,7 @@ impl Servers {
     }
 }
 
-/// A call whose answer is waited for.
+/// A call whose answer is pending.
 struct PendingRequest<'a> {
     shared: &'a Shared,
     endpoint: &'a Endpoint,
@@ -283,7 +282,7 @@ impl Drop for PendingRequest<'_> {
 
 impl Shared {
     fn servers(&self) -> MutexGuard<'_, HashMap<Key, ServerEntry>> {
-        // A panic under it leaves at worst a session that is opened again.
+        // A panic under the lock leaves at worst a session that is opened again.
         self.servers.lock()
     }
 
@@ -302,7 +301,8 @@ impl Shared {
         }
     }
 
-    /// One that was not used for long stays until another opening ends it.
+    /// Returns the cached protocol, if it was used lately. A stale entry stays until the next
+    /// opening ends its session.
     fn lookup(&self, key: &Key, now: Instant) -> Option<Protocol> {
         let mut servers = self.servers();
         let found = servers.get_mut(key).filter(|it| it.is_young(now))?;
@@ -311,7 +311,7 @@ impl Shared {
     }
 
     async fn opened(&self, key: Key, endpoint: Arc<Endpoint>) -> Result<Protocol, OpenError> {
-        // Another opening may have ended between the look and this task.
+        // Another opening may have finished since the lookup before this task.
         if let Some(protocol) = self.lookup(&key, Instant::now()) {
             return Ok(protocol);
         }
@@ -389,8 +389,8 @@ impl Shared {
         Ok(protocol)
     }
 
-    /// Anything but a clear word for it counts against it, unless it says that nobody is
-    /// served just now, or not so.
+    /// Asks for the stateless revision. Every answer but a clear yes counts as no, except for an
+    /// HTTP status that says that the server, or this way to it, is not usable now.
     async fn discover(&self, endpoint: &Endpoint) -> Result<DiscoverResult, OpenError> {
         let id = self.next_id();
         let protocol = Protocol::Stateless;
@@ -431,11 +431,11 @@ impl Shared {
         exchange(endpoint, protocol, headers, id, body, self.bounds()).await
     }
 
-    /// Sends what nobody waits for.
+    /// Sends a message in the background.
     fn farewell(&self, request: RequestBuilder) {
         let mut farewells = self.farewells();
         while farewells.try_join_next().is_some() {}
-        // While the runtime ends there is nobody left to send it.
+        // While the runtime shuts down, nothing can send it.
         if let Ok(runtime) = Handle::try_current()
             && farewells.len() < FAREWELLS
         {
@@ -444,7 +444,7 @@ impl Shared {
     }
 }
 
-/// `None`: there is no session to end.
+/// The request that ends a session; `None`: there is none.
 fn end(entry: &ServerEntry) -> Option<RequestBuilder> {
     let ending = || {
         entry
@@ -454,14 +454,17 @@ fn end(entry: &ServerEntry) -> Option<RequestBuilder> {
     entry.protocol.has_session().then(ending)
 }
 
-/// The answer does not matter: many servers know no end of a session.
+/// Sends the request and ignores its answer: many servers cannot end a session.
 async fn tell(request: RequestBuilder) {
     if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, request.send()).await {
-        tracing::debug!(error = error.without_url().to_string(), "not told");
+        tracing::debug!(
+            error = error.without_url().to_string(),
+            "message to MCP server not delivered"
+        );
     }
 }
 
-/// A session's name, if it is one.
+/// Checks a session's name and marks it sensitive.
 fn session(mut name: HeaderValue) -> Result<HeaderValue, OpenError> {
     let visible = name.as_bytes().iter().all(u8::is_ascii_graphic);
     if name.is_empty() || name.len() > MAX_SESSION || !visible {
@@ -478,7 +481,7 @@ mod tests {
     use crate::outbound::{LocalNames, Outbound};
 
     #[test]
-    fn what_was_not_used_for_long_is_found_out_anew() {
+    fn an_entry_unused_for_long_is_negotiated_anew() {
         let servers = Servers::new(Arc::default(), Arc::new(Semaphore::new(1)));
         let outbound = Outbound::new(LocalNames::Refused, Resolver::of_machine());
         let endpoint = Arc::new(Endpoint {
@@ -498,7 +501,7 @@ mod tests {
         let at = |after| servers.shared.lookup(&key, used + after);
         let almost = IDLE - Duration::from_secs(1);
         assert_eq!(at(almost), Some(Protocol::Stateless));
-        // That was a use.
+        // The lookup above was a use.
         assert_eq!(at(almost * 2), Some(Protocol::Stateless));
         assert_eq!(at(almost * 2 + IDLE), None);
     }
