@@ -1,4 +1,4 @@
-//! How a message of a client is answered: documents, results, and refusals.
+//! The answers to a client's messages: documents, results, and refusals.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
@@ -9,10 +9,10 @@ use toolcrib_mcp::revision::{self, Form};
 use toolcrib_mcp::{Fault, Members, Raw, Said, raw, reply};
 use toolcrib_mediation::RunnerError;
 
-/// The code of what is refused for another reason than the message: `data.code` says it.
+/// The JSON-RPC code of a refusal that is not about the message; `data.code` has the reason.
 pub const NOT_SERVED: i64 = -32000;
 
-/// Why a message has no result.
+/// The reason why a message has no result.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: StatusCode,
@@ -29,13 +29,13 @@ impl Refusal {
         }
     }
 
-    /// Of the request with this id.
+    /// Addresses the refusal to the request with this id.
     pub fn to(self, id: &RawValue) -> Self {
         let id = Some(id.to_owned());
         Self { id, ..self }
     }
 
-    /// With the status that the revision gives the code.
+    /// Makes a refusal with the HTTP status that the revision assigns to the code.
     pub fn of(form: Form, fault: Fault) -> Self {
         Self::new(revision::status(form, Some(fault.code)), fault)
     }
@@ -77,7 +77,7 @@ pub fn document(status: StatusCode, body: Vec<u8>) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// A result with these members, and what its revision requires beside them.
+/// Makes a result with these members and those that its revision requires.
 pub fn completed<'a>(form: Form, with: impl IntoIterator<Item = (&'a str, Raw)>) -> Raw {
     let with = with.into_iter();
     let mut result: Members = with.map(|(name, value)| (name.to_owned(), value)).collect();
@@ -87,7 +87,8 @@ pub fn completed<'a>(form: Form, with: impl IntoIterator<Item = (&'a str, Raw)>)
     raw(&result)
 }
 
-/// The same of a list or a description, which nobody may keep: it can change at any time.
+/// Makes the result of a list or a description, which clients must not cache: it can change at
+/// any time.
 pub fn uncached<'a>(form: Form, with: impl IntoIterator<Item = (&'a str, Raw)>) -> Raw {
     let caching = [("ttlMs", raw(&0)), ("cacheScope", raw(&"private"))];
     let caching = caching.into_iter().filter(|_| form == Form::Stateless);

@@ -1,6 +1,6 @@
-//! One `tools/call`: read, run and recorded as a call of a mediated turn is.
+//! One `tools/call`: read, run and recorded like a call of a mediated turn.
 //!
-//! It runs in a task of its own, so that what ran is recorded whoever hangs up.
+//! The call runs in a task of its own, so that it is recorded even if the client disconnects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::request::stop::AccessWatch;
 use crate::sessions::client::SessionCall;
 use crate::turn::dispatch::{cut_off, dispatch};
 
-/// A call that was let in.
+/// An authenticated call.
 #[derive(Debug)]
 pub struct Call {
     pub caller: Caller,
@@ -32,29 +32,29 @@ pub struct Call {
     pub arguments: String,
     /// The message, for the record.
     pub body: Vec<u8>,
-    /// In a session, which can cancel it.
+    /// The call's entry in its session, which can cancel it.
     pub running: Option<SessionCall>,
 }
 
-/// Towards the client.
+/// The HTTP response to the client.
 #[derive(Debug)]
 pub struct CallResponse {
     pub status: StatusCode,
     pub body: Vec<u8>,
 }
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 enum StopReason {
-    /// Nobody waits any more.
+    /// The client has disconnected.
     HungUp,
     Cancelled,
     Ended(RunnerError),
 }
 
-/// `None`: the task panicked, and nobody knows what it had called.
+/// Runs a call. `None`: the task panicked, and it is unknown whether it had called the service.
 pub async fn call(app: Arc<App>, call: Call) -> Option<CallResponse> {
     let (to_client, waiting) = oneshot::channel();
-    // Its owner is the semaphore: draining waits for the permits that the task holds.
+    // The task is not awaited here: draining waits for the permits that it holds.
     tokio::spawn(run(app, call, to_client));
     waiting.await.ok()
 }
@@ -130,14 +130,14 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
         noticed: &[],
         waited_for_feeds: Duration::ZERO,
     };
-    // Before the answer: who has the answer finds the record.
+    // Before the answer: a client that has the answer finds its record.
     record::finish(&app, summary, end);
     if let Some(answered) = answered
         && to_client.send(answered).is_err()
     {
         tracing::debug!(
             request_id = request.caller.request_id,
-            "the runner did not take its answer"
+            "answer not delivered: the runner disconnected"
         );
     }
 }

@@ -1,8 +1,8 @@
-//! A stream that announces a changed list of tools: the answer to GET in a session, or to
+//! A stream that announces changes of the list of tools: the answer to GET in a session, or to
 //! `subscriptions/listen` without one.
 //!
-//! Invariants: one announcement for each change of what this client would be listed; the
-//! stream ends when its agent's access does.
+//! Invariants: each change of the list that this client would get is announced once; the stream
+//! ends when the agent's access does.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use crate::sessions::client::{KnownList, Session};
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
-/// What a stream is held open for.
+/// The request that opened a stream.
 pub enum Of<'a> {
     Session(&'a Session),
     Subscription(Subscription),
 }
 
-/// Asked for without a session.
+/// A subscription without a session.
 pub struct Subscription {
-    /// Of its request.
+    /// The id of the request.
     pub id: Raw,
-    /// Whether it asks for changes of the list of tools, which is all that is announced.
+    /// True if it asks for changes of the list of tools; nothing else is announced.
     pub of_tools: bool,
 }
 
@@ -46,7 +46,7 @@ struct Changes {
     told: Arc<KnownList>,
     wakes: watch::Receiver<u64>,
     closing: watch::Receiver<bool>,
-    /// The session's, or another stream's of it.
+    /// Resolves when the session ends or another stream of it begins.
     taken: Option<oneshot::Receiver<()>>,
     subscription: Option<Raw>,
     of_tools: bool,
@@ -55,7 +55,7 @@ struct Changes {
     _permit: OwnedSemaphorePermit,
 }
 
-/// `None`: too many are open.
+/// Opens a stream. `None`: too many are open.
 pub fn stream(app: &Arc<App>, runner: &Runner, of: Of<'_>) -> Option<Response> {
     let permit = app.native.streams.clone().try_acquire_owned().ok()?;
     let (told, taken, subscription, of_tools) = match of {
@@ -76,7 +76,7 @@ pub fn stream(app: &Arc<App>, runner: &Runner, of: Of<'_>) -> Option<Response> {
         _permit: permit,
     };
     if changes.subscription.is_some() {
-        // What changes from here on is announced.
+        // Changes from here on are announced.
         changes.is_news();
         let agreed = match of_tools {
             true => json!({"toolsListChanged": true}),
@@ -97,7 +97,7 @@ pub fn stream(app: &Arc<App>, runner: &Runner, of: Of<'_>) -> Option<Response> {
 }
 
 impl Changes {
-    /// `None`: the stream is over.
+    /// Returns the next bytes to send; `None`: the stream is over.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -116,7 +116,7 @@ impl Changes {
             tokio::select! {
                 biased;
                 () = ended(&mut self.closing, &mut self.taken) => {}
-                // Err: nobody can change anything any more.
+                // Err: the writer is gone and no change can follow.
                 Ok(()) = self.wakes.changed() => continue,
                 () = tokio::time::sleep(self.app.settings.keepalive) => {
                     return Some(Bytes::from_static(keepalive()));
@@ -126,7 +126,7 @@ impl Changes {
         }
     }
 
-    /// What would be listed now, compared with what the client knows.
+    /// True if the current list differs from the one that the client knows.
     fn is_news(&self) -> bool {
         let authority = &self.app.current.now().authority;
         self.told.renew(Listing::of(authority).digest)
@@ -142,7 +142,7 @@ impl Changes {
         frame(None, &message.to_string()).into()
     }
 
-    /// A subscription is a request, which has an answer at its end.
+    /// The last bytes of a stream: a subscription is a request, so it ends with an answer.
     fn last(&mut self) -> Option<Bytes> {
         self.over = true;
         let id = self.subscription.as_ref()?;

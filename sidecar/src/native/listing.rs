@@ -6,21 +6,21 @@ use sha2::{Digest, Sha256};
 use toolcrib_mcp::{Raw, raw};
 use toolcrib_mediation::{Authority, Presented};
 
-/// What `tools/list` gives.
+/// The result of `tools/list`.
 #[derive(Debug)]
 pub struct Listing {
     /// The array.
     pub tools: Raw,
-    /// Equal ones are the same list.
+    /// The digest of the list.
     pub digest: [u8; 32],
 }
 
-/// An address, a credential or a grant is nobody's business here. The result has the form
-/// that a model reads, whatever the service answers, so there is no output schema.
+/// A tool in the list. It shows no address, credential or grant, and no output schema: results
+/// have the form that a model reads, whatever the service answers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolEntry<'a> {
-    /// As a model sees it in mediated mode.
+    /// The alias that a model sees in mediated mode.
     name: &'a str,
     /// The canonical name.
     title: &'a str,
@@ -29,7 +29,7 @@ struct ToolEntry<'a> {
     annotations: Hints,
 }
 
-/// From what was compiled and reviewed, never from a server.
+/// Hints from the compiled manifest, never from a server.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Hints {
@@ -47,7 +47,7 @@ impl Listing {
                 title: tool.name(),
                 description: &tool.tool.description,
                 input_schema: serde_json::from_str(tool.shown_schema())
-                    .expect("a schema that was loaded is JSON"),
+                    .expect("a loaded schema is JSON"),
                 annotations: Hints {
                     read_only_hint: tool.is_read_only(),
                     idempotent_hint: tool.annotations.idempotent,

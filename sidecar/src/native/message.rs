@@ -1,4 +1,4 @@
-//! What one message of a client asks, and what it may not.
+//! Reads one message of a client, and refuses unsupported ones.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,10 +28,10 @@ use crate::request::admission::recordable;
 use crate::request::caller::Caller;
 use crate::sessions::client::Session;
 
-/// A message's own; arguments have a smaller bound.
+/// Deepest nesting of a message; arguments have a smaller bound.
 const MAX_DEPTH: usize = 128;
 
-/// What follows from a message.
+/// The next step for a message: its answer, or a call to run.
 pub enum Next {
     Answered(Response),
     Call(Box<Call>),
@@ -80,7 +80,7 @@ impl ClientMessage<'_> {
                 }
                 return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
             }
-            // Nothing is ever asked of a client.
+            // The mediator sends no requests to clients, so it expects no answers.
             Message::Answer { .. } => {
                 return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
             }
@@ -121,7 +121,7 @@ impl ClientMessage<'_> {
         let refuse = |fault| Refusal::of(form, fault);
         let (id, method, params) = match message {
             Message::Request { id, method, params } => (id, method, params),
-            // Nothing waits for one: a client cancels by closing its connection.
+            // Ignored: without a session a client cancels by closing its connection.
             Message::Notification { .. } => {
                 revision::check_version(self.headers).map_err(refuse)?;
                 return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
@@ -170,7 +170,7 @@ impl ClientMessage<'_> {
         }
     }
 
-    /// All tools are on one page: they fit into one Secret.
+    /// Lists the tools, all on one page: they fit into one Secret.
     fn listing(
         &self,
         form: Form,
@@ -194,7 +194,7 @@ impl ClientMessage<'_> {
     ) -> Result<Next, Refusal> {
         let invalid = |what: &str| Refusal::of(form, Fault::new(INVALID_PARAMS, what)).to(&id);
         let object = params.ok_or_else(|| invalid("a call needs params"))?;
-        // Two readers of a repeated key could see two calls.
+        // Two readers of a repeated key could see different calls.
         let once = Object::scan(object.get()).is_ok_and(|it| it.repeated().is_none());
         let mut params = members(object)
             .filter(|_| once)
@@ -237,7 +237,7 @@ impl ClientMessage<'_> {
     }
 }
 
-/// The session that a request names: the caller's, and no other agent's.
+/// Returns the session that a request names, if it belongs to the caller's agent.
 pub fn session(app: &App, headers: &HeaderMap, caller: &Caller) -> Result<Arc<Session>, Refusal> {
     let refuse = |status, what: &str| Refusal::new(status, Fault::new(INVALID_REQUEST, what));
     let name = session_name(headers).ok_or_else(|| {

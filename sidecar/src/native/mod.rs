@@ -2,16 +2,15 @@
 //! the model routes.
 //!
 //! In reading order: [`listing`] (the tools as a client sees them; pure), [`crate::sessions`]
-//! (what is kept for a client of the older revision), [`changes`] (the stream that announces a
-//! changed list), [`call`] (one call: the mediated one's reading, executor and record),
-//! [`answer`] (results and refusals), [`message`] (what a message asks, and what it may not),
-//! [`routes`] (HTTP).
+//! (the sessions of the older revision), [`changes`] (the stream that announces a changed list),
+//! [`call`] (one call, with the parser, executor and record of mediated calls), [`answer`]
+//! (results and refusals), [`message`] (reads and checks a message), [`routes`] (HTTP).
 //!
-//! Not here: prompts, resources, requests to the client, and what a turn adds to a call
-//! ([`toolcrib_mediation::LoneCall`]).
+//! Not here: prompts, resources, requests to the client, and the limits that a turn adds to its
+//! calls ([`toolcrib_mediation::LoneCall`]).
 //!
-//! Invariants: a client sees and calls what is granted at that moment and nothing else; a
-//! session is its agent's; whatever is held here has a bound.
+//! Invariants: a client sees and calls only the tools that are granted at that moment; a session
+//! belongs to one agent; everything kept here is bounded.
 
 mod answer;
 mod call;
@@ -25,7 +24,7 @@ use toolcrib_manifest::Mode;
 use crate::config::Effective;
 pub use routes::method_router;
 
-/// Whether the agent's tools are offered so.
+/// True if the agent's tools are offered over MCP.
 fn is_offered(now: &Effective) -> bool {
     now.version()
         .is_ok_and(|version| version.agent.native || version.agent.mode == Mode::Native)

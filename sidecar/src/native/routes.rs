@@ -1,5 +1,5 @@
-//! `/mcp` over HTTP. Besides the runner's token, what a browser would be used for is refused:
-//! a page of another origin, and a name that was bent to this address.
+//! `/mcp` over HTTP. Requests need the runner's token. Requests that a web page could make through
+//! a browser are refused: another origin, and a name that was rebound to this address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::request::admission::{enter, let_in, not_let_in, read_body};
 use crate::request::caller::Caller;
 use crate::request::record::MCP;
 
-/// Of one message. Arguments have a quarter of it.
+/// Most bytes of one message; arguments may have a quarter of that.
 const MAX_BODY: usize = 1024 * 1024;
 
 pub fn method_router() -> MethodRouter<Arc<App>> {
@@ -36,7 +36,7 @@ pub fn method_router() -> MethodRouter<Arc<App>> {
 async fn receive(State(app): State<Arc<App>>, request: Request) -> Response {
     let started = Instant::now();
     let response = match received(&app, request).await {
-        // It is counted with its record.
+        // Counted when its record is written.
         Ok(Next::Call(asked)) => {
             return match call(app, *asked).await {
                 Some(CallResponse { status, body }) => document(status, body),
@@ -56,7 +56,7 @@ async fn received(app: &Arc<App>, request: Request) -> Result<Next, Refusal> {
     let mut body = Vec::new();
     let limit = MAX_BODY.min(app.settings.limits.body);
     read_body(app, &head.headers, from, limit, &mut body, &mut caller).await?;
-    // The body took its time; what counts is what is in force after it.
+    // Reading the body took time: the rest uses the configuration in force now.
     let now = app.current.now();
     if let Some(ended) = caller.ended(&now) {
         return Err(ended.into());
@@ -108,7 +108,7 @@ async fn end(State(app): State<Arc<App>>, request: Request) -> Response {
     counted(&app, response, started)
 }
 
-/// From the headers alone.
+/// Authenticates a request by its headers alone.
 fn admitted(app: &Arc<App>, headers: &HeaderMap) -> Result<Caller, Refusal> {
     if !is_local(headers) {
         let fault = Fault::new(INVALID_REQUEST, "pages and other hosts are not served");
@@ -128,8 +128,8 @@ fn admitted(app: &Arc<App>, headers: &HeaderMap) -> Result<Caller, Refusal> {
     Ok(caller)
 }
 
-/// What a runner sends, and no page that a browser was led to: a host that is an address or
-/// this machine's own name, and no origin but such a one.
+/// True if a runner, and not a web page in a browser, sent the request: its host is an address or
+/// this machine's name, and so is its origin, if it has one.
 fn is_local(headers: &HeaderMap) -> bool {
     let names = |name| headers.get_all(name).iter();
     let host = |text: &str| host_of(&format!("http://{text}/"));
@@ -146,7 +146,7 @@ fn is_local(headers: &HeaderMap) -> bool {
 
 const LOCALHOST: &str = "localhost";
 
-/// Of an absolute URI, without the brackets of an IPv6 address.
+/// The host of an absolute URI, without the brackets of an IPv6 address.
 fn host_of(uri: &str) -> Option<String> {
     let uri: Uri = uri.parse().ok()?;
     uri.scheme()?;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_can_be_bent_and_a_page_of_somewhere_else_are_refused() {
+    fn a_rebound_name_and_a_page_of_another_origin_are_refused() {
         for host in ["127.0.0.1:4141", "localhost", "[::1]:4141", "10.0.0.7:80"] {
             check(HOST, host, true);
         }

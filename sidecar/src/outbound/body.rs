@@ -1,27 +1,27 @@
-//! Bodies of answers, each read within a bound of its own.
+//! Reads bodies of answers, each within a bound of its own.
 //!
-//! Not here: requests of runners, which share a bound ([`crate::request::admission`]), the answers of
-//! tools, which are decoded and counted ([`crate::tools::answer`]), and those of MCP servers,
-//! which are read as events.
+//! Not here: bodies of runners' requests, which share a bound ([`crate::request::admission`]);
+//! answers of tools, which are decoded and counted ([`crate::tools::answer`]); answers of MCP
+//! servers, which are read as events.
 
 use bytes::Bytes;
 use reqwest::Response;
 use toolcrib_bounds::Buffer;
 
-/// An answer that was not read to its end.
+/// The reason why a body was not read to its end.
 #[derive(Debug)]
 pub enum BodyError {
-    /// It is longer than the bound. Its connection is closed: the rest is never read.
+    /// The body is longer than the bound. Its connection is closed; the rest is never read.
     TooLarge,
     Broken(reqwest::Error),
 }
 
-/// The whole body, of at most `limit` bytes.
+/// Reads the whole body, of at most `limit` bytes.
 pub async fn whole(response: Response, limit: usize) -> Result<Vec<u8>, BodyError> {
     whole_after(Bytes::new(), response, limit).await
 }
 
-/// The whole body of at most `limit` bytes, of which `first` was read before.
+/// Reads the whole body of at most `limit` bytes; `first` was read before.
 pub async fn whole_after(
     first: Bytes,
     mut rest: Response,
@@ -36,7 +36,7 @@ pub async fn whole_after(
     Ok(body.into_bytes())
 }
 
-/// The first `limit` bytes. The connection is closed where there are more.
+/// Reads the first `limit` bytes. The connection is closed if there are more.
 pub async fn prefix(mut response: Response, limit: usize) -> Result<Vec<u8>, reqwest::Error> {
     let mut body = Buffer::new(limit);
     while let Some(chunk) = response.chunk().await? {
@@ -51,7 +51,7 @@ pub async fn prefix(mut response: Response, limit: usize) -> Result<Vec<u8>, req
 mod tests {
     use super::*;
 
-    /// A body that comes in these chunks.
+    /// A response whose body arrives in these chunks.
     fn response(chunks: &[&'static str]) -> Response {
         let chunks: Vec<_> = chunks
             .iter()

@@ -1,4 +1,4 @@
-//! What a client's error says about the connection: by the types in its chain, never by texts.
+//! Finds the cause of a failed connection: by the types in the error's chain, never by texts.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::outbound::resolver::ResolveError;
 
-/// Returns why the connection failed, and to where. Names no path, user or query.
+/// Returns the cause and the address of a failed connection. Names no path, user or query.
 pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
     let address = error.url().map(origin);
     ConnectionFailure {
@@ -17,7 +17,7 @@ pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
     }
 }
 
-/// The same for an error of a body, which does not say which URL it was read from.
+/// The same for an error of a body, which does not name its URL.
 pub fn body_failure(error: &reqwest::Error, url: &Url) -> ConnectionFailure {
     ConnectionFailure {
         cause: cause(error),
@@ -51,7 +51,7 @@ fn cause(error: &reqwest::Error) -> ConnectionCause {
     }
 }
 
-/// The cause that this one error of a chain names by its type.
+/// Returns the cause that one error of a chain shows by its type.
 fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
     if let Some(error) = error.downcast_ref::<ResolveError>() {
         return Some(unresolved(error));
@@ -65,7 +65,7 @@ fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
             .then_some(ConnectionCause::Reset);
     }
     let error = error.downcast_ref::<io::Error>()?;
-    // Its source is that of the error within, which therefore is in no chain.
+    // `source` skips the inner error, so it is looked at here.
     if let Some(cause) = error.get_ref().and_then(|inner| known(inner)) {
         return Some(cause);
     }
@@ -128,7 +128,7 @@ mod tests {
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                // Answers nobody, but in words that are no TLS.
+                // Answers with bytes that are no TLS.
                 let mut head = [0; 1024];
                 let length = stream.read(&mut head).await.unwrap();
                 if !head[..length].starts_with(b"GET") {

@@ -1,13 +1,12 @@
-//! How the mediator dials anybody: the settings that every outgoing client shares, and
-//! which addresses a name may stand for. The name itself is looked up by [`crate::outbound::resolver`].
+//! The HTTP clients for all outgoing calls: their shared settings, and the addresses that a name
+//! may resolve to. [`crate::outbound::resolver`] looks names up.
 //!
-//! Invariants: no redirect is followed (a 307 would carry the credential to another
-//! host), no proxy or root certificate is taken from the environment, and a name never
-//! leads to this machine, be it by an address that its network knows, to the link-local range
-//! or to a metadata service. The check is on the addresses that are really connected to, so a
-//! name that changes its answer gains nothing. A literal address in the compiled files is held
-//! against the compiler's own rule, by [`Outbound::towards`], through which every client for a URL
-//! of these files is got.
+//! Invariants: no redirect is followed (a 307 would carry the credential to another host); no
+//! proxy or root certificate is taken from the environment; a name never leads to this machine
+//! (not even by an address of its network), to the link-local range or to a metadata service. The
+//! check is on the addresses that are really connected to, so a name that changes its answer gains
+//! nothing. Every client for a URL of the compiled files comes from [`Outbound::towards`], which
+//! checks literal addresses by the compiler's own rule.
 
 pub mod body;
 pub mod error;
@@ -33,26 +32,27 @@ use url::{Host, ParseError, Url};
 
 use crate::outbound::resolver::{ResolveError, Resolver};
 
-/// Long enough for a lost SYN to be sent twice.
+/// Connect timeout: long enough for a lost SYN to be sent twice.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Shorter than the idle timeouts of usual servers, so that few reuses meet a closed end.
+/// Idle timeout of connections: shorter than that of usual servers, so that few reused
+/// connections are closed already.
 const IDLE: Duration = Duration::from_secs(30);
 const IDLE_PER_HOST: usize = 16;
-/// Distinct (CA, proxy) pairs, and addresses of models; a manifest that has more drops what
-/// is kept and goes on.
+/// Most cached clients, by (CA, proxy), and most cached URLs. A manifest that has more empties
+/// the cache.
 const CLIENTS: usize = 64;
 
 /// Whether names and literal addresses may lead to this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalNames {
     Refused,
-    /// For runs on a developer's machine: to loopback addresses, never to the link-local range or
+    /// For a developer's machine: loopback addresses are allowed, but never the link-local range or
     /// a metadata service, which hands out the machine's own credentials.
     Allowed,
 }
 
 impl LocalNames {
-    /// By the rule that the compiler has for literal addresses.
+    /// Checks an address by the compiler's rule for literal addresses.
     fn refuses(self, address: IpAddr) -> bool {
         match self {
             LocalNames::Refused => is_refused(address),
@@ -63,7 +63,7 @@ impl LocalNames {
 
 #[derive(Debug, Error)]
 pub enum OutboundError {
-    /// The URL, or that of the proxy, has a literal address that is not dialled.
+    /// The URL, or the proxy's URL, has a literal address that is not dialled.
     #[error("{}", .0.cause)]
     AddressRefused(ConnectionFailure),
     #[error("the CA bundle {0}")]
@@ -74,13 +74,13 @@ pub enum OutboundError {
     Build(String),
 }
 
-/// Clients by what they trust and go through; each keeps its own connections, so that
-/// none is shared across trust.
+/// The HTTP clients by CA bundle and proxy. Each has its own connections, so no connection is
+/// shared across trust.
 #[derive(Debug)]
 pub struct Outbound {
     local: LocalNames,
     resolver: Resolver,
-    /// Names that are not looked up.
+    /// Fixed addresses of names that are not looked up.
     addresses: Vec<(String, SocketAddr)>,
     clients: Mutex<HashMap<Route, Client>>,
     urls: Mutex<HashMap<String, Url>>,
@@ -103,14 +103,13 @@ impl Outbound {
         }
     }
 
-    /// A name that no resolver is asked for: where there is no cluster's DNS, as in
-    /// measurements of the link.
+    /// Sets the address of a name, for runs without cluster DNS, such as measurements of the link.
     pub fn with_address(mut self, name: &str, address: SocketAddr) -> Self {
         self.addresses.push((name.to_owned(), address));
         self
     }
 
-    /// A URL of the manifest, parsed when it is first asked for.
+    /// Parses a URL of the manifest, once.
     pub fn url(&self, text: &str) -> Result<Url, ParseError> {
         let mut urls = self.urls.lock();
         if let Some(url) = urls.get(text) {
@@ -124,7 +123,7 @@ impl Outbound {
         Ok(url)
     }
 
-    /// The client for a URL of the compiled files. `ca`: trusted instead of the public roots.
+    /// Returns the client for a URL of the compiled files. `ca` replaces the public roots.
     pub fn towards(
         &self,
         url: &Url,
@@ -149,8 +148,8 @@ impl Outbound {
         self.towards(url, ca, proxy)
     }
 
-    /// Errors: the host is a literal address that is not dialled. The client asks no resolver
-    /// for such a host.
+    /// Fails if the host is a literal address that is not dialled: the resolver is not asked for
+    /// such a host.
     fn check(&self, url: &Url) -> Result<(), OutboundError> {
         let address = match url.host() {
             None | Some(Host::Domain(_)) => return Ok(()),
@@ -166,7 +165,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// `ca`: trusted instead of the public roots.
+    /// Returns the client for a CA bundle and proxy. `ca` is trusted instead of the public roots.
     pub fn client(&self, ca: Option<&str>, proxy: Option<&str>) -> Result<Client, OutboundError> {
         let route = Route {
             ca: ca.map(str::to_string),
@@ -186,7 +185,7 @@ impl Outbound {
 }
 
 impl Outbound {
-    /// One with connections of its own, none of them open yet.
+    /// Returns a client with new connections.
     pub fn fresh_client(
         &self,
         ca: Option<&str>,
@@ -208,7 +207,7 @@ impl Outbound {
     }
 }
 
-/// `addresses`: of names that `names` is not asked for.
+/// Builds a client. `addresses`: fixed addresses of names that `names` does not look up.
 #[expect(clippy::disallowed_methods, reason = "the one place")]
 fn build(
     route: &Route,
@@ -251,8 +250,8 @@ fn tls(ca: Option<&str>) -> Result<ClientConfig, OutboundError> {
     Ok(config)
 }
 
-/// Looks a name up once per connection and hands on what it looked at: there is no second
-/// answer between the check and the connect.
+/// A resolver that checks the addresses of a name and returns them, with one lookup per
+/// connection: there is no second answer between the check and the connect.
 struct Guarded<L> {
     lookup: L,
     refuses: fn(IpAddr) -> bool,
@@ -279,7 +278,7 @@ where
         let (found, refuses) = ((self.lookup)(name.as_str().to_string()), self.refuses);
         Box::pin(async move {
             let found = found.await?;
-            // One bad address spoils the name: which of them is dialled is a race.
+            // One bad address refuses the name, since any of the addresses may be dialled.
             if found.iter().any(|it| refuses(it.ip())) {
                 return Err(ResolveError::RefusedAddress.into());
             }
@@ -288,15 +287,14 @@ where
     }
 }
 
-/// Whether this machine has the address, and so may be who answers there. In a pod that is
-/// whatever runs beside the mediator: the kubelet writes the pod's address into `/etc/hosts`
-/// under the pod's name, which may be that of any service, and under its `hostname`,
-/// `subdomain` and `hostnameOverride`.
+/// True if the address is one of this machine, so that a container of the pod may answer there.
+/// The kubelet writes the pod's address into `/etc/hosts` under the pod's name, which may equal
+/// that of a service, and under its `hostname`, `subdomain` and `hostnameOverride`.
 fn is_own(address: IpAddr) -> bool {
-    // Nothing is sent: only what the machine has can be bound to.
+    // Nothing is sent: only a machine's own address can be bound.
     match UdpSocket::bind((address, 0)) {
         Ok(_) => true,
-        // What cannot be told, for want of descriptors, is taken for its own.
+        // Without free descriptors the address counts as the machine's own.
         Err(error) => ![Some(Errno::ADDRNOTAVAIL), Some(Errno::AFNOSUPPORT)]
             .contains(&Errno::from_io_error(&error)),
     }
@@ -372,7 +370,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_for_an_address_of_this_machine_is_refused_too() {
         assert!(is_own(Ipv4Addr::new(127, 45, 6, 7).into()));
-        // Of documentation's networks, which nobody has.
+        // Addresses of the documentation networks, which no machine has.
         for elsewhere in ["203.0.113.7", "2001:db8::7"] {
             assert!(!is_own(elsewhere.parse().unwrap()), "{elsewhere}");
         }
@@ -415,7 +413,7 @@ mod tests {
         }
     }
 
-    /// Answers once and closes; counts who came.
+    /// A server that answers each connection once and counts them.
     async fn pond(address: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
         let listener = TcpListener::bind(address).await.unwrap();
         let (address, seen) = (
@@ -436,8 +434,8 @@ mod tests {
         (address, seen)
     }
 
-    /// Two addresses of this machine, one of which stands for what is refused: the name's
-    /// answer changes from one to the other, and both listen.
+    /// Both addresses are of this machine and listen; one stands for a refused address. The name's
+    /// answer changes from one to the other.
     #[tokio::test]
     async fn a_name_that_changes_its_answer_gains_nothing() {
         const FINE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
@@ -461,14 +459,14 @@ mod tests {
         for (at, is_served) in [true, false, false, true].into_iter().enumerate() {
             let answer = client.get(&url).send().await;
             assert_eq!(answer.is_ok(), is_served, "{answer:?}");
-            // Each connection is one lookup: what was checked is what is dialled.
+            // Each connection is one lookup: the checked address is the one that is dialled.
             assert_eq!(asked.load(Ordering::SeqCst), at + 1);
         }
         assert_eq!(served.load(Ordering::SeqCst), 2);
         assert_eq!(stolen.load(Ordering::SeqCst), 0);
     }
 
-    /// The compiler writes no such file; one that was written by hand gains nothing either.
+    /// The compiler writes no such file; a file that was written by hand is refused too.
     #[test]
     fn a_literal_address_that_the_compiler_refuses_is_not_dialled() {
         for (host, on_a_laptop) in [

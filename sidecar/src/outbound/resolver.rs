@@ -1,12 +1,12 @@
-//! Names to addresses.
+//! Resolves names to addresses.
 //!
-//! The containers of a pod share `/etc/hosts` and `/etc/resolv.conf`, and one that runs as root
-//! can write both. So a mediator asks the name servers that its compiled files name, for one
-//! absolute name ([`absolute_name`]), and reads no file and no variable of the pod. Which of the
-//! addresses may be dialled is decided in [`crate::outbound`].
+//! The containers of a pod share `/etc/hosts` and `/etc/resolv.conf`, and a container that runs as
+//! root can write both. So the mediator asks the name servers of its compiled files for one
+//! absolute name ([`absolute_name`]), and reads no file or variable of the pod. [`crate::outbound`]
+//! decides which addresses may be dialled.
 //!
-//! Files without name servers are those of `kubectl toolcrib run`, or of an operator of an earlier
-//! release: then the machine resolves, which in a pod is said in the log.
+//! The files of `kubectl toolcrib run`, and of operators of earlier releases, have no name
+//! servers. Then the machine resolves names; in a pod this is logged.
 
 use std::error::Error;
 use std::io;
@@ -33,23 +33,23 @@ use toolcrib_manifest::{Dns, NameServer};
 use crate::config::Current;
 use crate::outbound::LocalNames;
 
-/// For one attempt at a name server; a datagram that is lost is sent again within it.
+/// Timeout of one attempt at a name server; a lost datagram is sent again within it.
 const ATTEMPT: Duration = Duration::from_secs(2);
 /// Attempts after the first.
 const RETRIES: usize = 1;
-/// For a name with all its aliases and both kinds of addresses. Shorter than a connection may
-/// take to be made, so that the error says what was slow.
+/// Timeout for a name with all its aliases and both kinds of addresses. Shorter than the connect
+/// timeout, so that the error names the slow part.
 const LOOKUP: Duration = Duration::from_secs(8);
-/// Answers that are kept: more than an agent has services.
+/// Most cached answers: more than an agent has services.
 const CACHED: u64 = 128;
-/// However long an answer says that it holds.
+/// Longest time that an answer is cached, whatever its TTL.
 const LONGEST_KEPT: Duration = Duration::from_secs(300);
-/// A name that is not there may be a Service that is about to be made.
+/// Longest time that a missing name is cached: a Service of that name may be about to be created.
 const LONGEST_MISSED: Duration = Duration::from_secs(5);
-/// Of one answer, which may have thousands. Each is looked at before one is dialled.
+/// Most addresses that are used of one answer. Each is checked before one is dialled.
 const ADDRESSES: usize = 32;
 
-/// Why a name leads nowhere.
+/// The reason why a name has no address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ResolveError {
     #[error("the name does not exist (NXDOMAIN)")]
@@ -74,7 +74,7 @@ pub enum ResolveError {
     NoFiles,
     #[error("the name leads to an address that is not dialled")]
     RefusedAddress,
-    /// Of [`Resolver::of_machine`], whose errors are texts.
+    /// An error of [`Resolver::of_machine`], which is only a text.
     #[error("the machine does not resolve the name: {0}")]
     Machine(String),
 }
@@ -98,7 +98,7 @@ impl ResolveError {
         }
     }
 
-    /// The one that a client's error stems from, if it does.
+    /// Finds the resolve error in the chain of a client's error.
     pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ResolveError> {
         let mut causes = iter::successors(Some(error), |error| (*error).source());
         causes.find_map(|error| error.downcast_ref())
@@ -125,7 +125,7 @@ impl From<NetError> for ResolveError {
     }
 }
 
-/// Looks names up; clones share what is kept.
+/// Looks names up; clones share the cache.
 #[derive(Clone, Debug)]
 pub struct Resolver(Arc<Source>);
 
@@ -135,36 +135,36 @@ enum Source {
     Files {
         current: Arc<Current>,
         local: LocalNames,
-        /// Of the last files that named name servers. It outlives files that name none: those
-        /// are of an operator that was rolled back, or are gone.
+        /// The name servers of the last files that named any. They outlive files that name none:
+        /// those of an operator that was rolled back, or deleted files.
         last: Mutex<Option<Arc<Servers>>>,
-        /// Whether the log has it that the pod's own files resolve, or that nothing does.
+        /// True once the missing name servers were logged.
         warned: AtomicBool,
     },
 }
 
-/// The name servers of some files, and what they answered.
+/// The name servers of one version of the files, with their cached answers.
 #[derive(Debug)]
 struct Servers {
     dns: Dns,
-    /// Where a name of one label is.
+    /// The namespace of a name with one label.
     namespace: String,
     client: TokioResolver,
 }
 
-/// Who looks a name up now.
+/// The resolver to use now.
 enum Now {
     Machine,
     Servers(Arc<Servers>),
 }
 
 impl Resolver {
-    /// As other programs of this machine.
+    /// Resolves like other programs of this machine.
     pub fn of_machine() -> Self {
         Self(Arc::new(Source::Machine))
     }
 
-    /// As the files in force say, at each lookup.
+    /// Resolves with the name servers of the files in force, at each lookup.
     pub fn of_files(current: Arc<Current>, local: LocalNames) -> Self {
         Self(Arc::new(Source::Files {
             current,
@@ -174,7 +174,7 @@ impl Resolver {
         }))
     }
 
-    /// At least one address, port 0.
+    /// Returns at least one address, with port 0.
     pub async fn lookup(&self, host: &str) -> Result<Vec<SocketAddr>, ResolveError> {
         let found = match self.now()? {
             Now::Machine => of_machine(host).await?,
@@ -251,7 +251,7 @@ impl Servers {
                 connection.port = address.port();
                 connection
             });
-            // Another one is asked after an error, not after "there is no such name".
+            // The next server is asked after an error, not after "no such name".
             NameServerConfig::new(address.ip(), true, connections.to_vec())
         });
         let servers: Vec<NameServerConfig> = servers.collect();
@@ -283,7 +283,7 @@ impl Servers {
 
 fn options() -> ResolverOpts {
     let mut options = ResolverOpts::default();
-    // No file of the pod. Names end in a dot, so neither dots nor search domains count.
+    // Reads no file of the pod. Names end in a dot, so `ndots` and search domains do not matter.
     options.use_hosts_file = ResolveHosts::Never;
     options.timeout = ATTEMPT;
     options.attempts = RETRIES;

@@ -1,7 +1,7 @@
-//! What is kept for a client that began with `initialize`.
+//! The session of a client that began with `initialize`.
 //!
-//! Invariant: a session that ends takes its stream and its running calls along, since they
-//! hold nothing of it but the other end of a channel.
+//! Invariant: the end of a session ends its stream and its running calls, since they wait on
+//! channels that the session owns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -15,11 +15,11 @@ use toolcrib_manifest::AgentFile;
 pub struct Session {
     /// Namespace and name.
     agent: (String, String),
-    /// Of the list that the client knows.
+    /// The list of tools that the client knows.
     pub told: Arc<KnownList>,
-    /// By id, as the client wrote it; `None`: it has been told to end.
+    /// Running calls by id, as the client wrote it; `None`: the call was cancelled.
     calls: Mutex<HashMap<String, Option<oneshot::Sender<()>>>>,
-    /// Ends the stream that is open.
+    /// Ends the open stream.
     stream: Mutex<Option<oneshot::Sender<()>>>,
 }
 
@@ -37,7 +37,7 @@ impl Session {
         self.agent.0 == agent.namespace && self.agent.1 == agent.agent
     }
 
-    /// A call begins. `None`: one with this id is running.
+    /// Registers a call. `None`: a call with this id is running.
     pub fn begin(self: &Arc<Self>, id: &RawValue) -> Option<SessionCall> {
         let (end, ended) = oneshot::channel();
         let id = id.get().to_owned();
@@ -53,10 +53,10 @@ impl Session {
         })
     }
 
-    /// The client does not want this call any more.
+    /// Cancels a call for the client.
     pub fn cancel(&self, id: &RawValue) {
         let end = self.calls.lock().get_mut(id.get()).and_then(Option::take);
-        // It may have ended meanwhile.
+        // Err: the call has ended meanwhile.
         end.map(|end| end.send(()));
     }
 
@@ -68,7 +68,7 @@ impl Session {
     }
 }
 
-/// A call of a session, for as long as it runs.
+/// A running call of a session.
 #[derive(Debug)]
 pub struct SessionCall {
     ended: oneshot::Receiver<()>,
@@ -77,7 +77,7 @@ pub struct SessionCall {
 }
 
 impl SessionCall {
-    /// Resolves when the client cancels it, or its session ends.
+    /// Resolves when the client cancels the call, or its session ends.
     pub async fn cancelled(&mut self) {
         (&mut self.ended).await.ok();
     }
@@ -91,12 +91,12 @@ impl Drop for SessionCall {
     }
 }
 
-/// Which list of tools a client knows, by its digest.
+/// The digest of the list of tools that a client knows.
 #[derive(Debug, Default)]
 pub struct KnownList(Mutex<Option<[u8; 32]>>);
 
 impl KnownList {
-    /// From now on it knows this one. Whether that is news: it knew another.
+    /// Sets the list that the client knows. True if it knew another one.
     pub fn renew(&self, digest: [u8; 32]) -> bool {
         let before = self.0.lock().replace(digest);
         before.is_some_and(|before| before != digest)
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_list_than_the_known_one_is_news() {
+    fn only_a_list_that_differs_from_the_known_one_is_news() {
         let told = KnownList::default();
         assert!(!told.renew([1; 32]));
         assert!(!told.renew([1; 32]));

@@ -1,8 +1,7 @@
-//! Sessions of MCP clients that begin with `initialize`: names that were given out, each with
-//! what is kept for it.
+//! Sessions of MCP clients that begin with `initialize`, by their names.
 //!
-//! Invariant: bounded. When there is no room, the session that was used longest ago ends; its
-//! client hears 404 and begins anew, as the protocol says.
+//! Invariant: the number of sessions is bounded. A new session replaces the least recently used
+//! one; its client gets 404 and begins anew, as the protocol says.
 
 pub mod client;
 pub mod native;
@@ -18,7 +17,7 @@ const ID_BYTES: usize = 16;
 pub struct SessionId(String);
 
 impl SessionId {
-    /// As a client says it; whether it was given out is not known.
+    /// The name that a client sent; it may not exist.
     pub fn named(name: &str) -> Self {
         Self(name.to_owned())
     }
@@ -48,7 +47,7 @@ impl<T: Clone> Sessions<T> {
         }
     }
 
-    /// Under a name that cannot be guessed.
+    /// Begins a session under a random name.
     pub fn begin(&self, value: T, now: Instant) -> Result<SessionId, getrandom::Error> {
         let mut bytes = [0; ID_BYTES];
         getrandom::fill(&mut bytes)?;
@@ -64,7 +63,7 @@ impl<T: Clone> Sessions<T> {
         Ok(id)
     }
 
-    /// What is kept under this name, used now.
+    /// Returns the session of this name, and marks it as used now.
     pub fn find(&self, name: &str, now: Instant) -> Option<(SessionId, T)> {
         let id = SessionId::named(name);
         let mut open = self.open();
@@ -73,13 +72,13 @@ impl<T: Clone> Sessions<T> {
         Some((id, held.value.clone()))
     }
 
-    /// Whether there was one.
+    /// Ends a session; true if it existed.
     pub fn end(&self, name: &str) -> bool {
         self.open().remove(&SessionId::named(name)).is_some()
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<SessionId, SessionEntry<T>>> {
-        // Each change is one step, so a panic leaves nothing half done.
+        // Each change is one step, so a panic leaves no half-done change.
         self.open.lock()
     }
 }
@@ -93,7 +92,7 @@ mod tests {
     const MOST: usize = 16;
 
     #[test]
-    fn the_one_that_was_used_longest_ago_makes_room() {
+    fn the_least_recently_used_session_makes_room() {
         let sessions = Sessions::new(MOST);
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

@@ -1,4 +1,4 @@
-//! What is held for the runner as an MCP client: its sessions and its streams.
+//! The sessions and streams of the MCP clients in one pod.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use tokio::sync::{Semaphore, watch};
 use super::Sessions;
 use super::client::Session;
 
-/// Clients of one pod: its runner, and what that starts.
+/// Most sessions of one pod: its runner, and the processes that it starts.
 const SESSIONS: usize = 64;
-/// Streams that are held open. One session has one at most.
+/// Most open streams. One session has at most one.
 const STREAMS: usize = 64;
 
 /// The MCP clients of one pod.
@@ -32,7 +32,7 @@ impl Default for NativeClients {
 }
 
 impl NativeClients {
-    /// Ends what would wait for ever. Calls end by themselves.
+    /// Ends all streams, which would wait for ever. Calls end by themselves.
     pub fn close(&self) {
         self.closing.send_replace(true);
     }
