@@ -1,4 +1,4 @@
-//! What all requests share, and the bounds that hold for them together.
+//! The state that all requests share, and the bounds for all of them together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +29,9 @@ pub struct App {
     pub outbound: Arc<Outbound>,
     /// Access tokens of services.
     pub tokens: Arc<Tokens>,
-    /// How MCP servers are spoken to.
+    /// The protocol and session of each MCP server.
     pub servers: Servers,
-    /// Clients of the tools themselves.
+    /// The MCP clients that call tools directly.
     pub native: NativeClients,
     pub feeds: Feeds,
     pub models: ModelClient,
@@ -40,12 +40,12 @@ pub struct App {
     pub settings: Settings,
     /// One permit per running request; draining takes them all.
     pub requests: Arc<Semaphore>,
-    /// One permit per KiB of a body that is held.
+    /// One permit per KiB of bodies in memory.
     pub bodies: Arc<Semaphore>,
 }
 
 impl App {
-    /// What the clients of tools send with.
+    /// The connections and credentials for the clients of tools.
     pub fn sender(&self) -> Sender<'_> {
         Sender::new(&self.outbound, &self.tokens, &self.servers, &self.current)
     }
@@ -61,27 +61,27 @@ pub struct Settings {
 /// Bounds that no manifest sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests at once; more are 503. One pod's runner rarely has more than a few.
+    /// Most running requests; more get 503. One pod's runner rarely has more than a few.
     pub requests: usize,
-    /// One body. Providers' own limits are about as high.
+    /// Most bytes of one body. The limits of providers are about as high.
     pub body: usize,
-    /// All bodies that are held at once, in KiB.
+    /// Most KiB of all bodies in memory.
     pub bodies_kib: usize,
-    /// For a runner to send its body.
+    /// Longest time for a runner to send its body.
     pub body_timeout: Duration,
-    /// For a model to begin its answer, where there is a fallback; longer where its first byte
-    /// is its last.
+    /// Longest wait for a model's first byte if there is a fallback; longer if the reply is not
+    /// streamed.
     pub first_byte: Duration,
     /// Longest silence of a model whose answer passes through.
     pub silence: Duration,
-    /// Connections of the runner, before anybody is authenticated.
+    /// Bounds of the runner's connections, before authentication.
     pub connections: Bounds,
-    /// Those of the admin listener, so that no flood of the other one reaches it.
+    /// Bounds of the admin listener, separate so that a flood of the other one does not reach it.
     pub admin: Bounds,
-    /// For running requests to end by themselves after SIGTERM. Kubernetes grants 30 s by
-    /// default for this …
+    /// Time for running requests to end by themselves after SIGTERM. By default Kubernetes grants
+    /// 30 s for this and `closing` together.
     pub drain: Duration,
-    /// … and for all that follows: cut requests, last bytes, spans, the record on stdout.
+    /// Time for everything after that: cut requests, last bytes, spans, the record on stdout.
     pub closing: Duration,
 }
 

@@ -1,8 +1,7 @@
-//! Who may connect to a listener of the mediator or the wrapper: a number of connections, after
-//! which newcomers are refused.
+//! Bounds the connections of a listener of the mediator or the wrapper; further ones are refused.
 //!
-//! All of it holds before anybody is authenticated, so that whoever can reach the port can spend no
-//! more than these bounds. Not here: the accept loop (`toolcrib_serve`).
+//! The bounds hold before authentication, so they limit every client that reaches the port. Not
+//! here: the accept loop (`toolcrib_serve`).
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -19,27 +18,27 @@ use toolcrib_serve::{Door, Guest, Http, Plain};
 
 use crate::metrics::Metrics;
 
-/// What a connection may cost.
+/// The bounds of a listener's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// At once; a further one hears 503 and is closed.
+    /// Most open connections; a further one gets 503 and is closed.
     pub connections: usize,
-    /// For a whole head to arrive, and for the next request on a connection that is kept:
+    /// Longest time for a whole head to arrive, and for the next request on an idle connection:
     /// longer than the pools of usual clients keep theirs.
     pub head: Duration,
-    /// Of a head; longer ones are 431.
+    /// Most bytes of a head; longer ones get 431.
     pub head_bytes: usize,
 }
 
-/// Both dialects' shapes in one, since nothing was read that says which.
+/// An error in the form of both dialects, since the dialect of the request is not known yet.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     content-type: application/json\r\ncontent-length: 158\r\nretry-after: 1\r\n\
     connection: close\r\n\r\n\
     {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"code\":\"overloaded\",\"param\":null,\
     \"message\":\"too many connections are open; close some or try again later\"}}";
 
-/// Serves until `stopped` says so, and then until the requests that run are answered.
-/// Kept connections are closed at once.
+/// Serves until `stopped` is true, and then until the running requests are answered. Idle
+/// connections are closed at once.
 pub fn serve(
     listener: TcpListener,
     router: Router,
@@ -59,7 +58,7 @@ pub fn serve(
     };
     tokio::spawn(async move {
         let closing = async {
-            // Err: the server was dropped, which is an end too.
+            // Err: the server was dropped, which also stops it.
             stopped.wait_for(|stopped| *stopped).await.ok();
         };
         let routes = |_: &ConnectionGuard| router.clone();
@@ -67,7 +66,7 @@ pub fn serve(
     })
 }
 
-/// Lets in as many connections as there are places.
+/// Accepts connections up to the bound.
 struct CountingDoor {
     places: Arc<Semaphore>,
     metrics: Option<Arc<Metrics>>,
@@ -92,7 +91,7 @@ impl Door for CountingDoor {
         })
     }
 
-    /// Never waits: a refusal that does not fit into the socket's empty buffer is not sent.
+    /// Sends the refusal without waiting: it fits into the socket's empty buffer, or is not sent.
     fn refuse(&self, stream: TcpStream) {
         let sent = stream
             .into_std()
@@ -100,13 +99,13 @@ impl Door for CountingDoor {
         if let Err(error) = sent {
             tracing::debug!(
                 error = error.to_string(),
-                "a connection was closed unanswered"
+                "connection closed without an answer"
             );
         }
     }
 }
 
-/// Counts a connection as long as it lives.
+/// Counts a connection until it is dropped.
 struct ConnectionGuard {
     metrics: Option<Arc<Metrics>>,
     _place: OwnedSemaphorePermit,

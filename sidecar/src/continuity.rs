@@ -1,9 +1,9 @@
-//! The hidden rounds of past turns, and the names of the tools that models were shown, in memory
-//! and in files that a restart reads.
+//! Keeps the hidden rounds of past turns, and the names of presented tools, in memory and in files
+//! that are read after a restart.
 //!
-//! The file is a convenience: a line that cannot be written or read loses the context of
-//! one turn, never an answer. It holds what the record holds, so it has the same mode. The
-//! file, and the one that takes its place, stay within their share of the volume together.
+//! A line that cannot be written or read loses the context of one turn, never an answer. The file
+//! is as confidential as the record, so it has the same mode. The file and its replacement together
+//! stay within their share of the volume.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,18 +16,19 @@ use toolcrib_dialect::{DialectError, Insertion, Request};
 use toolcrib_mediation::{Continuity, Hidden, Presented, RememberedTools};
 
 const FILE_NAME: &str = "continuity.jsonl";
-/// A tool on each line: its alias and its canonical name. Earlier releases wrote the alias alone.
+/// The file with one tool per line: its alias and its canonical name. Earlier releases wrote only
+/// the alias.
 const NAMES_NAME: &str = "presented";
-/// Names of tools that are remembered, of which most tools have two. An agent has at most 120
-/// tools at a time.
+/// Most names of tools that are remembered; most tools have two. An agent has at most 120 tools at
+/// a time.
 const MAX_NAMES: usize = 4000;
-/// The bytes of a line. A tool with a longer name is remembered until a restart only.
+/// Most bytes of a line. A tool with a longer name is remembered only until a restart.
 const MAX_LINE: usize = 512;
 const REWRITTEN_NAME: &str = "continuity.jsonl.new";
-/// In memory, however large the volume is.
+/// Most bytes in memory, however large the volume is.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// What the files may have of what is in memory: a file that is rewritten when it has twice
-/// as much, the one that takes its place, and as much again for what JSON adds.
+/// Bytes on disk per byte in memory: two for the file, which is rewritten when it has twice as
+/// much as memory; one for its replacement; one for the overhead of JSON.
 const ON_DISK: u64 = 4;
 
 #[derive(Debug)]
@@ -42,14 +43,14 @@ struct ContinuityFile {
     continuity: Continuity,
     file: Option<File>,
     written: u64,
-    /// Of the file, before it is rewritten.
+    /// Size at which the file is rewritten.
     limit: u64,
-    /// The last line is half a one: the next must not become part of it.
+    /// True if the last line is incomplete: the next one must not become part of it.
     torn: bool,
 }
 
 impl ContinuityStore {
-    /// `disk_bytes`: all that the files may have.
+    /// Opens the store. `disk_bytes`: most bytes of all its files.
     pub fn open(dir: &Path, disk_bytes: u64) -> ContinuityStore {
         let share = disk_bytes / ON_DISK;
         let in_memory = usize::try_from(share).map_or(MAX_BYTES, |share| share.min(MAX_BYTES));
@@ -58,7 +59,7 @@ impl ContinuityStore {
         if let Ok(file) = File::open(dir.join(FILE_NAME)) {
             let lines = BufReader::new(file.take(4 * MAX_BYTES as u64)).split(b'\n');
             for line in lines.map_while(Result::ok) {
-                // Half a line is what a kill leaves.
+                // A kill can leave half a line.
                 if let Ok(hidden) = serde_json::from_slice::<Hidden>(&line) {
                     continuity.remember(hidden);
                 }
@@ -79,13 +80,13 @@ impl ContinuityStore {
         }
     }
 
-    /// The tools that models were shown, also before a restart.
+    /// The tools that were presented to models, also before a restart.
     pub fn presented(&self) -> Arc<RememberedTools> {
         self.names().clone()
     }
 
-    /// A model is about to be shown these. Blocking, where one of them is new: a few bytes to a
-    /// local file.
+    /// Remembers tools before they are presented to a model. Blocks if one of them is new, to write a
+    /// few bytes to a local file.
     pub fn present(&self, presented: &Presented) {
         let mut names = self.names();
         let shown = presented.tools().map(|(alias, tool)| (alias, tool.name()));
@@ -108,7 +109,7 @@ impl ContinuityStore {
         if let Err(error) = written {
             tracing::warn!(
                 error = error.to_string(),
-                "names of tools are remembered until a restart only"
+                "names of presented tools not written; they are lost at a restart"
             );
         }
         let names = Arc::make_mut(&mut names);
@@ -118,7 +119,7 @@ impl ContinuityStore {
     }
 
     fn names(&self) -> MutexGuard<'_, Arc<RememberedTools>> {
-        // A panic under it leaves at worst a name unwritten.
+        // A panic under the lock leaves at worst a name unwritten.
         self.names.lock()
     }
 
@@ -130,7 +131,7 @@ impl ContinuityStore {
         self.kept().continuity.insertions(request, presented)
     }
 
-    /// Blocking: a few KiB to a local file.
+    /// Remembers the hidden rounds of a turn. Blocks to write a few KiB to a local file.
     pub fn remember(&self, hidden: Hidden) {
         let mut kept = self.kept();
         let line = serde_json::to_vec(&hidden);
@@ -155,13 +156,13 @@ impl ContinuityStore {
         if let Err(error) = written {
             tracing::warn!(
                 error = error.to_string(),
-                "hidden rounds are kept in memory only"
+                "hidden rounds not written; they are lost at a restart"
             );
         }
     }
 
     fn kept(&self) -> MutexGuard<'_, ContinuityFile> {
-        // A panic under it leaves at worst a line unwritten.
+        // A panic under the lock leaves at worst a line unwritten.
         self.kept.lock()
     }
 }
@@ -179,18 +180,18 @@ fn names(dir: &Path) -> RememberedTools {
                 names.insert(alias, canonical);
             }
         }
-        // Most often there is none yet.
+        // Usually there is no file yet.
         Err(error) => {
             tracing::debug!(
                 error = error.to_string(),
-                "no names of tools are remembered"
+                "names of presented tools not read"
             );
         }
     }
     names
 }
 
-/// The file with exactly what is remembered and fits, swapped in whole.
+/// Replaces the file, in one step, with one that has the remembered rounds that fit.
 fn rewrite(dir: &Path, kept: &mut ContinuityFile) {
     let written = || -> std::io::Result<(File, u64)> {
         let path = dir.join(REWRITTEN_NAME);
@@ -204,7 +205,7 @@ fn rewrite(dir: &Path, kept: &mut ContinuityFile) {
         for hidden in kept.continuity.entries() {
             let mut line = serde_json::to_vec(&hidden)?;
             line.push(b'\n');
-            // What JSON adds to it may be too much; no more than one turn is lost for it.
+            // The overhead of JSON may be too much for the last turn.
             if size + line.len() as u64 > kept.limit {
                 continue;
             }
@@ -220,7 +221,7 @@ fn rewrite(dir: &Path, kept: &mut ContinuityFile) {
         Err(error) => {
             tracing::warn!(
                 error = error.to_string(),
-                "hidden rounds are kept in memory only"
+                "hidden rounds not written; they are lost at a restart"
             );
             (kept.file, kept.written) = (None, 0);
         }
@@ -264,7 +265,7 @@ mod tests {
         for cut in 1..40 {
             std::fs::write(&path, &text[..text.len() - cut]).unwrap();
             let store = ContinuityStore::open(dir.path(), ROOM);
-            // Without its end alone the last line is still whole.
+            // Without only its line break the last line is still whole.
             let whole = if cut == 1 { 3 } else { 2 };
             assert_eq!(kept(&store), all[..whole]);
             store.remember(hidden(7, 10));
@@ -300,7 +301,7 @@ mod tests {
             let store = ContinuityStore::open(dir.path(), room);
             for number in 0..200 {
                 store.remember(hidden(number, number * 7));
-                // Half: the file that takes its place may be beside it for a moment.
+                // Half, since file and replacement exist together for a moment.
                 assert!(on_disk(dir.path()) <= room / 2, "{number}");
             }
             let left = kept(&store);

@@ -1,17 +1,16 @@
-//! Feeds: copies of what services say now, kept for their ttl, for every model request.
+//! Feeds: texts of services for every model request, cached for their ttl.
 //!
-//! A fresh copy is used as it is, and renewed in the background when three quarters of its
-//! ttl are over, so that an agent that is at work never waits for one. Without a fresh copy
-//! a request waits for the fetch, at most its deadline; all feeds are fetched at once, and
-//! one feed once. A copy that cannot be renewed is shown as stale for a while, then as
-//! unavailable: a feed never fails a request.
+//! A fresh copy is used as it is, and renewed in the background after three quarters of its ttl,
+//! so that a working agent never waits for it. Without a fresh copy a request waits for the fetch,
+//! up to a deadline. All feeds are fetched concurrently, each one once. A copy that cannot be
+//! renewed is shown as stale for a while, then as unavailable: a feed never fails a request.
 //!
-//! Here: fetching, and which copy is fresh. What the model reads of it is
-//! [`toolcrib_mediation::feeds_message`].
+//! Here: fetching, and the age of copies. Not here: the text for the model
+//! ([`toolcrib_mediation::feeds_message`]).
 //!
-//! Invariants: which feeds are shown is decided when the request leaves, by what is loaded ∩
-//! the floor at that moment; a copy belongs to one url, one credential and one identity;
-//! destination and credential come from the manifest alone; no redirect is followed.
+//! Invariants: the feeds of a request are chosen when it leaves, from the loaded files ∩ the floor
+//! at that moment; a copy belongs to one url, one credential and one identity; destination and
+//! credential come from the manifest alone; no redirect is followed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -41,14 +40,14 @@ use crate::tools::answer::{self, Unreadable};
 use crate::tools::credential::{CredentialError, credential};
 use crate::tools::oauth::Tokens;
 
-/// Of connect, token, headers and body together: a feed delays a request by no more.
+/// Deadline of a fetch: connect, token, headers and body. A feed delays a request by no more.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// After a failure: a service that is down must not delay every request.
+/// Time before a failed fetch is repeated: a service that is down must not delay every request.
 const RETRY: Duration = Duration::from_secs(10);
-/// For how many ttls, and how long at least, a copy that cannot be renewed is still shown.
+/// Number of ttls for which a copy that cannot be renewed is still shown.
 const STALE_TTLS: u32 = 10;
 const STALE_AT_LEAST: Duration = Duration::from_secs(600);
-/// Fetches at once: many feeds of one service must not look like an attack on it.
+/// Most concurrent fetches: many feeds of one service must not look like an attack on it.
 const AT_ONCE: usize = 8;
 
 #[derive(Debug)]
@@ -67,16 +66,16 @@ struct Shared {
     at_once: Semaphore,
 }
 
-/// Of everything that decides what a fetch would give.
+/// The digest of everything that decides the result of a fetch.
 type Key = [u8; 32];
 
-/// A feed that a request is to show.
+/// A feed to show in a request.
 #[derive(Clone, Debug)]
 struct FeedRequest {
     key: Key,
     name: String,
     ttl: Duration,
-    /// `None`: the manifest's url cannot be sent as it is written.
+    /// `None`: the manifest's url cannot be sent exactly as it is written.
     url: Option<Url>,
     claw_id: String,
     auth: Option<Auth>,
@@ -93,11 +92,11 @@ struct CacheEntry {
 struct Copy {
     body: ToolBody,
     at: Instant,
-    /// RFC 3339, to the second.
+    /// Time of the fetch in RFC 3339, to the second.
     fetched_at: String,
 }
 
-/// Why there is no newer copy. Names no host.
+/// The reason why a fetch failed. Its texts name no host.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 enum FetchError {
     #[error("its address or settings cannot be used")]
@@ -115,8 +114,7 @@ enum FetchError {
 }
 
 impl FetchError {
-    /// The service says that this is not (or no longer) for the agent: its copy must not
-    /// outlive that.
+    /// True if the service denies the feed to the agent: the copy must be dropped.
     fn withdraws(&self) -> bool {
         matches!(self, FetchError::Status(401 | 403 | 404 | 410))
     }
@@ -132,7 +130,7 @@ impl FetchError {
         }
     }
 
-    /// What became of the connection, where that is the reason.
+    /// The failure of the connection, if that is the reason.
     fn connection(&self) -> Option<&ConnectionFailure> {
         match self {
             FetchError::Unreachable(connection)
@@ -146,14 +144,14 @@ impl FetchError {
     }
 }
 
-/// What a request does about a feed before it is shown.
+/// The fetch that a request needs before it shows a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
-    /// Nothing.
+    /// No fetch.
     Not,
-    /// A fetch begins; the copy there is shown.
+    /// A fetch in the background; the present copy is shown.
     Soon,
-    /// The fetch is waited for.
+    /// A fetch that the request waits for.
     Now,
 }
 
@@ -177,7 +175,7 @@ impl Feeds {
         }
     }
 
-    /// The context message of a request that leaves now. `None`: the agent has no feed.
+    /// Makes the context message of a request that leaves now. `None`: the agent has no feed.
     pub async fn message(&self, claw_id: &ClawId) -> Option<String> {
         let requests = feed_requests(&self.shared.current.now(), claw_id);
         if requests.is_empty() {
@@ -196,7 +194,7 @@ impl Feeds {
         let waited = futures::future::join_all(waits).await;
         let requests = match waited.is_empty() {
             true => requests,
-            // What was taken away meanwhile is not shown.
+            // Feeds that were revoked meanwhile are not shown.
             false => feed_requests(&self.shared.current.now(), claw_id),
         };
         feeds_message(&self.shared.shown(&requests, Instant::now()))
@@ -210,7 +208,7 @@ impl Feeds {
     }
 }
 
-/// The feeds that stand now, in the manifest's order.
+/// The feeds in force now, in the manifest's order.
 fn feed_requests(now: &Effective, claw_id: &ClawId) -> Vec<FeedRequest> {
     let Ok(version) = now.version() else {
         return Vec::new();
@@ -245,7 +243,7 @@ impl FeedRequest {
     }
 }
 
-/// The url with the identity filled in, if and only if it is sent exactly so.
+/// Fills the identity into the url; `None` if the url would not be sent exactly like that.
 fn address(url: &str, claw_id: &str) -> Option<Url> {
     let filled = fill_claw_id(url, claw_id).ok()?;
     let authority = filled.find("://")? + 3;
@@ -275,8 +273,7 @@ fn state(cached: Option<&CacheEntry>, ttl: Duration, now: Instant) -> FeedState 
     };
     let (body, fetched_at) = (copy.body.clone(), copy.fetched_at.clone());
     let age = now.duration_since(copy.at);
-    // A copy that a request waited for is fresh to it, however short its ttl; one that could not be
-    // renewed is not.
+    // A copy that a request waited for is fresh, however short its ttl, unless its renewal failed.
     let is_renewed = cached.is_some_and(|cached| cached.failed_at.is_none());
     if age < ttl || (is_renewed && age < DEADLINE) {
         FeedState::Fresh { body, fetched_at }
@@ -289,11 +286,12 @@ fn state(cached: Option<&CacheEntry>, ttl: Duration, now: Instant) -> FeedState 
 
 impl Shared {
     fn cache(&self) -> MutexGuard<'_, HashMap<Key, CacheEntry>> {
-        // A panic under it leaves at worst a feed that is fetched again.
+        // A panic under the lock leaves at worst a feed that is fetched again.
         self.cache.lock()
     }
 
-    /// What is no longer wanted is forgotten on the way: it must not come back as stale.
+    /// Returns the state of the requested feeds, and drops all other copies: they must not come back
+    /// as stale.
     fn shown(&self, requests: &[FeedRequest], now: Instant) -> Vec<FeedShown> {
         let keys: HashSet<&Key> = requests.iter().map(|feed| &feed.key).collect();
         let mut cache = self.cache();
@@ -338,7 +336,7 @@ impl Shared {
                     error = error.to_string(),
                     cause = error.connection().map(|it| it.cause.to_string()),
                     address = error.connection().map(|it| it.address.as_str()),
-                    "not fetched"
+                    "feed not fetched"
                 );
                 entry.failed_at = Some(now);
                 if error.withdraws() {
@@ -349,10 +347,10 @@ impl Shared {
     }
 
     async fn fetch(&self, feed: &FeedRequest) -> Result<ToolBody, FetchError> {
-        // Never closed: Err would be as good as a permit.
+        // The semaphore is never closed, so this is never an error.
         let _permit = self.at_once.acquire().await;
         let mut response = self.ask(feed).await;
-        // The token of an earlier fetch may have ended early; this is a read of our own.
+        // The token of an earlier fetch may have expired early; a feed may be fetched again.
         if let Ok((refused, true)) = &response
             && refused.status() == StatusCode::UNAUTHORIZED
         {
@@ -366,7 +364,7 @@ impl Shared {
         Ok(answer::read(response, MAX_FEED, &scrubber).await?)
     }
 
-    /// The answer, and whether another access token could change it.
+    /// Sends the request. Returns the answer, and true if another access token could change it.
     async fn ask(&self, feed: &FeedRequest) -> Result<(Response, bool), FetchError> {
         let settings = feed.settings.as_ref();
         let url = feed.url.clone().ok_or(FetchError::Unusable)?;
@@ -420,7 +418,7 @@ mod tests {
         }
     }
 
-    /// With a ttl of 60 s.
+    /// Checks a copy with a ttl of 60 s.
     #[track_caller]
     fn check(age: Option<u64>, failed: Option<u64>, expected: (Due, &str)) {
         check_with(60, age, failed, expected);
@@ -452,7 +450,7 @@ mod tests {
         check(None, Some(1), (Due::Not, "unavailable"));
         check(None, Some(10), (Due::Now, "unavailable"));
         assert_eq!(due(None, DEADLINE, Instant::now()), Due::Now);
-        // Waited for, and then in vain.
+        // The request waited for a fetch that succeeded, and for one that failed.
         check_with(1, Some(2), None, (Due::Now, "fresh"));
         check_with(1, Some(0), Some(0), (Due::Not, "fresh"));
         check_with(1, Some(1), Some(0), (Due::Not, "stale"));

@@ -1,17 +1,17 @@
 //! The mediator: a proxy between a runner and its model that presents the agent's granted
 //! tools, executes their calls with credentials the runner never holds, and keeps the record.
 //!
-//! Here is everything that touches a socket, a file or a clock. What a reply's calls mean,
-//! who executes them and when to stop is decided in `toolcrib_mediation`; how the bytes of
-//! a model API look, in `toolcrib_dialect`; both are pure.
+//! Here is everything that touches a socket, a file or a clock. `toolcrib_mediation` decides the
+//! owner of each call and when to stop; `toolcrib_dialect` knows the wire formats of model APIs;
+//! both are pure.
 //!
-//! Reading order: [`config`] (the four files), [`app`] (what requests share), [`http`] (listeners
-//! and routes), [`request`] (who asks, and what is left of it), [`turn`] and [`native`] (what
-//! happens in between), [`tools`], [`model`] and [`feeds`] (what is asked of others, all by
-//! [`outbound`]), [`history`] (the record), [`link`] (what the operator takes away).
+//! Reading order: [`config`] (the four files), [`app`] (state that requests share), [`http`]
+//! (listeners and routes), [`request`] (authentication, bounds and the record of a request),
+//! [`turn`] and [`native`] (the work on a request), [`tools`], [`model`] and [`feeds`] (outgoing
+//! calls, all through [`outbound`]), [`history`] (the record), [`link`] (the operator's floor).
 //!
-//! Invariants: nothing is served that the four files do not give at that moment
-//! ([`config`]); no side effect without a line in the record before it ([`history`]).
+//! Invariants: only the four files of that moment grant anything ([`config`]); no side effect
+//! without a line in the record before it ([`history`]).
 
 pub mod app;
 pub mod config;

@@ -1,12 +1,11 @@
-//! The mediator's end of the link: says what is loaded and counted, and takes what the
-//! operator's leader takes away. The link can only deny, so losing it changes nothing.
+//! The mediator's end of the link: reports the loaded files and the counters, and applies the
+//! floor of the operator's leader. The link can only deny, so losing it grants nothing.
 //!
 //! One request at a time. The operator holds it until its answer changes; the next request
-//! says that the change is in force. A change on this side (files were loaded) ends the wait,
-//! so that the operator hears of it at once. What an earlier leader still says is not taken.
-//! An attempt that failed is never repeated on its connection: the operator's Service may
-//! lead elsewhere by now. The token is read again for each request, since the kubelet
-//! rotates it.
+//! confirms that the change is in force. A change on this side (files were loaded) ends the wait,
+//! so that it is reported at once. Answers of an earlier leader are ignored. After a failure a new
+//! connection is made: the operator's Service may point elsewhere by now. The token is read again
+//! for each request, since the kubelet rotates it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,25 +24,25 @@ use crate::metrics::{LinkState, Metrics};
 use crate::outbound::body::{self, BodyError};
 use crate::outbound::{Outbound, OutboundError};
 
-/// How long the operator may hold its answer. Counters go up as often.
+/// Longest time that the operator may hold its answer, and so the interval of counter reports.
 const HOLD: Duration = Duration::from_secs(15);
-/// Beyond the hold: connecting, and an operator that is busy.
+/// Time beyond the hold for connecting, and for a busy operator.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two requests. Several files of one swap, or a burst of changes, are one report;
-/// an answer that was held has used the time up, so that its acknowledgement does not wait.
+/// Shortest time between the beginnings of two requests, so that a burst of changes is one report.
+/// A held answer has used it up, so its acknowledgement does not wait.
 const AT_MOST_EVERY: Duration = Duration::from_millis(250);
-/// Instead, for an operator that keeps answering at once.
+/// The same for an operator that keeps answering at once.
 const SLOWED: Duration = Duration::from_secs(1);
-/// Answers in a row that were not held until then.
+/// Number of answers in a row without a hold after which [`SLOWED`] applies.
 const QUICK: u32 = 8;
-/// Until an operator that was away is found again; 10,000 pods then are some hundred attempts
-/// a second.
+/// Longest time between attempts at an absent operator; 10,000 pods then make some hundred
+/// attempts a second.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
-/// Answers of 503 in a row that are taken for a leader that has just begun: it will answer in
-/// a moment, and until then withdrawals wait.
+/// Number of 503 in a row that count as a leader that has just begun: it will answer in a
+/// moment, and until then revocations wait.
 const BEGINNING: u32 = 8;
-/// A floor names every granted tool with a digest: 10,000 of them fit.
+/// Most bytes of an answer. A floor names every granted tool with a digest: 10,000 of them fit.
 const MAX_ANSWER: usize = 2 * 1024 * 1024;
 
 #[derive(Debug, Error)]
@@ -66,7 +65,7 @@ pub enum LinkError {
     Older(#[from] Older),
 }
 
-/// Reports until it is dropped.
+/// The task that reports; dropping this ends it.
 #[derive(Debug)]
 pub struct Link {
     pub current: Arc<Current>,
@@ -74,11 +73,11 @@ pub struct Link {
     pub status: LinkStatus,
     pub outbound: Arc<Outbound>,
     pub token_file: PathBuf,
-    /// Chosen at start; counters are cumulative within it.
+    /// Id of this process, chosen at start; counters are cumulative within it.
     pub epoch: String,
 }
 
-/// How the link is, for whoever asks.
+/// The state of the link, for probes and metrics.
 #[derive(Clone, Debug, Default)]
 pub struct LinkStatus(Arc<Mutex<LinkState>>);
 
@@ -92,10 +91,10 @@ impl LinkStatus {
     }
 }
 
-/// What is remembered from one request to the next.
+/// The state between two requests.
 #[derive(Debug, Default)]
 struct Progress {
-    /// What the client trusts, and the client.
+    /// The client, and the CA bundle that it trusts.
     client: Option<(String, reqwest::Client)>,
     failures: u32,
     /// Answers in a row that were not held.
@@ -118,7 +117,7 @@ impl Link {
                 Some(config) => {
                     let asking = self.ask(&mut progress, config, &now);
                     tokio::select! {
-                        // Nobody can change anything any more.
+                        // Err: the writer is gone and no change can follow.
                         changed = changes.changed() => match changed {
                             Err(_) => return,
                             Ok(()) => asked,
@@ -127,7 +126,7 @@ impl Link {
                     }
                 }
             };
-            // Err of the outer: time is up.
+            // Outer Err: the time is up.
             let changed = tokio::time::timeout_at(next, changes.changed()).await;
             if let Ok(Err(_)) = changed {
                 return;
@@ -136,7 +135,7 @@ impl Link {
         }
     }
 
-    /// Takes what came of a request that began at `asked`; when the next one is due.
+    /// Applies the result of a request that began at `asked`; returns when the next one is due.
     fn heed(
         &self,
         progress: &mut Progress,
@@ -258,8 +257,8 @@ fn wait(error: &LinkError, failures: u32) -> Duration {
     }
 }
 
-/// At once or within a second; then 2, 4, 8 … seconds, each cut by up to half. At random: many
-/// pods that lost one leader must not come back as one.
+/// Backoff: at once or within a second; then 2, 4, 8 … seconds, each shortened by a random part of
+/// up to half, so that pods that lost one leader do not return together.
 fn backoff(failures: u32) -> Duration {
     if failures <= 1 {
         return part_of(SECOND);
@@ -273,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_that_has_just_begun_is_asked_again_soon_but_not_for_ever() {
+    fn a_new_leader_is_asked_again_soon_but_not_for_ever() {
         let soon = Duration::from_secs(1)..=Duration::from_secs(2);
         for failures in 1..=BEGINNING {
             let wait = wait(&LinkError::Status(503), failures);

@@ -33,9 +33,9 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
 }
 
 fn run(args: ServeArgs) -> anyhow::Result<()> {
-    // This thread alone: it does what a request needs without waking another one, which
-    // would cost as much as the request's own work. The largest body keeps it for some tens
-    // of milliseconds, and nothing here is that urgent.
+    // A single thread: waking another one would cost as much as the work on a request. The
+    // largest body occupies the thread for some tens of milliseconds, and nothing here is that
+    // urgent.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(8)
         .enable_all()
@@ -53,7 +53,7 @@ fn run(args: ServeArgs) -> anyhow::Result<()> {
         server.drain().await;
         Ok(())
     });
-    // Dropping it would wait for a write to a stdout that nobody reads.
+    // Dropping the runtime would wait for a write to a stdout that nobody reads.
     runtime.shutdown_background();
     result
 }

@@ -1,7 +1,7 @@
-//! One task per key at a time: whoever asks while it runs waits for the same answer.
+//! Single flight: one task per key at a time, whose answer all callers share.
 //!
-//! Invariant: a task runs to its end whoever stops waiting for it, so it must bound itself;
-//! dropping [`Flights`] ends them all.
+//! Invariant: a task runs to its end even if no caller waits any more, so it must bound itself;
+//! dropping [`Flights`] ends all tasks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ struct FlightTable<K, T> {
     tasks: JoinSet<()>,
 }
 
-/// One task's answer, when it has one.
+/// The future answer of one task.
 pub struct Flight<T>(watch::Receiver<Option<T>>);
 
 impl<K, T> Default for Flights<K, T> {
@@ -41,17 +41,17 @@ impl<K, T> fmt::Debug for Flights<K, T> {
 }
 
 impl<K: Eq + Hash, T: Clone + Send + Sync + 'static> Flights<K, T> {
-    /// The task that runs under `key`; `start` makes it where none does. Must be called
-    /// within a runtime.
+    /// Joins the running task of `key`, or starts one with `start`. Must be called within a
+    /// runtime.
     pub fn join<F>(&self, key: K, start: impl FnOnce() -> F) -> Flight<T>
     where
         F: Future<Output = T> + Send + 'static,
     {
-        // A panic under the lock leaves at worst a task that nobody joins.
+        // A panic under the lock leaves at worst a task that no caller joins.
         let mut running = self.running.lock();
         while let Some(ended) = running.tasks.try_join_next() {
             if ended.is_err_and(|error| error.is_panic()) {
-                tracing::error!("a fetch panicked");
+                tracing::error!("fetch task panicked");
             }
         }
         running.by_key.retain(|_, flight| !landed(flight));
@@ -68,7 +68,7 @@ impl<K: Eq + Hash, T: Clone + Send + Sync + 'static> Flights<K, T> {
     }
 }
 
-/// With an answer, or without one for ever.
+/// True if the task has answered, or ended without an answer.
 fn landed<T>(flight: &watch::Receiver<Option<T>>) -> bool {
     flight.borrow().is_some() || flight.has_changed().is_err()
 }

@@ -436,7 +436,7 @@ impl Drive {
         if !matches!(tokio::time::timeout(DELIVERY, delivered).await, Ok(Ok(()))) {
             tracing::debug!(
                 request_id = self.request.caller.request_id,
-                "answer not delivered: the runner did not read it in time"
+                "answer not delivered: the runner disconnected or read too slowly"
             );
         }
     }

@@ -196,7 +196,7 @@ pub async fn pass(
     {
         tracing::debug!(
             request_id = request.caller.request_id,
-            "answer not delivered: the runner did not read it in time"
+            "answer not delivered: the runner disconnected or read too slowly"
         );
     }
 }
