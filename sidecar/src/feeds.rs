@@ -290,8 +290,8 @@ impl Shared {
         self.cache.lock()
     }
 
-    /// Returns the state of the requested feeds, and drops all other copies: they must not come back
-    /// as stale.
+    /// Returns the state of the requested feeds, and drops all other copies: they must not come
+    /// back as stale.
     fn shown(&self, requests: &[FeedRequest], now: Instant) -> Vec<FeedShown> {
         let keys: HashSet<&Key> = requests.iter().map(|feed| &feed.key).collect();
         let mut cache = self.cache();

@@ -1,5 +1,5 @@
-//! A body on its way into the record: whole while it is short, else its two ends, with the length
-//! and the digest of all of it.
+//! A body for the record: whole if it is short, else its two ends with the length and digest of
+//! the whole body.
 
 use std::borrow::Cow;
 
@@ -7,25 +7,25 @@ use sha2::{Digest, Sha256};
 use toolcrib_dialect::json;
 use toolcrib_mediation::Scrubber;
 
-/// What a line holds of one body.
+/// Most bytes of one body in a line.
 pub const MAX_BODY: usize = 1024 * 1024;
-/// Of each end of a longer one.
+/// Bytes of each end of a longer body.
 const END: usize = 32 * 1024;
-/// Held of each end: a secret that lies across the cut is scrubbed whole, and what may be half of
-/// one is cut off after that.
+/// Bytes in memory of each end: a secret that straddles the cut is scrubbed whole, and then the
+/// part that may hold half a secret is cut off.
 const HELD: usize = 2 * END;
 
-/// Bytes of a body, as they came.
+/// The bytes of a body, as they arrived.
 #[derive(Debug, Default)]
 pub struct KeptBody {
-    /// All of it, or its first [`HELD`] bytes.
+    /// The whole body, or its first [`HELD`] bytes.
     head: Vec<u8>,
     cut: Option<Cut>,
 }
 
 #[derive(Debug)]
 struct Cut {
-    /// Of the whole body.
+    /// Length of the whole body.
     length: u64,
     digest: Sha256,
     /// At least the last [`HELD`] bytes.
@@ -61,7 +61,7 @@ impl KeptBody {
         self.cut = Some(cut);
     }
 
-    /// `None`: it was too long to be kept whole.
+    /// The whole body; `None`: it was too long.
     pub fn whole(&self) -> Option<&[u8]> {
         self.cut.is_none().then_some(self.head.as_slice())
     }
@@ -70,12 +70,12 @@ impl KeptBody {
         self.head.is_empty()
     }
 
-    /// One JSON value: the body, or what stands for it. `None`: there is none.
+    /// The body, or its two ends, as one JSON value. `None`: there is no body.
     pub(super) fn json(&self, scrubber: &Scrubber) -> Option<Cow<'_, str>> {
         let Some(cut) = &self.cut else {
             return whole(&self.head);
         };
-        // A secret is longer than half of what is held in a rare spelling only.
+        // Only a rare encoding of a secret is longer than half of the bytes in memory.
         let margin = scrubber.longest().min(HELD - END);
         let tail = &cut.tail[cut.tail.len().saturating_sub(END + margin)..];
         let mut first = scrubber.scrub(self.head[..END + margin].to_vec());
@@ -102,7 +102,7 @@ impl Cut {
         self.length += bytes.len() as u64;
         self.digest.update(bytes);
         let new = &bytes[bytes.len().saturating_sub(HELD)..];
-        // Moved once for as many bytes as are held.
+        // Bytes are moved at most once per `HELD` new ones.
         if self.tail.len() + new.len() > 2 * HELD {
             let left = HELD.saturating_sub(new.len()).min(self.tail.len());
             self.tail.drain(..self.tail.len() - left);
@@ -111,7 +111,7 @@ impl Cut {
     }
 }
 
-/// JSON as it is, other text as a JSON string.
+/// Returns JSON unchanged, and other text as a JSON string.
 pub(super) fn whole(bytes: &[u8]) -> Option<Cow<'_, str>> {
     if bytes.is_empty() {
         return None;
@@ -148,9 +148,9 @@ mod tests {
         check(b"\xff", Some("\"\u{fffd}\""));
     }
 
-    /// What a runner would hide stands behind blanks, or before them.
+    /// A runner could hide text behind or before long blanks.
     #[test]
-    fn of_a_long_body_both_ends_stand_with_its_length_and_digest() {
+    fn a_long_body_keeps_both_ends_with_its_length_and_digest() {
         let blanks = " ".repeat(2 * MAX_BODY);
         let text = format!("{{\"begin\":1,{blanks}\"end\":2}}");
         for size in [1000, 64 * 1024 + 1, text.len()] {

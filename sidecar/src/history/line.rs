@@ -1,7 +1,7 @@
-//! The lines of the record. The file has the bodies, stdout only when they are asked for:
-//! prompts do not belong in a cluster's logs unasked.
+//! The lines of the record. The file has the bodies; stdout has them only if configured, since
+//! prompts do not belong in a cluster's logs by default.
 //!
-//! A line is one JSON value on one line, whatever a model, a runner or a service put into
+//! A record line is one JSON value on one line, whatever a model, a runner or a service put into
 //! it: see [`escaped`].
 
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ pub struct IntentLine<'a> {
     pub request_id: &'a str,
     pub agent_id: &'a str,
     pub pod: &'a str,
-    /// Left out: by a model.
+    /// Omitted for calls by a model.
     #[serde(skip_serializing_if = "Via::is_mediated")]
     pub path: Via,
     pub timestamp: String,
@@ -31,7 +31,7 @@ pub struct IntentLine<'a> {
     pub name: &'a str,
     pub arguments: &'a RawJson,
     pub service: &'a str,
-    /// Left out: HTTP.
+    /// Omitted for HTTP.
     #[serde(skip_serializing_if = "Transport::is_http")]
     pub transport: Transport,
     pub tier: Tier,
@@ -71,10 +71,10 @@ pub struct ModelCallLine<'a> {
     pub pod: &'a str,
     pub timestamp: String,
     pub dialect: &'static str,
-    /// Left out: an answer.
+    /// Omitted for answers.
     #[serde(skip_serializing_if = "Operation::is_answer")]
     pub operation: Operation,
-    /// `provider/model`, who is asked first.
+    /// `provider/model` of the first candidate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Id of the runner's token.
@@ -104,7 +104,7 @@ impl<'a> ModelCallLine<'a> {
     }
 }
 
-/// How tools are called.
+/// The way that tools are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Via {
@@ -120,7 +120,7 @@ impl Via {
     }
 }
 
-/// Whose line it is.
+/// The agent, pod and request of a line.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
     pub request_id: &'a str,
@@ -136,12 +136,12 @@ pub struct TurnLine<'a> {
     pub request_id: &'a str,
     pub agent_id: &'a str,
     pub pod: &'a str,
-    /// Left out: by a model.
+    /// Omitted for calls by a model.
     #[serde(skip_serializing_if = "Via::is_mediated")]
     pub path: Via,
     pub timestamp: String,
     pub dialect: &'static str,
-    /// Left out: an answer.
+    /// Omitted for answers.
     #[serde(skip_serializing_if = "Operation::is_answer")]
     pub operation: Operation,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,17 +150,17 @@ pub struct TurnLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'a str>,
     pub token: &'a str,
-    /// Towards the runner.
+    /// The status sent to the runner.
     pub http_status: u16,
     pub duration_ms: u64,
-    /// Why no provider could be reached, and where the last one is.
+    /// The reason why no provider could be reached, and the address of the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<&'a ConnectionFailure>,
     #[serde(flatten)]
     pub turn: &'a TurnRecord,
 }
 
-/// What the runner sent and got.
+/// The bodies of the request and of the response.
 #[derive(Clone, Copy, Debug)]
 pub struct Bodies<'a> {
     pub request: Body<'a>,
@@ -169,14 +169,14 @@ pub struct Bodies<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
-    /// Found to be JSON already; it is not read again for that.
+    /// A text that is known to be JSON; it is not validated again.
     Json(&'a str),
     Bytes(&'a [u8]),
     Kept(&'a KeptBody),
 }
 
-/// A body as it goes into a line: JSON as it is, a stream as its text, a long one as its ends.
-/// `None`: there is none.
+/// Formats a body for a line: JSON unchanged, a stream as its text, a long body as its ends.
+/// `None`: there is no body.
 pub fn body<'a>(body: Body<'a>, scrubber: &Scrubber) -> Option<Cow<'a, str>> {
     let long = |bytes: &[u8]| {
         let kept = KeptBody::of(bytes);
@@ -191,11 +191,11 @@ pub fn body<'a>(body: Body<'a>, scrubber: &Scrubber) -> Option<Cow<'a, str>> {
     }
 }
 
-/// The same JSON without a byte that a terminal or a collector of logs would act on: line
-/// breaks between tokens become spaces, and DEL, the C1 controls and Unicode's line
-/// separators, which JSON lets stand in a string, are escaped. `json` must be valid JSON.
+/// Escapes JSON so that no terminal or log collector acts on its bytes: line breaks between tokens
+/// become spaces; DEL, the C1 controls and Unicode's line separators, which JSON allows in
+/// strings, are escaped. `json` must be valid JSON.
 pub fn escaped(json: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    // By blocks without an early end inside, which the compiler turns into wide instructions.
+    // Blocks without an early exit inside, so that the compiler can vectorize the loop.
     let suspicious = |block: &[u8]| {
         block.iter().fold(false, |found, byte| {
             found | (*byte < 0x20) | (*byte == 0x7f) | (*byte == 0xc2) | (*byte == 0xe2)
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_care_is_left_as_it_is() {
+    fn json_that_needs_no_escape_is_unchanged() {
         let line = br#"{"a":"b","c":[1,2]}"#.as_slice();
         assert!(matches!(escaped(line.into()), Cow::Borrowed(same) if same == line));
     }

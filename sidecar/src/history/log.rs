@@ -1,6 +1,6 @@
-//! The file, and the one before it: appended to, rotated, never longer together than the
-//! bound. After a write that failed the file is opened anew by its name, so that a disk
-//! that has room again, or a file that was put back, is used at once.
+//! The record's file and its predecessor: appends lines and rotates. Both together stay within
+//! the bound. After a failed write the file is opened again by its name, so that a disk with room
+//! again, or a restored file, is used at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
@@ -32,12 +32,12 @@ impl Log {
         Ok(log)
     }
 
-    /// Whether a line of this length, and its end, can ever be kept.
+    /// True if a line of this length, with its line break, fits into the file.
     pub fn fits(&self, line: &[&[u8]]) -> bool {
         length(line) < self.half
     }
 
-    /// The whole line, which is given in pieces, or none of it.
+    /// Appends the whole line, given in pieces, or none of it.
     pub fn append(&mut self, line: &[&[u8]]) -> io::Result<()> {
         if !self.fits(line) {
             return Err(io::Error::new(
@@ -58,8 +58,8 @@ impl Log {
             return Err(io::ErrorKind::NotFound.into());
         };
         if let Err(error) = write_line(&mut file, line) {
-            // Half a line would spoil the next one. Where it cannot be taken back it is
-            // ended when the file is opened again.
+            // Half a line would spoil the next one. If it cannot be removed, it is terminated
+            // when the file is opened again.
             if let Err(error) = file.set_len(self.size) {
                 tracing::debug!(error = error.to_string(), "half a line stays");
             }
@@ -87,7 +87,7 @@ fn length(line: &[&[u8]]) -> u64 {
     line.iter().map(|piece| piece.len() as u64).sum()
 }
 
-/// One write where the system takes it whole, which it does for a file.
+/// Writes the line, with one system call if it is taken whole, as by a file.
 fn write_line(file: &mut File, line: &[&[u8]]) -> io::Result<()> {
     let end: &[u8] = b"\n";
     let mut pieces: Vec<IoSlice> = line
@@ -108,7 +108,7 @@ fn write_line(file: &mut File, line: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-/// A kill can leave half a line at the end; the next one must start on its own.
+/// Terminates half a line that a kill left at the end; the next one must start on its own.
 fn end_torn_line(file: &mut File) -> io::Result<u64> {
     let size = file.metadata()?.len();
     if size == 0 {

@@ -1,9 +1,9 @@
-//! The record: what happened, line by line, in `history.jsonl` and on stdout.
+//! The record: one line per request, call and result, in `history.jsonl` and on stdout.
 //!
-//! [`line`] says what a line holds, [`kept`] what it holds of a body; [`writer`] decides what a full disk or an unread
-//! stdout do; [`log`] and [`stdout`] are the bounded IO under it. Invariants: nothing has a
-//! side effect before its intent line is on disk; no model is asked before a line says so; a line
-//! that cannot be written is an error of whoever wanted to act, never silence.
+//! [`line`] defines the lines, [`kept`] the bodies in them; [`writer`] handles a full disk and an
+//! unread stdout; [`log`] and [`stdout`] are the bounded IO under it. Invariants: no side effect
+//! before its intent line is on disk; no model call before its line is written; a line that cannot
+//! be written is an error for the caller.
 
 pub mod kept;
 pub mod line;

@@ -1,5 +1,5 @@
-//! Stdout behind a queue of bounded bytes: a reader that has stopped must not stop the
-//! mediator, nor fill its memory.
+//! A queue of bounded bytes before stdout: a stopped reader must neither stop the mediator nor
+//! fill its memory.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,25 +7,25 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Lines that wait. Most have a KiB or two: prompts are not in there unasked.
+/// Most waiting lines. Usual ones have one or two KiB, since prompts are not in them by default.
 const QUEUE: usize = 512;
-/// All of them together; a single longer one still passes an empty queue.
+/// Most bytes of all waiting lines; a single longer line still passes an empty queue.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Lines of one write.
+/// Most lines of one write.
 const BATCH: usize = 64;
-/// How long the first of them waits for others: waking this thread for each line would cost
-/// as much as a tenth of the request that it tells of.
+/// Time that the first line of a write waits for others: waking the thread for each line would
+/// cost a tenth of the line's request.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// The end that lines are put in.
+/// The sending end of the queue.
 #[derive(Debug)]
 pub struct Queue {
     lines: SyncSender<Vec<u8>>,
     waiting: Arc<QueueState>,
 }
 
-/// The end that writes them.
+/// The writing end of the queue.
 #[derive(Debug)]
 pub struct Drain {
     lines: Receiver<Vec<u8>>,
@@ -50,13 +50,13 @@ pub fn queue() -> (Queue, Drain) {
 }
 
 impl Queue {
-    /// Whether the line is going to be written, as far as anybody knows.
+    /// Queues a line. False if the queue is full or stdout is closed.
     pub fn offer(&self, line: &[u8]) -> bool {
         let bytes = self.waiting.bytes.load(Ordering::Acquire);
         if bytes > 0 && bytes + line.len() > QUEUE_BYTES {
             return false;
         }
-        // Before it is sent: the other thread takes away what it has written.
+        // Counted before it is sent: the other thread subtracts the lines that it has written.
         self.waiting.count(line.len());
         let taken = self.lines.try_send(line.to_vec()).is_ok();
         if !taken {
@@ -65,7 +65,7 @@ impl Queue {
         taken
     }
 
-    /// Whether a line of the usual size would be taken.
+    /// True if the queue has room for a line of the usual size.
     pub fn has_room(&self) -> bool {
         !self.waiting.closed.load(Ordering::Acquire)
             && self.waiting.lines.load(Ordering::Acquire) < QUEUE
@@ -101,10 +101,10 @@ impl Drain {
                 batch.push(b'\n');
             }
             full = lines == BATCH;
-            // Whole lines only: nothing else that writes there cuts one in two.
+            // Whole lines only, so that another writer to stdout cannot split one.
             let written = stdout.write_all(&batch).and_then(|()| stdout.flush());
             if let Err(error) = written {
-                // From now on the queue takes nothing, and side effects are refused.
+                // From now on the queue refuses lines, and so calls with side effects are refused.
                 self.waiting.closed.store(true, Ordering::Release);
                 tracing::error!(error = error.to_string(), "stdout cannot be written");
                 return;

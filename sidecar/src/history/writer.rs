@@ -1,8 +1,7 @@
-//! The file is written by whoever has a line, since that is a copy into the page cache and
-//! a thread of its own would cost more than it. Stdout, which blocks when nobody reads, has
-//! a thread.
+//! Writes the record. Each caller writes to the file itself: that is a copy into the page cache,
+//! which costs less than a thread. Stdout has a thread, since it blocks if it is not read.
 //!
-//! What a full disk and an unread stdout do:
+//! The effects of a full disk and of an unread stdout:
 //!
 //! | | the call of a tool | the call of a model | the line of a finished request |
 //! |---|---|---|---|
@@ -10,8 +9,8 @@
 //! | stdout blocked | is refused | its line is on disk | is on disk; a `gap` line says later how many are missing there |
 //! | both | is refused | is refused with 503 | waits up to the bound; then new requests are refused with 503 |
 //!
-//! So nothing happens unrecorded: what has a side effect has its line on disk first, and
-//! a request begins only while there is somewhere left to put its line.
+//! So nothing happens unrecorded: a call with a side effect has its line on disk first, and a
+//! request begins only while there is room for its line.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -28,10 +27,10 @@ use super::log::Log;
 use super::stdout::{self, Queue};
 use crate::metrics::Metrics;
 
-/// Lines that wait in memory for a disk that refuses them: beyond this no request begins
-/// that stdout would not have either …
+/// Bytes of lines that wait in memory for a failing disk. Beyond this no request begins unless
+/// stdout has room.
 const WAITING: usize = 1024 * 1024;
-/// … and this is room for those that run already.
+/// The same with the room for requests that run already.
 const WAITING_AT_MOST: usize = 2 * WAITING;
 const STACK: usize = 256 * 1024;
 
@@ -47,20 +46,20 @@ pub enum HistoryError {
     Closed,
 }
 
-/// What stdout gets of a finished request.
+/// The part of a finished request's line that goes to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStdout {
     WithBodies,
     WithoutBodies,
 }
 
-/// A finished request, with its bodies and without. Bodies are long: nothing of them is
+/// The line of a finished request, with and without its bodies. Bodies are long, so they are not
 /// copied on the way to the disk.
 #[derive(Clone, Debug)]
 pub struct TurnLines<'a> {
-    /// A JSON object.
+    /// The line without bodies: a JSON object.
     pub without: Vec<u8>,
-    /// Further members of it, in pieces, each with the comma before it.
+    /// The members with the bodies, in pieces, each with the comma before it.
     pub bodies: Vec<Cow<'a, [u8]>>,
 }
 
@@ -72,7 +71,7 @@ impl TurnLines<'_> {
     }
 }
 
-/// Where lines go. Closing waits until what was given is written.
+/// The writer of the record. Closing it waits until all lines are written.
 #[derive(Debug)]
 pub struct History {
     open: Mutex<Option<Open>>,
@@ -86,7 +85,7 @@ struct Open {
 }
 
 impl History {
-    /// `max_bytes` caps everything that is kept under `dir`.
+    /// Opens the record. `max_bytes` bounds everything under `dir`.
     pub fn open(
         dir: &Path,
         max_bytes: u64,
@@ -118,23 +117,23 @@ impl History {
         })
     }
 
-    /// Written before a side effect: an error means that it must not happen.
+    /// Writes the line before a side effect. After an error the side effect must not happen.
     pub fn intent(&self, line: &[u8]) -> Result<(), HistoryError> {
         self.write(|writer| writer.intent(line))
     }
 
-    /// Written before a model is asked. On disk alone while it is well, so that stdout has one
-    /// line for each request: an error means that nobody has the line.
+    /// Writes the line before a model call: only to disk while that works, so that stdout has one
+    /// line for each request. An error means that the line is written nowhere.
     pub fn model_call(&self, line: &[u8]) -> Result<(), HistoryError> {
         self.write(|writer| writer.model_call(line))
     }
 
-    /// What happened.
+    /// Writes the line of a finished request.
     pub fn turn(&self, lines: TurnLines<'_>) -> Result<(), HistoryError> {
         self.write(|writer| writer.turn(lines))
     }
 
-    /// Whether a request may begin. Costs nothing while the disk is well.
+    /// Fails if no request may begin. Costs nothing while the disk works.
     pub fn ready(&self) -> Result<(), HistoryError> {
         if self.waiting() < WAITING {
             return Ok(());
@@ -142,7 +141,7 @@ impl History {
         self.write(Writer::ready)
     }
 
-    /// Bytes that wait for a disk that refuses them.
+    /// Bytes that wait for a failing disk.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -157,7 +156,7 @@ impl History {
         }
     }
 
-    /// Writes what was given and ends. Blocks as long as stdout does, so the caller bounds it.
+    /// Writes all lines and closes the record. Blocks as long as stdout does; the caller bounds it.
     pub fn close(&self) {
         let Some(Open { writer, stdout }) = self.opened().take() else {
             return;
@@ -169,7 +168,7 @@ impl History {
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Open>> {
-        // Taken or not taken: a panic leaves nothing in between.
+        // The value is taken or not: a panic leaves nothing in between.
         self.open.lock()
     }
 }
@@ -181,29 +180,29 @@ struct Writer {
     on_stdout: OnStdout,
     /// Lines without bodies that the disk did not take, the oldest first.
     backlog: VecDeque<Vec<u8>>,
-    /// Their bytes.
+    /// Bytes of the lines in the backlog.
     waiting: Arc<AtomicUsize>,
-    /// Lines that a `gap` line must stand for.
+    /// Lost lines that a `gap` line must report.
     missing_on_disk: u64,
     missing_on_stdout: u64,
     metrics: Arc<Metrics>,
 }
 
 impl Writer {
-    /// The last try. Dropping the queue ends the other thread.
+    /// Tries the backlog for the last time. Dropping the queue ends the other thread.
     fn end(mut self) {
         if self.catch_up().is_err() {
             tracing::error!(
                 lines = self.backlog.len(),
-                "the disk did not take the last lines of the record"
+                "last lines of the record not written to disk"
             );
         }
     }
 
     fn intent(&mut self, line: &[u8]) -> Result<(), HistoryError> {
         self.catch_up().map_err(HistoryError::Write)?;
-        // Stdout first: an intent that only stdout has is harmless, one that nobody has
-        // is not.
+        // Stdout first: an intent that is only on stdout is harmless; a call without an intent is
+        // not.
         if !self.offer(line) {
             return Err(HistoryError::StdoutBlocked);
         }
@@ -224,7 +223,7 @@ impl Writer {
             OnStdout::WithBodies => self.offer(&with_bodies.concat()),
             OnStdout::WithoutBodies => self.offer(&lines.without),
         };
-        // Rather without bodies than not at all.
+        // A line that is too long is written without its bodies.
         let line = match self.log.fits(&with_bodies) {
             true => with_bodies,
             false => vec![lines.without.as_slice()],
@@ -252,7 +251,7 @@ impl Writer {
         }
     }
 
-    /// In memory until the disk takes it.
+    /// Keeps a line in memory until the disk accepts it.
     fn keep(&mut self, line: Vec<u8>, error: io::Error) -> Result<(), io::Error> {
         let waiting = self.waiting.load(Ordering::Relaxed);
         if !self.log.fits(&[&line]) || waiting + line.len() > WAITING_AT_MOST {
@@ -261,7 +260,7 @@ impl Writer {
         if waiting == 0 {
             tracing::error!(
                 error = error.to_string(),
-                "the disk refuses the record: tool calls are refused until it takes it"
+                "record not written to disk: tool calls are refused until it accepts lines"
             );
         }
         self.waiting.fetch_add(line.len(), Ordering::Relaxed);
@@ -272,13 +271,13 @@ impl Writer {
     fn ready(&mut self) -> Result<(), HistoryError> {
         match self.catch_up() {
             Ok(()) => Ok(()),
-            // Stdout says by itself that it has room: a line of nothing.
+            // Without a line to offer, room in the queue is enough.
             Err(_) if self.stdout.has_room() => Ok(()),
             Err(error) => Err(HistoryError::Write(error)),
         }
     }
 
-    /// What the disk owes, in its order, and then how much it has lost.
+    /// Writes the backlog in its order, and then the number of lost lines.
     fn catch_up(&mut self) -> io::Result<()> {
         while let Some(line) = self.backlog.front() {
             self.log.append(&[line])?;
@@ -294,7 +293,7 @@ impl Writer {
 
     fn offer(&mut self, line: &[u8]) -> bool {
         if self.missing_on_stdout > 0 {
-            // Room may appear between the two: no line overtakes the gap before it.
+            // Room may appear between the two offers: no line may overtake the gap before it.
             if !self.stdout.offer(&gap(self.missing_on_stdout)) {
                 return false;
             }
@@ -334,17 +333,17 @@ mod tests {
         }
     }
 
-    /// A stdout that takes nothing until its gate is gone, and then everything.
+    /// A stdout that blocks until its gate is dropped.
     struct Gated {
         gate: Receiver<()>,
-        /// Told when the first write has begun.
+        /// Signals that the first write has begun.
         blocked: SyncSender<()>,
         sink: Sink,
     }
 
     impl Write for Gated {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Err: it was told before, or the test does not listen.
+            // Err: signalled before, or the test does not listen.
             self.blocked.try_send(()).ok();
             // Err: the gate is open.
             self.gate.recv().ok();
@@ -355,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The gate, the stdout behind it, word of its first write, and what was written.
+    /// Returns the gate, its stdout, the signal of the first write, and the written bytes.
     fn gated() -> (SyncSender<()>, Gated, Receiver<()>, Sink) {
         let (open, gate) = sync_channel(1);
         let (blocked, is_blocked) = sync_channel(1);
@@ -391,7 +390,7 @@ mod tests {
         std::fs::read_to_string(dir.join(FILE_NAME)).unwrap()
     }
 
-    /// `history.jsonl` leads to a device that is always full.
+    /// Makes `history.jsonl` a link to a device that is always full.
     fn fill_disk(dir: &Path) {
         std::os::unix::fs::symlink("/dev/full", dir.join(FILE_NAME)).unwrap();
     }
@@ -430,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_refuses_calls_and_what_was_answered_waits_for_it() {
+    async fn a_full_disk_refuses_calls_and_lines_of_answers_wait_for_it() {
         let dir = tempfile::tempdir().unwrap();
         fill_disk(dir.path());
         let sink = Sink::default();
@@ -451,11 +450,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unread_stdout_refuses_calls_and_hears_how_much_it_missed() {
+    async fn an_unread_stdout_refuses_calls_and_gets_the_number_of_missed_lines() {
         let dir = tempfile::tempdir().unwrap();
         let (gate, stdout, is_blocked, sink) = gated();
         let (history, metrics) = open(dir.path(), stdout);
-        // One line is in the writer's hands, so none leaves the queue while it fills.
+        // The writer blocks on one line, so no line leaves the queue while it fills.
         history.intent(b"{}").unwrap();
         is_blocked.recv().unwrap();
         let mut refused = false;
@@ -468,7 +467,7 @@ mod tests {
         let missed = r#"toolcrib_mediator_record_missed_total{sink="stdout"}"#;
         assert_eq!(count(&metrics, missed), 1);
         drop(gate);
-        // Once it is read again.
+        // Until stdout is read again.
         while history.intent(b"again").is_err() {
             tokio::task::yield_now().await;
         }
@@ -495,12 +494,12 @@ mod tests {
             assert!(answered < 10_000, "never refused");
         }
         assert!(history.waiting() >= WAITING);
-        // Those that ran already have room.
+        // Requests that ran already have room.
         for _ in 0..64 {
             history.turn(turn(&line)).unwrap();
         }
         assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), 0);
-        // Beyond every bound a lost line is an error and is counted, never silence.
+        // Beyond every bound a lost line is an error and is counted.
         let mut lost = 0;
         for _ in 0..400 {
             lost += u64::from(history.turn(turn(&line)).is_err());
