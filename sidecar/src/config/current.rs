@@ -1,8 +1,8 @@
-//! What is in force now: everybody who is about to act asks here, at the moment of acting.
+//! The configuration in force. Every action looks it up at the moment of acting.
 //!
-//! Effective authority is what is loaded ∩ the floor of the operator's link, so that the
-//! link can deny and never grant. A reader takes one immutable snapshot; a writer swaps
-//! it whole and wakes those who wait for a change.
+//! The effective authority is the loaded files ∩ the floor of the operator's link, so the link can
+//! deny and never grant. A reader takes one immutable snapshot; a writer swaps it whole and wakes
+//! the tasks that wait for a change.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,24 +25,24 @@ use crate::config::identity::Runner;
 use super::standing::{LoadState, Observation};
 use super::version::Version;
 
-/// One moment's answer to "what is in force".
+/// A snapshot of the configuration in force.
 #[derive(Clone, Debug)]
 pub struct Effective {
     pub load_state: LoadState,
-    /// Which tools may run: loaded ∩ floor, nothing where nothing is served.
+    /// The tools that may run: loaded ∩ floor; none if no version is served.
     pub authority: Authority,
-    /// RFC 3339 of the load that is in force.
+    /// Time of the load in force, in RFC 3339.
     pub loaded_at: Option<String>,
     pub floor: Option<Floor>,
     pub presence: AgentPresence,
-    /// The `seq` of the link's answer that is in force.
+    /// The `seq` of the link's answer in force.
     pub seen: u64,
-    /// The process ends: what still runs ends with an answer and its line in the record.
+    /// True if the process is ending: running requests end with an answer and their record.
     pub ending: bool,
 }
 
 impl Effective {
-    /// The version that requests are served from, or why there is none.
+    /// The version that requests are served from, or the reason why there is none.
     pub fn version(&self) -> Result<&Arc<Version>, Unavailable> {
         if self.ending {
             return Err(Unavailable::Ending);
@@ -58,7 +58,7 @@ impl Effective {
         }
     }
 
-    /// Whose tokens are checked; `None`: nobody's are known.
+    /// The agent whose tokens are checked; `None`: no tokens are known.
     pub fn agent(&self) -> Option<&Arc<AgentFile>> {
         match &self.load_state {
             LoadState::InForce { version, .. } => Some(&version.agent),
@@ -73,7 +73,7 @@ impl Effective {
             .is_none_or(|floor| floor.providers.iter().any(|left| left == name))
     }
 
-    /// `reference` is `provider/model`.
+    /// True if the model is in force; `reference` is `provider/model`.
     pub fn model_stands(&self, reference: &str) -> bool {
         let models = self.floor.as_ref().and_then(|floor| floor.models.as_ref());
         models.is_none_or(|left| left.iter().any(|model| model == reference))
@@ -91,7 +91,7 @@ impl Effective {
             .filter(stands)
     }
 
-    /// Whether a runner that was let in still is.
+    /// True if an authenticated runner may still be served.
     pub fn admits(&self, runner: &Runner) -> bool {
         self.version().is_ok_and(|version| {
             let same = |token: &RunnerToken| {
@@ -102,7 +102,7 @@ impl Effective {
     }
 }
 
-/// Why nothing is served.
+/// The reason why no request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
     #[error("access of this agent is withdrawn")]
@@ -113,27 +113,27 @@ pub enum Unavailable {
     Ending,
 }
 
-/// The link's answer is of an earlier leader than the one that is in force.
+/// An answer of the link from an earlier leader than the answer in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the operator's answer is older than the one in force")]
 pub struct Older;
 
-/// An answer with a lower number is not taken for this long: longer than two leaders can
-/// believe that they lead. Afterwards numbers have begun anew: the lease was made again.
+/// Time for which answers with a lower tenure are refused: longer than two leaders can both
+/// believe that they lead. A lower number after that means that the Lease was created anew.
 pub const OLDER: Duration = Duration::from_secs(30);
 
-/// The one place that holds what is in force.
+/// The holder of the configuration in force.
 #[derive(Debug)]
 pub struct Current {
     effective: ArcSwap<Effective>,
     scrubber: ArcSwap<Scrubber>,
     changes: watch::Sender<u64>,
     runner: RunnerHistory,
-    /// What only writers look at; also what serializes them.
+    /// The state that only writers use; its lock serializes them.
     writers: Mutex<Writers>,
 }
 
-/// The [`RunnerAccess`] of now, readable from any task.
+/// The current [`RunnerAccess`], readable from any task.
 #[derive(Debug, Default)]
 struct RunnerHistory(AtomicU8);
 
@@ -150,7 +150,7 @@ impl RunnerHistory {
         }
     }
 
-    /// An admitted runner stays admitted, whatever else in the pod presents a wrong token.
+    /// Keeps an admitted runner admitted, even if another process in the pod sends a wrong token.
     fn note(&self, access: RunnerAccess) {
         let value = match access {
             RunnerAccess::Refused => Self::REFUSED,
@@ -167,21 +167,21 @@ impl RunnerHistory {
 #[derive(Debug, Default)]
 struct Writers {
     secrets: Secrets,
-    /// When an answer of the link was taken last.
+    /// Time of the last accepted answer of the link.
     answered: Option<Instant>,
 }
 
-/// What is scrubbed.
+/// The secrets that are scrubbed.
 #[derive(Debug, Default)]
 struct Secrets {
-    /// Of the last two versions, the later one last.
+    /// The secrets of the last two versions, the later one last.
     versions: [Vec<SecretText>; 2],
-    /// Access tokens that were obtained with them, the latest last.
+    /// Access tokens that were fetched with them, the latest last.
     tokens: VecDeque<SecretText>,
 }
 
-/// Access tokens that are scrubbed: those in use, and some before them that a late answer
-/// may still echo.
+/// Most access tokens that are scrubbed: those in use, and earlier ones that a late answer may
+/// still echo.
 const TOKENS: usize = 64;
 
 impl Secrets {
@@ -216,28 +216,28 @@ impl Current {
         self.effective.load_full()
     }
 
-    /// Wakes on every change of what is in force; a receiver starts as "nothing new".
+    /// Returns a receiver that wakes on every later change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// How the runner's token was answered since the valid tokens last changed.
+    /// The access of the runner since the valid tokens last changed.
     pub fn runner_access(&self) -> Option<RunnerAccess> {
         self.runner.get()
     }
 
-    /// Records how a request with a token was answered. The link's next report says it.
+    /// Notes the result of authenticating a token, for the next report of the link.
     pub fn note_runner(&self, access: RunnerAccess) {
         self.runner.note(access);
     }
 
-    /// Takes out the secrets of the loaded version and of the one before: a late answer
-    /// may still echo those.
+    /// The scrubber for the secrets of the loaded version and of the one before, which a late
+    /// answer may still echo.
     pub fn scrubber(&self) -> Arc<Scrubber> {
         self.scrubber.load_full()
     }
 
-    /// A look at the directory found `seen`.
+    /// Applies the observation of a read of the directory.
     pub fn observe(&self, seen: Observation, at: String) {
         let mut writers = self.write();
         let secrets = &mut writers.secrets;
@@ -252,7 +252,7 @@ impl Current {
         {
             secrets.versions.rotate_left(1);
             secrets.versions[1] = loaded;
-            // Before the swap: nothing is answered with a secret that is not scrubbed yet.
+            // Before the swap, so that no new secret is in use before it is scrubbed.
             self.scrubber.store(Arc::new(secrets.scrubber()));
         }
         let load_state = before.load_state.after(seen);
@@ -273,7 +273,7 @@ impl Current {
         });
     }
 
-    /// A secret that no file holds: an access token, before its first use.
+    /// Adds an access token, which no file holds, to the scrubber, before its first use.
     pub fn learn(&self, token: SecretText) {
         let mut writers = self.write();
         let secrets = &mut writers.secrets;
@@ -287,8 +287,8 @@ impl Current {
         self.scrubber.store(Arc::new(secrets.scrubber()));
     }
 
-    /// The link's answer, come at `at`: whole, so it replaces what the one before it took
-    /// away. What changes nothing wakes nobody.
+    /// Applies the link's answer, which came at `at` and replaces the one before. Wakes no task if
+    /// nothing changed.
     pub fn accept(&self, answer: LinkDown, at: Instant) -> Result<(), Older> {
         let mut writers = self.write();
         let before = self.now();
@@ -309,9 +309,9 @@ impl Current {
         Ok(())
     }
 
-    /// From now on nothing is served, and what runs ends.
+    /// Stops serving and ends running requests.
     pub fn end(&self) {
-        // Held: nobody's swap takes this back.
+        // The lock keeps a concurrent swap from undoing this.
         let _writers = self.write();
         self.swap(Effective {
             ending: true,
@@ -320,7 +320,7 @@ impl Current {
     }
 
     fn write(&self) -> MutexGuard<'_, Writers> {
-        // A panic under it leaves at worst a secret too many.
+        // A panic under the lock leaves at worst a secret too many.
         self.writers.lock()
     }
 
@@ -338,7 +338,7 @@ fn tokens(load_state: &LoadState) -> Option<&[RunnerToken]> {
     Some(&load_state.version()?.agent.tokens)
 }
 
-/// The authority of one who has none.
+/// The authority without any tool.
 fn nothing() -> Authority {
     let empty = ToolsFile {
         version: toolcrib_manifest::VERSION,

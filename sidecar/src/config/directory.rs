@@ -1,6 +1,6 @@
-//! The IO of one read. The kubelet swaps a volume by pointing `..data` at another
-//! directory: that directory is opened once, and every file is read relative to it, so
-//! that a swap in the middle cannot mix two versions. A plain directory works too.
+//! The IO of one read. The kubelet swaps a volume by pointing `..data` at another directory. A
+//! read opens that directory once and reads every file relative to it, so a concurrent swap cannot
+//! mix two versions. A plain directory works too.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -13,19 +13,18 @@ use toolcrib_manifest::{SecretText, names};
 use super::standing::Observation;
 use super::version::{ConfigError, Files, contact, parse};
 
-/// A Secret holds at most 1 MiB; the rest is room for hand-written directories.
+/// Most bytes of a file. A Secret holds at most 1 MiB; the rest is room for hand-written files.
 const MAX_FILE: usize = 4 * 1024 * 1024;
-/// No credential is longer.
+/// Most bytes of a credential in a file of its own.
 const MAX_SECRET: usize = 64 * 1024;
 
-/// Swaps that may overtake one read before it waits for the next look.
+/// Most attempts of one read that swaps may interrupt before it waits for the next look.
 const ATTEMPTS: usize = 8;
 
-/// What stands in the directory now.
+/// Reads the directory.
 ///
-/// The kubelet deletes the old version right after a swap, so a read that was overtaken
-/// can find any of its files gone, or all of them. Only what was found while `..data`
-/// stood still says anything.
+/// The kubelet deletes the old version right after a swap, so an overtaken read may miss any of
+/// its files. Only a read during which `..data` did not change counts.
 pub fn observe(dir: &Path) -> Observation {
     for _ in 0..ATTEMPTS {
         let pointer = std::fs::read_link(dir.join("..data")).ok();
@@ -81,7 +80,7 @@ fn read(dir: &Path) -> Observation {
     }
 }
 
-/// Nothing that was read says where the operator is.
+/// An observation without the address of the operator.
 fn broken(error: ConfigError) -> Observation {
     Observation::Broken {
         error,
@@ -89,8 +88,8 @@ fn broken(error: ConfigError) -> Observation {
     }
 }
 
-/// What tells one version from the next without reading it: where `..data` points. A
-/// plain directory has only its files' own stamps.
+/// The stamp that tells versions apart without reading them: the target of `..data`, or in a plain
+/// directory the stamps of its files.
 pub fn stamp(dir: &Path) -> Stamp {
     match std::fs::read_link(dir.join("..data")) {
         Ok(target) => Stamp::Link(target),
@@ -121,7 +120,7 @@ fn open_data(dir: &Path) -> std::io::Result<OwnedFd> {
     }
 }
 
-/// `None`: longer than `limit`.
+/// Reads a file; `None`: it is longer than `limit`.
 fn read_at(
     dir: &OwnedFd,
     path: &Path,
@@ -141,8 +140,8 @@ fn read_at(
     Ok((bytes.len() <= limit).then_some(bytes))
 }
 
-/// A secret in a file of its own. No component may be a link or climb: a path that
-/// cannot leave needs no resolving.
+/// Reads a secret from a file of its own. No component of the path may be a link or `..`, so the
+/// path cannot leave the directory.
 fn secret_at(data: &OwnedFd, path: &str) -> Option<SecretText> {
     let path = Path::new(path);
     let components: Vec<_> = path.components().collect();

@@ -1,5 +1,5 @@
-//! Who is asking. One answer for every way of being wrong, and the same work for each:
-//! neither the text nor the time tells which part did not match.
+//! Authenticates the runner. Every failure has the same answer and costs the same work, so neither
+//! the text nor the time tells which part did not match.
 
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
@@ -9,14 +9,14 @@ use toolcrib_manifest::{AgentFile, Identity};
 /// The authenticated runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runner {
-    /// Which of the agent's tokens it holds.
+    /// Id of the agent's token that the runner presented.
     pub token_id: String,
-    /// That token's hash, so that another one under the same id is another one.
+    /// Hash of that token, so that another token with the same id is told apart.
     pub token_sha256: String,
 }
 
-/// The runner whose token these headers carry. Both places of the token count, as two
-/// SDKs use two; where both are set, both must be the same token.
+/// Returns the runner whose token these headers carry. Two SDKs use two headers for it; if both
+/// are set, both must carry the same token.
 pub fn authenticate(headers: &HeaderMap, agent: &AgentFile) -> Option<Runner> {
     let presented = presented(headers);
     let digest = Sha256::digest(presented.unwrap_or_default());
@@ -38,7 +38,7 @@ pub fn authenticate(headers: &HeaderMap, agent: &AgentFile) -> Option<Runner> {
     })
 }
 
-/// Whether these headers carry this very token, in either place.
+/// True if these headers carry exactly this token, in either place.
 pub fn presents(headers: &HeaderMap, token: &[u8]) -> bool {
     let presented = presented(headers);
     let digest = Sha256::digest(presented.unwrap_or_default());
@@ -46,7 +46,7 @@ pub fn presents(headers: &HeaderMap, token: &[u8]) -> bool {
     presented.is_some() && bool::from(is_same)
 }
 
-/// Whether these headers carry a token, valid or not.
+/// True if these headers carry a token, valid or not.
 pub fn has_token(headers: &HeaderMap) -> bool {
     presented(headers).is_some()
 }
@@ -56,7 +56,7 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let single = |name: &str| {
         let mut values = headers.get_all(name).iter();
         let value = values.next();
-        // Twice is malformed, whichever of the two would match.
+        // A repeated header is malformed, even if one of the values matches.
         values.next().is_none().then_some(value).flatten()
     };
     let bearer = || {
@@ -73,8 +73,8 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     }
 }
 
-/// The identity that services and the record see. `None`: the pod's name would be one, and has a
-/// dot, so that it could be the agent `NAME.NAMESPACE` of another namespace.
+/// The identity for services and the record. `None`: it would be the pod's name, and that has a
+/// dot, so it could equal the agent `NAME.NAMESPACE` of another namespace.
 pub fn claw_id(agent: &AgentFile, pod: &str) -> Option<String> {
     match agent.identity {
         Identity::Agent => Some(agent.claw_id.clone()),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_nobody() {
+    fn every_other_header_is_refused() {
         for value in [
             "",
             "Bearer",
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn two_tokens_at_once_are_none() {
+    fn two_tokens_at_once_are_refused() {
         let twice = [
             ("authorization", "Bearer otter:first"),
             ("authorization", "Bearer otter:first"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_token_lets_nobody_in() {
+    fn an_agent_without_tokens_admits_no_runner() {
         let mut agent = agent();
         agent.tokens.clear();
         let headers = HeaderMap::from_iter([(

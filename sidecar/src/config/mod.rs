@@ -1,11 +1,11 @@
-//! The four files: read, checked, swapped, and what is in force of them now.
+//! The four files: reads, checks and swaps them, and keeps the configuration in force.
 //!
-//! In reading order: [`version`] turns bytes into one loaded version; [`directory`] is
-//! the IO under it; [`standing`] says what each event does (a table of `contract.md`,
-//! as a pure function); [`current`] is what everybody else asks; [`watch`] drives it.
+//! In reading order: [`version`] turns bytes into one version; [`directory`] is the IO under it;
+//! [`standing`] is the effect of each event (a table of `contract.md`, as a pure function);
+//! [`current`] answers all other modules; [`watch`] drives it.
 //!
-//! Invariants: one read is one version, never a mixture; nothing here prints a file's
-//! content; the effective authority is what is loaded ∩ the floor.
+//! Invariants: one read is one version, never a mixture; no file content is printed; the effective
+//! authority is the loaded files ∩ the floor.
 
 pub mod current;
 pub mod directory;

@@ -1,5 +1,5 @@
-//! What is in force, and what each event does to it: the table "What happens when" of
-//! the contract, as one pure function.
+//! The load state, and the effect of each event on it: the table "What happens when" of the
+//! contract, as one pure function.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use toolcrib_manifest::{AgentFile, Dns, LinkConfig};
 
 use super::version::{ConfigError, Contact, Version};
 
-/// What a look at the directory found.
+/// The result of reading the directory.
 #[derive(Debug)]
 pub enum Observation {
     Loaded(Box<Version>),
@@ -15,38 +15,38 @@ pub enum Observation {
         error: ConfigError,
         contact: Option<Contact>,
     },
-    /// None of the four files is there.
+    /// None of the four files exists.
     Absent,
 }
 
-/// What requests are served from.
+/// The state of the loaded files.
 #[derive(Clone, Debug)]
 pub enum LoadState {
-    /// Started, and no file was ever seen.
+    /// Started; no file was seen yet.
     Waiting,
     InForce {
         version: Arc<Version>,
-        /// Why the files that are there now are not these.
+        /// The reason why newer files are not loaded.
         error: Option<ConfigError>,
     },
-    /// Nothing can be served: 503 `manifest_broken`.
+    /// No request can be served: 503 `manifest_broken`.
     Broken {
         error: ConfigError,
-        /// How the operator hears of it all the same.
+        /// The contact of the operator, which is told of the error.
         contact: Option<Contact>,
     },
     /// All files vanished after a load: everything is denied, 403 `access_withdrawn`.
     Withdrawn {
-        /// Whose access it was: a wrong token still hears 401 and nothing more.
+        /// The agent whose access was withdrawn: a wrong token still gets only 401.
         agent: Option<Arc<AgentFile>>,
     },
 }
 
-/// How names resolve, as files say it.
+/// The settings of the files for resolving names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names<'a> {
     pub dns: Option<&'a Dns>,
-    /// Where a name of one label is.
+    /// The namespace of a name with one label.
     pub namespace: &'a str,
 }
 
@@ -58,7 +58,7 @@ impl LoadState {
         }
     }
 
-    /// Where the operator is; of a version that is not served, only this counts.
+    /// The link to the operator, which is used even of a version that is not served.
     pub fn link(&self) -> Option<&LinkConfig> {
         match self {
             LoadState::InForce { version, .. } => version.agent.link.as_ref(),
@@ -67,7 +67,7 @@ impl LoadState {
         }
     }
 
-    /// How names resolve; `None`: no files say it.
+    /// The settings for resolving names; `None`: no files have any.
     pub fn names(&self) -> Option<Names<'_>> {
         let agent = match self {
             LoadState::InForce { version, .. } => &version.agent,
@@ -86,7 +86,7 @@ impl LoadState {
         })
     }
 
-    /// What a version that is not served says of the operator, else what was known before.
+    /// The operator's contact in a version that is not served, else the one known before.
     fn contact_beside(&self, said: Option<Contact>) -> Option<Contact> {
         let known = || match self {
             LoadState::InForce { version, .. } => Some(Contact {
@@ -117,7 +117,8 @@ impl LoadState {
                 version: Arc::from(version),
                 error: None,
             },
-            // May be the restriction that matters: the last good does not stand beside it.
+            // The refused version may hold the restriction that matters, so the last good
+            // version is not served either.
             (
                 Observation::Broken {
                     error: error @ ConfigError::Requires(_),
@@ -184,7 +185,7 @@ mod tests {
         }
     }
 
-    /// One word for what stands, with `!` where an error is reported beside it.
+    /// Checks the state after the events, as one word, with `!` if an error is reported too.
     fn check(events: Vec<Observation>, expected: &str) {
         let mut load_state = LoadState::Waiting;
         for event in events {
@@ -215,13 +216,13 @@ mod tests {
         check(vec![loaded(), broken(), refused(), broken()], "broken");
         check(vec![loaded(), absent()], "withdrawn");
         check(vec![loaded(), absent(), absent()], "withdrawn");
-        // The last good one was taken away; it does not come back beside a broken one.
+        // The last good version was withdrawn; a broken one does not bring it back.
         check(vec![loaded(), absent(), broken()], "broken");
         check(vec![loaded(), absent(), loaded()], "in force");
         check(vec![broken(), absent()], "withdrawn, nobody's");
     }
 
-    /// A restriction that this release does not know is what the operator must hear of.
+    /// The operator must hear of a restriction that this release does not know.
     #[test]
     fn a_version_that_is_refused_leaves_the_link() {
         let link = |port: u16| LinkConfig {
@@ -245,7 +246,7 @@ mod tests {
         Arc::make_mut(&mut linked.agent).link = Some(link(1));
         let load_state = LoadState::Waiting.after(Observation::Loaded(linked));
         assert_eq!(load_state.link(), Some(&link(1)));
-        // What it says itself, else what was known before.
+        // The link of the refused version, else the one known before.
         let told = load_state.after(refused(Some(link(2))));
         assert!(matches!(told, LoadState::Broken { .. }));
         assert_eq!(told.link(), Some(&link(2)));
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(told.after(broken()).link(), Some(&link(2)));
         let at_start = LoadState::Waiting.after(refused(Some(link(3))));
         assert_eq!(at_start.link(), Some(&link(3)));
-        // Or nobody could find it.
+        // Without name servers the link's host could not be resolved.
         let names = at_start.names().unwrap();
         assert_eq!((names.dns, names.namespace), (Some(&dns()), "pond"));
         assert_eq!(told.after(Observation::Absent).link(), None);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_tool_is_withheld_and_takes_nobody_along() {
+    fn one_bad_tool_is_withheld_and_no_other() {
         let tools = r#"{"version":1,"tools":[
             {"name":"desk.fine","inputSchema":{"type":"object"},"execution":{"transport":"http",
              "service":"desk","base_url":"http://desk","method":"GET","path":"/",

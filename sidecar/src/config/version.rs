@@ -1,8 +1,8 @@
 //! One version of the four files, parsed and checked. Pure: bytes in, [`Version`] out.
 //!
-//! What is wrong with the whole is a [`ConfigError`]; what is wrong with one tool
-//! withholds that tool. No error carries a file's content: serde's messages quote
-//! values, so only the place and a missing field's name are kept.
+//! An error of the whole version is a [`ConfigError`]; an error of one tool withholds that tool.
+//! No error carries a file's content: serde's messages quote values, so only the position and the
+//! name of a missing field are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use toolcrib_mediation::{Catalog, feed_name};
 /// The names in `requires` that this release enforces.
 pub const UNDERSTANDS: [&str; 1] = [names::PROVIDER_TOOLS];
 
-/// What is loaded.
+/// One loaded version.
 #[derive(Debug)]
 pub struct Version {
     pub agent: Arc<AgentFile>,
-    /// The tools, each with its credential in it.
+    /// The tools, each with its credential.
     pub catalog: Arc<Catalog>,
     pub services: BTreeMap<String, ServiceSettings>,
     pub providers: BTreeMap<String, Provider>,
     pub feeds: Vec<Feed>,
-    /// Everything that must never appear in a result, an error, the record or a log.
+    /// The secrets, which must never appear in a result, an error, the record or a log.
     pub secrets: Vec<SecretText>,
-    /// Of all bytes that were read: two reads of the same files are one version.
+    /// Digest of all bytes that were read: two reads of the same files are one version.
     pub fingerprint: [u8; 32],
-    /// Tools that this release could not call, beside those the catalog withholds itself.
+    /// Tools that this release cannot call, besides those that the catalog withholds.
     unusable: BTreeMap<String, Unusable>,
     /// Feeds that cannot be fetched, by [`feed_name`].
     unusable_feeds: BTreeMap<String, Unusable>,
 }
 
-/// Why a tool cannot be called, whoever may call it.
+/// The reason why a tool cannot be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unusable {
-    /// No secret, or its file is missing or leads outside.
+    /// No secret, or its file is missing or outside of the directory.
     Credential,
 }
 
@@ -56,7 +56,7 @@ impl Unusable {
 }
 
 impl Version {
-    /// For `/readyz` and the link, sorted by name.
+    /// The withheld tools and feeds for `/readyz` and the link, sorted by name.
     pub fn withheld(&self) -> Vec<Withheld> {
         let mut withheld = self.catalog.withheld();
         for entry in &mut withheld {
@@ -113,14 +113,14 @@ pub struct Files {
     pub feeds: Vec<u8>,
 }
 
-/// Reads a secret that stands in a file of its own; `None`: missing, or it leads outside.
+/// Reads a secret from a file of its own; `None`: missing, or outside of the directory.
 pub type SecretFile<'a> = &'a dyn Fn(&str) -> Option<SecretText>;
 
-/// One version out of the bytes of one read.
+/// Parses the bytes of one read into a version.
 pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, ConfigError> {
     let agent: AgentFile = parse_file(names::AGENT_FILE, &files.agent)?;
     check_version(names::AGENT_FILE, agent.version)?;
-    // Before anything else of the version is believed: it may be the restriction that matters.
+    // First of all: an unknown requirement may be the restriction that matters.
     if let Some(unknown) = agent.requires.iter().find(|name| !understood(name)) {
         return Err(ConfigError::Requires(unknown.clone()));
     }
@@ -141,10 +141,10 @@ pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, Conf
             return Err(ConfigError::DuplicateTool(tool.name.clone()));
         }
         let usable = make_callable(&mut tool.execution, secret_file);
-        // A withheld tool's credential is still one that must not leak.
+        // A withheld tool's credential must not leak either.
         secrets.extend(tool.execution.auth.as_ref().and_then(secret).cloned());
         if let Err(reason) = usable {
-            // To the catalog it is a restriction that nobody here can honour.
+            // The catalog withholds a tool with a requirement that is not supported.
             tool.extension.requires.push(reason.name().to_string());
             unusable.insert(tool.name.clone(), reason);
         }
@@ -201,7 +201,7 @@ pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, Conf
     })
 }
 
-/// Where the operator is, and how its name resolves.
+/// The operator's address, and the settings for resolving its name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Contact {
     pub link: Option<LinkConfig>,
@@ -210,9 +210,9 @@ pub struct Contact {
     pub namespace: String,
 }
 
-/// What agent.json says of the operator, whatever else is wrong with the version.
+/// Reads the operator's contact from agent.json, whatever else is wrong with the version.
 pub fn contact(files: &Files) -> Option<Contact> {
-    // Err: it does not say.
+    // Err: the file has no contact.
     serde_json::from_slice(&files.agent).ok()
 }
 
@@ -223,7 +223,7 @@ fn understood(name: &str) -> bool {
 fn parse_file<T: DeserializeOwned>(file: &'static str, bytes: &[u8]) -> Result<T, ConfigError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let text = error.to_string();
-        // The two messages that name only fields of ours.
+        // Only these two messages name nothing but our own fields.
         let safe = ["missing field `", "duplicate field `"]
             .iter()
             .any(|start| text.starts_with(start));
@@ -278,7 +278,7 @@ fn check_policy(policy: &Policy) -> Result<(), ConfigError> {
     }
 }
 
-/// Brings the credential into the entry, and says whether this release can call it.
+/// Puts the credential into the entry; an error if this release cannot call it.
 fn make_callable(execution: &mut Execution, secret_file: SecretFile<'_>) -> Result<(), Unusable> {
     match &mut execution.auth {
         None => Ok(()),
@@ -286,8 +286,8 @@ fn make_callable(execution: &mut Execution, secret_file: SecretFile<'_>) -> Resu
     }
 }
 
-/// Replaces `file` by the secret it names. Both or neither: which is meant is not ours
-/// to guess.
+/// Replaces `file` by the secret that it names. It is an error to have both a secret and a file,
+/// or neither.
 fn inline_secret(auth: &mut Auth, secret_file: SecretFile<'_>) -> Result<(), Unusable> {
     let (inline, file) = match auth {
         Auth::Bearer { token, file } | Auth::Header { token, file, .. } => (token, file),

@@ -1,8 +1,8 @@
 //! Looks at the directory when it changes and at least once a second, on a thread of its
 //! own: the reads are blocking, and a busy runtime must not delay a revocation.
 //!
-//! Notifications are a convenience (gVisor and Kata miss them); the look each second is
-//! what the promises rest on.
+//! Notifications only make it faster (gVisor and Kata miss them); the guarantees rest on the look
+//! every second.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::directory::{self, Stamp};
 use super::standing::{LoadState, Observation};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Parsing four files of at most a few MiB needs no more.
+/// Stack size; parsing four files of at most a few MiB needs no more.
 const STACK: usize = 512 * 1024;
 
 enum Wake {
@@ -34,7 +34,7 @@ pub struct Watch {
 
 impl Watch {
     pub fn start(dir: PathBuf, current: Arc<Current>) -> std::io::Result<Watch> {
-        // One pending wake is as good as many: each look reads the whole.
+        // One pending wake is enough, since each look reads all files.
         let (wake, woken) = sync_channel(1);
         let notifier = wake.clone();
         let thread = std::thread::Builder::new()
@@ -50,7 +50,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Err: the thread is gone already, which is what is wanted.
+        // Err: the thread has ended already.
         if self.wake.send(Wake::Stop).is_err() {
             tracing::debug!("the config thread had ended");
         }
@@ -95,14 +95,15 @@ impl Looker {
         }
     }
 
-    /// The directory may come later than we do, so this is tried until it holds.
+    /// Subscribes to notifications. Repeated until it succeeds, since the directory may be created
+    /// later.
     fn subscribe(&mut self) {
         if self.watcher.is_some() {
             return;
         }
         let notifier = self.notifier.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Our own reads are access events; answering them would never end.
+            // Our own reads are access events, so reacting to them would never end.
             if event.is_ok_and(|event| event.kind.is_access()) {
                 return;
             }
@@ -123,7 +124,7 @@ impl Looker {
             return;
         }
         let seen = directory::observe(&self.dir);
-        // What is not loaded is looked at again each second.
+        // Files that are not loaded are read again each second.
         self.settled = matches!(seen, Observation::Loaded(_));
         self.seen = Some(stamp);
         let before = self.current.now().load_state.error();
