@@ -2,8 +2,8 @@
 //! the manifest, providers) and words of closed lists, so that nothing a model or a runner
 //! writes becomes a time series.
 //!
-//! [`table`] names them; what the operator's link is told is counted in [`usage`]. What is
-//! a state and not an event is read when somebody asks ([`State`]).
+//! [`table`] names the metrics; [`usage`] counts for the operator's link. A state, unlike an event,
+//! is read at each scrape ([`State`]).
 
 pub mod table;
 pub mod usage;
@@ -23,7 +23,7 @@ pub use usage::{CallKind, UsageCounters};
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabels {
     dialect: &'static str,
-    /// The HTTP status towards the runner.
+    /// The HTTP status sent to the runner.
     status: u16,
 }
 
@@ -135,7 +135,7 @@ pub struct Metrics {
     unauthorized: Counter,
     spans: Family<OutcomeLabels, Counter>,
     mcp_refused: Family<KindLabels, Counter>,
-    /// What the operator's link is told.
+    /// The counters for the operator's link.
     pub usage: UsageCounters,
 }
 
@@ -314,7 +314,7 @@ impl Metrics {
             let is = usize::from(each == state.link);
             set(&self.link.get_or_create(&labels), is);
         }
-        // A provider that is gone must not stand there for ever.
+        // Removes the series of providers that no longer exist.
         self.keys.clear();
         for (provider, keys) in &state.keys {
             for (state, count) in [
@@ -448,7 +448,7 @@ impl Metrics {
     }
 }
 
-/// What is read when somebody asks.
+/// The state that is read at each scrape.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub in_force: bool,

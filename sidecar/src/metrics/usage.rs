@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use toolcrib_manifest::Usage;
 
-/// How one call counts that reached its dispatch or was denied before.
+/// The kind of a call that was dispatched or denied, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     Succeeded,
     Failed,
-    /// It was not sent: not permitted, or impossible to send.
+    /// The call was not sent: not permitted, or impossible to send.
     Denied,
 }
 

@@ -94,7 +94,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Where spans go; `None` inside: nowhere, and no variable has a say.
+/// The receiver of spans; `None` inside: none, whatever other variables say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(pub Option<String>);
 

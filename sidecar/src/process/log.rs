@@ -1,9 +1,8 @@
 //! The log: JSON lines on stderr (stdout belongs to the record), written some at a time.
 //!
-//! A line waits some milliseconds for others, in a queue of bounded bytes as those on
-//! stdout do: a write for each would cost a request as much as its record. Invariant: who
-//! logs never waits for whoever reads stderr. Lines that find no room are counted, and a
-//! line says so once there is room again.
+//! A line waits some milliseconds for others, in a queue of bounded bytes like that of stdout: a
+//! write for each line would cost a request as much as its record. Invariant: logging never waits
+//! for the reader of stderr. Lines without room are counted, and a later line reports them.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -17,23 +16,23 @@ use tracing_subscriber::EnvFilter;
 use crate::history::line::escaped;
 use crate::history::stdout::{self, Queue};
 
-/// The resolver warns of each datagram that is no answer: whoever shares the pod's network could
-/// fill the log with them.
+/// The log filter. The resolver warns of each datagram that is no answer, so a container that
+/// shares the pod's network could fill the log.
 const FILTER: &str = "info,hickory=error";
 const STACK: usize = 256 * 1024;
-/// For a stderr that nobody reads any more.
+/// Longest wait for a stderr that is not read any more.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// Where lines go until it is closed; after that nobody hears them.
+/// The log's writer. Lines after its end are lost.
 #[derive(Debug)]
 pub struct Log {
     lines: Lines,
-    /// Hears of the end of the thread that writes.
+    /// Resolves when the writing thread ends.
     ended: Receiver<()>,
 }
 
 impl Log {
-    /// All that is logged in this process from now on.
+    /// Sends the log of this process to stderr from now on.
     pub fn to_stderr() -> io::Result<Self> {
         let log = Self::to(io::stderr())?;
         let lines = log.lines.clone();
@@ -65,10 +64,10 @@ impl Log {
         })
     }
 
-    /// Writes what was logged and ends: at once, where stderr is read.
+    /// Writes all lines and ends the log: at once, if stderr is read.
     pub fn close(self) {
         drop(self.lines.open().take());
-        // Err either way: the thread is done, or stderr is not read and nobody hears more.
+        // Always Err: the thread has ended, or stderr is not read and the lines are lost.
         self.ended.recv_timeout(FLUSH).ok();
     }
 }
@@ -76,7 +75,7 @@ impl Log {
 #[derive(Debug)]
 struct Open {
     queue: Queue,
-    /// Lines that found no room.
+    /// Number of lines without room.
     missing: u64,
 }
 
@@ -97,7 +96,7 @@ fn missed(lines: u64) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Takes whole lines of JSON, as the formatter writes them.
+/// A writer of whole JSON lines, as the formatter makes them.
 #[derive(Clone, Debug)]
 struct Lines(Arc<Mutex<Option<Open>>>);
 

@@ -1,4 +1,4 @@
-//! What the process does to itself before it serves: no dumps, and one signal that ends it.
+//! Set-up of the process: forbids core dumps and waits for the signal that ends it.
 
 pub mod args;
 pub mod log;
@@ -10,15 +10,15 @@ use rustix::process::DumpableBehavior;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Nobody of the same UID reads our memory or environment through `/proc`, and no core
-/// dump holds a credential.
+/// Keeps processes of the same UID from reading our memory or environment through `/proc`, and
+/// credentials out of core dumps.
 pub fn make_undumpable() -> std::io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 
-/// Resolves on SIGTERM or SIGINT, and if `with_stdin` at the end of stdin: whoever started
-/// this process holds the other end of a pipe, which closes however that one ends.
+/// Resolves on SIGTERM or SIGINT, and with `with_stdin` at the end of stdin: the parent process
+/// holds the other end of a pipe, which closes however the parent ends.
 pub async fn terminated(with_stdin: bool) -> io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -36,7 +36,7 @@ pub async fn terminated(with_stdin: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// On a thread of its own, which nobody waits for when the process ends.
+/// Waits for the end of stdin on a thread that is not joined when the process ends.
 async fn end_of_stdin() {
     let (send, ended) = oneshot::channel::<()>();
     std::thread::spawn(move || {

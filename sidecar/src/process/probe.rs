@@ -19,7 +19,7 @@ pub enum ProbeError {
         address: SocketAddr,
         source: std::io::Error,
     },
-    /// It has not begun to serve, for want of a manifest, or is at its end.
+    /// The mediator does not serve yet, for want of a manifest, or is ending.
     #[error("not ready: no answer from {0} yet; the mediator's log says what it waits for")]
     Slow(SocketAddr),
     /// The body of `/readyz` says why.
@@ -27,12 +27,12 @@ pub enum ProbeError {
     Negative(String),
 }
 
-/// `Ok` when the mediator said 200.
+/// Probes the mediator; `Ok` if it answered 200.
 pub fn probe(args: &ProbeArgs) -> Result<(), ProbeError> {
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let address = args.admin_listen;
     let reply = ask(address, path).map_err(|source| match source.kind() {
-        // How a read that takes too long ends depends on the system.
+        // The error of a read that times out depends on the system.
         ErrorKind::WouldBlock | ErrorKind::TimedOut => ProbeError::Slow(address),
         _ => ProbeError::Unreachable { address, source },
     })?;
@@ -53,7 +53,7 @@ fn ask(address: SocketAddr, path: &str) -> std::io::Result<String> {
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
     )?;
     let mut reply = String::new();
-    // An answer is a few hundred bytes; the cap is against whatever else listens there.
+    // An answer is a few hundred bytes; the bound is for any other program on the port.
     stream.take(64 * 1024).read_to_string(&mut reply)?;
     Ok(reply)
 }

@@ -5,7 +5,7 @@ use http::HeaderMap;
 /// `tracestate` is passed on whole or not at all.
 const MAX_STATE: usize = 512;
 
-/// Where the request's span stands.
+/// The position of the request's span in its trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     pub trace_id: [u8; 16],
@@ -19,7 +19,7 @@ impl TraceContext {
         let mut parents = headers.get_all("traceparent").iter();
         let single = match (parents.next(), parents.next()) {
             (Some(value), None) => value.to_str().ok().and_then(parent),
-            // Twice is as good as none.
+            // A repeated header counts as none.
             _ => None,
         };
         match single {
@@ -38,7 +38,7 @@ impl TraceContext {
     }
 }
 
-/// Nobody else's.
+/// A random id.
 pub fn random<const N: usize>() -> Option<[u8; N]> {
     let mut id = [0; N];
     getrandom::fill(&mut id).ok()?;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_parent_begins_a_trace() {
+    fn a_header_that_is_no_parent_begins_a_trace() {
         for parent in [
             String::new(),
             format!("00-{TRACE}-{SPAN}"),

@@ -1,7 +1,7 @@
-//! Spans on their way to a receiver of OTLP over HTTP: a bounded queue and one task.
+//! Sends spans to a receiver of OTLP over HTTP, with a bounded queue and one task.
 //!
-//! A receiver that is slow or gone costs nobody a request: what does not fit is dropped and
-//! counted. At the end what is queued is sent, within a bound.
+//! A slow or absent receiver fails no request: spans that do not fit are dropped and counted. At
+//! the end the queued spans are sent, within a bound.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +21,17 @@ use super::spans::text;
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
 
-/// Requests whose spans wait.
+/// Most requests whose spans wait.
 const QUEUE: usize = 128;
-/// Spans of one message; a request's are not split.
+/// Spans of one message; the spans of a request are not split.
 const BATCH: usize = 512;
-/// The first span of a message waits for others no longer than this.
+/// Longest time that the first span of a message waits for others.
 const GATHER: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Of one message, where the receiver may want it later.
+/// Most attempts for one message, if the receiver may accept it later.
 const ATTEMPTS: u32 = 3;
 
-/// The queue's end that takes. Dropping it ends the task when all is sent.
+/// The sending end of the queue. Dropping it ends the task when all spans are sent.
 #[derive(Debug)]
 pub struct Exporter {
     queue: Mutex<Option<mpsc::Sender<Vec<Span>>>>,
@@ -62,7 +62,7 @@ impl Exporter {
         }
     }
 
-    /// Never waits.
+    /// Queues the spans of a request, without waiting.
     pub fn offer(&self, spans: Vec<Span>) {
         let count = spans.len();
         let queue = self.queue.lock();
@@ -74,7 +74,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what is queued. The caller bounds it.
+    /// Sends the queued spans. The caller bounds the wait.
     pub async fn close(&self) {
         drop(self.queue.lock().take());
         let task = self.task.lock().take();
@@ -107,9 +107,9 @@ struct Sender {
     metrics: Arc<Metrics>,
 }
 
-/// Why a message did not arrive.
+/// The reason why a message was not accepted.
 enum Failure {
-    /// It may, later.
+    /// A failure that a later attempt may not have.
     Passing(String),
     Final(String),
 }
@@ -122,7 +122,7 @@ impl Sender {
             while spans.len() < BATCH {
                 match tokio::time::timeout_at(until, queue.recv()).await {
                     Ok(Some(more)) => spans.extend(more),
-                    // Time is up, or nothing more will come.
+                    // The time is up, or the queue is closed.
                     Ok(None) | Err(_) => break,
                 }
             }
@@ -139,7 +139,7 @@ impl Sender {
                     self.metrics.spans("exported", count);
                     return;
                 }
-                // At the end nobody waits for a receiver to recover.
+                // At the end there is no time for a receiver to recover.
                 Err(Failure::Passing(_)) if attempt < ATTEMPTS && !queue.is_closed() => {
                     tokio::time::sleep(Duration::from_secs(1 << attempt)).await;
                     continue;
@@ -191,7 +191,7 @@ impl Sender {
         let error = format!("the receiver answered with status {}", status.as_u16());
         match status.as_u16() {
             200..=299 => Ok(()),
-            // What OTLP calls retryable.
+            // The statuses that OTLP calls retryable.
             429 | 502 | 503 | 504 => Err(Failure::Passing(error)),
             _ => Err(Failure::Final(error)),
         }

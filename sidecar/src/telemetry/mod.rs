@@ -27,10 +27,10 @@ use crate::model::{Candidate, ModelError};
 use context::TraceContext;
 use export::Exporter;
 
-/// Of one request; rounds and calls have bounds of their own that are rarely so high.
+/// Most steps of one request; rounds and calls have bounds of their own that are rarely so high.
 const MAX_STEPS: usize = 128;
 
-/// Where spans go, if anywhere.
+/// The exporter of spans, if one is configured.
 #[derive(Debug, Default)]
 pub struct Telemetry {
     pub exporter: Option<Exporter>,
@@ -52,7 +52,7 @@ impl Telemetry {
         Trace(recorder)
     }
 
-    /// The request has ended; its spans leave when there is time.
+    /// Queues the spans of a request that has ended.
     pub fn export(&self, trace: &Trace, root: impl FnOnce(Duration) -> spans::Root) {
         let (Some(exporter), Some(recorder)) = (&self.exporter, &trace.0) else {
             return;
@@ -64,7 +64,7 @@ impl Telemetry {
     }
 }
 
-/// What is noted while a request runs; nothing where nobody asked for it.
+/// The steps of a running request; empty if no exporter is configured.
 #[derive(Clone, Debug, Default)]
 pub struct Trace(Option<Arc<Recorder>>);
 
@@ -77,12 +77,12 @@ struct Recorder {
 
 impl Recorder {
     fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
-        // A panic under it leaves at worst a step unwritten.
+        // A panic under the lock leaves at worst a step unwritten.
         self.steps.lock()
     }
 }
 
-/// Something that was waited for.
+/// A call of a model or of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub what: What,
@@ -110,7 +110,7 @@ pub enum What {
 }
 
 impl Trace {
-    /// A call of a model begins. `candidate`: who is asked first.
+    /// Begins a call of a model. `candidate` is asked first.
     pub fn chat(&self, candidate: Option<&Candidate>) -> Open {
         self.open(|| What::Chat {
             provider: candidate.map_or_else(String::new, |it| it.provider.clone()),
@@ -135,14 +135,14 @@ impl Trace {
                 what: what(),
                 began: SystemTime::now(),
                 took: Duration::ZERO,
-                // What is dropped before it has ended was cancelled.
+                // A step that is dropped before its end was cancelled.
                 error: Some("canceled".to_string()),
             },
             recorder,
         }))
     }
 
-    /// What the last call of a model that has ended was paid with.
+    /// Adds the usage of the last model call that has ended.
     pub fn used(&self, used: Usage) {
         let Some(recorder) = &self.0 else {
             return;
@@ -156,7 +156,7 @@ impl Trace {
     }
 }
 
-/// A step that has begun. It is noted when it is dropped, however that comes.
+/// A step that has begun. It is noted when it is dropped.
 #[derive(Debug)]
 pub struct Open(Option<OpenStep>);
 
@@ -167,7 +167,7 @@ struct OpenStep {
 }
 
 impl Open {
-    /// A model's answer, and who gave it.
+    /// Notes a model's answer and the candidate that gave it.
     pub fn replied(mut self, result: Result<&Candidate, &ModelError>) {
         let Some(opened) = &mut self.0 else {
             return;
@@ -185,7 +185,7 @@ impl Open {
         opened.step.error = result.err().map(error_type);
     }
 
-    /// A tool's outcome, and its line for people.
+    /// Notes a tool's outcome and its line for people.
     pub fn finished(mut self, outcome: &ToolOutcome, said: Option<Display>) {
         if let Some(opened) = &mut self.0 {
             if let What::Tool { display, .. } = &mut opened.step.what {

@@ -16,7 +16,7 @@ use toolcrib_dialect::Dialect;
 use super::context::{TraceContext, random};
 use super::{Step, What};
 
-/// Of the whole request.
+/// The span of the whole request.
 #[derive(Clone, Debug)]
 pub struct Root {
     pub agent: String,
@@ -25,20 +25,20 @@ pub struct Root {
     pub request_id: String,
     /// `None`: a tool was called without a model.
     pub dialect: Option<Dialect>,
-    /// Who served, `provider/model`.
+    /// The `provider/model` that answered.
     pub model: Option<String>,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub rounds: usize,
     pub interventions: Vec<String>,
-    /// Towards the runner.
+    /// The status sent to the runner.
     pub http_status: u16,
-    /// The code towards the runner.
+    /// The error code sent to the runner.
     pub error: Option<String>,
     pub took: Duration,
 }
 
-/// The request's span first. None without randomness for their ids.
+/// Makes the spans, the request's first. Empty without randomness for their ids.
 pub fn spans(context: &TraceContext, began: SystemTime, root: &Root, steps: &[Step]) -> Vec<Span> {
     let Some(id) = random::<8>() else {
         return Vec::new();
