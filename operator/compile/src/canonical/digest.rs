@@ -13,16 +13,16 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Canonical JSON: sorted keys, no needless space, numbers as they came.
 pub fn canonical(value: &impl Serialize) -> String {
-    normalize::sorted(&text(value)).expect("what was just written is within the depth bound")
+    normalize::sorted(&text(value)).expect("serialized contract types stay within the depth bound")
 }
 
-/// As serde writes it. That is canonical as it stands for what has its fields in order, as the
-/// types of the files have, and its schemas normalized.
+/// Serializes with serde. The output is canonical for types whose fields are in key order, as in
+/// the four files, and whose schemas are normalized.
 pub(crate) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("types of the contract have string keys")
 }
 
-/// How many bytes that is, without writing them.
+/// Counts the bytes of [`text`] without storing them.
 pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
     struct Count(usize);
 
@@ -48,11 +48,11 @@ pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
 pub fn entry_digest(tool: &Tool) -> String {
     #[derive(Serialize)]
     struct Entry<'a> {
-        /// Left out where they are not set, so that digests stay what they were.
+        /// Left out if unset, so that digests of earlier releases stay valid.
         #[serde(skip_serializing_if = "Option::is_none")]
         annotations: Option<Annotations>,
         execution: Execution,
-        /// Left out where there is none, so that digests stay what they were.
+        /// Left out if absent, so that digests of earlier releases stay valid.
         #[serde(skip_serializing_if = "Option::is_none")]
         output_schema: Option<&'a RawJson>,
         schema: &'a RawJson,

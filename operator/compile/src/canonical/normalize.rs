@@ -1,10 +1,10 @@
 //! One form for every JSON text, however it arrived.
 //!
-//! Text from the API server and text from a file must give the same bytes. Two functions:
-//! [`normalize`] is applied once to what users wrote (keys sorted, numbers as the API
-//! server prints them), `sorted` to what we write ourselves and whose types are not in order by
-//! themselves (keys sorted, numbers as they are). Both go over the text once, with a bound on
-//! depth: a value tree would round numbers and overflow on deep nesting.
+//! Text from the API server and text from a file must give the same bytes. [`normalize`] is
+//! applied once to users' text: it sorts keys and prints numbers as the API server does. `sorted`
+//! is applied to our own text if the fields of its types are not in key order: it sorts keys and
+//! keeps numbers. Both read the text once, with a bound on depth: a value tree would round
+//! numbers and overflow on deep nesting.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-/// Deeper than any schema that people write, far from any stack's end.
+/// Nesting limit: deeper than any schema that people write, far from overflowing a stack.
 pub const MAX_DEPTH: usize = 96;
 
 #[derive(Debug, Error)]
@@ -30,7 +30,7 @@ pub enum NormalizeError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Normalized {
     pub text: String,
-    /// Numbers whose value the API server's own form changes, as they were written.
+    /// Numbers, as written, whose value changes in the API server's form.
     pub rewritten: Vec<String>,
 }
 
@@ -40,12 +40,12 @@ pub fn normalize(text: &str) -> Result<Normalized, NormalizeError> {
     Writer::rewrite(valid(text)?, Numbers::AsApiServer)
 }
 
-/// Keys sorted, no needless space, numbers as they are; of what is known to be JSON.
+/// Sorts the keys of valid JSON and removes needless space; numbers stay as written.
 pub(crate) fn sorted(text: &str) -> Result<String, NormalizeError> {
     Ok(Writer::rewrite(text, Numbers::AsWritten)?.text)
 }
 
-/// All of the syntax in one pass that does not recurse; what follows may rely on it.
+/// Checks the whole syntax in one pass without recursion; later steps rely on it.
 fn valid(text: &str) -> Result<&str, NormalizeError> {
     let raw: &RawValue = serde_json::from_str(text).map_err(NormalizeError::Syntax)?;
     Ok(raw.get())
@@ -56,8 +56,8 @@ enum Numbers {
     AsWritten,
 }
 
-/// Goes over valid JSON once. An object whose keys are in order is written as it is read;
-/// another one's members are put in order once the last of them is written.
+/// Reads valid JSON once. An object with sorted keys is copied; the members of any other object
+/// are sorted after the last member is written.
 struct Writer<'a> {
     text: &'a str,
     at: usize,
@@ -82,7 +82,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// The next byte that is no space; 0 at the end.
+    /// Skips spaces and returns the next byte; 0 at the end.
     fn peek(&mut self) -> u8 {
         let rest = &self.text.as_bytes()[self.at..];
         let space = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
@@ -151,7 +151,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Of members with one key, the last one counts.
+    /// Sorts the members; the last member with a key wins.
     fn put_in_order(&mut self, begin: usize, members: Vec<(Cow<'a, str>, Range<usize>)>) {
         let members: BTreeMap<Cow<'a, str>, Range<usize>> = members.into_iter().collect();
         let written = self.out.split_off(begin);
@@ -180,7 +180,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes a string; its text. Without escapes it is written as it is read.
+    /// Writes a string and returns its text. A string without escapes is copied.
     fn string(&mut self) -> Result<Cow<'a, str>, NormalizeError> {
         let begin = self.at;
         self.at += 1;
@@ -195,7 +195,7 @@ impl<'a> Writer<'a> {
             self.take(|byte| byte != b'"' && byte != b'\\');
         }
         self.at += 1;
-        // A lone surrogate is only found here.
+        // Only this step finds a lone surrogate.
         let text: String =
             serde_json::from_str(&self.text[begin..self.at]).map_err(NormalizeError::Syntax)?;
         let quoted = serde_json::to_string(&text).expect("a string is always JSON");
@@ -222,7 +222,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A number as Go's encoder prints what Go's decoder made of it.
+/// Prints a number as Go does after decoding and encoding it.
 fn as_api_server(written: &str) -> Result<String, NormalizeError> {
     if let Ok(integer) = written.parse::<i64>() {
         return Ok(integer.to_string());
@@ -234,7 +234,7 @@ fn as_api_server(written: &str) -> Result<String, NormalizeError> {
         .ok_or_else(|| NormalizeError::NumberOutOfRange(written.to_owned()))?;
     let magnitude = float.abs();
     if magnitude == 0.0 {
-        // Go prints `-0` once, and reads that as the integer 0: so a stored object says 0.
+        // Go prints `-0` once and decodes that as the integer 0, so a stored object holds 0.
         return Ok("0".to_owned());
     }
     // Shortest digits that read back, with an exponent below 1e-6 and from 1e21 on.
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_sorted_at_every_level_and_space_goes() {
+    fn keys_are_sorted_at_every_level_and_spaces_are_removed() {
         check(
             r#" { "b" : [ { "d": null, "c": true } ], "a": "x y" } "#,
             r#"{"a":"x y","b":[{"c":true,"d":null}]}"#,
@@ -296,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_written_in_one_way_and_ordered_by_what_they_say() {
+    fn strings_have_one_spelling_and_keys_are_ordered_by_decoded_text() {
         check(
             r#"{"\u0062": "\u00e9\/\u000a\"", "a": "é/\n", "": {}, "\"": [ ]}"#,
             "{\"\":{},\"\\\"\":[],\"a\":\"é/\\n\",\"b\":\"é/\\n\\\"\"}",
             &[],
         );
-        // The second name of one key counts, in whatever spelling.
+        // The last duplicate of a key wins, whatever its escapes.
         check(
             r#"{"b": 1, "a": {"c": 2}, "\u0062": [3 , 4]}"#,
             r#"{"a":{"c":2},"b":[3,4]}"#,
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_write_ourselves_keeps_its_numbers() {
+    fn sorted_keeps_numbers_as_written() {
         let text = r#"{"b":12345678901234567890123,"a":1.0}"#;
         assert_eq!(
             sorted(text).expect("is JSON"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_an_error() {
+    fn invalid_json_is_an_error() {
         for text in ["", "{", "{]", "nul", "01", "1 2", "'a'"] {
             assert!(
                 matches!(normalize(text), Err(NormalizeError::Syntax(_))),
@@ -364,7 +364,7 @@ mod tests {
         ));
     }
 
-    /// As [`sorted`], by way of a tree.
+    /// Does the same as [`sorted`] with a value tree.
     fn by_tree(text: &str) -> String {
         let tree: serde_json::Value = serde_json::from_str(text).expect("JSON");
         serde_json::to_string(&tree).expect("a tree is JSON")
@@ -390,7 +390,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_walk_and_a_tree_agree(value in json(), pretty: bool) {
+        fn sorted_agrees_with_a_value_tree(value in json(), pretty: bool) {
             let text = if pretty {
                 serde_json::to_string_pretty(&value)
             } else {

@@ -10,7 +10,7 @@ use crate::compilation::GrantSource;
 use crate::objects::List;
 use crate::{Code, Kind, ObjectRef, Objects, Subject, names};
 
-/// What a rule is about.
+/// The kind of item that a rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
     Tool,
@@ -43,8 +43,8 @@ impl Rule<'_> {
         format!("{}.surface", self.field)
     }
 
-    /// What to say at the rule when `agent` does not declare the rule's surface: both layers are
-    /// needed. ToolDefaults speak to every agent of a namespace, so theirs is only a warning.
+    /// Returns the finding for a rule whose surface `agent` does not declare: both layers are
+    /// needed. It is only a warning for ToolDefaults, which apply to every agent of a namespace.
     pub fn not_declared_by(&self, agent: &ObjectRef) -> (Code, String) {
         let (code, advice) = match self.source.kind {
             Kind::ToolDefaults => (
@@ -60,7 +60,7 @@ impl Rule<'_> {
         (code, message)
     }
 
-    /// The names, each with its field; without `"*"`.
+    /// Returns the names other than `"*"`, each with its field.
     pub fn names(&self) -> impl Iterator<Item = (String, &str)> {
         self.allow
             .iter()
@@ -70,10 +70,10 @@ impl Rule<'_> {
     }
 }
 
-/// All of a surface's tools, said explicitly.
+/// The name in a rule that stands for all tools or feeds of a surface.
 pub(crate) const ALL: &str = "*";
 
-/// The objects that speak of one agent.
+/// The grants that name one agent, and the ToolDefaults that it includes.
 pub(crate) struct Authority {
     grants: List<ToolGrant>,
     /// `None`: there are none, or the agent excludes them.
@@ -93,7 +93,7 @@ impl Authority {
         }
     }
 
-    /// Their rules, by surface, in the order of their objects.
+    /// Returns the rules of these objects by surface, in the order of the objects.
     pub fn rules(&self) -> BTreeMap<ObjectRef, Vec<Rule<'_>>> {
         let grants = self.grants.iter().flat_map(|(key, grant)| {
             let spec = &grant.spec;
@@ -114,7 +114,7 @@ impl Authority {
     }
 }
 
-/// Include, unless the agent says otherwise.
+/// Returns whether the agent includes ToolDefaults; the default is yes.
 pub(crate) fn includes_defaults(agent: &Agent) -> bool {
     agent.spec.tool_defaults != Some(DefaultsUse::Exclude)
 }

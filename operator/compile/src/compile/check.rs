@@ -1,4 +1,4 @@
-//! Objects by themselves, for the status of kinds other than Agent and for the CLI.
+//! Checks one object by itself, for the status of kinds other than Agent and for the CLI.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Presence, SecretKeyRef, Subject, names};
 
-/// A Surface by itself. `None`: there is none.
+/// Checks one Surface. `None`: it does not exist.
 pub fn check_surface(objects: &dyn Objects, surface: &ObjectRef) -> Option<SurfaceReport> {
     let resolved = surface::resolve(objects, surface, objects.surface(surface)?);
     let mut found = Diagnostics::default();
@@ -46,7 +46,7 @@ pub fn check_surface(objects: &dyn Objects, surface: &ObjectRef) -> Option<Surfa
     })
 }
 
-/// The Secrets among the sources that could not be read, with the reason.
+/// Returns the source Secrets that could not be read, with the reason.
 fn unread(objects: &dyn Objects, sources: &Sources) -> BTreeMap<ObjectRef, String> {
     let secrets = sources.0.keys().map(|reference| &reference.secret);
     secrets
@@ -61,7 +61,7 @@ fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Every Secret that the surface names, whether an agent uses it or not.
+/// Checks every Secret that the surface names, even without an agent that uses it.
 fn check_credentials(
     objects: &dyn Objects,
     resolved: &ResolvedSurface,
@@ -89,7 +89,7 @@ fn check_credentials(
         Ok(kind) => kind,
         Err(finding) => return finding.report(&resolved.subject, found),
     };
-    // A fault of the CA is reported with the surface.
+    // The surface's own findings report a wrong CA.
     if resolved.ca.is_err() {
         return;
     }
@@ -129,7 +129,7 @@ fn check_credentials(
     }
 }
 
-/// A ToolGrant by itself. `None`: there is none.
+/// Checks one ToolGrant. `None`: it does not exist.
 pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantReport> {
     let (key, grant) = (grant, objects.grant(grant)?);
     let subject = Subject::new(Kind::ToolGrant, key);
@@ -177,7 +177,7 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     })
 }
 
-/// A ToolDefaults by itself. `None`: there is none.
+/// Checks one ToolDefaults. `None`: it does not exist.
 pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<GrantReport> {
     let (key, defaults) = (defaults, objects.defaults(defaults)?);
     let mut found = Diagnostics::default();
@@ -208,7 +208,7 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
     })
 }
 
-/// The existing tools that the rules name, by surface. Reports names that do not exist.
+/// Returns the existing tools that the rules name, by surface, and reports the other names.
 fn check_rules(
     objects: &dyn Objects,
     rules: &[Rule<'_>],
@@ -224,7 +224,7 @@ fn check_rules(
                 continue;
             }
         };
-        let matched = offer::hold(rule, &resolved);
+        let matched = offer::match_rule(rule, &resolved);
         for unmet in matched.unmet {
             found.add(&subject, unmet.field, unmet.code, unmet.message);
         }
@@ -251,7 +251,7 @@ fn is_elevated(resolved: &ResolvedSurface, tool: &str) -> bool {
     described.is_some_and(|described| resolved.tier(tool, described) == Tier::Elevated)
 }
 
-/// A ModelProvider by itself. `None`: there is none.
+/// Checks one ModelProvider. `None`: it does not exist.
 pub fn check_provider(objects: &dyn Objects, provider: &ObjectRef) -> Option<ProviderReport> {
     let (key, provider) = (provider, objects.provider(provider)?);
     let subject = Subject::new(Kind::ModelProvider, key);
@@ -310,7 +310,7 @@ spec: {agents: [otter], tools: [{surface: {name: reed}, allow: [read]}]}
 "#;
 
     #[test]
-    fn a_secret_that_could_not_be_read_is_named_and_a_gain_depends_on_it() {
+    fn an_unreadable_secret_is_reported_with_the_gain_that_depends_on_it() {
         let texts = [("world.yaml".to_owned(), WORLD.to_owned())];
         let mut inputs = load(texts, Settings::default()).inputs;
         let keys = ObjectRef::new("pond", "keys");

@@ -1,7 +1,7 @@
-//! May agents of this namespace call that surface at all?
+//! Decides whether agents of a namespace may call a surface at all.
 //!
-//! Invariant: about a surface of another namespace that does not consent, nothing is said that
-//! depends on it. Otherwise a grant of one's own would tell which surfaces others have.
+//! Invariant: if a surface of another namespace does not consent, no finding depends on it.
+//! Otherwise users could find out with a grant of their own which surfaces others have.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::near;
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Kind, ObjectRef, Objects, names};
 
-/// The surface as agents of `consumer_namespace` may use it, or why they may not. The finding's
-/// field is `name` or `namespace`, of whatever names the surface.
+/// Resolves the surface for agents of `consumer_namespace`, or returns why they may not use it.
+/// The finding's field is `name` or `namespace` of the reference to the surface.
 pub(crate) fn open(
     objects: &dyn Objects,
     surface: &ObjectRef,
@@ -50,7 +50,7 @@ pub(crate) fn open(
     Err(Finding::new("name", Code::SurfaceNotFound, message))
 }
 
-/// Consent of the surface's owner. What cannot be known is no consent.
+/// Returns whether the surface's owner consents. Unknown labels are no consent.
 pub(crate) fn consents(
     objects: &dyn Objects,
     key: &ObjectRef,
@@ -75,7 +75,7 @@ pub(crate) fn consents(
             objects
                 .namespace_labels(consumer_namespace)
                 .is_some_and(|mut labels| {
-                    // The one that every namespace carries.
+                    // The API server puts this label on every namespace.
                     labels.insert(
                         names::NAMESPACE_NAME_LABEL.to_owned(),
                         consumer_namespace.to_owned(),
@@ -86,7 +86,7 @@ pub(crate) fn consents(
     }
 }
 
-/// As the API machinery selects: all terms must hold; an empty selector matches all.
+/// Matches as the API machinery does: all terms must hold; an empty selector matches all.
 fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let equal = selector
         .match_labels
@@ -101,7 +101,7 @@ fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool 
             "NotIn" => !value.is_some_and(listed),
             "Exists" => value.is_some(),
             "DoesNotExist" => value.is_none(),
-            // An operator of a later API: no consent.
+            // An operator from a later API is no consent.
             _ => false,
         }
     });
@@ -159,7 +159,7 @@ spec:
         assert_eq!(closed.3[0].code, Code::ConsentMissing);
         assert_eq!(closed, told("", false));
         assert_eq!(closed, told("", true));
-        // About one's own surfaces everything is said.
+        // Surfaces of the own namespace are reported in full.
         let own = POND.replace(", namespace: lake", "");
         let own = load([("world.yaml".to_owned(), own)], Settings::default()).inputs;
         let grant = check_grant(&own, &ObjectRef::new("pond", "reads")).expect("the grant");

@@ -1,5 +1,6 @@
-//! The documents of the context ConfigMap: what the agent's runner may read about its tools.
-//! No address of a governed service, no credential. Not here: `mcp.json` ([`crate::compile::mcp_config`]).
+//! Writes the documents of the context ConfigMap, from which the agent's runner learns its tools.
+//! They hold no address of a governed service and no credential. Not here: `mcp.json`
+//! ([`crate::compile::mcp_config`]).
 
 use std::collections::BTreeMap;
 
@@ -8,28 +9,29 @@ use toolcrib_manifest::{AgentFile, Mode, Tool};
 use crate::names;
 use crate::surface::descriptor::DescribedEndpoint;
 
-/// A surface as the document shows it.
+/// The part of a surface that the document shows.
 #[derive(Clone, Debug)]
 pub(crate) struct ContextSurface<'a> {
-    /// The name that the agent knows it by.
+    /// The agent's alias of the surface.
     pub name: &'a str,
     pub description: &'a str,
     pub skill: Option<&'a str>,
-    /// Endpoints of a surface that declares no tools: the manual path. Empty for others,
-    /// all or nothing.
+    /// Endpoints of a surface that declares no tools, which a runner calls by hand. Empty if the
+    /// surface declares any tool.
     pub endpoints: &'a [DescribedEndpoint],
     pub base_url: Option<&'a str>,
 }
 
-/// All text of the ConfigMap; its own limit is 1 MiB.
+/// Limits all text of the ConfigMap; Kubernetes takes 1 MiB.
 const MAX_BYTES: usize = 700 * 1024;
-/// One line per tool, which a reader takes in at a glance.
+/// Limits the line of one tool, so that it is read at a glance.
 const MAX_LINE: usize = 300;
 
-/// What each request may carry of the document, as tokens that somebody pays for.
+/// Limits the bytes of the document in each request, since the user pays for their tokens.
 pub(crate) const MAX_PROMPT: usize = 32 * 1024;
 
-/// The document as part of the model's prompt: whole lines, cut visibly. And whether it was.
+/// Cuts the document for the model's prompt, visibly and after a whole line. Returns whether it
+/// was cut.
 pub(crate) fn for_prompt(document: String) -> (String, bool) {
     const CUT: &str = "\n… the rest is left out\n";
     if document.len() <= MAX_PROMPT {
@@ -40,7 +42,7 @@ pub(crate) fn for_prompt(document: String) -> (String, bool) {
     (format!("{}{CUT}", &document[..end]), true)
 }
 
-/// Data of the ConfigMap, and the surfaces whose skills did not fit.
+/// Returns the data of the ConfigMap, and the surfaces whose skills did not fit.
 pub(crate) fn render(
     agent: &AgentFile,
     tools: &[Tool],
@@ -119,7 +121,7 @@ fn document(
     text
 }
 
-/// How the tools are called, where it is not by the model's API alone.
+/// Describes how to call the tools if not by the model's API alone.
 fn way(agent: &AgentFile) -> String {
     let server = names::MCP_SERVER;
     match (agent.mode, agent.native) {
@@ -143,7 +145,8 @@ fn line(text: &mut String, name: &str, description: &str) {
     text.push('\n');
 }
 
-/// One line without controls, cut visibly: a description must not forge the document.
+/// Makes one line without control characters, cut visibly: a description must not forge the
+/// document.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || c.is_control())
@@ -152,7 +155,7 @@ fn one_line(text: &str) -> String {
     toolcrib_bounds::cut(&words.join(" "), MAX_LINE).into_owned()
 }
 
-/// A skill without front matter gets one, so that runners list it.
+/// Adds front matter to a skill that has none, so that runners list it.
 fn with_front_matter(surface: &ContextSurface<'_>, skill: &str) -> String {
     if skill.trim_start().starts_with("---") {
         return skill.to_owned();

@@ -15,14 +15,14 @@ use crate::surface::ResolvedSurface;
 use crate::surface::descriptor::DescribedAuth;
 use crate::{Code, ObjectRef, Objects, Presence, SecretKeyRef};
 
-/// What goes into `auth` of each tool of a surface.
+/// The `auth` of each tool of a surface, and where it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Credential {
     pub kind: CredentialKind,
     pub auth: Option<Auth>,
 }
 
-/// The references of one compilation, each with where it goes.
+/// The Secret references of one compilation, each with its route.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources(pub BTreeMap<SecretKeyRef, Source>);
 
@@ -39,7 +39,7 @@ impl Sources {
     }
 }
 
-/// Who is wrong: findings about the agent's own reference stand on the Agent.
+/// The object at fault: findings about the agent's own reference belong to the Agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Refused {
     OnSurface(Finding),
@@ -54,18 +54,19 @@ impl Refused {
     }
 }
 
-/// A Secret that was chosen, and who named it.
+/// The chosen Secret, and the object that names it.
 struct Chosen<'a> {
     kind: CredentialKind,
     namespace: &'a str,
     secret: &'a SecretKey,
-    /// Where it is named.
+    /// The field that names the Secret.
     field: String,
     on_agent: bool,
 }
 
-/// The order of precedence: the surface's `perAgent`, the agent's own, the surface's. A
-/// foreign agent gets of the surface's what `consumers.credentials` says.
+/// Resolves the credential in this order: the surface's `perAgent`, the agent's own, the
+/// surface's. `consumers.credentials` decides whether an agent of another namespace gets the
+/// surface's.
 pub(crate) fn resolve(
     objects: &dyn Objects,
     agent: &ObjectRef,
@@ -207,9 +208,9 @@ fn choose<'a>(
     }
 }
 
-/// Where the values go. With OAuth the token endpoint is one of the destinations, though only
-/// it sees the secret: the service holds what the secret is exchanged for. Both are reached
-/// with the surface's CA.
+/// Returns where the values go. With OAuth, the token endpoint and the service are both
+/// destinations: the endpoint sees the secret, the service the token exchanged for it. Both are
+/// reached with the surface's CA.
 pub(crate) fn route(
     objects: &dyn Objects,
     resolved: &ResolvedSurface,
@@ -273,7 +274,7 @@ pub(crate) fn auth_type(
     }
 }
 
-/// The keys of the Secret, in the order that [`auth`] takes their values.
+/// Returns the keys of the Secret in the order in which [`auth`] takes their values.
 pub(crate) fn secret_keys(
     kind: AuthType,
     secret: &SecretKey,
@@ -335,7 +336,7 @@ pub(crate) fn auth(
             file: None,
         }),
         AuthType::OAuth => {
-            // That it is there and may be called is checked with the hosts.
+            // `route` checks that the URL is set and may be called.
             let url = auth.and_then(|auth| auth.token_url.clone());
             Ok(Auth::Oauth {
                 token_url: url.unwrap_or_default(),
@@ -349,7 +350,7 @@ pub(crate) fn auth(
     }
 }
 
-/// May this key's value go this way? If so it becomes one of the sources.
+/// Checks that this key's value may take this route, and adds it to the sources.
 pub(crate) fn allow(
     objects: &dyn Objects,
     reference: &SecretKeyRef,

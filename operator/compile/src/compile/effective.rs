@@ -1,5 +1,5 @@
-//! What is in force for an agent: its own fields, else those of the namespace's
-//! ToolDefaults, else the built-in ones; field by field.
+//! Merges an agent's settings field by field: its own, else those of the namespace's
+//! ToolDefaults, else the built-in ones.
 
 use toolcrib_crds::{
     Agent, DefaultsUse, DurationText, Egress, Identity, Policy, ProviderTools, Runner,
@@ -11,14 +11,14 @@ use crate::diagnostics::finding::Finding;
 use crate::objects::Unusable;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
 
-/// In force where neither the agent nor its ToolDefaults say: deleting ToolDefaults then gives
-/// nobody an Elevated tool.
+/// The maximum tier if neither the agent nor its ToolDefaults set one: deleting ToolDefaults gives
+/// no agent an Elevated tool.
 const BUILT_IN_MAX_TIER: manifest::Tier = manifest::Tier::System;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Effective {
     pub mode: manifest::Mode,
-    /// Whether the mediator's `/mcp` is there beside `mode: Mediated`.
+    /// Whether the mediator serves `/mcp` beside `mode: Mediated`.
     pub native: bool,
     pub runner: Runner,
     pub identity: manifest::Identity,
@@ -27,12 +27,12 @@ pub(crate) struct Effective {
     pub max_tier: manifest::Tier,
     pub policy: manifest::Policy,
     pub provider_tools: manifest::ProviderTools,
-    /// What a mediator must enforce to serve the agent.
+    /// Features that a mediator must enforce to serve the agent.
     pub requires: Vec<String>,
     pub models: Option<manifest::Models>,
-    /// Where `models` stands, for findings about it.
+    /// The object that sets `models`, for findings.
     pub models_subject: Subject,
-    /// `None`: the defaults would say, and cannot be read.
+    /// `None`: ToolDefaults decide and cannot be read.
     pub egress: Option<Egress>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn merge(
         .pick(|policy| policy.streaming)
         .map_or(manifest::Streaming::Buffered, |(_, it)| it.into());
     let (provider_tools, requires) = provider_tools(&policy, egress, absent.is_some(), found);
-    // A maximum that is not known could be any: the lowest is the safe one.
+    // An unknown maximum could be any tier; the lowest is safe.
     let built_in_tier = match absent {
         None => BUILT_IN_MAX_TIER,
         Some(absent) => {
@@ -142,9 +142,9 @@ pub(crate) fn merge(
     }
 }
 
-/// Why the ToolDefaults that the agent relies on are not there. Left out, `toolDefaults`
-/// means those of the namespace, if any; written, `Include` names them, and what is named
-/// and missing must not widen the agent: deleting them would lift their `maxTier`.
+/// Returns why the ToolDefaults that the agent relies on are missing. An unset `toolDefaults`
+/// includes those of the namespace, if any. A written `Include` requires them: a missing object
+/// must not widen the agent, or deleting it would lift its `maxTier`.
 fn absent_defaults(
     objects: &dyn Objects,
     agent: &Agent,
@@ -180,7 +180,7 @@ fn absent_defaults(
     }
 }
 
-/// A field of the agent, else of the defaults, with the object that it stands in.
+/// Returns a field of the agent, else of the defaults, with the object that sets it.
 fn pick<'a, T>(
     own: (&'a Subject, Option<T>),
     theirs: (&'a Subject, Option<T>),
@@ -204,12 +204,13 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// Refuse wins: of the agent, of the defaults, and of `egress: Declared`, which the provider
-/// would get around. Defaults that are named and missing could say Refuse.
+/// Decides whether the provider may execute tools. Refuse wins, whether from the agent, the
+/// defaults, or `egress: Declared`, which a provider's tools would bypass. Required defaults that
+/// are missing count as Refuse, since they could say so.
 ///
-/// What somebody wrote is required of mediators. What follows from the egress alone is not: it
-/// was not in force in earlier releases, and their mediators would serve nothing until their
-/// pods are made anew.
+/// A written Refuse is required of mediators. One that follows from the egress alone is not:
+/// earlier releases did not enforce it, and their mediators would serve nothing until their pods
+/// are recreated.
 fn provider_tools(
     policy: &Layers<'_>,
     egress: Option<Egress>,
@@ -301,7 +302,7 @@ fn budgets(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy {
     }
 }
 
-/// Field by field too; an empty list is one that is not set. `None`: no policy at all.
+/// Merges the models field by field; an empty list counts as unset. `None`: no policy at all.
 fn models(
     own: Option<&toolcrib_crds::Models>,
     theirs: Option<&toolcrib_crds::Models>,

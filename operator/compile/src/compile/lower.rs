@@ -1,4 +1,4 @@
-//! From what a surface describes and grants name to entries of the files.
+//! Lowers the tools and feeds that a surface describes and grants name to entries of the files.
 
 use crate::names::feed_name;
 use std::collections::BTreeMap;
@@ -20,14 +20,14 @@ use crate::routes::address::is_relative;
 use crate::surface::descriptor::DescribedTool;
 use crate::{Code, Kind, Leads, ObjectRef, Objects, Subject};
 
-/// One tool of the files, and what status says of it.
+/// One tool of the files, and its summary for status.
 pub(crate) struct ToolEntry {
     pub tool: Tool,
     pub summary: ToolSummary,
 }
 
-/// The tools of one surface that the rules give, in name order. What is not given is
-/// withheld, and said.
+/// Returns the tools of one surface that the rules give, in name order. All other tools that the
+/// rules name are recorded as withheld.
 pub(crate) fn tools(
     objects: &dyn Objects,
     agent: &ObjectRef,
@@ -36,7 +36,7 @@ pub(crate) fn tools(
     max_tier: Tier,
     work: &mut Work,
 ) -> Vec<ToolEntry> {
-    let asked = asked(reach, rules, Verb::Tool, work);
+    let asked = matched_names(reach, rules, Verb::Tool, work);
     if asked.is_empty() {
         return Vec::new();
     }
@@ -107,13 +107,13 @@ pub(crate) fn tools(
     lowered
 }
 
-/// One feed of the files, and what status says of it.
+/// One feed of the files, and its summary for status.
 pub(crate) struct FeedEntry {
     pub feed: Feed,
     pub summary: FeedSummary,
 }
 
-/// The feeds of one surface that the rules give.
+/// Returns the feeds of one surface that the rules give.
 pub(crate) fn feeds(
     objects: &dyn Objects,
     agent: &ObjectRef,
@@ -121,7 +121,7 @@ pub(crate) fn feeds(
     rules: &[Rule<'_>],
     work: &mut Work,
 ) -> Vec<FeedEntry> {
-    let asked = asked(reach, rules, Verb::Feed, work);
+    let asked = matched_names(reach, rules, Verb::Feed, work);
     if asked.is_empty() {
         return Vec::new();
     }
@@ -172,20 +172,20 @@ pub(crate) fn feeds(
     lowered
 }
 
-/// The names that the rules ask of this surface and that it offers, each with the first
-/// object that gives it. What a rule does not get is an error of its own object alone; from the
-/// agent it is withheld as a consequence.
-fn asked<'r>(
+/// Returns the names that the rules allow and this surface offers, each with the first object
+/// that gives it. An unmatched name is an error of its rule's object alone; the agent only gets it
+/// as withheld.
+fn matched_names<'r>(
     reach: &'r Reach<'_>,
     rules: &'r [Rule<'_>],
     verb: Verb,
     work: &mut Work,
 ) -> BTreeMap<&'r str, GrantSource> {
-    let mut asked: BTreeMap<&str, GrantSource> = BTreeMap::new();
+    let mut names: BTreeMap<&str, GrantSource> = BTreeMap::new();
     for rule in rules.iter().filter(|rule| rule.verb == verb) {
-        let matched = offer::hold(rule, &reach.resolved);
+        let matched = offer::match_rule(rule, &reach.resolved);
         for name in matched.names {
-            let first = asked.entry(name).or_insert_with(|| rule.source.clone());
+            let first = names.entry(name).or_insert_with(|| rule.source.clone());
             if rule.source < *first {
                 *first = rule.source.clone();
             }
@@ -201,10 +201,10 @@ fn asked<'r>(
             work.withhold(what, unmet.code, format!("because of {why}"));
         }
     }
-    asked
+    names
 }
 
-/// Base url and credential; or why nothing of the surface can be called by this agent.
+/// Returns base URL and credential, or why this agent can call nothing of the surface.
 fn callable(
     objects: &dyn Objects,
     agent: &ObjectRef,
@@ -310,7 +310,7 @@ fn execution(
     }
 }
 
-/// What there is to say, at `field`, where an Elevated tool is granted.
+/// Returns the finding at `field` for a granted tool that is Elevated.
 pub(crate) fn needs_approval(field: &str, tool: &str) -> Finding {
     Finding::new(
         field,

@@ -1,8 +1,8 @@
-//! `mcp.json` of the context: what connects a runner's own MCP client to the mediator's
-//! `/mcp`. One server, and the runner's token as the name of a variable that injection sets:
-//! the file is no secret.
+//! Writes `mcp.json` of the context, which connects a runner's own MCP client to the mediator's
+//! `/mcp`. The file lists one server, and names the variable in which injection puts the runner's
+//! token, so it is no secret.
 //!
-//! Generic is what most clients read: `mcpServers` with `type`, `url` and `headers`, and
+//! Generic is the form that most clients read: `mcpServers` with `type`, `url` and `headers`, and
 //! `${NAME}` for a variable.
 
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::names;
 pub(crate) fn of(runner: Runner) -> String {
     let (list, kind, transport) = match runner {
         Runner::Generic | Runner::ClaudeCode => ("mcpServers", "type", "http"),
-        // The member `mcp` of its own configuration, to be named there by `$include`.
+        // OpenClaw includes the file as the member `mcp` of its configuration, by `$include`.
         Runner::OpenClaw => ("servers", "transport", "streamable-http"),
     };
     let config = json!({
@@ -28,7 +28,7 @@ pub(crate) fn of(runner: Runner) -> String {
     pretty(&config)
 }
 
-/// People look into it.
+/// Indents the file for people who read it.
 fn pretty(config: &Value) -> String {
     let text = serde_json::to_string_pretty(config).expect("a JSON value is always JSON");
     text + "\n"

@@ -46,7 +46,7 @@ use crate::{
     Subject, ToolSummary, manifest_digest, names,
 };
 
-/// Compiles one agent. `None`: there is no such Agent, or it cannot be read.
+/// Compiles one agent. `None`: the Agent does not exist or cannot be decoded.
 pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> {
     let recorder = Recorder::new(objects);
     let objects = &recorder;
@@ -122,7 +122,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         feeds: FeedsFile(feeds),
     };
     files.tools.extension.services = services(&reach, &files);
-    // The document, whose newlines and quotes take two bytes each.
+    // In the files, the document's newlines and quotes take two bytes each.
     let prompt = match effective.context {
         Context::Prompt => 2 * context::MAX_PROMPT,
         Context::Mount | Context::None => 0,
@@ -137,7 +137,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         );
         work.withhold(excess.what, excess.code, excess.message);
     }
-    let tools = kept(summaries, &files);
+    let tools = remaining(summaries, &files);
     feed_summaries.retain(|summary| {
         let is_it = |feed: &Feed| summary.name == format!("{}/{}", feed.source, feed.name);
         files.feeds.0.iter().any(is_it)
@@ -149,7 +149,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
 
     let egress = effective
         .egress
-        // What the agent itself says about its network is not known.
+        // An Agent over its budget has no spec, so its network settings are unknown.
         .filter(|_| too_expensive.is_none());
     let network = match egress {
         Some(Egress::Unrestricted) => Network::Unrestricted,
@@ -200,7 +200,7 @@ pub fn compile_all(inputs: &Inputs) -> BTreeMap<ObjectRef, Compilation> {
         .collect()
 }
 
-/// Rules about surfaces that the agent does not declare: both layers are needed.
+/// Reports rules about surfaces that the agent does not declare: both layers are needed.
 fn report_unreached(
     key: &ObjectRef,
     agent: &Agent,
@@ -220,7 +220,7 @@ fn report_unreached(
         for rule in rules {
             let (code, message) = rule.not_declared_by(key);
             let message_with_rule = located(&rule.subject(), &rule.surface_field(), &message);
-            // Defaults speak to every agent of the namespace; nobody asked for this one.
+            // ToolDefaults apply to every agent of the namespace and do not name this agent.
             if code.severity() == Severity::Warning {
                 let subject = Subject::new(Kind::Agent, key);
                 work.found
@@ -229,8 +229,8 @@ fn report_unreached(
             }
             work.found
                 .add(&rule.subject(), rule.surface_field(), code, message);
-            // The agent has no name for it; the surface's own is what it would be, unless
-            // another surface goes by it.
+            // The agent has no alias for the surface. Its own name stands in, unless another
+            // surface has that alias.
             let taken = |entry: &AgentSurface| {
                 entry.alias.as_ref().unwrap_or(&entry.name) == &rule.surface.name
             };
@@ -274,7 +274,7 @@ fn agent_file(objects: &dyn Objects, key: &ObjectRef, effective: &Effective) -> 
     }
 }
 
-/// CA bundles of the surfaces that have a tool or a feed in the files.
+/// Returns the CA bundles of the surfaces that have a tool or a feed in the files.
 fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSettings> {
     reach
         .iter()
@@ -297,15 +297,15 @@ fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSetti
         .collect()
 }
 
-/// Of the tools that are left in the files.
-fn kept(mut summaries: Vec<ToolSummary>, files: &Files) -> Vec<ToolSummary> {
-    let kept: BTreeSet<&str> = files.tools.tools.iter().map(|tool| &*tool.name).collect();
-    summaries.retain(|summary| kept.contains(&*summary.name));
+/// Returns the summaries of the tools that are still in the files.
+fn remaining(mut summaries: Vec<ToolSummary>, files: &Files) -> Vec<ToolSummary> {
+    let names: BTreeSet<&str> = files.tools.tools.iter().map(|tool| &*tool.name).collect();
+    summaries.retain(|summary| names.contains(&*summary.name));
     summaries
 }
 
-/// An Agent over a memory budget is compiled without its spec, so to nothing: its older files
-/// must not stay in force, or growing an Agent would freeze a grant that is revoked.
+/// Reports an Agent over a memory budget. It is compiled without its spec, so to nothing: its
+/// older files must not stay in force, or growing an Agent would freeze a revoked grant.
 fn too_expensive(
     objects: &dyn Objects,
     key: &ObjectRef,
@@ -323,8 +323,8 @@ fn too_expensive(
     Some(refusal)
 }
 
-/// Tools that no model can call are a hard error. A native runner calls them itself, and
-/// may have its model from elsewhere.
+/// Reports tools that no model can call as an error. A native runner calls tools itself and may
+/// get its model from elsewhere.
 fn no_model_provider(
     key: &ObjectRef,
     files: &Files,
@@ -351,8 +351,8 @@ fn no_model_provider(
     Some(refusal)
 }
 
-/// Data of the context ConfigMap: the tools document with the skills that it names, and what
-/// connects a runner to `/mcp`.
+/// Returns the data of the context ConfigMap: the tools document, the skills that it names, and
+/// the file that connects a runner to `/mcp`.
 fn context_data(
     key: &ObjectRef,
     effective: &Effective,
@@ -370,7 +370,8 @@ fn context_data(
     data
 }
 
-/// With `context: Prompt` the document goes into the files instead, and the skills stay.
+/// Returns the tools document and the skills. With `context: Prompt` the document goes into the
+/// files instead.
 fn documents(
     key: &ObjectRef,
     effective: &Effective,
@@ -385,8 +386,7 @@ fn documents(
         .iter()
         .filter_map(|reach| {
             let descriptor = reach.resolved.descriptor()?;
-            // A surface with tools is used through them. That its list is broken opens no
-            // other way.
+            // A surface with tools is called through them, even if none of its tools is valid.
             let manual = !descriptor.declares_tools;
             Some(ContextSurface {
                 name: &reach.alias,

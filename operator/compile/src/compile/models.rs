@@ -13,7 +13,7 @@ use crate::routes::route::Route;
 use crate::surface::read_ca;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, SecretKeyRef, Subject};
 
-/// The providers of `namespace` that `models` can select, as far as they are usable.
+/// Returns the usable providers of `namespace` that `models` can select.
 pub(crate) fn providers(
     objects: &dyn Objects,
     namespace: &str,
@@ -43,7 +43,7 @@ pub(crate) fn providers(
     providers
 }
 
-/// Names of providers that refs begin with; `None`: all of the namespace's.
+/// Returns the provider names that refs begin with; `None`: all of the namespace.
 pub(crate) fn selected(models: Option<&manifest::Models>) -> Option<BTreeSet<&str>> {
     Some(
         refs(models?)
@@ -129,7 +129,7 @@ fn check_refs(
     }
 }
 
-/// One provider. `None`: nothing of it can be used; what is wrong is in `found`.
+/// Lowers one provider. `None`: it cannot be used, and `found` says why.
 pub(crate) fn provider_of(
     objects: &dyn Objects,
     subject: &Subject,
@@ -219,7 +219,7 @@ pub(crate) fn provider_of(
     })
 }
 
-/// The names that can be passed. Others are left out: the provider works without them.
+/// Returns the header names that can be passed on. Others are dropped: the provider works without.
 fn pass_headers(
     subject: &Subject,
     provider: &ModelProvider,
@@ -243,8 +243,8 @@ fn pass_headers(
     passed
 }
 
-/// The proxy's address. One that is refused withholds the provider: going around it would
-/// take another way than the owner chose.
+/// Returns the proxy's address. A refused address withholds the provider, because bypassing the
+/// proxy would take another route than the owner chose.
 fn proxy(
     objects: &dyn Objects,
     namespace: &str,

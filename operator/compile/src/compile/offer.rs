@@ -1,28 +1,28 @@
-//! What a rule names, held against what the surface offers.
+//! Matches the names of a rule against the tools and feeds that a surface offers.
 
 use crate::compile::authority::{ALL, Rule, Verb};
 use crate::surface::ResolvedSurface;
 use crate::{Code, near};
 
-/// Names that are there, and what is not as the rule expects.
+/// The names that the surface offers, and those that the rule does not get.
 pub(crate) struct Matched<'a> {
     pub names: Vec<&'a str>,
     pub unmet: Vec<Unmet>,
 }
 
-/// Something that the rule names and does not get.
+/// A name that the rule does not get.
 pub(crate) struct Unmet {
     /// Field of the rule's object.
     pub field: String,
-    /// The tool or feed; `*`: all that the rule names.
+    /// The tool or feed; `*`: every name of the rule.
     pub name: String,
     pub code: Code,
     pub message: String,
 }
 
-/// `"*"` is every name on offer. A descriptor that is missing, broken, or not the pinned
-/// one gives nothing.
-pub(crate) fn hold<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) -> Matched<'a> {
+/// Matches one rule; `"*"` matches every name on offer. A descriptor that is missing, invalid, or
+/// not the pinned one gives nothing.
+pub(crate) fn match_rule<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) -> Matched<'a> {
     let surface = &resolved.subject.key;
     let nothing = |part: &str, code: Code, message: String| Matched {
         names: Vec::new(),

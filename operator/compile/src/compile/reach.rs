@@ -1,5 +1,5 @@
-//! Topology: which surfaces an agent may reach at all, each under the name that the agent
-//! knows it by, resolved and consented to.
+//! Topology: the surfaces that an agent may reach, by the agent's alias, resolved and with the
+//! owner's consent.
 
 use crate::names::is_dns_label;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,18 +16,18 @@ use crate::{Code, Kind, ObjectRef, Objects, Subject};
 
 /// One surface within reach.
 pub(crate) struct Reach<'a> {
-    /// The agent's name for it; tools are `<alias>.<tool>`.
+    /// The agent's name for the surface; tools are `<alias>.<tool>`.
     pub alias: String,
     pub entry: &'a AgentSurface,
     /// `spec.surfaces[2]`.
     pub field: String,
     pub resolved: ResolvedSurface,
-    /// Another namespace's.
+    /// Whether the surface is in another namespace.
     pub foreign: bool,
 }
 
-/// The surfaces within reach, by alias. What is declared and not within reach is said on
-/// the agent, and withheld if anything of it is granted.
+/// Returns the surfaces within reach, by alias. A declared surface that is not within reach is
+/// reported on the agent, and withheld if any part of it is granted.
 pub(crate) fn reach<'a>(
     objects: &dyn Objects,
     key: &ObjectRef,
@@ -38,7 +38,7 @@ pub(crate) fn reach<'a>(
     let subject = Subject::new(Kind::Agent, key);
     let mut aliases = BTreeSet::new();
     let mut within = Vec::new();
-    // What the surfaces so far take: each is compiled on its own, also if it is the same again.
+    // The size of the surfaces so far. Each entry is compiled by itself, so a repeated one counts again.
     let mut taken = 0_usize;
     for (index, entry) in agent.spec.surfaces.iter().enumerate() {
         let field = format!("spec.surfaces[{index}]");

@@ -1,13 +1,13 @@
-//! What one compilation collects on its way.
+//! The findings and withheld items that one compilation collects.
 
 use crate::compile::credential::Sources;
 use crate::diagnostics::MESSAGE;
 use crate::{Code, Diagnostics, Withheld};
 
-/// Entries of what is withheld from one agent; status shows 64.
+/// Limits the withheld items of one agent; status shows 64.
 const MAX_WITHHELD: usize = 2_048;
 
-/// What one compilation collects on its way.
+/// The findings and withheld items that one compilation collects.
 #[derive(Default)]
 pub(crate) struct Work {
     pub found: Diagnostics,
@@ -16,8 +16,8 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Notes what is not given. Of more than [`MAX_WITHHELD`] the first are noted: grants that name
-    /// thousands of tools in vain would take more memory than all that is given.
+    /// Records a withheld item, up to [`MAX_WITHHELD`]: grants that name thousands of missing tools
+    /// would take more memory than the granted ones.
     pub fn withhold(&mut self, what: String, code: Code, message: String) {
         if self.withheld.len() >= MAX_WITHHELD {
             return;

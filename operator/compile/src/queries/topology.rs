@@ -171,7 +171,7 @@ fn names(inputs: &Inputs, surface: &ObjectRef, rules: &[Rule<'_>]) -> BTreeSet<S
         .flat_map(|rule| {
             let matched = resolved
                 .as_ref()
-                .map(|resolved| offer::hold(rule, resolved));
+                .map(|resolved| offer::match_rule(rule, resolved));
             let offered: Vec<String> = matched
                 .map(|matched| matched.names.into_iter().map(str::to_owned).collect())
                 .unwrap_or_default();

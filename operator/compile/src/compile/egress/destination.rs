@@ -1,5 +1,5 @@
-//! How one destination is opened: a Service's pods, one address, or, for a name, a port of
-//! any address outside the cluster.
+//! Opens one destination: a Service's pods, one address, or, for a name, a port of every
+//! address outside the cluster.
 //!
 //! A policy is enforced where packets arrive, so a Service means its pods and their ports
 //! (a headless one has no port of its own: clients dial the pods with the port they were
@@ -22,9 +22,9 @@ use crate::objects::destination::{Domain, service_of_host};
 use crate::objects::facts::PodPort;
 use crate::{ObjectRef, Objects, ServiceFacts, names};
 
-/// Something that is to be reached.
+/// A URL that the agent's pods must reach.
 pub(super) struct Place {
-    /// For whom: `surface pond/fish-api`.
+    /// The object that names it: `surface pond/fish-api`.
     pub who: String,
     pub url: String,
 }
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-/// A rule (`None`: nothing is opened), and why it is not just the destination.
+/// The rule for a destination (`None`: nothing is opened), and why it is not exactly as narrow.
 pub(super) struct Opening {
     pub rule: Option<NetworkPolicyEgressRule>,
     pub wide: Option<String>,
@@ -101,7 +101,7 @@ fn of_service(objects: &dyn Objects, agent: &ObjectRef, service: &ObjectRef, por
     }
 }
 
-/// The port that packets carry when they reach a pod of the Service.
+/// Returns the port of packets that reach a pod of the Service.
 fn reached(facts: &ServiceFacts, port: u16, pod_port: &PodPort) -> IntOrString {
     if facts.headless {
         return IntOrString::Int(port.into());
@@ -121,7 +121,7 @@ fn one(address: IpAddr, port: u16) -> Opening {
     }
 }
 
-/// A port of every address that is not the cluster's own.
+/// Opens a port of every address outside the cluster's ranges.
 fn outside(settings: &NetworkSettings, port: u16, why: &str) -> Opening {
     let (six, four): (Vec<String>, Vec<String>) = settings
         .cluster_ranges
@@ -145,7 +145,7 @@ fn nothing(why: &str) -> Opening {
     }
 }
 
-/// The pod of the operator that leads: mediators dial nobody else.
+/// Opens the operator's leading pod, the only one that mediators dial.
 pub(super) fn link(settings: &NetworkSettings) -> NetworkPolicyEgressRule {
     let leader = BTreeMap::from([(names::LEADER_LABEL.to_owned(), names::TRUE.to_owned())]);
     let peer = NetworkPolicyPeer {

@@ -1,7 +1,7 @@
-//! Rules that users write, checked: the API server refuses a NetworkPolicy as a whole, and a
-//! policy that is not there restricts nothing.
+//! Checks the egress rules that users write: the API server refuses a NetworkPolicy as a whole,
+//! and a missing policy restricts nothing.
 //!
-//! Invariant: a rule that is given is one that the API server takes.
+//! Invariant: the API server accepts every rule returned here.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use toolcrib_crds::{EgressPeer, EgressPort, EgressProtocol, EgressRule, IpBlock}
 use crate::diagnostics::finding::Finding;
 use crate::{Code, names};
 
-/// A rule as Kubernetes has it. Fields of the finding are relative to the rule.
+/// Converts a rule to the Kubernetes type. The finding's field is relative to the rule.
 pub(super) fn rule(written: &EgressRule) -> Result<NetworkPolicyEgressRule, Finding> {
     let to = written
         .to
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_would_refuse_is_refused() {
+    fn rules_that_the_api_server_would_refuse_are_refused() {
         use serde_json::json;
         let block = |cidr: &str, except: &[&str]| json!({"to": [{"ipBlock": {"cidr": cidr, "except": except}}]});
         check(json!({}), Ok(()));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_chart_installs_is_taken() {
+    fn rules_of_the_chart_are_accepted() {
         let settings = crate::NetworkSettings::default();
         for dns in &settings.dns {
             assert!(rule(dns).is_ok());

@@ -1,11 +1,12 @@
 //! `egress: Declared`: the NetworkPolicy that lets an agent's pods reach what its objects
 //! name, and nothing else.
 //!
-//! Reading order: this file (which destinations there are, and the policy of them),
-//! [`destination`] (how one of them is opened), [`extra`] (what a user adds). Not here:
-//! writing the policy, and whether a network plugin enforces it.
+//! Reading order: this file (the destinations, and their policy), [`destination`] (opening one
+//! destination), [`extra`] (rules that users add). Not here: writing the policy, and whether a
+//! network plugin enforces it.
 //!
-//! Invariant: whatever cannot be opened narrowly is said; what does not read opens nothing.
+//! Invariant: a destination that cannot be opened narrowly is reported; an address that cannot be
+//! parsed opens nothing.
 
 mod destination;
 mod extra;
@@ -23,7 +24,7 @@ use crate::compile::credential;
 use crate::compile::reach::Reach;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
 
-/// The policy of one agent. `providers` are those of its files.
+/// Builds the policy of one agent. `providers` come from its files.
 pub(crate) fn declared(
     objects: &dyn Objects,
     key: &ObjectRef,
@@ -86,7 +87,7 @@ pub(crate) fn declared(
     }
 }
 
-/// Surfaces within reach, where their tokens come from, and providers or their proxies.
+/// Returns the URLs of reachable surfaces, their token endpoints, and providers or their proxies.
 fn places(reach: &[Reach<'_>], providers: &ProvidersFile) -> Vec<Place> {
     let mut places = Vec::new();
     for reach in reach {
@@ -98,7 +99,7 @@ fn places(reach: &[Reach<'_>], providers: &ProvidersFile) -> Vec<Place> {
         let auth = surface.spec.auth.as_ref();
         let described = reach.resolved.descriptor();
         let described = described.and_then(|descriptor| descriptor.auth.as_ref());
-        // As the credential is resolved: the type may be the descriptor's word.
+        // Resolved as for the credential: the descriptor may set the type.
         if let Ok(AuthType::OAuth) = credential::auth_type(auth, described) {
             let token_url = auth.and_then(|auth| auth.token_url.as_ref());
             places.extend(token_url.map(|url| Place::new(&who, url)));
