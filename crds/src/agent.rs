@@ -88,7 +88,7 @@ pub struct AgentSpec {
 
 /// What `{claw_id}` and the record carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Identity {
     /// The agent's name.
     Agent,
@@ -98,7 +98,7 @@ pub enum Identity {
 
 /// Whether the namespace's ToolDefaults count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum DefaultsUse {
     Include,
     Exclude,
@@ -106,7 +106,7 @@ pub enum DefaultsUse {
 
 /// The program in the agent's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Runner {
     Generic,
     ClaudeCode,
@@ -198,7 +198,7 @@ pub struct EgressPort {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EgressProtocol {
     Tcp,
@@ -308,7 +308,7 @@ pub struct GrantName {
 
 /// Whose credential a call carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum CredentialKind {
     /// The agent's own.
     PerAgent,

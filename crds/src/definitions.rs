@@ -34,12 +34,6 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
     definitions
 }
 
-/// Drops the documentation of an enum type: the field's own documentation says more, and kube's
-/// rewriting of `Option<enum>` would replace it by the type's.
-pub(crate) fn field_speaks(schema: &mut schemars::Schema) {
-    schema.remove("description");
-}
-
 /// Removes schemars' additions that Kubernetes does not need: `nullable` on every optional field (a
 /// null that is refused at admission cannot evade `has()` in a rule), bare patterns, and Rust's
 /// unsigned formats (the API server warns about them, and the bounds are equivalent). A part that

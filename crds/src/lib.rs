@@ -22,6 +22,7 @@ mod conditions;
 mod decode;
 mod definitions;
 mod descriptor;
+mod documentation;
 mod duration;
 mod model_provider;
 pub mod near;

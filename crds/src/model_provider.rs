@@ -88,7 +88,7 @@ pub struct ProviderEndpoint {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Dialect {
     OpenAI,
     Anthropic,
@@ -96,7 +96,7 @@ pub enum Dialect {
 
 /// How a key is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum ProviderAuth {
     /// `Authorization: Bearer …`.
     Bearer,

@@ -8,7 +8,7 @@ use crate::DurationText;
 
 /// How the agent gets its tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Mode {
     /// The mediator presents the tools to the model and executes the calls.
     Mediated,
@@ -21,7 +21,7 @@ pub enum Mode {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Tier {
     /// Only looks.
     ReadOnly,
@@ -35,7 +35,7 @@ pub enum Tier {
 
 /// Whether text reaches the runner while the model still writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Streaming {
     /// The final reply is streamed once it is known.
     Buffered,
@@ -45,7 +45,7 @@ pub enum Streaming {
 
 /// Where the document that describes the tools goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Context {
     /// Into the runner's file system.
     Mount,
@@ -57,7 +57,7 @@ pub enum Context {
 
 /// Which network destinations the agent's pods may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Egress {
     /// No NetworkPolicy is written.
     Unrestricted,
@@ -68,7 +68,7 @@ pub enum Egress {
 
 /// What an unprefixed model name that matches no allowed ref means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum UnknownModel {
     /// It is served with the default model.
     Default,
@@ -79,7 +79,7 @@ pub enum UnknownModel {
 /// Whether a request may have the model's provider execute tools, connect to MCP servers and
 /// fetch urls. The provider does that from its own network, past grants and egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum ProviderTools {
     /// Such requests pass.
     Allow,

@@ -98,7 +98,7 @@ pub struct ServiceTarget {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {
     Http,
@@ -151,7 +151,7 @@ pub struct SurfaceAuth {
 
 /// How a credential is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum AuthType {
     /// `Authorization: Bearer …`.
     Bearer,
@@ -165,7 +165,7 @@ pub enum AuthType {
 
 /// What an agent without a credential of its own gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum Fallback {
     Allow,
     Deny,
@@ -237,7 +237,7 @@ pub struct NamespaceConsent {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum NamespacesFrom {
     /// Only the surface's own namespace.
     Same,
@@ -249,7 +249,7 @@ pub enum NamespacesFrom {
 
 /// Consent to call is not consent to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::definitions::field_speaks)]
+#[schemars(transform = crate::documentation::field_speaks)]
 pub enum CredentialConsent {
     /// A foreign agent brings its own credential.
     None,

@@ -11,6 +11,10 @@
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
+/// Where a wrapped server is, if nothing else is said.
+pub const WRAPPED_PORT: u16 = 8080;
+/// Of the same release as this program.
+pub const WRAPPER_IMAGE: &str = concat!("toolcrib/mcp-stdio:", env!("CARGO_PKG_VERSION"));
 /// Where the wrapper serves.
 pub const PATH: &str = "/mcp";
 /// The user of the images that we make: any that is not root will do.

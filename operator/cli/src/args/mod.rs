@@ -12,7 +12,10 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use toolcrib_manifest::ClusterDomain;
 
-use crate::{import::KnownProvider, openapi::Address};
+use crate::import::KnownProvider;
+use crate::openapi::Address;
+use crate::print::{Format, Output};
+use crate::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 pub use discover::DiscoverArgs;
 pub use image::{FromImageArgs, Platform};
 pub use values::{Description, DnsEgress, Place, PlaceOf, SecretFrom, ValueFrom, VariableFrom};
@@ -200,16 +203,6 @@ pub struct CompileArgs {
     pub output: Format,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// The objects, one document each
-    Yaml,
-    /// The objects, as one List
-    Json,
-    /// One line per tool
-    Table,
-}
-
 #[derive(ClapArgs)]
 pub struct InjectArgs {
     #[command(flatten)]
@@ -297,17 +290,6 @@ pub struct PlanArgs {
     pub output: Output,
 }
 
-/// How an answer is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-    /// For programs and reviews
-    Yaml,
-}
-
 #[derive(ClapArgs)]
 pub struct TestArgs {
     #[command(flatten)]
@@ -392,11 +374,6 @@ pub struct FromStdioArgs {
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
-
-/// Where a wrapped server is, if nothing else is said.
-pub const WRAPPED_PORT: u16 = 8080;
-/// Of the same release as this program.
-pub const WRAPPER_IMAGE: &str = concat!("toolcrib/mcp-stdio:", env!("CARGO_PKG_VERSION"));
 
 #[derive(ClapArgs)]
 pub struct FromOpenApiArgs {

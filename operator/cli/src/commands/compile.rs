@@ -8,8 +8,9 @@ use toolcrib_compile::{
     compile_all,
 };
 
+use crate::print::Format;
 use crate::{
-    args::{CompileArgs, Format},
+    args::CompileArgs,
     failure::Failure,
     print,
     sources::{self, From, ObjectScope},

@@ -145,7 +145,7 @@ fn spec(args: &DiscoverArgs, now: BTreeMap<String, Value>) -> Value {
         (_, Some(url)) => spec["url"] = url.origin().ascii_serialization().into(),
         // As `from-stdio` makes it.
         (_, None) => {
-            spec["service"] = json!({"name": args.name, "port": crate::args::WRAPPED_PORT});
+            spec["service"] = json!({"name": args.name, "port": crate::wrapped::WRAPPED_PORT});
             spec["auth"] = wrapped::auth(&args.name);
         }
     }

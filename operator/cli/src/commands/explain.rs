@@ -11,8 +11,9 @@ use toolcrib_compile::{
 use toolcrib_crds::{Agent, ConditionType, StateReason};
 use toolcrib_manifest::Mode;
 
+use crate::print::Output;
 use crate::{
-    args::{ExplainArgs, Output},
+    args::ExplainArgs,
     cluster::PodFacts,
     failure::Failure,
     print,

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use toolcrib_compile::ObjectRef;
 
 use super::review::{self, Listing, Name};
-use crate::args::{ClusterArgs, DiscoverArgs, OperatorArgs, WRAPPED_PORT};
+use crate::args::{ClusterArgs, DiscoverArgs, OperatorArgs};
 use crate::cluster::{Conflicts, Session, StoredSurface};
 use crate::failure::Failure;
 use crate::mcp::client::Server;
 use crate::openapi::Address;
 use crate::wrapped;
+use crate::wrapped::WRAPPED_PORT;
 
 pub fn discover(args: &DiscoverArgs, headers: HeaderMap) -> Result<ExitCode, Failure> {
     if headers.contains_key(AUTHORIZATION) {

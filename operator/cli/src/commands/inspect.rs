@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use toolcrib_compile::{SurfaceView, check_surface, inspect_surface};
 
+use crate::print::Output;
 use crate::{
-    args::{InspectArgs, Output},
+    args::InspectArgs,
     failure::Failure,
     print,
     sources::{self, ObjectScope},

@@ -9,8 +9,9 @@ use toolcrib_compile::{
     Severity, compile_all, near,
 };
 
+use crate::print::Output;
 use crate::{
-    args::{Output, PlanArgs},
+    args::PlanArgs,
     cluster::{Scope, Session},
     failure::Failure,
     operator,

@@ -9,8 +9,9 @@ use anyhow::Context as _;
 use serde_json::json;
 use toolcrib_compile::{AgentNode, GrantNode, ObjectRef, SurfaceNode, topology};
 
+use crate::print::Output;
 use crate::{
-    args::{Output, TreeArgs},
+    args::TreeArgs,
     cluster::PodFacts,
     failure::Failure,
     print,

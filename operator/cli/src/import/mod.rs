@@ -13,7 +13,6 @@ mod providers;
 mod secrets;
 mod translate;
 mod variables;
-mod workloads;
 mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,8 +16,6 @@ const PAGES: usize = 64;
 const TOOLS: usize = 4096;
 /// For all of it: a server that is installed when it is first run takes its time.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Of one message.
-pub const MESSAGE: usize = 16 * 1024 * 1024;
 
 pub enum Server {
     Http(Http),
@@ -131,9 +129,4 @@ impl Server {
 
 fn client_info() -> Value {
     implementation(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
-}
-
-/// Whether a message answers the request of this id.
-pub fn answers(message: &Value, id: u64) -> bool {
-    message.get("method").is_none() && message.get("id") == Some(&id.into())
 }

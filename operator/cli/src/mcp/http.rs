@@ -19,7 +19,7 @@ use toolcrib_dialect::SseParser;
 use toolcrib_mcp::header::{METHOD_HEADER, SESSION_HEADER, VERSION_HEADER};
 use toolcrib_mcp::revision::STATELESS;
 
-use super::client::{MESSAGE, answers};
+use super::message::{MESSAGE, answers};
 use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);

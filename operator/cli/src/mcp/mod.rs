@@ -8,5 +8,6 @@
 
 pub mod client;
 pub mod http;
+pub mod message;
 pub mod stdio;
 pub mod tools;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use toolcrib_mcp::code::METHOD_NOT_FOUND;
 
-use super::client::{MESSAGE, answers};
+use super::message::{MESSAGE, answers};
 
 pub struct Stdio {
     /// Dropped, it is killed.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolcrib_compile::{host_entry, names};
 
 use super::document::{Document, Operation, Version};
-use super::surface::{Address, SurfaceOptions};
+use super::options::{Address, SurfaceOptions};
 use super::{Remarks, schema::cleaned};
 
 /// The bounds of `spec.auth`.

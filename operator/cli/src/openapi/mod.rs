@@ -13,6 +13,7 @@ mod document;
 mod marks;
 mod names;
 mod operation;
+mod options;
 mod schema;
 mod surface;
 
@@ -20,8 +21,9 @@ use std::collections::HashSet;
 use std::fmt;
 
 pub use document::parse;
+pub use options::{Address, Choice, SurfaceOptions};
 pub(crate) use schema::{cleaned, named, takes_anything};
-pub use surface::{Address, Choice, Described, SurfaceOptions, describe};
+pub use surface::{Described, describe};
 
 /// What a reviewer must know, and of which operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

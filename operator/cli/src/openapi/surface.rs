@@ -1,5 +1,6 @@
 //! The whole document as a Surface: which operations, where they are, which credential.
 
+use super::options::{Address, Choice, SurfaceOptions};
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -10,29 +11,6 @@ use super::document::{Document, Operation, Version};
 use super::names::{Names, cut, snake_case};
 use super::schema::cleaned;
 use super::{Remark, Remarks, operation};
-
-/// What was asked for.
-#[derive(Debug)]
-pub struct SurfaceOptions {
-    pub name: String,
-    pub namespace: String,
-    /// Left out: the document's first server.
-    pub address: Option<Address>,
-    pub choice: Choice,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    Service { name: String, port: u16 },
-    Url(url::Url),
-}
-
-/// Which operations: by tag, operationId, or `METHOD /path`; `*` stands for anything.
-#[derive(Debug, Default)]
-pub struct Choice {
-    pub include: Vec<String>,
-    pub exclude: Vec<String>,
-}
 
 /// The result.
 #[derive(Debug)]

@@ -16,11 +16,8 @@ use serde::Serialize;
 use serde_json::Value;
 use toolcrib_compile::{Compilation, LoadResult, ObjectRef, Origin, compile};
 
-use crate::{
-    args::{Output, TestArgs},
-    failure::Failure,
-    print, sources,
-};
+use crate::print::Output;
+use crate::{args::TestArgs, failure::Failure, print, sources};
 use file::{Case, ToolTest};
 use verdict::Difference;
 

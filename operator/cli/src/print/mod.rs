@@ -3,6 +3,7 @@
 mod color;
 mod diagnostics;
 mod documents;
+mod format;
 mod objects;
 mod plain;
 mod table;
@@ -10,6 +11,7 @@ mod table;
 pub use color::Color;
 pub use diagnostics::{Findings, findings};
 pub use documents::{Document, commented, documents};
+pub use format::{Format, Output};
 pub use objects::objects;
 pub use plain::{brief, plain};
 pub use table::{columns, table};
@@ -19,8 +21,6 @@ use std::io::Write as _;
 use anyhow::Context as _;
 use serde::Serialize;
 use toolcrib_compile::yaml;
-
-use crate::args::Output;
 
 /// All of `text`; a reader that went away (`| head`) is no error.
 pub fn to_stdout(text: &str) -> std::io::Result<()> {

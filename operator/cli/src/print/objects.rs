@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use toolcrib_compile::{Object, ObjectKind, Role, SecretKeyRef, names, yaml};
 
-use crate::args::Format;
+use super::Format;
 
 /// The text for standard output.
 pub fn objects(objects: &[Object], format: Format) -> anyhow::Result<String> {

@@ -21,6 +21,7 @@
 
 mod feeds;
 mod wishes;
+mod workloads;
 
 mod agents;
 mod providers;
@@ -34,12 +35,12 @@ use serde_json::{Value, json};
 
 use crate::print::Document;
 
+use super::ImportOptions;
 use super::file::File;
 use super::finding::Findings;
 use super::pod::{PodFile, Service};
 use super::secrets::Secrets;
 use super::variables::Values;
-use super::{ImportOptions, workloads};
 use feeds::Feeds;
 pub(super) use wishes::Wish;
 

@@ -10,14 +10,14 @@ use indexmap::IndexMap;
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
-use crate::args::{WRAPPED_PORT, WRAPPER_IMAGE};
 use crate::print::Document;
 use crate::wrapped::{self, WHO_MAY_CONNECT, Wrapped};
+use crate::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 
-use super::pod::{At, Service};
-use super::providers::KnownProvider;
-use super::translate::{Lines, Translation, Wish, dns_label};
-use super::variables::Template;
+use super::super::pod::{At, Service};
+use super::super::providers::KnownProvider;
+use super::super::variables::Template;
+use super::{Lines, Translation, Wish, dns_label};
 
 /// Bytes of all contracts and skills, each counted once for every agent that it is mounted into.
 pub const MAX_MOUNTED: usize = 32 << 20;
