@@ -42,6 +42,21 @@ fn the_mediators_modules_import_in_one_direction() {
 }
 
 #[test]
+fn the_other_crates_modules_import_in_one_direction() {
+    for folder in [
+        "crds/bounds/src",
+        "crds/manifest/src",
+        "crds/src",
+        "operator/cli/src",
+        "sidecar/mcp/src",
+        "sidecar/serve/src",
+        "sidecar/stdio/src",
+    ] {
+        check(folder);
+    }
+}
+
+#[test]
 fn a_module_with_files_below_it_is_in_their_folder() {
     let mut open: Vec<PathBuf> = ["crds", "docs", "e2e", "operator", "sidecar"]
         .map(sources)

@@ -75,6 +75,8 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--listen-client-urls={ETCD}"),
                 format!("--advertise-client-urls={ETCD}"),
                 "--listen-peer-urls=http://127.0.0.1:2380".into(),
+                // etcd's own 2 GiB are too few for thousands of large objects and their history.
+                "--quota-backend-bytes=8589934592".into(),
                 // A cluster does not outlive its node, so nothing is lost if the machine crashes.
                 "--unsafe-no-fsync".into(),
             ],

@@ -54,7 +54,6 @@ const LONG: Size = Size {
     of_each_kind: 100,
     surfaces: 5_000,
     surface: 40_000,
-    // etcd's 2 GiB have no room for both.
     crowds: 0,
 };
 

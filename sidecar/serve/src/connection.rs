@@ -8,7 +8,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::serve::{Answer, Routes};
+use crate::service::{Answer, Routes};
 use crate::transport::Transport;
 
 /// Limits the last answer of a closing connection; longer than any answer takes, long polls

@@ -12,6 +12,7 @@ mod connection;
 mod door;
 mod jitter;
 mod serve;
+mod service;
 mod transport;
 
 pub use bind::bind;

@@ -1,48 +1,18 @@
 //! The accept loop.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::{Body, Incoming};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::connection::{Http, connection};
 use crate::door::{Door, Guest};
+use crate::service::{Answer, Routes};
 use crate::transport::Transport;
 
 /// Wait after a failed accept: without descriptors the loop would spin.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
-
-/// The service of one connection, such as axum's `Router`, with bodies of type `B`.
-pub trait Routes<B>:
-    tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
-    + Clone
-    + Send
-    + 'static
-{
-}
-
-impl<S, B> Routes<B> for S where
-    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
-        + Clone
-        + Send
-        + 'static
-{
-}
-
-/// The body of a response.
-pub trait Answer:
-    Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
-{
-}
-
-impl<B> Answer for B where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
-{
-}
 
 /// Serves until `closing`, then lets running requests end for up to `drain` (`None`: without a
 /// limit). Dropping the future ends every connection at once. `routes` returns the service for each

@@ -1,0 +1,34 @@
+//! What the accept loop needs of the services that it serves.
+
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+
+/// The service of one connection, such as axum's `Router`, with bodies of type `B`.
+pub trait Routes<B>:
+    tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S, B> Routes<B> for S where
+    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
+/// The body of a response.
+pub trait Answer:
+    Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
+{
+}
+
+impl<B> Answer for B where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
+{
+}
