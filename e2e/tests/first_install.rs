@@ -1,0 +1,118 @@
+//! Helm's life of a release that brings claw-api's Surface together with the definition of its
+//! kind: first install, upgrade, rollback, uninstall.
+//!
+//! `cargo test -p toolcrib-e2e --features cluster --test first_install`, as root. It brings up a
+//! control plane of its own, which has no definitions; no pod runs there.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use toolcrib_e2e::cluster::process::run;
+use toolcrib_e2e::cluster::{Cluster, Extent, Name, Progress};
+use toolcrib_e2e::platform::repository;
+
+const RELEASE: &str = "crib";
+const NAMESPACE: &str = "crib-system";
+const HOOK: &str = "helm.sh/hook";
+
+/// A control plane with no definitions; taken down at the end, even of a failed test.
+struct Plane {
+    name: Name,
+    cluster: Cluster,
+}
+
+impl Plane {
+    fn up() -> Result<Plane> {
+        let name: Name = "first-install".parse()?;
+        Cluster::down(&name, &Progress::silent())?;
+        let cluster = Cluster::up_to(&name, Extent::ControlPlane, &Progress::stderr())?;
+        Ok(Plane { name, cluster })
+    }
+
+    fn helm(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = self.cluster.helm();
+        run(command.args(arguments).args(["--namespace", NAMESPACE]))
+    }
+
+    /// The command of docs/claw-api.md.
+    fn upgrade(&self, settings: &[&str]) -> Result<()> {
+        let chart = repository().join("charts/toolcrib");
+        let chart = chart.to_string_lossy();
+        let mut arguments = vec!["upgrade", "--install", RELEASE, &chart];
+        arguments.extend(["--create-namespace", "--reset-then-reuse-values"]);
+        arguments.extend(settings);
+        self.helm(&arguments).map(drop)
+    }
+
+    /// The metadata of all Surfaces of the cluster.
+    fn surfaces(&self) -> Result<Vec<Value>> {
+        let arguments = ["get", "surfaces", "--all-namespaces", "--output=json"];
+        let mut list: Value = serde_json::from_str(&run(self.cluster.kubectl().args(arguments))?)?;
+        let items = list["items"].as_array_mut().into_iter().flatten();
+        Ok(items.map(|surface| surface["metadata"].take()).collect())
+    }
+
+    /// The metadata of claw-api's Surface, the only one.
+    fn surface(&self) -> Result<Value> {
+        let mut surfaces = self.surfaces()?;
+        let surface = surfaces.pop().unwrap_or_default();
+        ensure!(surfaces.is_empty(), "more than one Surface: {surfaces:?}");
+        ensure!(surface["name"] == "claw-api", "no claw-api: {surface}");
+        ensure!(surface["namespace"] == NAMESPACE, "{surface}");
+        Ok(surface)
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if let Err(error) = Cluster::down(&self.name, &Progress::silent()) {
+            eprintln!("cluster {} stays up: {error:#}", self.name);
+        }
+    }
+}
+
+#[test]
+fn claw_api_is_enabled_at_the_first_install_and_leaves_with_the_release() -> Result<()> {
+    let plane = Plane::up()?;
+    plane.upgrade(&["--set=clawApi.enabled=true,clawApi.consumers={trading}"])?;
+    let installed = plane.surface()?;
+    assert_ne!(installed["annotations"][HOOK], Value::Null);
+
+    // The same object, so no tool is revoked meanwhile.
+    plane.upgrade(&[])?;
+    let adopted = plane.surface()?;
+    assert_eq!(adopted["uid"], installed["uid"]);
+    assert_eq!(adopted["annotations"][HOOK], Value::Null);
+    let manifest = plane.helm(&["get", "manifest", RELEASE])?;
+    ensure!(manifest.contains("kind: Surface\n"), "{manifest}");
+    assert_eq!(plane.helm(&["get", "hooks", RELEASE])?.trim(), "");
+    plane.upgrade(&[])?;
+    assert_eq!(plane.surface()?["uid"], installed["uid"]);
+
+    plane.helm(&["rollback", RELEASE, "1"])?;
+    plane.surface()?;
+    // No upgrade has adopted it: it goes all the same.
+    plane.upgrade(&["--set=clawApi.enabled=false"])?;
+    assert_eq!(plane.surfaces()?, [Value::Null; 0]);
+    assert_eq!(
+        plane
+            .helm(&["get", "hooks", RELEASE])?
+            .matches("kind: Surface\n")
+            .count(),
+        1
+    );
+    plane.upgrade(&[])?;
+    assert_eq!(plane.helm(&["get", "hooks", RELEASE])?.trim(), "");
+
+    plane.helm(&["rollback", RELEASE, "1"])?;
+    plane.surface()?;
+    plane.helm(&["uninstall", RELEASE])?;
+    // The definitions are kept, so the list is readable.
+    assert_eq!(plane.surfaces()?, [Value::Null; 0]);
+
+    // The definitions are there now: an ordinary object from the first release on.
+    plane.upgrade(&["--set=clawApi.enabled=true"])?;
+    assert_eq!(plane.surface()?["annotations"][HOOK], Value::Null);
+    plane.helm(&["uninstall", RELEASE])?;
+    assert_eq!(plane.surfaces()?, [Value::Null; 0]);
+    Ok(())
+}
