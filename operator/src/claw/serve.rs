@@ -27,8 +27,8 @@ use crate::leadership::Leadership;
 use crate::link::state as link;
 use crate::listen::{Bounds, Visitor};
 use crate::metrics::{Metrics, RequestLabels};
-use crate::objects::stores::Tables;
-use crate::objects::tables::Stored;
+use crate::objects::store::Stored;
+use crate::objects::stores::Stores;
 
 /// Of its listener: a mediator keeps one connection, and few agents audit others.
 pub const BOUNDS: Bounds = Bounds {
@@ -51,7 +51,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// claw-api's listener, and what of the leader it uses.
 pub struct ClawApi {
     pub leadership: Arc<Leadership>,
-    pub tables: Tables,
+    pub stores: Stores,
     pub holders: Arc<Holders>,
     pub link: Arc<link::State>,
     pub metrics: Metrics,
@@ -200,7 +200,7 @@ impl ClawApi {
         turns: &Semaphore,
     ) -> Result<Answer, Refusal> {
         // What is granted now is not known to who does not lead.
-        if !self.leadership.holds() || self.tables.synced().is_none() {
+        if !self.leadership.holds() || self.stores.synced().is_none() {
             return Err(Refusal::NotReady);
         }
         let caller = match self.holders.whose(bearer(&parts.headers)?) {
@@ -291,7 +291,7 @@ impl ClawApi {
 
     /// In the order of their names.
     fn agents(&self, seen: &AgentScope) -> Vec<ObjectRef> {
-        let agents = &self.tables.agents;
+        let agents = &self.stores.agents;
         let stored = match seen {
             AgentScope::All => agents.all(),
             AgentScope::Namespace(namespace) => agents.namespace(namespace),
@@ -319,7 +319,7 @@ impl ClawApi {
     }
 
     fn stored(&self, key: &ObjectRef) -> bool {
-        let agents = &self.tables.agents;
+        let agents = &self.stores.agents;
         agents.get(&key.namespace, &key.name).is_some()
     }
 
@@ -329,7 +329,7 @@ impl ClawApi {
         agents
             .iter()
             .filter_map(|key| {
-                let stored = self.tables.agents.get(&key.namespace, &key.name)?;
+                let stored = self.stores.agents.get(&key.namespace, &key.name)?;
                 let agent = stored.object.as_ref().map(Arc::clone);
                 Some(Facts {
                     key: key.clone(),
@@ -342,7 +342,7 @@ impl ClawApi {
     }
 
     fn unreadable(&self, key: ObjectRef) -> Refusal {
-        let stored = self.tables.agents.get(&key.namespace, &key.name);
+        let stored = self.stores.agents.get(&key.namespace, &key.name);
         match stored.as_deref().map(|stored| &stored.object) {
             Some(Err(why)) => Refusal::Unreadable(key, why.reason.clone()),
             // Gone meanwhile, or something that it needs is being listed again.

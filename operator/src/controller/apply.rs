@@ -1,4 +1,4 @@
-//! Writing what was compiled: create, or change what is ours; never merge into what is not.
+//! Writes compiled objects: creates them, or patches our own; never merges into foreign ones.
 //!
 //! Objects are made with POST, which fails on an existing one; an existing one must be ours
 //! (controlled by this very Agent, with our label), else it is a [`ApplyError::Conflict`].
@@ -20,9 +20,9 @@ use toolcrib_bounds::digest::Parts;
 use toolcrib_compile::{ObjectRef, Presence, Role, names};
 use toolcrib_crds::Agent;
 
-use super::carrier::Carrier;
 use super::digest::digest;
-use crate::objects::kept::Kept;
+use super::managed_object::ManagedObject;
+use crate::objects::metadata::ObjectMetadata;
 use crate::objects::stores::{Scoped, Version};
 
 #[derive(Debug, thiserror::Error)]
@@ -77,23 +77,23 @@ pub enum Verb {
     Patched,
 }
 
-/// The policy that is there and ours, if one is: the version to delete.
+/// The version of our existing policy, to delete it; `None` if there is none that is ours.
 pub fn to_remove(
-    table: &Scoped<NetworkPolicy>,
+    store: &Scoped<NetworkPolicy>,
     owner: &OwnerReference,
     key: &ObjectRef,
 ) -> Option<Version> {
-    match table.look_up(key) {
-        Presence::Present(found) if standing(&found, owner) == Standing::Ours => {
+    match store.look_up(key) {
+        Presence::Present(found) if ownership(&found, owner) == Ownership::Ours => {
             Version::of(&*found)
         }
-        // Somebody else's, or one that nobody can see.
+        // A foreign policy, or one that the operator cannot read.
         Presence::Present(_) | Presence::Absent | Presence::Unknown(_) => None,
     }
 }
 
-/// Deletes just the version that was watched.
-pub async fn remove<K: Carrier>(
+/// Deletes the object if it still has the version that was watched.
+pub async fn remove<K: ManagedObject>(
     client: &Client,
     key: &ObjectRef,
     version: Version,
@@ -122,7 +122,7 @@ pub async fn remove<K: Carrier>(
     }
 }
 
-/// Controls everything that is written for an Agent: when it goes, they go.
+/// The owner reference of every object that is written for an Agent, so that they are deleted with it.
 pub fn owner(agent: &Agent) -> OwnerReference {
     OwnerReference {
         api_version: Agent::api_version(&()).into_owned(),
@@ -134,32 +134,32 @@ pub fn owner(agent: &Agent) -> OwnerReference {
     }
 }
 
-/// Whose an existing object is.
+/// The owner of an existing object, relative to an Agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Ownership {
     Ours,
     /// Controlled by an earlier Agent of the same name; the garbage collector takes it.
     Leftover,
     Foreign,
 }
 
-pub fn standing<K>(found: &Kept<K>, owner: &OwnerReference) -> Standing {
+pub fn ownership<K>(found: &ObjectMetadata<K>, owner: &OwnerReference) -> Ownership {
     if found.label(names::MANAGED_BY_LABEL) != Some(names::FIELD_MANAGER) {
-        return Standing::Foreign;
+        return Ownership::Foreign;
     }
     match found.controller() {
-        Some(other) if other.uid == owner.uid => Standing::Ours,
-        Some(other) if other.kind == owner.kind && other.name == owner.name => Standing::Leftover,
-        Some(_) | None => Standing::Foreign,
+        Some(other) if other.uid == owner.uid => Ownership::Ours,
+        Some(other) if other.kind == owner.kind && other.name == owner.name => Ownership::Leftover,
+        Some(_) | None => Ownership::Foreign,
     }
 }
 
 /// Brings one object to where it should be, if `leads` still says so right before each write:
 /// reading takes time, and a fence cannot tell a grant that was revoked from one that nobody
 /// has written yet.
-pub async fn apply<K: Carrier>(
+pub async fn apply<K: ManagedObject>(
     client: &Client,
-    table: &Scoped<K>,
+    store: &Scoped<K>,
     owner: &OwnerReference,
     desired: &Desired,
     last: Option<Applied>,
@@ -189,11 +189,11 @@ pub async fn apply<K: Carrier>(
         kind: K::KIND,
         key: key.clone(),
     };
-    let seen = match table.look_up(key) {
+    let seen = match store.look_up(key) {
         Presence::Present(seen) => Version::of(&*seen).ok_or_else(stale)?,
         Presence::Absent => {
             if last.is_some_and(|last| last.fingerprint == fingerprint) {
-                // Made a moment ago, or removed by somebody: the watch will tell which.
+                // Created a moment ago, or deleted since: the watch will show which.
                 let found = api.get_opt(&key.name).await.map_err(failed("read"))?;
                 if found.is_some() {
                     return Err(stale());
@@ -206,7 +206,7 @@ pub async fn apply<K: Carrier>(
                 .await
                 .map(|made| (Verb::Created, applied(&made)));
         }
-        Presence::Unknown(_) if table.is_listing(&key.namespace) => return Err(stale()),
+        Presence::Unknown(_) if store.is_listing(&key.namespace) => return Err(stale()),
         Presence::Unknown(why) => {
             return Err(ApplyError::NotWatched {
                 kind: K::KIND,
@@ -226,15 +226,15 @@ pub async fn apply<K: Carrier>(
         .await
         .map_err(failed("read"))?
         .ok_or_else(stale)?;
-    match standing(&Kept::<K>::of(found.meta()), owner) {
-        Standing::Ours => {}
-        Standing::Leftover => {
+    match ownership(&ObjectMetadata::<K>::of(found.meta()), owner) {
+        Ownership::Ours => {}
+        Ownership::Leftover => {
             return Err(ApplyError::Leftover {
                 kind: K::KIND,
                 key: key.clone(),
             });
         }
-        Standing::Foreign => {
+        Ownership::Foreign => {
             return Err(ApplyError::Conflict {
                 kind: K::KIND,
                 key: key.clone(),
@@ -261,21 +261,21 @@ pub async fn apply<K: Carrier>(
     }
 }
 
-/// Makes the object; one that exists is not touched.
-async fn create<K: Carrier>(
+/// Creates the object; an existing one is not touched.
+async fn create<K: ManagedObject>(
     api: &Api<K>,
     owner: &OwnerReference,
     desired: &Desired,
 ) -> Result<K, ApplyError> {
     let key = || desired.key.clone();
-    let object = K::carrying(metadata(desired, owner), &desired.data);
+    let object = K::with_content(metadata(desired, owner), &desired.data);
     let params = PostParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
     match api.create(&params, &object).await {
         Ok(made) => Ok(made),
-        // Whose it is will be seen when the watch has brought it.
+        // Ownership is checked once the watch delivers it.
         Err(kube::Error::Api(status)) if status.is_already_exists() => Err(ApplyError::Stale {
             kind: K::KIND,
             key: key(),
@@ -300,9 +300,9 @@ fn metadata(desired: &Desired, owner: &OwnerReference) -> ObjectMeta {
     }
 }
 
-/// What must change, fenced; `None`: nothing. Data is exactly ours; labels and annotations
-/// that others added stay.
-fn patch<K: Carrier>(found: &K, desired: &Desired) -> Option<Value> {
+/// The fenced merge patch; `None` if nothing must change. Data becomes exactly ours; labels and
+/// annotations that others added stay.
+fn patch<K: ManagedObject>(found: &K, desired: &Desired) -> Option<Value> {
     let data = found.changes(&desired.data);
     let labels = differing(found.meta().labels.as_ref(), &desired.labels);
     let annotations = differing(found.meta().annotations.as_ref(), &desired.annotations);
@@ -391,7 +391,7 @@ mod tests {
 
     fn found(data: &[(&str, &str)]) -> ConfigMap {
         let desired = desired(data);
-        let mut object = ConfigMap::carrying(metadata(&desired, &otter("u1")), &desired.data);
+        let mut object = ConfigMap::with_content(metadata(&desired, &otter("u1")), &desired.data);
         object.metadata.uid = Some("uid-7".into());
         object.metadata.resource_version = Some("42".into());
         object
@@ -440,28 +440,28 @@ mod tests {
             json!({"podSelector": {"matchLabels": {"never": null}}, "policyTypes": ["Egress"], "ingress": null})
         );
         assert!(policy(ours).changes(&desired).is_empty());
-        let made = NetworkPolicy::carrying(ObjectMeta::default(), &desired);
+        let made = NetworkPolicy::with_content(ObjectMeta::default(), &desired);
         assert!(made.changes(&desired).is_empty());
     }
 
     #[test]
     fn only_what_this_very_agent_controls_is_ours() {
         let ours = found(&[]).metadata;
-        let standing = |meta: &ObjectMeta, owner: &OwnerReference| {
-            standing(&Kept::<ConfigMap>::of(meta), owner)
+        let owned_by = |meta: &ObjectMeta, owner: &OwnerReference| {
+            ownership(&ObjectMetadata::<ConfigMap>::of(meta), owner)
         };
-        assert_eq!(standing(&ours, &otter("u1")), Standing::Ours);
-        assert_eq!(standing(&ours, &otter("u2")), Standing::Leftover);
+        assert_eq!(owned_by(&ours, &otter("u1")), Ownership::Ours);
+        assert_eq!(owned_by(&ours, &otter("u2")), Ownership::Leftover);
         let unlabelled = ObjectMeta {
             labels: None,
             ..ours.clone()
         };
-        assert_eq!(standing(&unlabelled, &otter("u1")), Standing::Foreign);
+        assert_eq!(owned_by(&unlabelled, &otter("u1")), Ownership::Foreign);
         let orphan = ObjectMeta {
             owner_references: None,
             ..ours
         };
-        assert_eq!(standing(&orphan, &otter("u1")), Standing::Foreign);
+        assert_eq!(owned_by(&orphan, &otter("u1")), Ownership::Foreign);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the controller's tasks share: client, settings, tables, queue, and the state of each part.
+//! What the controller's tasks share: client, settings, stores, queue, and the state of each part.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use toolcrib_compile::{Kind, ObjectRef, Role, names};
 use toolcrib_manifest::{Dns, LinkConfig, Want};
 
 use super::apply::Applied;
+use super::content_cache::ContentCache;
 use super::dependents::Dependents;
 use super::dns;
 use super::events::Events;
 use super::memory::Memory;
-use super::noticed::Noticed;
+use super::pending_since::PendingSince;
 use super::queue::Queue;
-use super::readers::Readers;
 use super::settings::Settings;
 use super::work::{Work, WorkKind};
 use crate::certificates::leader::LeaderCertificate;
@@ -25,19 +25,19 @@ use crate::claw::holders::Holders;
 use crate::leadership::Leadership;
 use crate::link::state::State as Link;
 use crate::metrics::Metrics;
-use crate::objects::stores::Tables;
-use crate::objects::tables::{Change, Stored};
+use crate::objects::store::{Change, Stored};
+use crate::objects::stores::Stores;
 
 pub struct Context {
     pub client: Client,
     pub settings: Settings,
-    pub tables: Tables,
+    pub stores: Stores,
     pub queue: Queue<Work>,
     /// Filled by the work of this leader.
     pub dependents: Dependents,
     pub metrics: Metrics,
     pub events: Events,
-    pub readers: Readers,
+    pub content_cache: ContentCache,
     /// Permits for compilations.
     pub turns: Semaphore,
     pub leadership: Arc<Leadership>,
@@ -46,7 +46,7 @@ pub struct Context {
     /// The tokens that open claw-api.
     pub holders: Arc<Holders>,
     /// Events that a revocation's time is counted from.
-    pub noticed: Noticed,
+    pub pending_since: PendingSince,
     memory: Mutex<Memory>,
 }
 
@@ -55,11 +55,11 @@ const COMPILATIONS: usize = 2;
 
 impl Context {
     pub fn new(client: Client, settings: Settings) -> Self {
-        let tables = Tables::new(&settings.secrets, settings.objects_budget);
+        let stores = Stores::new(&settings.secrets, settings.objects_budget);
         let metrics = Metrics::default();
         Self {
-            readers: Readers::new(client.clone(), Arc::clone(&tables.budget)),
-            tables,
+            content_cache: ContentCache::new(client.clone(), Arc::clone(&stores.budget)),
+            stores,
             turns: Semaphore::new(COMPILATIONS),
             queue: Queue::default(),
             dependents: Dependents::default(),
@@ -69,7 +69,7 @@ impl Context {
             link: Arc::new(Link::new(metrics.clone())),
             holders: Arc::default(),
             metrics,
-            noticed: Noticed::default(),
+            pending_since: PendingSince::default(),
             memory: Mutex::new(Memory::default()),
             client,
             settings,
@@ -111,7 +111,7 @@ impl Context {
     /// Forgets what only a leader may rely on: another one may have written meanwhile.
     pub fn forget(&self) {
         *self.memory() = Memory::default();
-        self.noticed.forget();
+        self.pending_since.forget();
         self.dependents.clear();
         self.holders.begin([]);
         self.link.begin(self.leadership.first_number());
@@ -133,7 +133,7 @@ impl Context {
         dns::dns(
             &settings.name_servers,
             &settings.cluster_domain,
-            &self.tables,
+            &self.stores,
         )
     }
 
@@ -165,7 +165,7 @@ impl Context {
 
     /// Whether a namespace is being deleted: nothing can be made in it any more.
     pub fn ending(&self, namespace: &str) -> bool {
-        self.tables
+        self.stores
             .namespaces
             .get("", namespace)
             .is_none_or(|namespace| namespace.meta().deletion_timestamp.is_some())
@@ -181,7 +181,7 @@ impl Context {
             .is_some_and(|wanted| *wanted != status)
     }
 
-    /// Bookkeeping that follows a change of a table.
+    /// Bookkeeping that follows a change of a store.
     pub fn changed<K: Stored>(&self, change: &Change<K>) {
         let gone = change.new.is_none();
         if !gone {
@@ -211,8 +211,8 @@ impl Context {
                 self.memory().agents.remove(&key);
                 self.link.agent_gone(&key);
             }
-            "Secret" => self.readers.forget(Kind::Secret, &key),
-            "ConfigMap" => self.readers.forget(Kind::ConfigMap, &key),
+            "Secret" => self.content_cache.forget(Kind::Secret, &key),
+            "ConfigMap" => self.content_cache.forget(Kind::ConfigMap, &key),
             _ => {}
         }
     }

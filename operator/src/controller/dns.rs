@@ -3,13 +3,13 @@
 use toolcrib_compile::{Key, Kind, ObjectRef, ServiceFacts, names};
 use toolcrib_manifest::{ClusterDomain, Dns, NameServer};
 
-use crate::objects::stores::Tables;
+use crate::objects::stores::Stores;
 
 /// As the flags say, else by the addresses of the cluster's own name servers. While there are
 /// none, no name resolves.
-pub fn dns(given: &[NameServer], cluster_domain: &ClusterDomain, tables: &Tables) -> Dns {
+pub fn dns(given: &[NameServer], cluster_domain: &ClusterDomain, stores: &Stores) -> Dns {
     let name_servers = match given {
-        [] => found(tables),
+        [] => found(stores),
         given => given.to_vec(),
     };
     Dns {
@@ -24,8 +24,8 @@ pub fn key() -> Key {
     Key::Object(Kind::Service, service)
 }
 
-fn found(tables: &Tables) -> Vec<NameServer> {
-    let service = tables
+fn found(stores: &Stores) -> Vec<NameServer> {
+    let service = stores
         .services
         .get(names::DNS_NAMESPACE, names::DNS_SERVICE);
     let Some(Ok(service)) = service.as_ref().map(|service| &service.object) else {
@@ -41,19 +41,19 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::objects::store::StoreWriter;
     use crate::objects::stores::SecretScope;
-    use crate::objects::tables::Filler;
 
     fn check(services: &[Value], given: &[&str], expected: &[&str]) {
-        let tables = Tables::new(&SecretScope::Cluster, usize::MAX);
-        let mut filler = Filler::new(tables.services.clone());
+        let stores = Stores::new(&SecretScope::Cluster, usize::MAX);
+        let mut writer = StoreWriter::new(stores.services.clone());
         for service in services {
-            filler.apply(Event::Apply(
+            writer.apply(Event::Apply(
                 serde_json::from_value(service.clone()).unwrap(),
             ));
         }
         let given: Vec<NameServer> = given.iter().map(|it| it.parse().unwrap()).collect();
-        let dns = dns(&given, &ClusterDomain::default(), &tables);
+        let dns = dns(&given, &ClusterDomain::default(), &stores);
         let found: Vec<String> = dns.name_servers.iter().map(ToString::to_string).collect();
         assert_eq!(found, expected);
     }

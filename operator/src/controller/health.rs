@@ -22,7 +22,7 @@ pub fn router(context: Arc<Context>) -> Router {
 
 /// Ready: everything that must be watched was listed. Standbys are ready too.
 async fn ready(State(context): State<Arc<Context>>) -> impl IntoResponse {
-    match context.tables.missing() {
+    match context.stores.missing() {
         missing if missing.is_empty() => (StatusCode::OK, "ok".to_owned()),
         missing => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -36,7 +36,7 @@ async fn metrics(State(context): State<Arc<Context>>) -> impl IntoResponse {
     let metrics = &context.metrics;
     metrics.queue_depth.set(count(context.queue.depth()));
     metrics.unsettled.set(count(context.queue.unsettled()));
-    let usage = context.tables.budget.usage();
+    let usage = context.stores.budget.usage();
     metrics.objects_bytes.set(count(usage.bytes));
     metrics.objects_budget_bytes.set(count(usage.budget_bytes));
     metrics.objects_left_out.set(count(usage.left_out));

@@ -1,4 +1,4 @@
-//! What only the leader does: label its pod, keep certificates, answer the link, reconcile.
+//! The leader's tasks: label its pod, rotate certificates, serve the link, reconcile.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -24,8 +24,8 @@ use toolcrib_serve::{Tls, bind};
 
 use super::context::Context;
 use super::dependents::affected::everything;
-use super::queue::{Done, Step};
-use super::reconcile::{explain, reconcile, reported, tell};
+use super::queue::{Completion, Step};
+use super::reconcile::{explain, publish, reconcile, reported};
 use super::report::panicked;
 use super::status::counted;
 use super::work::Work;
@@ -37,59 +37,59 @@ use crate::link::serve::{self as link, Link};
 use crate::listen::{Bounds, serve};
 use crate::metrics::Reconcile;
 
-/// How often the tables are looked at while they fill.
+/// The interval of checks whether the stores are synced.
 const LOOK: Duration = Duration::from_millis(50);
-/// Secrets and ConfigMaps are waited for this long, unless the API server refuses them: one
-/// namespace that is slow to list is not to keep the others waiting for ever.
+/// The longest wait for the lists of Secrets, ConfigMaps and NetworkPolicies, so that one slow
+/// namespace cannot delay the others for ever. Lists that the API server forbids are not waited for.
 const SECRETS: Duration = Duration::from_secs(10);
-/// Certificates last for months, but a Secret or a caBundle can be damaged any time.
+/// Certificates last for months, but a Secret or a caBundle can be damaged at any time.
 const CERTIFICATES: Duration = Duration::from_secs(30);
 const CERTIFICATES_RETRY: Duration = Duration::from_secs(2);
-/// One reconcile makes a dozen requests at most.
+/// The deadline of one reconcile, which makes a dozen requests at most.
 const RECONCILE: Duration = Duration::from_secs(60);
-/// Who compiles and waits for no write. More than there are processors, since a Secret that
-/// nobody has read yet is read.
-const TELLERS: usize = 4;
-/// What it compiles is in memory, but for what nobody has read yet.
-const TELL: Duration = Duration::from_secs(10);
-/// The longest chain of causes in a log line, in bytes: the API server's words may quote objects.
+/// Workers that compile and publish, and write nothing. More than there are processors, since they
+/// wait for reads of Secrets that are not cached yet.
+const PUBLISHERS: usize = 4;
+/// The deadline of one publish step. Its inputs are in memory, except Secrets that are not cached yet.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest chain of causes in a log line, in bytes: messages of the API server may quote objects.
 const LOGGED: usize = 4096;
-/// Best effort requests when leading ends.
+/// The deadline of the best-effort requests when leading ends.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// Leads until dropped, or until one of `parts` ends that must not. They are the caller's to
-/// end, so that it can wait until they have.
+/// Leads until dropped, or until one of `parts` ends unexpectedly. The caller ends `parts`, so
+/// that it can wait for their end.
 pub async fn lead(
     context: &Arc<Context>,
     parts: &mut JoinSet<anyhow::Error>,
 ) -> anyhow::Result<Infallible> {
     let started = Timestamp::now();
     context.forget();
-    while context.tables.synced().is_none() {
+    while context.stores.synced().is_none() {
         tokio::time::sleep(LOOK).await;
     }
     let listed = async {
-        let tables = &context.tables;
-        while !(tables.secrets.settled()
-            && tables.config_maps.settled()
-            && tables.network_policies.settled())
+        let stores = &context.stores;
+        while !(stores.secrets.settled()
+            && stores.config_maps.settled()
+            && stores.network_policies.settled())
         {
             tokio::time::sleep(LOOK).await;
         }
     };
     if tokio::time::timeout(SECRETS, listed).await.is_err() {
         tracing::warn!(
-            "Secrets, ConfigMaps or NetworkPolicies of some namespace are not listed yet; its objects wait for them"
+            "some namespaces' Secrets, ConfigMaps or NetworkPolicies are not listed yet; their Agents wait for the lists"
         );
     }
     // Certificates first: the link's authority is part of every compiled agent.json.
     while let Err(error) = certificates(context).await {
         let error = anyhow::Error::new(error);
-        tracing::warn!("certificates: {error:#}");
+        tracing::warn!("certificate rotation failed, retried: {error:#}");
         tokio::time::sleep(CERTIFICATES_RETRY).await;
     }
     let mut agents = Vec::new();
-    for agent in context.tables.agents.all() {
+    for agent in context.stores.agents.all() {
         if agent.object.is_ok() {
             let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
             let status = agent.status();
@@ -103,11 +103,11 @@ pub async fn lead(
     }
     context.queue.open();
     context.leadership.set(true);
-    context.queue.add_all(everything(&context.tables));
+    context.queue.add_all(everything(&context.stores));
 
     if context.dns().name_servers.is_empty() {
         tracing::error!(
-            "no name servers for mediators, no name resolves: Service {}/{} has no address; set dns.nameServers of the chart",
+            "no name servers for mediators, so no name resolves: Service {}/{} has no address; set dns.nameServers of the chart",
             names::DNS_NAMESPACE,
             names::DNS_SERVICE,
         );
@@ -119,7 +119,7 @@ pub async fn lead(
     let status = Arc::clone(context);
     let link = Link {
         leadership: Arc::clone(&context.leadership),
-        tables: context.tables.clone(),
+        stores: context.stores.clone(),
         state: Arc::clone(&context.link),
         metrics: context.metrics.clone(),
         reviewer: Reviewer::new(context.client.clone()),
@@ -136,7 +136,7 @@ pub async fn lead(
         let explaining = Arc::clone(context);
         let claw_api = ClawApi {
             leadership: Arc::clone(&context.leadership),
-            tables: context.tables.clone(),
+            stores: context.stores.clone(),
             holders: Arc::clone(&context.holders),
             link: Arc::clone(&context.link),
             metrics: context.metrics.clone(),
@@ -156,9 +156,9 @@ pub async fn lead(
     }
     // Only now may mediators come here.
     label(context).await;
-    for _ in 0..TELLERS {
+    for _ in 0..PUBLISHERS {
         let context = Arc::clone(context);
-        parts.spawn(async move { speak(&context).await });
+        parts.spawn(async move { publish_updates(&context).await });
     }
     for _ in 0..context.settings.workers {
         let context = Arc::clone(context);
@@ -196,19 +196,19 @@ fn answer(
     Ok(())
 }
 
-/// What is taken away is heard before it is written, for all agents that it is taken from.
-async fn speak(context: &Context) -> anyhow::Error {
+/// Publishes allowlists, with their revocations, over the link before any Secret is written.
+async fn publish_updates(context: &Context) -> anyhow::Error {
     loop {
-        let work = context.queue.next(Step::Say).await;
-        // The next step does the same again, and says what went wrong.
-        match attempt(TELL, tell(context, &work)).await {
+        let work = context.queue.next(Step::Publish).await;
+        // The `Write` step publishes again, and reports failures.
+        match attempt(PUBLISH_TIMEOUT, publish(context, &work)).await {
             Attempt::Ended(()) => {}
             Attempt::Panicked => {
-                tracing::error!(object = %work.subject(), "panicked; others go on");
+                tracing::error!(object = %work.subject(), "reconcile panicked, requeued");
             }
-            Attempt::Late => tracing::warn!(object = %work.subject(), "not told in time"),
+            Attempt::Late => tracing::warn!(object = %work.subject(), "publish timed out"),
         }
-        context.queue.done(&work, Done::Said);
+        context.queue.done(&work, Completion::Published);
     }
 }
 
@@ -220,7 +220,7 @@ enum Attempt<T> {
     Late,
 }
 
-/// Does one piece of work. A panic over one object is that object's failure and nobody else's.
+/// Does one piece of work. A panic over one object fails that object only.
 async fn attempt<T>(limit: Duration, work: impl Future<Output = T>) -> Attempt<T> {
     let work = AssertUnwindSafe(work).catch_unwind();
     match tokio::time::timeout(limit, work).await {
@@ -236,33 +236,36 @@ async fn work(context: &Context) -> anyhow::Error {
         let begun = Instant::now();
         let (outcome, done) = match attempt(RECONCILE, reconcile(context, &work)).await {
             Attempt::Ended(Ok(done)) => ("ok", done),
-            Attempt::Ended(Err(error)) if error.passes() => ("waiting", Done::Again(LOOK * 10)),
+            Attempt::Ended(Err(error)) if error.passes() => {
+                ("waiting", Completion::Again(LOOK * 10))
+            }
             Attempt::Ended(Err(error)) => {
                 let error = anyhow::Error::new(error);
                 let chain = format!("{error:#}");
                 let why = cut(&chain, LOGGED);
                 tracing::warn!(object = %work.subject(), %why, "reconcile failed, requeued");
-                ("failed", Done::Failed)
+                ("failed", Completion::Failed)
             }
             Attempt::Panicked => {
-                tracing::error!(object = %work.subject(), "panicked; others go on");
-                // Saying it is a request or two, and may fail like any.
-                let told = tokio::time::timeout(TELL, panicked(context, &work)).await;
-                match told {
+                tracing::error!(object = %work.subject(), "reconcile panicked, requeued");
+                // The report is one or two requests, which may fail as well.
+                let reported =
+                    tokio::time::timeout(PUBLISH_TIMEOUT, panicked(context, &work)).await;
+                match reported {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => {
                         let error = anyhow::Error::new(error);
-                        tracing::warn!(object = %work.subject(), "panic not reported: {error:#}");
+                        tracing::warn!(object = %work.subject(), "cannot report panic: {error:#}");
                     }
                     Err(_) => {
-                        tracing::warn!(object = %work.subject(), "panic not reported in time");
+                        tracing::warn!(object = %work.subject(), "report of panic timed out");
                     }
                 }
-                ("panicked", Done::Failed)
+                ("panicked", Completion::Failed)
             }
             Attempt::Late => {
-                tracing::warn!(object = %work.subject(), "not done in time, it is tried again");
-                ("timeout", Done::Failed)
+                tracing::warn!(object = %work.subject(), "reconcile timed out, requeued");
+                ("timeout", Completion::Failed)
             }
         };
         let kind = work.kind.kind().name();
@@ -307,7 +310,7 @@ async fn certificates(context: &Context) -> Result<(), rotate::RotateError> {
     }
     if context.certificate.set(material.bundle, material.link) {
         context.queue.add_all(
-            everything(&context.tables)
+            everything(&context.stores)
                 .into_iter()
                 .filter(Work::is_agent),
         );
@@ -320,7 +323,7 @@ async fn keep_certificates(context: &Context) -> anyhow::Error {
         tokio::time::sleep(CERTIFICATES).await;
         if let Err(error) = certificates(context).await {
             let error = anyhow::Error::new(error);
-            tracing::warn!("certificates: {error:#}");
+            tracing::warn!("certificate rotation failed, retried: {error:#}");
         }
     }
 }
@@ -333,14 +336,14 @@ async fn give_up_revocations(context: &Context) -> anyhow::Error {
     }
 }
 
-/// ConfigMaps and Secrets that a namespace has no room for any more, or has again.
+/// Requeues the users of ConfigMaps and Secrets that a namespace's budget evicts or readmits.
 async fn keep_budgets(context: &Context) -> anyhow::Error {
-    let tables = &context.tables;
-    let mut moved = tables.budget.watch();
+    let stores = &context.stores;
+    let mut moved = stores.budget.watch();
     loop {
         for kind in [Kind::ConfigMap, Kind::Secret] {
-            for namespace in tables.budget.moved(kind) {
-                for key in context.readers.settle(kind, &namespace) {
+            for namespace in stores.budget.moved(kind) {
+                for key in context.content_cache.settle(kind, &namespace) {
                     let key = Key::Object(kind, key);
                     context.queue.add_all(context.dependents.of([&key]));
                 }
@@ -352,22 +355,22 @@ async fn keep_budgets(context: &Context) -> anyhow::Error {
     }
 }
 
-/// A second look at everything, in case a watch has lost something.
+/// Resyncs: requeues every object, in case a watch lost an event.
 async fn look_again(context: &Context) -> anyhow::Error {
     loop {
         tokio::time::sleep(context.settings.resync).await;
         let identities = identity_secrets(context);
-        context.readers.sweep(|kind, key| {
+        context.content_cache.sweep(|kind, key| {
             let is_identity = kind == Kind::Secret && identities.contains(key);
             is_identity || context.dependents.has(&Key::Object(kind, key.clone()))
         });
-        context.queue.add_all(everything(&context.tables));
+        context.queue.add_all(everything(&context.stores));
     }
 }
 
-/// The Secrets with the agents' tokens: they are read, and no object names them.
+/// The Secrets with the agents' tokens. They are cached although no object refers to them.
 fn identity_secrets(context: &Context) -> BTreeSet<ObjectRef> {
-    let agents = context.tables.agents.all();
+    let agents = context.stores.agents.all();
     let names = agents.iter().map(|agent| {
         let name = Role::Identity.object_name(&agent.name_any());
         ObjectRef::new(agent.namespace().unwrap_or_default(), name)
@@ -375,7 +378,7 @@ fn identity_secrets(context: &Context) -> BTreeSet<ObjectRef> {
     names.collect()
 }
 
-/// Labels this pod, and takes the label from others: a leader that was paused has it still.
+/// Sets the leader label on this pod and removes it from others: a paused leader still has it.
 async fn label(context: &Context) {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let leading = format!("{}={}", names::LEADER_LABEL, names::TRUE);
@@ -390,7 +393,7 @@ async fn label(context: &Context) {
                 }
             }
         }
-        Err(error) => tracing::warn!(%error, "other leaders' pods not listed"),
+        Err(error) => tracing::warn!(%error, "cannot list pods with the leader label"),
     }
     set_label(&api, &context.settings.pod_name, Some(names::TRUE)).await;
 }
@@ -402,7 +405,7 @@ pub async fn unlabel(context: &Context) {
         .await
         .is_err()
     {
-        tracing::warn!("the pod's label was not taken off in time");
+        tracing::warn!("removal of the pod's leader label timed out");
     }
 }
 
@@ -420,10 +423,10 @@ async fn set_label(api: &Api<Pod>, pod: &str, value: Option<&str>) {
         Err(kube::Error::Api(status)) if status.is_not_found() => {
             tracing::warn!(
                 pod,
-                "no such pod to label; the link's Service will not find it"
+                "own pod not found, leader label not set; the link's Service has no endpoint"
             );
         }
-        Err(error) => tracing::warn!(pod, %error, "pod not labelled"),
+        Err(error) => tracing::warn!(pod, %error, "cannot set the pod's leader label"),
     }
 }
 

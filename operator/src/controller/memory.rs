@@ -9,7 +9,7 @@ use toolcrib_compile::{ObjectRef, Role};
 use toolcrib_manifest::Want;
 
 use super::apply::Applied;
-use super::pace::Pace;
+use super::rate_limit::RateLimit;
 use super::work::Work;
 
 /// State per agent, empty when a leader begins.
@@ -19,7 +19,7 @@ pub struct Memory {
     pub agents: HashMap<ObjectRef, Box<AgentMemory>>,
     /// Findings that stand, as digests, by the object they were reported for.
     pub findings: HashMap<Work, BTreeSet<u64>>,
-    pub usage: Pace,
+    pub usage: RateLimit,
     pub notices: Notices,
     /// What each status should be, as a digest.
     pub statuses: HashMap<Work, u64>,
@@ -30,7 +30,7 @@ impl Default for Memory {
         Self {
             agents: HashMap::new(),
             findings: HashMap::new(),
-            usage: Pace::new(USAGE_APART),
+            usage: RateLimit::new(USAGE_APART),
             notices: Notices::default(),
             statuses: HashMap::new(),
         }
@@ -52,11 +52,11 @@ pub struct AgentMemory {
 /// The rate of Normal Events of all agents: a Surface that changes for ten thousand agents is
 /// no reason for ten thousand Events in the API server's store.
 #[derive(Debug)]
-pub struct Notices(Pace);
+pub struct Notices(RateLimit);
 
 impl Default for Notices {
     fn default() -> Self {
-        Self(Pace::new(NOTICES_APART))
+        Self(RateLimit::new(NOTICES_APART))
     }
 }
 

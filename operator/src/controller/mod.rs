@@ -1,30 +1,30 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
-//! Reading order: [`settings`]; [`context`] and [`memory`] (what the tasks share); [`watches`] (fill the tables of [`crate::objects`]);
-//! [`dependents`] (the work that a change affects), [`work`], [`lanes`], [`queue`], [`noticed`] (which work is next); [`snapshot`], [`readers`], [`reconcile`] (one piece of work);
-//! [`merge_patch`], [`carrier`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
+//! Reading order: [`settings`]; [`context`] and [`memory`] (what the tasks share); [`watches`] (fill the stores of [`crate::objects`]);
+//! [`dependents`] (the work that a change affects), [`work`], [`fair_queue`], [`queue`], [`pending_since`] (which work is next); [`snapshot`], [`content_cache`] (Secrets and ConfigMaps by version), [`reconcile`] (one piece of work);
+//! [`merge_patch`], [`managed_object`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
 //! (what is said); [`leader`] (who does it).
 //!
-//! Invariants: nothing is compiled or written before everything is listed; only the leader
-//! writes; nothing changes, nothing is written; what cannot be read stops nobody else.
+//! Invariants: nothing is compiled or written before every watch has listed; only the leader
+//! writes; a reconcile without changes writes nothing; an object that cannot be decoded affects no other.
 
 pub mod apply;
-pub mod carrier;
+mod content_cache;
 mod context;
 mod dependents;
 mod digest;
 mod dns;
 mod events;
+mod fair_queue;
 mod health;
 mod identity;
-mod lanes;
 mod leader;
+pub mod managed_object;
 mod memory;
 mod merge_patch;
-mod noticed;
-mod pace;
+mod pending_since;
 mod queue;
-mod readers;
+mod rate_limit;
 mod reconcile;
 mod report;
 mod settings;
@@ -55,7 +55,7 @@ use crate::listen::{STATUS, serve};
 pub async fn main(args: Args) -> anyhow::Result<()> {
     let client = Client::try_default()
         .await
-        .context("no way to the API server")?;
+        .context("cannot configure the Kubernetes client")?;
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
     let shutdown = async move {
@@ -67,8 +67,8 @@ pub async fn main(args: Args) -> anyhow::Result<()> {
     run(client, args.into(), shutdown).await
 }
 
-/// Watches, stands for election, and works while it leads, until `shutdown`. Errs when it
-/// cannot start, and when a part of it ended that must not.
+/// Watches, takes part in leader election, and works while it leads, until `shutdown`. Fails if it
+/// cannot start, or if a task ends unexpectedly.
 pub async fn run(
     client: Client,
     settings: Settings,
@@ -95,7 +95,7 @@ pub async fn run(
     result
 }
 
-/// Stands for election and works while it leads.
+/// Takes part in leader election and works while it leads.
 async fn stand(
     context: &Arc<Context>,
     parts: &mut JoinSet<()>,
@@ -109,7 +109,7 @@ async fn stand(
             _ = parts.join_next() => anyhow::bail!("a watch or the health listener ended"),
             held = candidate.acquire() => held,
         };
-        tracing::info!("leading");
+        tracing::info!("became leader");
         let mut duties = JoinSet::new();
         let end = tokio::select! {
             () = &mut shutdown => End::Shutdown,
@@ -132,7 +132,7 @@ async fn stand(
                 held.release().await;
                 anyhow::bail!("a watch or the health listener ended");
             }
-            End::Lost(why) => tracing::warn!(why, "leading no longer; standing by"),
+            End::Lost(why) => tracing::warn!(why, "lost leadership, standing by"),
             End::Failed(error) => {
                 held.release().await;
                 return Err(error);

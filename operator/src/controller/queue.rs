@@ -1,11 +1,11 @@
-//! Which object is worked on next: coalescing, fair between namespaces, with back-off.
+//! The work queue: coalescing, fair between namespaces, with back-off.
 //!
-//! A key stands in line at most once, however many events name it; it is never worked on
-//! twice at a time; an event during its work puts it in line again afterwards. Namespaces
-//! take turns, so one that floods the queue delays only itself. Work that somebody is to hear
-//! of has a first step of its own, done by workers of its own: nobody waits for the writes of
-//! others to hear what is taken away. The state machine ([`Line`]) is a function of the time
-//! it is given; [`Queue`] adds the waiting.
+//! A key is queued at most once, however many events name it, and never worked on twice at a
+//! time. An event during its work queues it again afterwards. Namespaces take turns, so one
+//! that floods the queue delays only itself. Agents have two steps with separate workers,
+//! [`Step::Publish`] and [`Step::Write`], so a revocation never waits behind other agents'
+//! writes. The state machine ([`Line`]) is a function of the time that it is given; [`Queue`]
+//! adds the waiting.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::lanes::{InLane, Lanes};
+use super::fair_queue::{FairQueue, InLane};
 
 /// A key of the queue.
 pub trait Key: InLane + Eq + Hash {
@@ -26,22 +26,22 @@ pub trait Key: InLane + Eq + Hash {
 /// The steps of a piece of work, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Tell who waits for it.
-    Say,
-    /// Everything, what was told included.
+    /// Publish the compiled allowlist to the mediators over the link.
+    Publish,
+    /// Compile, publish and write.
     Write,
 }
 
 /// How work on a key ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    /// It is told; what is to be written comes next.
-    Said,
-    /// Nothing to do until an event names it.
+pub enum Completion {
+    /// Published; the `Write` step comes next.
+    Published,
+    /// Nothing to do until the next event.
     Settled,
-    /// Look again after this time, event or not.
+    /// Requeue after this time, even without an event.
     Again(Duration),
-    /// Again after a back-off that doubles with each failure in a row.
+    /// Requeue with a back-off that doubles with each consecutive failure.
     Failed,
 }
 
@@ -50,9 +50,9 @@ const LAST_BACKOFF: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub struct Line<K> {
-    to_say: Lanes<K>,
-    to_write: Lanes<K>,
-    /// Being worked on; `true`: named by an event meanwhile.
+    to_publish: FairQueue<K>,
+    to_write: FairQueue<K>,
+    /// Keys in work; `true`: an event has named the key meanwhile.
     running: HashMap<K, bool>,
     delayed: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,
@@ -62,8 +62,8 @@ pub struct Line<K> {
 impl<K> Default for Line<K> {
     fn default() -> Self {
         Self {
-            to_say: Lanes::default(),
-            to_write: Lanes::default(),
+            to_publish: FairQueue::default(),
+            to_write: FairQueue::default(),
             running: HashMap::new(),
             delayed: BTreeSet::new(),
             due: HashMap::new(),
@@ -79,16 +79,16 @@ impl<K: Key> Line<K> {
             return;
         }
         match key.begins() {
-            Step::Say => {
-                // Told before, but not of this.
+            Step::Publish => {
+                // The earlier publication does not cover this event.
                 self.to_write.remove(&key);
-                self.to_say.add(key);
+                self.to_publish.add(key);
             }
             Step::Write => self.to_write.add(key),
         }
     }
 
-    /// At `at`, or earlier if it was to come earlier already.
+    /// Queues the key at `at`, or earlier if it is already due earlier.
     pub fn add_at(&mut self, key: K, at: Instant) {
         match self.due.get(&key) {
             Some(due) if *due <= at => return,
@@ -101,7 +101,7 @@ impl<K: Key> Line<K> {
         self.delayed.insert((at, key));
     }
 
-    /// The next key to do this step of now.
+    /// Takes the next key whose `step` is due.
     pub fn next(&mut self, step: Step, now: Instant) -> Option<K> {
         while let Some((at, key)) = self.delayed.first().cloned() {
             if at > now {
@@ -112,26 +112,26 @@ impl<K: Key> Line<K> {
             self.add(key);
         }
         let key = match step {
-            Step::Say => self.to_say.next(),
+            Step::Publish => self.to_publish.next(),
             Step::Write => self.to_write.next(),
         }?;
         self.running.insert(key.clone(), false);
         Some(key)
     }
 
-    pub fn done(&mut self, key: &K, done: Done, now: Instant) {
+    pub fn done(&mut self, key: &K, done: Completion, now: Instant) {
         let again = self.running.remove(key).unwrap_or(false);
         match done {
-            Done::Said if again => {}
-            Done::Said => self.to_write.add(key.clone()),
-            Done::Settled => {
+            Completion::Published if again => {}
+            Completion::Published => self.to_write.add(key.clone()),
+            Completion::Settled => {
                 self.failures.remove(key);
             }
-            Done::Again(after) => {
+            Completion::Again(after) => {
                 self.failures.remove(key);
                 self.add_at(key.clone(), now + after);
             }
-            Done::Failed => {
+            Completion::Failed => {
                 let failures = self.failures.entry(key.clone()).or_insert(0);
                 let backoff = FIRST_BACKOFF
                     .saturating_mul(1 << (*failures).min(16))
@@ -145,20 +145,20 @@ impl<K: Key> Line<K> {
         }
     }
 
-    /// When a delayed key comes up next.
+    /// The time at which the next delayed key is due.
     pub fn wake_at(&self) -> Option<Instant> {
         self.delayed.first().map(|(at, _)| *at)
     }
 
-    /// Keys that wait now, for the metric.
+    /// The number of queued keys, for the metric.
     pub fn depth(&self) -> usize {
-        self.to_say.len() + self.to_write.len()
+        self.to_publish.len() + self.to_write.len()
     }
 
-    /// Keys that wait, are worked on, or failed and wait to be tried again.
+    /// The number of keys that are queued, in work, or waiting for a retry after a failure.
     pub fn unsettled(&self) -> usize {
         let failed = self.failures.keys().filter(|key| {
-            !self.to_say.contains(key)
+            !self.to_publish.contains(key)
                 && !self.to_write.contains(key)
                 && !self.running.contains_key(key)
         });
@@ -166,8 +166,8 @@ impl<K: Key> Line<K> {
     }
 }
 
-/// A line that can be waited on. Closed (the state at the start) it takes nothing, so that
-/// a standby does not collect what it will never work on.
+/// A line that can be waited on. While closed, as it is at the start, it drops every key, so that
+/// a standby does not collect work that it will never do.
 #[derive(Debug)]
 pub struct Queue<K> {
     line: Mutex<Option<Line<K>>>,
@@ -219,7 +219,7 @@ impl<K: Key> Queue<K> {
         self.line().as_ref().map_or(0, Line::unsettled)
     }
 
-    pub fn done(&self, key: &K, done: Done) {
+    pub fn done(&self, key: &K, done: Completion) {
         if let Some(line) = &mut *self.line() {
             line.done(key, done, Instant::now());
         }
@@ -269,7 +269,7 @@ mod tests {
     impl Key for &'static str {
         fn begins(&self) -> Step {
             if self.ends_with('!') {
-                Step::Say
+                Step::Publish
             } else {
                 Step::Write
             }
@@ -298,8 +298,8 @@ mod tests {
         let now = Instant::now();
         let mut line = Line::default();
         let say = |line: &mut Line<&'static str>| {
-            let key = line.next(Step::Say, now)?;
-            line.done(&key, Done::Said, now);
+            let key = line.next(Step::Publish, now)?;
+            line.done(&key, Completion::Published, now);
             Some(key)
         };
         for key in ["pond/a", "pond/b!", "pond/c!"] {
@@ -329,13 +329,13 @@ mod tests {
         let now = Instant::now();
         let mut line = Line::default();
         line.add("pond/a!");
-        let key = line.next(Step::Say, now).unwrap();
+        let key = line.next(Step::Publish, now).unwrap();
         line.add(key);
-        assert_eq!(line.next(Step::Say, now), None, "never twice at a time");
-        line.done(&key, Done::Said, now);
+        assert_eq!(line.next(Step::Publish, now), None, "never twice at a time");
+        line.done(&key, Completion::Published, now);
         assert_eq!(line.next(Step::Write, now), None);
-        assert_eq!(line.next(Step::Say, now), Some(key));
-        line.done(&key, Done::Said, now);
+        assert_eq!(line.next(Step::Publish, now), Some(key));
+        line.done(&key, Completion::Published, now);
         assert_eq!(drain(&mut line, now), [key]);
     }
 
@@ -348,7 +348,7 @@ mod tests {
         line.add("pond/a");
         line.add("pond/a");
         assert_eq!(line.next(Step::Write, now), None, "never twice at a time");
-        line.done(&"pond/a", Done::Settled, now);
+        line.done(&"pond/a", Completion::Settled, now);
         assert_eq!(drain(&mut line, now), ["pond/a"]);
     }
 
@@ -361,7 +361,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..10 {
             let key = line.next(Step::Write, now).unwrap();
-            line.done(&key, Done::Failed, now);
+            line.done(&key, Completion::Failed, now);
             let at = line.wake_at().unwrap();
             waits.push((at - now).as_millis());
             now = at;
@@ -373,11 +373,11 @@ mod tests {
             ]
         );
         let key = line.next(Step::Write, now).unwrap();
-        line.done(&key, Done::Settled, now);
+        line.done(&key, Completion::Settled, now);
         assert_eq!(line.wake_at(), None);
         line.add("pond/a");
         let key = line.next(Step::Write, now).unwrap();
-        line.done(&key, Done::Failed, now);
+        line.done(&key, Completion::Failed, now);
         assert_eq!(line.wake_at(), Some(now + FIRST_BACKOFF));
     }
 
@@ -389,7 +389,7 @@ mod tests {
         line.add("pond/b");
         assert_eq!(line.unsettled(), 2);
         let key = line.next(Step::Write, now).unwrap();
-        line.done(&key, Done::Failed, now);
+        line.done(&key, Completion::Failed, now);
         assert_eq!(line.unsettled(), 2);
         // Named by an event before its back-off ends: still one.
         line.add("pond/a");
@@ -397,7 +397,7 @@ mod tests {
         for _ in 0..2 {
             let key = line.next(Step::Write, now).unwrap();
             assert_eq!(line.unsettled(), if key == "pond/b" { 2 } else { 1 });
-            line.done(&key, Done::Again(FIRST_BACKOFF), now);
+            line.done(&key, Completion::Again(FIRST_BACKOFF), now);
         }
         // To look again later, whatever comes, is no work left.
         assert_eq!(line.unsettled(), 0);

@@ -20,7 +20,7 @@ use super::status::{self, AgentFacts, Notice, Reported, Written, sentence};
 use super::work::{Work, WorkKind};
 use crate::metrics::Finding;
 use crate::objects::decode::{Decoded, Undecodable, Whole, text};
-use crate::objects::tables::Table;
+use crate::objects::store::Store;
 
 /// Events per object and reconcile: a hundred missing tools are told by status.
 const EVENTS: usize = 16;
@@ -96,7 +96,7 @@ pub async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<
         match context.events.note(&about, reason, note, version).await {
             Ok(true) => context.metrics.wrote("Event", "create"),
             Ok(false) => {}
-            Err(error) => tracing::warn!(object = %work.subject(), %error, "event not written"),
+            Err(error) => tracing::warn!(object = %work.subject(), %error, "cannot write Event"),
         }
     }
 }
@@ -105,14 +105,14 @@ pub async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<
 pub async fn other<K, R>(
     context: &Context,
     work: &Work,
-    table: &Table<Decoded<K>>,
+    store: &Store<Decoded<K>>,
     report: Option<R>,
 ) -> Result<(), ReportError>
 where
     K: Whole<Status = R::Status> + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     R: Reported,
 {
-    let Some(stored) = table.get(&work.key.namespace, &work.key.name) else {
+    let Some(stored) = store.get(&work.key.namespace, &work.key.name) else {
         context.memory().findings.remove(work);
         return Ok(());
     };
@@ -195,25 +195,25 @@ fn unreadable_change(
 
 /// The operator panicked over an object: its status and an event say so.
 pub async fn panicked(context: &Context, work: &Work) -> Result<(), ReportError> {
-    let tables = &context.tables;
+    let stores = &context.stores;
     match work.kind {
-        WorkKind::Agent => panicked_over(context, work, &tables.agents).await,
-        WorkKind::Surface => panicked_over(context, work, &tables.surfaces).await,
-        WorkKind::ToolGrant => panicked_over(context, work, &tables.grants).await,
-        WorkKind::ToolDefaults => panicked_over(context, work, &tables.defaults).await,
-        WorkKind::ModelProvider => panicked_over(context, work, &tables.providers).await,
+        WorkKind::Agent => panicked_over(context, work, &stores.agents).await,
+        WorkKind::Surface => panicked_over(context, work, &stores.surfaces).await,
+        WorkKind::ToolGrant => panicked_over(context, work, &stores.grants).await,
+        WorkKind::ToolDefaults => panicked_over(context, work, &stores.defaults).await,
+        WorkKind::ModelProvider => panicked_over(context, work, &stores.providers).await,
     }
 }
 
 async fn panicked_over<K>(
     context: &Context,
     work: &Work,
-    table: &Table<Decoded<K>>,
+    store: &Store<Decoded<K>>,
 ) -> Result<(), ReportError>
 where
     K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let Some(stored) = table.get(&work.key.namespace, &work.key.name) else {
+    let Some(stored) = store.get(&work.key.namespace, &work.key.name) else {
         return Ok(());
     };
     let warning = Warning {
@@ -354,7 +354,7 @@ async fn say(
             Ok(true) => context.metrics.wrote("Event", "create"),
             Ok(false) => {}
             // Status says it too; an Event is not worth another attempt.
-            Err(error) => tracing::warn!(object = %work.subject(), %error, "event not written"),
+            Err(error) => tracing::warn!(object = %work.subject(), %error, "cannot write Event"),
         }
     }
     any

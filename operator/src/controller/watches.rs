@@ -1,4 +1,4 @@
-//! From the API server's watches to tables and queue.
+//! From the API server's watches to stores and queue.
 //!
 //! One task per watched kind (and namespace, for Secrets and ConfigMaps). A watch that
 //! fails is begun again with back-off, forever: without the API server nothing changes, and
@@ -26,9 +26,9 @@ use toolcrib_compile::{Kind, names};
 use super::context::Context;
 use super::dependents::affected::{Watched, affected, everything};
 use crate::objects::decode::{Decoded, MetaOf, Undecodable, Whole};
-use crate::objects::kept::Kept;
+use crate::objects::metadata::ObjectMetadata;
 use crate::objects::pages;
-use crate::objects::tables::{BudgetedFiller, Change, Filler, Stored, Table};
+use crate::objects::store::{BudgetedStoreWriter, Change, Store, StoreWriter, Stored};
 
 /// Between two attempts to read objects that have room again.
 const READ_AGAIN: Duration = Duration::from_secs(5);
@@ -47,43 +47,43 @@ pub fn start(context: &Arc<Context>, tasks: &mut JoinSet<()>) {
         tasks,
         &client,
         Kind::Surface,
-        &context.tables.surfaces,
+        &context.stores.surfaces,
     );
-    decoded(context, tasks, &client, Kind::Agent, &context.tables.agents);
+    decoded(context, tasks, &client, Kind::Agent, &context.stores.agents);
     decoded(
         context,
         tasks,
         &client,
         Kind::ToolGrant,
-        &context.tables.grants,
+        &context.stores.grants,
     );
     decoded(
         context,
         tasks,
         &client,
         Kind::ToolDefaults,
-        &context.tables.defaults,
+        &context.stores.defaults,
     );
     decoded(
         context,
         tasks,
         &client,
         Kind::ModelProvider,
-        &context.tables.providers,
+        &context.stores.providers,
     );
     decoded(
         context,
         tasks,
         &client,
         Kind::Service,
-        &context.tables.services,
+        &context.stores.services,
     );
     plain(
         context,
         tasks,
         Api::all(metadata.clone()),
         all(),
-        &context.tables.namespaces,
+        &context.stores.namespaces,
     );
     plain(
         context,
@@ -93,19 +93,19 @@ pub fn start(context: &Arc<Context>, tasks: &mut JoinSet<()>) {
         all()
             .labels(names::AGENT_LABEL)
             .fields("status.phase!=Succeeded,status.phase!=Failed"),
-        &context.tables.pods,
+        &context.stores.pods,
     );
-    for (namespace, table) in context.tables.secrets.each() {
+    for (namespace, store) in context.stores.secrets.each() {
         let api: Api<MetaOf<Secret>> = scoped(&metadata, namespace);
-        plain(context, tasks, api, all(), &table);
+        plain(context, tasks, api, all(), &store);
     }
-    for (namespace, table) in context.tables.config_maps.each() {
+    for (namespace, store) in context.stores.config_maps.each() {
         let api: Api<MetaOf<ConfigMap>> = scoped(&metadata, namespace);
-        plain(context, tasks, api, all(), &table);
+        plain(context, tasks, api, all(), &store);
     }
-    for (namespace, table) in context.tables.network_policies.each() {
+    for (namespace, store) in context.stores.network_policies.each() {
         let api: Api<MetaOf<NetworkPolicy>> = scoped(&metadata, namespace);
-        plain(context, tasks, api, all(), &table);
+        plain(context, tasks, api, all(), &store);
     }
 }
 
@@ -119,42 +119,42 @@ where
     }
 }
 
-/// Fills a table with what `K` is kept as.
+/// Fills a store with what `K` is kept as.
 fn plain<W, K>(
     context: &Arc<Context>,
     tasks: &mut JoinSet<()>,
     api: Api<W>,
     config: watcher::Config,
-    table: &Table<K>,
+    store: &Store<K>,
 ) where
     W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     K: From<W> + Watched + Send + Sync + Readable + 'static,
 {
     let context = Arc::clone(context);
-    let table = table.clone();
+    let store = store.clone();
     tasks.spawn(async move {
-        let mut filler = Filler::new(table.clone());
+        let mut writer = StoreWriter::new(store.clone());
         let mut events = watcher(api, config).default_backoff().boxed();
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    let first = !table.synced();
-                    let changes = filler.apply(kept(event));
-                    take_over(&context, &table, &changes, first);
+                    let first = !store.synced();
+                    let changes = writer.apply(metadata_of(event));
+                    take_over(&context, &store, &changes, first);
                 }
-                Err(error) => failed::<K>(&context, &error, |why| filler.forbidden(why)),
+                Err(error) => failed::<K>(&context, &error, |why| writer.forbidden(why)),
             }
         }
     });
 }
 
-/// Fills a table with objects that are decoded whole, as far as their namespaces have room.
+/// Fills a store with objects that are decoded whole, as far as their namespaces have room.
 fn decoded<K>(
     context: &Arc<Context>,
     tasks: &mut JoinSet<()>,
     client: &Client,
     kind: Kind,
-    table: &Table<Decoded<K>>,
+    store: &Store<Decoded<K>>,
 ) where
     K: Whole
         + Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -164,11 +164,11 @@ fn decoded<K>(
     Decoded<K>: Watched,
 {
     let context = Arc::clone(context);
-    let table = table.clone();
+    let store = store.clone();
     let client = client.clone();
     tasks.spawn(async move {
-        let budget = &context.tables.budget;
-        let mut filler = BudgetedFiller::new(table.clone(), kind, Arc::clone(budget));
+        let budget = &context.stores.budget;
+        let mut writer = BudgetedStoreWriter::new(store.clone(), kind, Arc::clone(budget));
         let mut moved = budget.watch();
         let api: Api<Decoded<K>> = Api::all(client.clone());
         let mut events = watcher(api, watcher::Config::default())
@@ -183,23 +183,23 @@ fn decoded<K>(
                     None => std::future::pending().await,
                 }
             };
-            let first = !table.synced();
+            let first = !store.synced();
             let changes = tokio::select! {
                 event = events.next() => match event {
-                    Some(Ok(event)) => filler.apply(event),
+                    Some(Ok(event)) => writer.apply(event),
                     Some(Err(error)) => {
-                        failed::<Decoded<K>>(&context, &error, |why| filler.forbidden(why));
+                        failed::<Decoded<K>>(&context, &error, |why| writer.forbidden(why));
                         continue;
                     }
                     None => return,
                 },
-                Ok(()) = moved.changed() => filler.settle(),
+                Ok(()) = moved.changed() => writer.settle(),
                 () = wait => Vec::new(),
             };
-            take_over(&context, &table, &changes, first);
+            take_over(&context, &store, &changes, first);
             read_at = None;
             for _ in 0..READS {
-                let Some(key) = filler.next_to_read() else {
+                let Some(key) = writer.next_to_read() else {
                     break;
                 };
                 let api: Api<Decoded<K>> = Api::namespaced(client.clone(), &key.namespace);
@@ -209,19 +209,19 @@ fn decoded<K>(
                     Ok(found) => {
                         // None: it is gone, as the watch will tell.
                         for object in found.items {
-                            let changes = filler.apply(Event::Apply(object));
-                            take_over(&context, &table, &changes, false);
+                            let changes = writer.apply(Event::Apply(object));
+                            take_over(&context, &store, &changes, false);
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(kind = kind.name(), object = %key, %error, "object not read, retried");
-                        filler.read_later(key);
+                        tracing::warn!(kind = kind.name(), object = %key, %error, "cannot read object, retried");
+                        writer.read_later(key);
                         read_at = Some(Instant::now() + READ_AGAIN);
                         break;
                     }
                 }
             }
-            if read_at.is_none() && filler.has_to_read() {
+            if read_at.is_none() && writer.has_to_read() {
                 read_at = Some(Instant::now());
             }
         }
@@ -229,7 +229,7 @@ fn decoded<K>(
 }
 
 /// Queues the work that the changes affect.
-fn take_over<K>(context: &Context, table: &Table<K>, changes: &[Change<K>], first: bool)
+fn take_over<K>(context: &Context, store: &Store<K>, changes: &[Change<K>], first: bool)
 where
     K: Watched + Readable,
 {
@@ -250,10 +250,10 @@ where
             );
         }
         context.changed(change);
-        let affected = affected(change, &context.tables, &context.dependents);
+        let affected = affected(change, &context.stores, &context.dependents);
         if context.leading() {
             for work in affected.iter().filter(|work| work.is_agent()) {
-                context.noticed.event(&work.key, now);
+                context.pending_since.event(&work.key, now);
             }
         }
         context.queue.add_all(affected);
@@ -264,10 +264,10 @@ where
             context.queue.add_all([work]);
         }
     }
-    if first && table.synced() {
-        tracing::info!(%kind, objects = table.len(), "listed");
+    if first && store.synced() {
+        tracing::info!(%kind, objects = store.len(), "cache synced");
         // References to this kind were Unknown until now, so every object is compiled again.
-        context.queue.add_all(everything(&context.tables));
+        context.queue.add_all(everything(&context.stores));
     }
 }
 
@@ -277,7 +277,7 @@ fn failed<K: Stored>(context: &Context, error: &watcher::Error, forbid: impl FnO
     }
     context.metrics.watch_errors.inc();
     let kind = K::kind_name();
-    tracing::warn!(%kind, %error, "watch failed; it is begun again");
+    tracing::warn!(%kind, %error, "watch failed, restarted");
 }
 
 /// The API server's words, if it is a matter of rights.
@@ -294,7 +294,7 @@ fn forbidden(error: &watcher::Error) -> Option<String> {
     }
 }
 
-fn kept<W, K: From<W>>(event: Event<W>) -> Event<K> {
+fn metadata_of<W, K: From<W>>(event: Event<W>) -> Event<K> {
     match event {
         Event::Apply(object) => Event::Apply(object.into()),
         Event::Delete(object) => Event::Delete(object.into()),
@@ -304,7 +304,7 @@ fn kept<W, K: From<W>>(event: Event<W>) -> Event<K> {
     }
 }
 
-/// Why an object of a table gives nothing, if so.
+/// Why an object of a store gives nothing, if so.
 pub trait Readable {
     fn unreadable(&self) -> Option<&Undecodable>;
 }
@@ -321,7 +321,7 @@ impl<K> Readable for MetaOf<K> {
     }
 }
 
-impl<K> Readable for Kept<K> {
+impl<K> Readable for ObjectMetadata<K> {
     fn unreadable(&self) -> Option<&Undecodable> {
         None
     }

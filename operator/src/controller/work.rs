@@ -2,7 +2,7 @@
 
 use toolcrib_compile::{Kind, ObjectRef, Subject};
 
-use super::lanes::InLane;
+use super::fair_queue::InLane;
 use super::queue::{Key, Step};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +58,7 @@ impl Key for Work {
     /// Mediators wait to hear what their agent is left with.
     fn begins(&self) -> Step {
         match self.kind {
-            WorkKind::Agent => Step::Say,
+            WorkKind::Agent => Step::Publish,
             WorkKind::Surface
             | WorkKind::ToolGrant
             | WorkKind::ToolDefaults

@@ -28,8 +28,8 @@ use super::state::State;
 use crate::leadership::Leadership;
 use crate::listen::{Bounds, Visitor};
 use crate::metrics::{Metrics, Outcome};
-use crate::objects::stores::Tables;
-use crate::objects::tables::Stored as _;
+use crate::objects::store::Stored as _;
+use crate::objects::stores::Stores;
 
 /// The longest report, in KiB. One with all that it may say is under 12.
 const BODY_KIB: u32 = 64;
@@ -65,7 +65,7 @@ pub const BOUNDS: Bounds = Bounds {
 /// The link's listener, and what of the leader it uses.
 pub struct Link {
     pub leadership: Arc<Leadership>,
-    pub tables: Tables,
+    pub stores: Stores,
     pub state: Arc<State>,
     pub metrics: Metrics,
     pub reviewer: Reviewer,
@@ -210,7 +210,7 @@ async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusa
     (link.on_news)(&agent, news);
 
     let present = link
-        .tables
+        .stores
         .agents
         .get(&agent.namespace, &agent.name)
         .is_some();
@@ -267,13 +267,13 @@ async fn discard(mut body: Body) {
     }
 }
 
-/// A floor from empty tables would deny the fleet, and one of a leader that is none any more
+/// A floor from empty stores would deny the fleet, and one of a leader that is none any more
 /// might give back what was taken away.
 fn may_answer(link: &Link) -> Result<(), Refusal> {
     if !link.leadership.holds() {
         return Err(Refusal::NotLeading);
     }
-    if link.tables.synced().is_none() {
+    if link.stores.synced().is_none() {
         return Err(Refusal::NotSynced);
     }
     Ok(())
@@ -295,7 +295,7 @@ async fn reviewed(link: &Link, token: &str) -> Result<Bearer, Refusal> {
 /// Whose pod it is, and whether it was made before this leader began.
 fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
     let pod = link
-        .tables
+        .stores
         .pods
         .get(&bearer.namespace, &bearer.pod)
         .filter(|pod| pod.id().uid == Some(&bearer.uid))

@@ -11,7 +11,7 @@
 //! Objects over the budget are kept without their body.
 //!
 //! [`Ledger`] decides for one namespace, [`State`] divides among all; both are pure. [`Budget`]
-//! holds them and tells the tables which namespaces to look at again.
+//! holds them and tells the stores which namespaces to look at again.
 //!
 //! Invariant: the verdicts depend on what is there, not on the order in which it was seen.
 
@@ -232,7 +232,7 @@ struct State {
     ledgers: HashMap<String, Ledger>,
     /// The sum of [`Ledger::wanted`].
     wanted: usize,
-    /// Namespaces in which a table of this kind has something to put in or out.
+    /// Namespaces in which a store of this kind has something to put in or out.
     moved: HashMap<Kind, BTreeSet<String>>,
 }
 

@@ -32,7 +32,7 @@ use toolcrib_crds::{
 };
 
 use super::budget::Shortage;
-use super::tables::Budgeted;
+use super::store::Budgeted;
 use crate::compressed::CompressedText;
 
 /// Why an object of the store is not there as its kind; never the object's content.
@@ -103,7 +103,7 @@ pub struct Decoded<K> {
 
 /// The longest annotation that is kept as it is, in bytes.
 const ANNOTATION: usize = 256;
-/// What an object takes beside its spec: metadata, its packed status, its place in the tables.
+/// What an object takes beside its spec: metadata, its packed status, its place in the stores.
 pub const BASE_WEIGHT: usize = 1024;
 /// The longest packed status that is kept of an object without a body, in bytes: room for its
 /// conditions. The lists of a status that was written while the object had its body may be longer.

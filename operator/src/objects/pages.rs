@@ -3,7 +3,7 @@
 //! The API server counts a page in objects, and one object has up to a few MiB: 500 of them, kube's
 //! page, are more than the process may take. So a list's answer is read up to a bound of bytes;
 //! over it, the same page is asked for again with fewer objects. How many the last pages of a
-//! path had is remembered, so that a large table is not asked for twice each time.
+//! path had is remembered, so that a large store is not asked for twice each time.
 //!
 //! Invariant: one object is always read, however large the API server let it be.
 

@@ -1,4 +1,4 @@
-//! All tables, and what is still missing of them.
+//! One store per kind, and the kinds that are not listed yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::budget::Budget;
 use super::decode::{Decoded, MetaOf};
-use super::kept::Kept;
-use super::tables::{Stored, Table};
+use super::metadata::ObjectMetadata;
+use super::store::{Store, Stored};
 
 /// Namespaces in which the operator may read and write Secrets and ConfigMaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,35 +32,35 @@ impl SecretScope {
 }
 
 #[derive(Clone, Debug)]
-pub struct Tables {
-    /// What the bodies of objects may take, by namespace and together.
+pub struct Stores {
+    /// The memory that bodies of objects may take, per namespace and in total.
     pub budget: Arc<Budget>,
-    pub surfaces: Table<Decoded<Surface>>,
-    pub agents: Table<Decoded<Agent>>,
-    pub grants: Table<Decoded<ToolGrant>>,
-    pub defaults: Table<Decoded<ToolDefaults>>,
-    pub providers: Table<Decoded<ModelProvider>>,
-    pub services: Table<Decoded<Service>>,
-    pub namespaces: Table<MetaOf<Namespace>>,
-    pub pods: Table<Kept<Pod>>,
+    pub surfaces: Store<Decoded<Surface>>,
+    pub agents: Store<Decoded<Agent>>,
+    pub grants: Store<Decoded<ToolGrant>>,
+    pub defaults: Store<Decoded<ToolDefaults>>,
+    pub providers: Store<Decoded<ModelProvider>>,
+    pub services: Store<Decoded<Service>>,
+    pub namespaces: Store<MetaOf<Namespace>>,
+    pub pods: Store<ObjectMetadata<Pod>>,
     pub secrets: Scoped<Secret>,
     pub config_maps: Scoped<ConfigMap>,
     pub network_policies: Scoped<NetworkPolicy>,
 }
 
-impl Tables {
-    /// Empty tables; all objects together may take `budget` bytes.
+impl Stores {
+    /// Empty stores; all objects together may take `budget` bytes.
     pub fn new(scope: &SecretScope, budget: usize) -> Self {
         Self {
             budget: Arc::new(Budget::new(NAMESPACE_WEIGHT, budget)),
-            surfaces: Table::default(),
-            agents: Table::with_lists(lists),
-            grants: Table::with_lists(lists),
-            defaults: Table::default(),
-            providers: Table::default(),
-            services: Table::with_lists(lists),
-            namespaces: Table::default(),
-            pods: Table::default(),
+            surfaces: Store::default(),
+            agents: Store::with_lists(lists),
+            grants: Store::with_lists(lists),
+            defaults: Store::default(),
+            providers: Store::default(),
+            services: Store::with_lists(lists),
+            namespaces: Store::default(),
+            pods: Store::default(),
             secrets: Scoped::new(scope),
             config_maps: Scoped::new(scope),
             network_policies: Scoped::new(scope),
@@ -90,7 +90,7 @@ impl Tables {
         .collect()
     }
 
-    /// Names of what is not listed yet, for `/readyz`.
+    /// The names of the kinds that are not listed yet, for `/readyz`.
     pub fn missing(&self) -> Vec<&'static str> {
         let mut missing: Vec<&'static str> = Synced::check(&self.filled())
             .err()
@@ -108,7 +108,7 @@ impl Tables {
     }
 }
 
-/// The lists that an object is in by what it holds.
+/// The lists that an object is in by its content.
 fn lists<K: Keys>(object: &Decoded<K>) -> BTreeSet<Key> {
     let object = object.object.as_ref().ok();
     let mut keys = object.map(|object| object.keys()).unwrap_or_default();
@@ -122,20 +122,20 @@ fn lists<K: Keys>(object: &Decoded<K>) -> BTreeSet<Key> {
 /// Metadata of Secrets, ConfigMaps or NetworkPolicies, of the namespaces that the operator has rights in.
 #[derive(Debug)]
 pub enum Scoped<K> {
-    Cluster(Table<Kept<K>>),
-    Namespaces(BTreeMap<String, Table<Kept<K>>>),
+    Cluster(Store<ObjectMetadata<K>>),
+    Namespaces(BTreeMap<String, Store<ObjectMetadata<K>>>),
 }
 
 impl<K> Clone for Scoped<K> {
     fn clone(&self) -> Self {
         match self {
-            Scoped::Cluster(table) => Scoped::Cluster(table.clone()),
-            Scoped::Namespaces(tables) => Scoped::Namespaces(tables.clone()),
+            Scoped::Cluster(store) => Scoped::Cluster(store.clone()),
+            Scoped::Namespaces(stores) => Scoped::Namespaces(stores.clone()),
         }
     }
 }
 
-/// Which version of an object is meant.
+/// The identity of one version of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
     pub uid: String,
@@ -152,66 +152,66 @@ impl Version {
     }
 }
 
-/// What to do about a namespace that the operator may not read.
+/// The advice for a namespace that the operator may not read.
 const WIDEN: &str = "add it to the chart's value secretNamespaces (`helm get notes toolcrib -n toolcrib-system` shows the command)";
 
 impl<K: Resource<DynamicType = ()>> Scoped<K> {
     pub fn new(scope: &SecretScope) -> Self {
         match scope {
-            SecretScope::Cluster => Scoped::Cluster(Table::default()),
+            SecretScope::Cluster => Scoped::Cluster(Store::default()),
             SecretScope::Namespaces(names) => Scoped::Namespaces(
                 names
                     .iter()
-                    .map(|name| (name.clone(), Table::default()))
+                    .map(|name| (name.clone(), Store::default()))
                     .collect(),
             ),
         }
     }
 
-    fn table(&self, namespace: &str) -> Option<&Table<Kept<K>>> {
+    fn store(&self, namespace: &str) -> Option<&Store<ObjectMetadata<K>>> {
         match self {
-            Scoped::Cluster(table) => Some(table),
-            Scoped::Namespaces(tables) => tables.get(namespace),
+            Scoped::Cluster(store) => Some(store),
+            Scoped::Namespaces(stores) => stores.get(namespace),
         }
     }
 
-    /// Present, certainly absent, or unknown because nobody could look.
-    pub fn look_up(&self, key: &ObjectRef) -> Presence<std::sync::Arc<Kept<K>>> {
-        let Some(table) = self.table(&key.namespace) else {
+    /// Present, certainly absent, or unknown because the operator cannot list it.
+    pub fn look_up(&self, key: &ObjectRef) -> Presence<std::sync::Arc<ObjectMetadata<K>>> {
+        let Some(store) = self.store(&key.namespace) else {
             return Presence::Unknown(format!(
                 "the operator has no right to read in namespace {}: {WIDEN}",
                 key.namespace
             ));
         };
-        match table.get(&key.namespace, &key.name) {
+        match store.get(&key.namespace, &key.name) {
             Some(found) => Presence::Present(found),
-            None if table.synced() => Presence::Absent,
-            None => Presence::Unknown(match table.forbidden() {
+            None if store.synced() => Presence::Absent,
+            None => Presence::Unknown(match store.forbidden() {
                 Some(why) => format!("the operator may not list it: {why}"),
                 None => format!("namespace {} is not listed yet", key.namespace),
             }),
         }
     }
 
-    /// What is unknown of a namespace will soon be known.
+    /// Whether a first list of the namespace is still expected.
     pub fn is_listing(&self, namespace: &str) -> bool {
-        self.table(namespace).is_some_and(Table::is_listing)
+        self.store(namespace).is_some_and(Store::is_listing)
     }
 
-    /// `(namespace or all, table)`.
-    pub fn each(&self) -> Vec<(Option<String>, Table<Kept<K>>)> {
+    /// `(namespace or all, store)`.
+    pub fn each(&self) -> Vec<(Option<String>, Store<ObjectMetadata<K>>)> {
         match self {
-            Scoped::Cluster(table) => vec![(None, table.clone())],
-            Scoped::Namespaces(tables) => tables
+            Scoped::Cluster(store) => vec![(None, store.clone())],
+            Scoped::Namespaces(stores) => stores
                 .iter()
-                .map(|(namespace, table)| (Some(namespace.clone()), table.clone()))
+                .map(|(namespace, store)| (Some(namespace.clone()), store.clone()))
                 .collect(),
         }
     }
 
-    /// Whether all that may be listed is.
+    /// Whether every namespace is listed or forbidden.
     pub fn settled(&self) -> bool {
-        self.each().iter().all(|(_, table)| !table.is_listing())
+        self.each().iter().all(|(_, store)| !store.is_listing())
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
     use kube_runtime::watcher::Event;
     use toolcrib_compile::Presence::{Absent, Present, Unknown};
 
-    use super::super::tables::Filler;
+    use super::super::store::StoreWriter;
     use super::*;
 
     fn keys(namespace: &str) -> ObjectRef {
@@ -229,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_list_has_the_objects_that_name_its_subject_now() {
-        let tables = Tables::new(&SecretScope::Cluster, usize::MAX);
-        let mut filler = Filler::new(tables.grants.clone());
+        let stores = Stores::new(&SecretScope::Cluster, usize::MAX);
+        let mut writer = StoreWriter::new(stores.grants.clone());
         let grant = |name: &str, version: &str, agent: &str| {
             let grant = serde_json::json!({
                 "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
@@ -241,20 +241,20 @@ mod tests {
         };
         let named = |agent: &str| {
             let list = Key::GrantsFor(ObjectRef::new("pond", agent));
-            let found = tables.grants.find(&list);
+            let found = stores.grants.find(&list);
             let names = found.iter().map(|grant| grant.id().name.to_owned());
             names.collect::<BTreeSet<String>>()
         };
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        filler.apply(Event::Apply(grant("reads", "1", "otter")));
-        filler.apply(Event::Apply(grant("writes", "1", "otter")));
+        writer.apply(Event::Apply(grant("reads", "1", "otter")));
+        writer.apply(Event::Apply(grant("writes", "1", "otter")));
         assert_eq!(named("otter"), names(&["reads", "writes"]));
-        filler.apply(Event::Apply(grant("reads", "2", "newt")));
+        writer.apply(Event::Apply(grant("reads", "2", "newt")));
         assert_eq!(
             (named("otter"), named("newt")),
             (names(&["writes"]), names(&["reads"]))
         );
-        filler.apply(Event::Delete(grant("writes", "2", "otter")));
+        writer.apply(Event::Delete(grant("writes", "2", "otter")));
         assert_eq!(
             (named("otter"), named("newt")),
             (names(&[]), names(&["reads"]))
@@ -264,7 +264,7 @@ mod tests {
             Event::InitApply(grant("all", "1", "otter")),
             Event::InitDone,
         ] {
-            filler.apply(event);
+            writer.apply(event);
         }
         assert_eq!(
             (named("otter"), named("newt")),
@@ -273,8 +273,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(table: &Scoped<Secret>, namespace: &str, expected: Presence<()>) {
-        let found = match table.look_up(&keys(namespace)) {
+    fn check(store: &Scoped<Secret>, namespace: &str, expected: Presence<()>) {
+        let found = match store.look_up(&keys(namespace)) {
             Present(_) => Present(()),
             Absent => Absent,
             Unknown(why) => Unknown(why),
@@ -285,38 +285,38 @@ mod tests {
     #[test]
     fn not_listed_yet_and_not_to_be_listed_are_told_apart() {
         let scope = SecretScope::Namespaces(["pond".to_owned()].into());
-        let table: Scoped<Secret> = Scoped::new(&scope);
-        let (_, pond) = table.each().remove(0);
-        let mut filler = Filler::new(pond);
+        let store: Scoped<Secret> = Scoped::new(&scope);
+        let (_, pond) = store.each().remove(0);
+        let mut writer = StoreWriter::new(pond);
         let says = |why: &str| Unknown(why.to_owned());
 
         check(
-            &table,
+            &store,
             "reef",
             says(
                 "the operator has no right to read in namespace reef: add it to the chart's value secretNamespaces (`helm get notes toolcrib -n toolcrib-system` shows the command)",
             ),
         );
-        assert!(!table.is_listing("reef"), "nothing will come");
+        assert!(!store.is_listing("reef"), "nothing will come");
 
-        check(&table, "pond", says("namespace pond is not listed yet"));
-        assert!(table.is_listing("pond") && !table.settled());
+        check(&store, "pond", says("namespace pond is not listed yet"));
+        assert!(store.is_listing("pond") && !store.settled());
 
-        filler.forbidden("secrets is forbidden".to_owned());
+        writer.forbidden("secrets is forbidden".to_owned());
         check(
-            &table,
+            &store,
             "pond",
             says("the operator may not list it: secrets is forbidden"),
         );
-        assert!(!table.is_listing("pond") && table.settled());
+        assert!(!store.is_listing("pond") && store.settled());
 
         for event in [Event::Init, Event::InitDone] {
-            filler.apply(event);
+            writer.apply(event);
         }
-        check(&table, "pond", Absent);
+        check(&store, "pond", Absent);
         // Rights that are taken away later do not make it unknown what was listed.
-        filler.forbidden("secrets is forbidden".to_owned());
-        check(&table, "pond", Absent);
-        assert!(table.settled());
+        writer.forbidden("secrets is forbidden".to_owned());
+        check(&store, "pond", Absent);
+        assert!(store.settled());
     }
 }

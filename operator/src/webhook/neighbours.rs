@@ -28,7 +28,7 @@ use super::agents::Agents;
 use super::object::Object;
 use crate::objects::decode::{Decoded, Whole, note_undecodable};
 use crate::objects::pages;
-use crate::objects::tables::Budgeted as _;
+use crate::objects::store::Budgeted as _;
 
 /// Agents whose answer is compared. A surface that a whole cluster uses is `kubectl
 /// toolcrib plan`'s, which has time.

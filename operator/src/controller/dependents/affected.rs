@@ -20,9 +20,9 @@ use super::Dependents;
 use crate::controller::digest::digest;
 use crate::controller::work::{Work, WorkKind};
 use crate::objects::decode::{Decoded, MetaOf, Whole};
-use crate::objects::kept::Kept;
-use crate::objects::stores::Tables;
-use crate::objects::tables::{Change, Stored, Table};
+use crate::objects::metadata::ObjectMetadata;
+use crate::objects::store::{Change, Store, Stored};
+use crate::objects::stores::Stores;
 
 /// An object whose changes the controller is told of.
 pub trait Watched: Stored {
@@ -32,7 +32,7 @@ pub trait Watched: Stored {
     }
 
     /// The keys whose answers this object is in.
-    fn keys(&self, tables: &Tables) -> BTreeSet<Key>;
+    fn keys(&self, stores: &Stores) -> BTreeSet<Key>;
 
     /// The work that is about this very object, or that writes it.
     fn own_work(&self) -> Option<Work>;
@@ -43,10 +43,10 @@ pub trait Watched: Stored {
     }
 }
 
-/// The work that is to look again after `change`, which is in the tables already.
+/// The work that is to look again after `change`, which is in the stores already.
 pub fn affected<K: Watched>(
     change: &Change<K>,
-    tables: &Tables,
+    stores: &Stores,
     dependents: &Dependents,
 ) -> BTreeSet<Work> {
     if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -57,7 +57,7 @@ pub fn affected<K: Watched>(
     let mut keys = BTreeSet::new();
     let mut own = BTreeSet::new();
     for version in [&change.old, &change.new].into_iter().flatten() {
-        keys.extend(version.keys(tables));
+        keys.extend(version.keys(stores));
         own.extend(version.own_work());
     }
     let mut affected = dependents.of(&keys);
@@ -66,19 +66,19 @@ pub fn affected<K: Watched>(
 }
 
 /// All work there is, for a start and for the periodic second look.
-pub fn everything(tables: &Tables) -> BTreeSet<Work> {
-    fn add<K: Resource + Clone>(table: &Table<Decoded<K>>, kind: WorkKind, all: &mut BTreeSet<Work>)
+pub fn everything(stores: &Stores) -> BTreeSet<Work> {
+    fn add<K: Resource + Clone>(store: &Store<Decoded<K>>, kind: WorkKind, all: &mut BTreeSet<Work>)
     where
         Decoded<K>: Stored,
     {
-        all.extend(table.all().iter().map(|object| kind.work(key(&**object))));
+        all.extend(store.all().iter().map(|object| kind.work(key(&**object))));
     }
     let mut all = BTreeSet::new();
-    add(&tables.agents, WorkKind::Agent, &mut all);
-    add(&tables.surfaces, WorkKind::Surface, &mut all);
-    add(&tables.grants, WorkKind::ToolGrant, &mut all);
-    add(&tables.defaults, WorkKind::ToolDefaults, &mut all);
-    add(&tables.providers, WorkKind::ModelProvider, &mut all);
+    add(&stores.agents, WorkKind::Agent, &mut all);
+    add(&stores.surfaces, WorkKind::Surface, &mut all);
+    add(&stores.grants, WorkKind::ToolGrant, &mut all);
+    add(&stores.defaults, WorkKind::ToolDefaults, &mut all);
+    add(&stores.providers, WorkKind::ModelProvider, &mut all);
     all
 }
 
@@ -92,7 +92,7 @@ trait Ours: Whole + Keys {
     const WORK: WorkKind;
 
     /// The keys that an object of this name may be the answer to although it cannot be used.
-    fn keys_unread(key: &ObjectRef, _: &Tables) -> BTreeSet<Key> {
+    fn keys_unread(key: &ObjectRef, _: &Stores) -> BTreeSet<Key> {
         Key::of_object(Self::WORK.kind(), key).into()
     }
 }
@@ -109,8 +109,8 @@ impl Ours for ToolGrant {
     const WORK: WorkKind = WorkKind::ToolGrant;
 
     /// It may have named any agent of its namespace.
-    fn keys_unread(key: &ObjectRef, tables: &Tables) -> BTreeSet<Key> {
-        let agents = tables.agents.namespace(&key.namespace);
+    fn keys_unread(key: &ObjectRef, stores: &Stores) -> BTreeSet<Key> {
+        let agents = stores.agents.namespace(&key.namespace);
         let named = agents
             .iter()
             .map(|agent| Key::GrantsFor(self::key(&**agent)));
@@ -140,10 +140,10 @@ impl<K: Ours> Watched for Decoded<K> {
             || rotation(old) != rotation(new)
     }
 
-    fn keys(&self, tables: &Tables) -> BTreeSet<Key> {
+    fn keys(&self, stores: &Stores) -> BTreeSet<Key> {
         match &self.object {
             Ok(object) => object.keys(),
-            Err(_) => K::keys_unread(&key(self), tables),
+            Err(_) => K::keys_unread(&key(self), stores),
         }
     }
 
@@ -171,7 +171,7 @@ impl Watched for Decoded<Service> {
         }
     }
 
-    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+    fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         match &self.object {
             Ok(service) => service.keys(),
             Err(_) => Key::of_object(Kind::Service, &key(self)).into(),
@@ -189,7 +189,7 @@ impl Watched for MetaOf<Namespace> {
         old.meta().labels != new.meta().labels
     }
 
-    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+    fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         [Key::namespace(self.id().name)].into()
     }
 
@@ -198,8 +198,8 @@ impl Watched for MetaOf<Namespace> {
     }
 }
 
-impl Watched for Kept<Secret> {
-    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+impl Watched for ObjectMetadata<Secret> {
+    fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         [Key::Object(Kind::Secret, key(self))].into()
     }
 
@@ -208,8 +208,8 @@ impl Watched for Kept<Secret> {
     }
 }
 
-impl Watched for Kept<ConfigMap> {
-    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+impl Watched for ObjectMetadata<ConfigMap> {
+    fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         [Key::Object(Kind::ConfigMap, key(self))].into()
     }
 
@@ -218,8 +218,8 @@ impl Watched for Kept<ConfigMap> {
     }
 }
 
-impl Watched for Kept<NetworkPolicy> {
-    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+impl Watched for ObjectMetadata<NetworkPolicy> {
+    fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         BTreeSet::new()
     }
 
@@ -228,14 +228,14 @@ impl Watched for Kept<NetworkPolicy> {
     }
 }
 
-impl Watched for Kept<Pod> {
+impl Watched for ObjectMetadata<Pod> {
     /// A pod's own status changes often and says nothing to us.
     fn differs(old: &Self, new: &Self) -> bool {
         let read = |pod: &Self| (pod.label(names::AGENT_LABEL).map(str::to_owned), pod.ending);
         read(old) != read(new)
     }
 
-    fn keys(&self, _: &Tables) -> BTreeSet<Key> {
+    fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         BTreeSet::new()
     }
 
@@ -245,9 +245,9 @@ impl Watched for Kept<Pod> {
 }
 
 /// The work of the agent that a label of an object names.
-fn of_agent<K>(object: &Kept<K>, label: &str) -> Option<Work>
+fn of_agent<K>(object: &ObjectMetadata<K>, label: &str) -> Option<Work>
 where
-    Kept<K>: Stored,
+    ObjectMetadata<K>: Stored,
 {
     let agent = object.label(label)?;
     let agent = ObjectRef::new(object.id().namespace, agent);

@@ -13,15 +13,15 @@ use super::affected::{Watched, affected, everything};
 use super::*;
 use crate::controller::snapshot::tests::worlds::{OBJECTS, World, ours, world};
 use crate::controller::snapshot::tests::{
-    FromInputs, inputs, object, results, snapshot, subject, tables,
+    FromInputs, inputs, object, results, snapshot, stores, subject,
 };
 use crate::controller::work::WorkKind;
-use crate::objects::stores::{Scoped, Tables};
-use crate::objects::tables::{Filler, Table};
+use crate::objects::store::{Store, StoreWriter};
+use crate::objects::stores::{Scoped, Stores};
 
 /// Looks once for each work, and returns the results.
 fn look(
-    tables: &Tables,
+    stores: &Stores,
     material: &FromInputs,
     dependents: &Dependents,
     works: impl IntoIterator<Item = Work>,
@@ -30,7 +30,7 @@ fn look(
         let mut observation = dependents.observe(&work);
         let note = |key: &Key| observation.enter(key);
         let result = results(
-            &snapshot(tables, material, &note),
+            &snapshot(stores, material, &note),
             work.kind.kind(),
             &work.key,
         );
@@ -41,10 +41,10 @@ fn look(
     works.into_iter().map(look).collect()
 }
 
-/// Puts an object into its table. The work that this affects.
+/// Puts an object into its store. The work that this affects.
 fn put<K>(
-    table: &Table<K>,
-    tables: &Tables,
+    store: &Store<K>,
+    stores: &Stores,
     dependents: &Dependents,
     object: Value,
 ) -> BTreeSet<Work>
@@ -52,65 +52,65 @@ where
     K: Watched + DeserializeOwned,
 {
     let object = serde_json::from_value(object).expect("an object of its kind");
-    apply(table, tables, dependents, Event::Apply(object))
+    apply(store, stores, dependents, Event::Apply(object))
 }
 
 fn apply<K: Watched>(
-    table: &Table<K>,
-    tables: &Tables,
+    store: &Store<K>,
+    stores: &Stores,
     dependents: &Dependents,
     event: Event<K>,
 ) -> BTreeSet<Work> {
-    let changes = Filler::new(table.clone()).apply(event);
+    let changes = StoreWriter::new(store.clone()).apply(event);
     let affected = changes
         .iter()
-        .map(|change| affected(change, tables, dependents));
+        .map(|change| affected(change, stores, dependents));
     affected.flatten().collect()
 }
 
-/// The table of a kind, for a call of a generic function.
-macro_rules! with_table {
-    ($kind:expr, $tables:expr, $table:ident => $do:expr) => {{
+/// The store of a kind, for a call of a generic function.
+macro_rules! with_store {
+    ($kind:expr, $stores:expr, $store:ident => $do:expr) => {{
         let (Scoped::Cluster(secrets), Scoped::Cluster(config_maps)) =
-            (&$tables.secrets, &$tables.config_maps)
+            (&$stores.secrets, &$stores.config_maps)
         else {
             panic!("cluster-wide")
         };
         match $kind {
             Kind::Agent => {
-                let $table = &$tables.agents;
+                let $store = &$stores.agents;
                 $do
             }
             Kind::Surface => {
-                let $table = &$tables.surfaces;
+                let $store = &$stores.surfaces;
                 $do
             }
             Kind::ToolGrant => {
-                let $table = &$tables.grants;
+                let $store = &$stores.grants;
                 $do
             }
             Kind::ToolDefaults => {
-                let $table = &$tables.defaults;
+                let $store = &$stores.defaults;
                 $do
             }
             Kind::ModelProvider => {
-                let $table = &$tables.providers;
+                let $store = &$stores.providers;
                 $do
             }
             Kind::Service => {
-                let $table = &$tables.services;
+                let $store = &$stores.services;
                 $do
             }
             Kind::Secret => {
-                let $table = secrets;
+                let $store = secrets;
                 $do
             }
             Kind::ConfigMap => {
-                let $table = config_maps;
+                let $store = config_maps;
                 $do
             }
             Kind::Namespace => {
-                let $table = &$tables.namespaces;
+                let $store = &$stores.namespaces;
                 $do
             }
         }
@@ -118,8 +118,8 @@ macro_rules! with_table {
 }
 
 fn delete<K>(
-    table: &Table<K>,
-    tables: &Tables,
+    store: &Store<K>,
+    stores: &Stores,
     dependents: &Dependents,
     object: Value,
 ) -> BTreeSet<Work>
@@ -127,7 +127,7 @@ where
     K: Watched + DeserializeOwned,
 {
     let object = serde_json::from_value(object).expect("an object of its kind");
-    apply(table, tables, dependents, Event::Delete(object))
+    apply(store, stores, dependents, Event::Delete(object))
 }
 
 /// One change of one object.
@@ -169,11 +169,11 @@ proptest! {
             1..4,
         ),
     ) {
-        let tables = tables(&before);
+        let stores = stores(&before);
         let dependents = Dependents::default();
         let mut world = before;
         let mut results: Vec<(Work, String)> =
-            look(&tables, &FromInputs(inputs(&world)), &dependents, works());
+            look(&stores, &FromInputs(inputs(&world)), &dependents, works());
         for (which, edit) in edits {
             let names: BTreeSet<&String> = world.keys().chain(other.keys()).collect();
             let names: Vec<&String> = names.into_iter().collect();
@@ -191,24 +191,24 @@ proptest! {
             };
             let affected = match (&old, &new) {
                 (_, Some(text)) => {
-                    with_table!(kind, &tables, table => put(table, &tables, &dependents, object(text)))
+                    with_store!(kind, &stores, store => put(store, &stores, &dependents, object(text)))
                 }
                 (Some(text), None) => {
-                    with_table!(kind, &tables, table => delete(table, &tables, &dependents, object(text)))
+                    with_store!(kind, &stores, store => delete(store, &stores, &dependents, object(text)))
                 }
                 (None, None) => BTreeSet::new(),
             };
             world.extend(new.map(|text| (name.clone(), text)));
             let material = FromInputs(inputs(&world));
             // Without entries of its own: the results as they are now.
-            let now = look(&tables, &material, &Dependents::default(), works());
+            let now = look(&stores, &material, &Dependents::default(), works());
             for ((work, was), (_, is)) in results.iter().zip(&now) {
                 prop_assert!(
                     was == is || affected.contains(work),
                     "{edit:?} {name} changes {work:?}, which does not look again:\n{was}\n{is}"
                 );
             }
-            look(&tables, &material, &dependents, affected);
+            look(&stores, &material, &dependents, affected);
             results = now;
         }
     }
@@ -216,7 +216,7 @@ proptest! {
 
 /// Two agents, two surfaces with a credential each: `otter` uses `reed`, `newt` uses `mud`.
 struct Pond {
-    tables: Tables,
+    stores: Stores,
     material: FromInputs,
     dependents: Dependents,
 }
@@ -270,22 +270,22 @@ impl Pond {
 
     fn of(world: &World) -> Self {
         let pond = Self {
-            tables: tables(world),
+            stores: stores(world),
             material: FromInputs(inputs(world)),
             dependents: Dependents::default(),
         };
-        pond.look(everything(&pond.tables));
+        pond.look(everything(&pond.stores));
         pond
     }
 
     fn look(&self, works: BTreeSet<Work>) {
-        look(&self.tables, &self.material, &self.dependents, works);
+        look(&self.stores, &self.material, &self.dependents, works);
     }
 
     /// Puts an object. The work that looks again, as `KIND NAME`.
     fn put(&self, kind: Kind, object: Value) -> BTreeSet<String> {
-        let affected = with_table!(kind, &self.tables, table => {
-            put(table, &self.tables, &self.dependents, object)
+        let affected = with_store!(kind, &self.stores, store => {
+            put(store, &self.stores, &self.dependents, object)
         });
         self.look(affected.clone());
         let named = affected
@@ -465,14 +465,14 @@ fn a_key_is_entered_before_its_answer_is_read() {
         observation.enter(key);
         let (_, text) = ours("Surface", "pond", "reed", "url: 'https://reed.test'");
         let found = put(
-            &pond.tables.surfaces,
-            &pond.tables,
+            &pond.stores.surfaces,
+            &pond.stores,
             &pond.dependents,
             object(&text),
         );
         *affected.lock() = found;
     };
-    let snapshot = snapshot(&pond.tables, &pond.material, &note);
+    let snapshot = snapshot(&pond.stores, &pond.material, &note);
     assert!(
         snapshot.surface(&reed).is_some(),
         "the answer is read after the change"

@@ -18,24 +18,24 @@ use toolcrib_crds::Agent;
 use toolcrib_manifest::Floor;
 
 use super::ask::Asker;
-use super::secrets::Known;
+use super::secrets::SecretVersions;
 use super::{ReconcileError, objects, outcome, secrets};
 use crate::claw::holders::holdings;
 use crate::controller::context::Context;
-use crate::controller::noticed::Look;
-use crate::controller::queue::Done;
+use crate::controller::pending_since::Look;
+use crate::controller::queue::Completion;
 use crate::controller::report;
 use crate::controller::status::counted;
 use crate::controller::work::Work;
 use crate::objects::decode::Decoded;
 
-/// Says what is left standing, and writes nothing.
-pub(super) async fn tell(context: &Context, work: &Work, synced: Synced) {
-    let look = context.noticed.look(&work.key);
+/// Publishes the agent's allowlist, and writes no object.
+pub(super) async fn publish(context: &Context, work: &Work, synced: Synced) {
+    let look = context.pending_since.look(&work.key);
     match there(context, &work.key) {
         None => {
             context.dependents.forget(work);
-            say(context, &work.key, None, look);
+            publish_allowlist(context, &work.key, None, look);
         }
         Some(stored) if readable(&stored).is_some() => {
             compiled(context, work, synced, look).await;
@@ -45,29 +45,29 @@ pub(super) async fn tell(context: &Context, work: &Work, synced: Synced) {
     }
 }
 
-/// All of it, what [`tell`] says included: there may be more to say by now.
+/// Reconciles the agent. Publishes as [`publish`] does, since the allowlist may have changed since.
 pub(super) async fn agent(
     context: &Context,
     work: &Work,
     synced: Synced,
-) -> Result<Done, ReconcileError> {
+) -> Result<Completion, ReconcileError> {
     let key = &work.key;
-    let look = context.noticed.look(key);
+    let look = context.pending_since.look(key);
     let Some(stored) = there(context, key) else {
-        // What was written for it goes with its owner.
+        // The garbage collector deletes the objects that the Agent owns.
         context.dependents.forget(work);
-        say(context, key, None, look);
+        publish_allowlist(context, key, None, look);
         context.memory().agents.remove(key);
-        return Ok(Done::Settled);
+        return Ok(Completion::Settled);
     };
     let agent = match (readable(&stored), &stored.object) {
         (Some(agent), _) => agent,
         (None, Err(why)) => {
             context.holders.forget(key);
             report::unreadable::<Agent>(context, work, &stored, why).await?;
-            return Ok(Done::Settled);
+            return Ok(Completion::Settled);
         }
-        (None, Ok(_)) => return Ok(Done::Settled),
+        (None, Ok(_)) => return Ok(Completion::Settled),
     };
     let agent = &agent;
     let before = stored.status();
@@ -75,21 +75,21 @@ pub(super) async fn agent(
     context.link.reports().begin(key, &counted(usage));
 
     let Some((compiled, known)) = compiled(context, work, synced, look).await else {
-        return Ok(Done::Settled);
+        return Ok(Completion::Settled);
     };
-    let wrote = objects::write(context, agent, &compiled, &known).await;
-    if wrote.errors.iter().any(ReconcileError::passes) {
+    let result = objects::write(context, agent, &compiled, &known).await;
+    if result.errors.iter().any(ReconcileError::passes) {
         // Nothing that a user should read about.
         return Err(ReconcileError::NotSynced);
     }
-    outcome::report(context, work, agent, before.as_ref(), &compiled, wrote).await
+    outcome::report(context, work, agent, before.as_ref(), &compiled, result).await
 }
 
 /// Why the agent has a tool, or has it not, as it is compiled now. Writes nothing, and reads no
 /// Secret. `None`: there is no such agent, it does not read, or not everything is listed.
 pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option<ToolExplained> {
-    let synced = context.tables.synced()?;
-    let known = Known::default();
+    let synced = context.stores.synced()?;
+    let known = SecretVersions::default();
     let mut asker = Asker::new(context, synced, None);
     let answer = asker.ask(&known, |objects| {
         let compiled = compile(objects, agent)?;
@@ -108,7 +108,7 @@ fn readable(stored: &Decoded<Agent>) -> Option<Arc<Agent>> {
 
 /// The agent, unless it is gone or going.
 fn there(context: &Context, agent: &ObjectRef) -> Option<Arc<Decoded<Agent>>> {
-    let stored = context.tables.agents.get(&agent.namespace, &agent.name)?;
+    let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
     stored.meta().deletion_timestamp.is_none().then_some(stored)
 }
 
@@ -118,12 +118,12 @@ async fn compiled(
     work: &Work,
     synced: Synced,
     look: Look<'_>,
-) -> Option<(Compilation, Known)> {
+) -> Option<(Compilation, SecretVersions)> {
     let key = &work.key;
     let observation = context.dependents.observe(work);
     let mut asker = Asker::new(context, synced, Some(observation));
     let question = |objects: &dyn Objects| compile(objects, key);
-    let first = asker.ask(&Known::default(), question).await;
+    let first = asker.ask(&SecretVersions::default(), question).await;
     let first = first.value?;
     let known = secrets::read(context, &first).await;
     let compiled = if known.stands_behind(&first) {
@@ -133,7 +133,7 @@ async fn compiled(
     };
     // Before anything is written, and whether or not it can be: mediators need no volume to
     // hear what is taken away.
-    say(context, key, Some(&floor(&compiled)), look);
+    publish_allowlist(context, key, Some(&floor(&compiled)), look);
     if let Some(surface) = context.settings.claw_api_surface() {
         let held = holdings(&compiled, &surface, |reference| known.value(reference));
         context.holders.compiled(key, held);
@@ -141,8 +141,8 @@ async fn compiled(
     Some((compiled, known))
 }
 
-/// Tells the agent's mediators what is left of their loaded files; `None`: nothing, it is deleted.
-fn say(context: &Context, agent: &ObjectRef, floor: Option<&Floor>, look: Look<'_>) {
+/// Publishes what the agent's mediators may still use; `None`: nothing, the Agent was deleted.
+fn publish_allowlist(context: &Context, agent: &ObjectRef, floor: Option<&Floor>, look: Look<'_>) {
     if floor.is_none() {
         context.holders.forget(agent);
     }

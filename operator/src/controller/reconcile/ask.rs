@@ -1,7 +1,7 @@
 //! One question to compile, asked of the stores as they are now.
 //!
 //! Here: a compilation or check on a snapshot of the stores, noting what it depends on, and reading
-//! the ConfigMaps that it needs. Not here: answering from the tables (the controller's `snapshot`),
+//! the ConfigMaps that it needs. Not here: answering from the stores (the controller's `snapshot`),
 //! and reading Secrets.
 //!
 //! Invariant: a Secret or ConfigMap that was not read is unknown or as it was before, never absent.
@@ -14,7 +14,7 @@ use toolcrib_compile::{
 };
 
 use super::computed;
-use super::secrets::Known;
+use super::secrets::SecretVersions;
 use crate::controller::context::Context;
 use crate::controller::dependents::Observation;
 use crate::controller::snapshot::{Material, Snapshot};
@@ -56,7 +56,7 @@ impl<'a> Asker<'a> {
     /// unknown.
     pub(super) async fn ask<T>(
         &mut self,
-        known: &Known,
+        known: &SecretVersions,
         question: impl Fn(&dyn Objects) -> T,
     ) -> Answer<T> {
         let context = self.context;
@@ -70,8 +70,8 @@ impl<'a> Asker<'a> {
                 return answer;
             }
             for key in to_read {
-                let table = &context.tables.config_maps;
-                let facts = context.readers.config_map(table, &key).await;
+                let store = &context.stores.config_maps;
+                let facts = context.content_cache.config_map(store, &key).await;
                 self.config_maps.insert(key, facts);
             }
         }
@@ -86,7 +86,7 @@ impl<'a> Asker<'a> {
     /// The answer by what is known now, and the ConfigMaps that are still to be read.
     fn answer<T>(
         &self,
-        known: &Known,
+        known: &SecretVersions,
         question: impl Fn(&dyn Objects) -> T,
     ) -> (Answer<T>, BTreeSet<ObjectRef>) {
         let context = self.context;
@@ -102,7 +102,7 @@ impl<'a> Asker<'a> {
                 observation.enter(key);
             }
         };
-        let snapshot = Snapshot::new(&context.tables, self.synced, settings, &material, &look);
+        let snapshot = Snapshot::new(&context.stores, self.synced, settings, &material, &look);
         let value = question(&snapshot);
         let is_listing = material.is_listing.get();
         (Answer { value, is_listing }, material.to_read.into_inner())
@@ -112,7 +112,7 @@ impl<'a> Asker<'a> {
 /// What is known of Secrets and ConfigMaps without a wait.
 struct Facts<'a> {
     asker: &'a Asker<'a>,
-    known: &'a Known,
+    known: &'a SecretVersions,
     is_listing: Cell<bool>,
     to_read: RefCell<BTreeSet<ObjectRef>>,
 }
@@ -126,18 +126,18 @@ impl Facts<'_> {
 impl Material for Facts<'_> {
     fn secret(&self, key: &ObjectRef) -> Presence<SecretFacts> {
         let context = self.asker.context;
-        let table = &context.tables.secrets;
-        self.note_listing(table.is_listing(&key.namespace));
+        let store = &context.stores.secrets;
+        self.note_listing(store.is_listing(&key.namespace));
         self.known
-            .facts(key, context.readers.secret_facts(table, key))
+            .facts(key, context.content_cache.secret_facts(store, key))
     }
 
     fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts {
         let context = self.asker.context;
-        let table = &context.tables.config_maps;
-        self.note_listing(table.is_listing(&key.namespace));
+        let store = &context.stores.config_maps;
+        self.note_listing(store.is_listing(&key.namespace));
         let read = self.asker.config_maps.get(key).cloned();
-        let facts = read.or_else(|| context.readers.config_map_facts(table, key));
+        let facts = read.or_else(|| context.content_cache.config_map_facts(store, key));
         facts.unwrap_or_else(|| {
             self.to_read.borrow_mut().insert(key.clone());
             ConfigMapFacts::Unknown("it was not read".to_owned())

@@ -16,7 +16,7 @@ use toolcrib_manifest::RunnerToken;
 use super::ReconcileError;
 use super::put::put;
 use super::{pods, secrets};
-use crate::controller::apply::{self, ApplyError, Desired, Standing};
+use crate::controller::apply::{self, ApplyError, Desired, Ownership};
 use crate::controller::context::Context;
 use crate::controller::identity::{Identity, TokenChange, identity, look_again, token_change};
 use crate::controller::status::Notice;
@@ -82,7 +82,7 @@ pub(super) async fn write(
         annotations,
         data,
     };
-    put(context, &context.tables.secrets, agent, &desired).await?;
+    put(context, &context.stores.secrets, agent, &desired).await?;
     Ok(Tokens {
         valid: runner_tokens(&wanted.data),
         look_again: look_again(&wanted, now),
@@ -118,7 +118,7 @@ fn notice(change: TokenChange, secret: &ObjectRef) -> Notice {
 /// operator writes an Agent's status, and what was reported compiled had its identity before.
 fn is_made_by_us(context: &Context, agent: &ObjectRef) -> bool {
     let reported = || {
-        let stored = context.tables.agents.get(&agent.namespace, &agent.name)?;
+        let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
         let conditions = stored.status()?.conditions;
         let compiled = ConditionType::Compiled.as_str();
         Some(
@@ -136,25 +136,25 @@ async fn current(
     agent: &Agent,
     key: &ObjectRef,
 ) -> Result<Option<Identity>, ReconcileError> {
-    let table = &context.tables.secrets;
+    let store = &context.stores.secrets;
     let read = |error| ReconcileError::ReadSecret(key.clone(), error);
     context
-        .readers
-        .read_secret(table, key)
+        .content_cache
+        .read_secret(store, key)
         .await
         .map_err(read)?;
-    match table.look_up(key) {
+    match store.look_up(key) {
         Presence::Present(found) => {
-            match apply::standing(&found, &apply::owner(agent)) {
-                Standing::Ours => {}
-                Standing::Leftover => {
+            match apply::ownership(&found, &apply::owner(agent)) {
+                Ownership::Ours => {}
+                Ownership::Leftover => {
                     return Err(ApplyError::Leftover {
                         kind: "Secret",
                         key: key.clone(),
                     }
                     .into());
                 }
-                Standing::Foreign => {
+                Ownership::Foreign => {
                     return Err(ApplyError::Conflict {
                         kind: "Secret",
                         key: key.clone(),
@@ -164,8 +164,8 @@ async fn current(
             }
             // Read, but of a newer version than the watch has brought: soon.
             let held = context
-                .readers
-                .secret_values(table, key)
+                .content_cache
+                .secret_values(store, key)
                 .ok_or(ReconcileError::NotSynced)?;
             let values = held.data.iter();
             Ok(Some(Identity {
@@ -184,7 +184,7 @@ async fn current(
             }
             Ok(None)
         }
-        Presence::Unknown(_) if table.is_listing(&key.namespace) => Err(ReconcileError::NotSynced),
+        Presence::Unknown(_) if store.is_listing(&key.namespace) => Err(ReconcileError::NotSynced),
         Presence::Unknown(why) => Err(ReconcileError::NotWatched(key.clone(), why)),
     }
 }

@@ -1,4 +1,4 @@
-//! One object, from the tables to the API server and back into its status.
+//! One object, from the stores to the API server and back into its status.
 //!
 //! Here: which kind goes which way, and how it can fail. Reading order: [`ask`]
 //! (compile on the stores), [`agent`] (an Agent's steps, in order), [`secrets`] (what compile asked for),
@@ -25,13 +25,13 @@ use toolcrib_compile::ObjectRef;
 
 use super::apply::ApplyError;
 use super::context::Context;
-use super::queue::Done;
+use super::queue::Completion;
 use super::report::ReportError;
 use super::work::{Work, WorkKind};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// Not an error of anybody: it is looked at again when the watch has caught up.
+    /// Not a failure: the work is requeued until the watches have caught up.
     #[error("the watches have not brought everything yet")]
     NotSynced,
     #[error("this replica leads no longer")]
@@ -62,8 +62,8 @@ impl ReconcileError {
     }
 }
 
-/// Runs what takes the processor for a while and waits for nothing. The lease is renewed on
-/// the same threads; they are not to be held by somebody's large manifest.
+/// Runs CPU-bound work off the async threads. The lease is renewed on those threads, and a large
+/// manifest must not block them.
 ///
 /// Two at a time: what a compilation holds while it runs is many times an object's size, and the
 /// workers together would hold it for all of them.
@@ -73,17 +73,17 @@ async fn computed<T>(context: &Context, work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
 }
 
-/// Tells the mediators of an agent what it is left with.
-pub async fn tell(context: &Context, work: &Work) {
-    // Not synced: there is nothing to tell yet.
-    if let Some(synced) = context.tables.synced() {
-        agent::tell(context, work, synced).await;
+/// Publishes the agent's allowlist to its mediators over the link.
+pub async fn publish(context: &Context, work: &Work) {
+    // Not synced: there is nothing to publish yet.
+    if let Some(synced) = context.stores.synced() {
+        agent::publish(context, work, synced).await;
     }
 }
 
 /// Does one piece of work.
-pub async fn reconcile(context: &Context, work: &Work) -> Result<Done, ReconcileError> {
-    let synced = context.tables.synced().ok_or(ReconcileError::NotSynced)?;
+pub async fn reconcile(context: &Context, work: &Work) -> Result<Completion, ReconcileError> {
+    let synced = context.stores.synced().ok_or(ReconcileError::NotSynced)?;
     match work.kind {
         WorkKind::Agent => return agent::agent(context, work, synced).await,
         WorkKind::Surface => others::surface(context, work, synced).await?,
@@ -91,5 +91,5 @@ pub async fn reconcile(context: &Context, work: &Work) -> Result<Done, Reconcile
         WorkKind::ToolDefaults => others::defaults(context, work, synced).await?,
         WorkKind::ModelProvider => others::provider(context, work, synced).await?,
     }
-    Ok(Done::Settled)
+    Ok(Completion::Settled)
 }

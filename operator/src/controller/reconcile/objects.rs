@@ -16,16 +16,16 @@ use toolcrib_crds::Agent;
 
 use super::ReconcileError;
 use super::put::put;
-use super::secrets::Known;
+use super::secrets::SecretVersions;
 use super::{identity_secret, secrets};
 use crate::controller::apply::{self, ApplyError, Desired};
-use crate::controller::carrier::{self, Carrier};
 use crate::controller::context::Context;
+use crate::controller::managed_object::{self, ManagedObject};
 use crate::controller::status::Notice;
 
-/// What writing an agent's objects gave.
+/// The result of writing an agent's objects.
 #[derive(Default)]
-pub(super) struct Wrote {
+pub(super) struct WriteResult {
     pub materialized: Option<Materialized>,
     /// When earlier tokens may go without an event.
     pub look_again: Option<Duration>,
@@ -39,31 +39,31 @@ pub(super) async fn write(
     context: &Context,
     agent: &Agent,
     compiled: &Compilation,
-    known: &Known,
-) -> Wrote {
-    let mut wrote = Wrote::default();
+    known: &SecretVersions,
+) -> WriteResult {
+    let mut result = WriteResult::default();
     let tokens = match identity_secret::write(context, agent, compiled).await {
         Ok(tokens) => {
-            wrote.look_again = tokens.look_again;
-            wrote.notice = tokens.notice;
+            result.look_again = tokens.look_again;
+            result.notice = tokens.notice;
             tokens.valid
         }
         Err(error @ ReconcileError::Apply(ApplyError::Conflict { .. })) => {
             // Somebody else's Secret of that name lets nobody in.
-            wrote.errors.push(error);
+            result.errors.push(error);
             Vec::new()
         }
         // Which tokens are valid is not known: better an old version than none.
         Err(error) => {
-            wrote.errors.push(error);
-            return wrote;
+            result.errors.push(error);
+            return result;
         }
     };
     let last_good = match secrets::last_good(context, agent, compiled).await {
         Ok(last_good) => last_good,
         Err(error) => {
-            wrote.errors.push(error);
-            return wrote;
+            result.errors.push(error);
+            return result;
         }
     };
     let materialized = materialize(
@@ -72,9 +72,9 @@ pub(super) async fn write(
         &last_good,
         &tokens,
     );
-    apply_all(context, agent, compiled, &materialized, &mut wrote.errors).await;
-    wrote.materialized = Some(materialized);
-    wrote
+    apply_all(context, agent, compiled, &materialized, &mut result.errors).await;
+    result.materialized = Some(materialized);
+    result
 }
 
 /// All but the identity Secret; one that fails keeps no other from being applied.
@@ -104,19 +104,19 @@ async fn apply_all(
                 .collect(),
         };
         if let Some(spec) = &object.spec {
-            desired.data = carrier::of_spec(spec);
+            desired.data = managed_object::of_spec(spec);
         }
         let result = match object.role {
             Role::Identity => continue,
             Role::Mediator => {
                 desired.annotations.extend(materialized.annotations.clone());
                 desired.data = materialized.files.clone();
-                put(context, &context.tables.secrets, agent, &desired).await
+                put(context, &context.stores.secrets, agent, &desired).await
             }
             Role::Manifest | Role::Context => {
-                put(context, &context.tables.config_maps, agent, &desired).await
+                put(context, &context.stores.config_maps, agent, &desired).await
             }
-            Role::Network => put(context, &context.tables.network_policies, agent, &desired).await,
+            Role::Network => put(context, &context.stores.network_policies, agent, &desired).await,
         };
         if let Err(error) = result {
             errors.push(error);
@@ -142,8 +142,8 @@ async fn remove_policy(
         compiled.agent.namespace.clone(),
         Role::Network.object_name(&compiled.agent.name),
     );
-    let table = &context.tables.network_policies;
-    let Some(version) = apply::to_remove(table, &apply::owner(agent), &key) else {
+    let store = &context.stores.network_policies;
+    let Some(version) = apply::to_remove(store, &apply::owner(agent), &key) else {
         return Ok(());
     };
     if !context.leading() {

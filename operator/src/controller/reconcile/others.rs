@@ -1,6 +1,6 @@
 //! A Surface, ToolGrant, ToolDefaults or ModelProvider: check and report.
 //!
-//! Here: which check and which table belong to which kind. Not here: what the checks find
+//! Here: which check and which store belong to which kind. Not here: what the checks find
 //! (`toolcrib_compile`) and how a report becomes a status.
 //!
 //! Invariant: of these objects only the status is written, and nothing is compiled.
@@ -12,7 +12,7 @@ use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::ReconcileError;
 use super::ask::Asker;
-use super::secrets::Known;
+use super::secrets::SecretVersions;
 use crate::controller::context::Context;
 use crate::controller::report;
 use crate::controller::status::{OfDefaults, OfGrant};
@@ -24,7 +24,7 @@ pub(super) async fn surface(
     synced: Synced,
 ) -> Result<(), ReconcileError> {
     let report = checked(context, work, synced, check_surface).await?;
-    report::other::<Surface, _>(context, work, &context.tables.surfaces, report).await?;
+    report::other::<Surface, _>(context, work, &context.stores.surfaces, report).await?;
     Ok(())
 }
 
@@ -35,7 +35,7 @@ pub(super) async fn grant(
 ) -> Result<(), ReconcileError> {
     let report = checked(context, work, synced, check_grant).await?;
     let stored = context
-        .tables
+        .stores
         .grants
         .get(&work.key.namespace, &work.key.name);
     let agents = stored
@@ -44,7 +44,7 @@ pub(super) async fn grant(
         .map(|grant| grant.spec.agents.clone())
         .unwrap_or_default();
     let report = report.map(|report| OfGrant { report, agents });
-    report::other::<ToolGrant, _>(context, work, &context.tables.grants, report).await?;
+    report::other::<ToolGrant, _>(context, work, &context.stores.grants, report).await?;
     Ok(())
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn defaults(
 ) -> Result<(), ReconcileError> {
     let report = checked(context, work, synced, check_defaults).await?;
     let report = report.map(OfDefaults);
-    report::other::<ToolDefaults, _>(context, work, &context.tables.defaults, report).await?;
+    report::other::<ToolDefaults, _>(context, work, &context.stores.defaults, report).await?;
     Ok(())
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn provider(
     synced: Synced,
 ) -> Result<(), ReconcileError> {
     let report = checked(context, work, synced, check_provider).await?;
-    report::other::<ModelProvider, _>(context, work, &context.tables.providers, report).await?;
+    report::other::<ModelProvider, _>(context, work, &context.stores.providers, report).await?;
     Ok(())
 }
 
@@ -79,7 +79,7 @@ async fn checked<T>(
 ) -> Result<Option<T>, ReconcileError> {
     let observation = context.dependents.observe(work);
     let mut asker = Asker::new(context, synced, Some(observation));
-    let known = Known::default();
+    let known = SecretVersions::default();
     let answer = asker.ask(&known, |objects| check(objects, &work.key)).await;
     if answer.is_listing {
         return Err(ReconcileError::NotSynced);

@@ -15,12 +15,12 @@ use toolcrib_crds::{Agent, AgentStatus, Mode};
 use toolcrib_manifest::Want;
 
 use super::ReconcileError;
-use super::objects::Wrote;
+use super::objects::WriteResult;
 use super::pods::pods;
 use crate::controller::apply::ApplyError;
 use crate::controller::context::Context;
 use crate::controller::memory::Memory;
-use crate::controller::queue::Done;
+use crate::controller::queue::Completion;
 use crate::controller::report;
 use crate::controller::status::{AgentFacts, Written, counted};
 use crate::controller::work::{Work, WorkKind};
@@ -36,14 +36,14 @@ pub(super) async fn report(
     agent: &Agent,
     before: Option<&AgentStatus>,
     compiled: &Compilation,
-    wrote: Wrote,
-) -> Result<Done, ReconcileError> {
+    result: WriteResult,
+) -> Result<Completion, ReconcileError> {
     let key = &work.key;
-    let digests = wrote
+    let digests = result
         .materialized
         .as_ref()
         .map(|materialized| &materialized.digests);
-    if let (Some(digests), true) = (digests, wrote.errors.is_empty()) {
+    if let (Some(digests), true) = (digests, result.errors.is_empty()) {
         let want = Want {
             manifest: digests.manifest.clone(),
             credentials: digests.credentials.clone(),
@@ -70,11 +70,11 @@ pub(super) async fn report(
     };
     let write_usage = usage != shown && usage_wait.is_zero();
 
-    let (tools, withheld) = match &wrote.materialized {
+    let (tools, withheld) = match &result.materialized {
         Some(materialized) => materialized.given(compiled),
         None => (compiled.tools.clone(), compiled.withheld.clone()),
     };
-    let feeds = match &wrote.materialized {
+    let feeds = match &result.materialized {
         Some(materialized) => materialized.given_feeds(compiled),
         None => compiled.feeds.clone(),
     };
@@ -92,19 +92,19 @@ pub(super) async fn report(
         diagnostics: &compiled.diagnostics,
         network: &compiled.network,
         digests,
-        kept: wrote
+        kept: result
             .materialized
             .iter()
             .flat_map(|materialized| &materialized.kept)
             .map(ToString::to_string)
             .collect(),
-        written: written(&wrote.errors),
+        written: written(&result.errors),
         pods,
         usage: write_usage.then(|| usage.clone()),
         created: created(agent),
     };
     // First: the status that follows may fail, and the next attempt finds the token unchanged.
-    report::notify(context, work, agent, wrote.notice.into_iter().collect()).await;
+    report::notify(context, work, agent, result.notice.into_iter().collect()).await;
     report::agent(context, work, agent, before, &facts).await?;
     if write_usage && let Some(memory) = context.memory().agents.get_mut(key) {
         memory.usage_written = Some(Instant::now());
@@ -113,15 +113,15 @@ pub(super) async fn report(
 
     let waits = [
         pods_wait,
-        wrote.look_again,
+        result.look_again,
         (usage != shown && !write_usage).then_some(usage_wait),
     ];
-    match wrote.errors.into_iter().next() {
+    match result.errors.into_iter().next() {
         // Said in status; only another configuration can change it.
         Some(ReconcileError::NotWatched(key, _))
             if !context.settings.secrets.covers(&key.namespace) =>
         {
-            return Ok(Done::Settled);
+            return Ok(Completion::Settled);
         }
         Some(error) => return Err(error),
         None => {}
@@ -130,7 +130,7 @@ pub(super) async fn report(
         .into_iter()
         .flatten()
         .min()
-        .map_or(Done::Settled, Done::Again))
+        .map_or(Completion::Settled, Completion::Again))
 }
 
 /// Queues the agent after a mediator's report: at once for a changed state, and at their interval

@@ -15,8 +15,8 @@ use toolcrib_manifest::{Digests, RunnerAccess, Want};
 
 use crate::controller::context::Context;
 use crate::controller::status::{PodNews, PodState, TokenFault};
-use crate::objects::kept::Kept;
-use crate::objects::tables::Stored;
+use crate::objects::metadata::ObjectMetadata;
+use crate::objects::store::Stored;
 
 /// What the agent's pods say, and when one of them becomes overdue. `want`: what is written
 /// for them, and since when.
@@ -104,8 +104,8 @@ pub(super) fn births(context: &Context, agent: &ObjectRef) -> Vec<Timestamp> {
 }
 
 /// Pods of the agent that have not ended.
-fn agent_pods(context: &Context, agent: &ObjectRef) -> Vec<Arc<Kept<Pod>>> {
-    let mut pods = context.tables.pods.namespace(&agent.namespace);
+fn agent_pods(context: &Context, agent: &ObjectRef) -> Vec<Arc<ObjectMetadata<Pod>>> {
+    let mut pods = context.stores.pods.namespace(&agent.namespace);
     pods.retain(|pod| pod.label(names::AGENT_LABEL) == Some(&agent.name));
     pods
 }

@@ -5,14 +5,14 @@ use toolcrib_crds::Agent;
 
 use super::ReconcileError;
 use crate::controller::apply::{self, Desired, Verb};
-use crate::controller::carrier::Carrier;
 use crate::controller::context::Context;
+use crate::controller::managed_object::ManagedObject;
 use crate::objects::stores::Scoped;
 
 /// Applies one object, and remembers the one that is in place.
-pub(super) async fn put<K: Carrier>(
+pub(super) async fn put<K: ManagedObject>(
     context: &Context,
-    table: &Scoped<K>,
+    store: &Scoped<K>,
     agent: &Agent,
     desired: &Desired,
 ) -> Result<(), ReconcileError> {
@@ -24,7 +24,7 @@ pub(super) async fn put<K: Carrier>(
     }
     let leads = || context.leading();
     let (verb, applied) =
-        apply::apply(&context.client, table, &owner, desired, last, leads).await?;
+        apply::apply(&context.client, store, &owner, desired, last, leads).await?;
     context.set_applied(&of_agent, desired.role, applied);
     match verb {
         Verb::Unchanged => {}
@@ -34,7 +34,7 @@ pub(super) async fn put<K: Carrier>(
         }
         Verb::Patched => {
             context.metrics.wrote(K::KIND, "patch");
-            tracing::info!(object = %desired.key, kind = K::KIND, "changed");
+            tracing::info!(object = %desired.key, kind = K::KIND, "patched");
         }
     }
     Ok(())

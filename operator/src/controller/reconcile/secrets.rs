@@ -1,6 +1,6 @@
 //! Reads of Secrets: what compile asked for, and what a compiled Secret holds now.
 //!
-//! Not here: remembering and bounding what was read (the controller's `readers`), and the
+//! Not here: remembering and bounding what was read (the controller's `content_cache`), and the
 //! identity Secret.
 //!
 //! Invariant: values go to materialize only; logs and errors carry keys and the API
@@ -19,24 +19,24 @@ use toolcrib_crds::Agent;
 use toolcrib_manifest::SecretText;
 
 use super::ReconcileError;
-use crate::controller::apply::{self, Standing};
-use crate::controller::carrier::Carrier;
+use crate::controller::apply::{self, Ownership};
+use crate::controller::content_cache::{Content, Read, Values};
 use crate::controller::context::Context;
-use crate::controller::readers::{Held, Read, Values};
-use crate::objects::kept::Kept;
+use crate::controller::managed_object::ManagedObject;
+use crate::objects::metadata::ObjectMetadata;
 
-/// Secrets as one piece of work knows them: each of one version, whatever the watch brings
-/// meanwhile and others read.
+/// The Secrets of one piece of work, each at one fixed version, whatever the watch or other
+/// work reads meanwhile.
 #[derive(Default)]
-pub(super) struct Known {
-    held: BTreeMap<ObjectRef, Arc<Held<Values>>>,
-    /// Could not be read just now, and why; what they hold is unknown.
+pub(super) struct SecretVersions {
+    held: BTreeMap<ObjectRef, Arc<Content<Values>>>,
+    /// Secrets that could not be read, with the reason; their content is unknown.
     unread: BTreeMap<ObjectRef, String>,
-    /// Keys are known that were not before.
+    /// True if a read brought keys that were not known before.
     learned: bool,
 }
 
-impl Known {
+impl SecretVersions {
     /// Whether `compiled` was made of no other versions, and knows what there is to know.
     pub(super) fn stands_behind(&self, compiled: &Compilation) -> bool {
         !self.learned
@@ -85,27 +85,27 @@ impl Known {
 }
 
 /// Reads the Secrets that a compilation refers to.
-pub(super) async fn read(context: &Context, compiled: &Compilation) -> Known {
+pub(super) async fn read(context: &Context, compiled: &Compilation) -> SecretVersions {
     let secrets: BTreeSet<ObjectRef> = compiled
         .references()
         .into_iter()
         .map(|reference| reference.secret)
         .collect();
-    let mut known = Known::default();
+    let mut known = SecretVersions::default();
     for key in secrets {
         match context
-            .readers
-            .read_secret(&context.tables.secrets, &key)
+            .content_cache
+            .read_secret(&context.stores.secrets, &key)
             .await
         {
             Ok(None) => {}
             Ok(Some(Read::OverBudget(why))) => {
                 known.unread.insert(key, why.to_string());
             }
-            Ok(Some(Read::Before(content))) => {
+            Ok(Some(Read::Cached(content))) => {
                 known.held.insert(key, content);
             }
-            Ok(Some(Read::Now(content))) => {
+            Ok(Some(Read::Fetched(content))) => {
                 // Keys are known now: surfaces and providers can say which are missing.
                 let mut users = context
                     .dependents
@@ -116,7 +116,7 @@ pub(super) async fn read(context: &Context, compiled: &Compilation) -> Known {
                 known.held.insert(key, content);
             }
             Err(error) => {
-                tracing::warn!(secret = %key, error = %message(&error), "Secret not read");
+                tracing::warn!(secret = %key, error = %message(&error), "cannot read Secret");
                 let why = "the API server did not give it".to_owned();
                 known.unread.insert(key, why);
             }
@@ -125,7 +125,7 @@ pub(super) async fn read(context: &Context, compiled: &Compilation) -> Known {
     known
 }
 
-/// Short, and without what a body may hold.
+/// A short message without any content of the response body.
 fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -155,7 +155,7 @@ pub(super) async fn last_good(
         .await?
         // Somebody else's Secret holds nothing of ours.
         .filter(|found| {
-            apply::standing(&Kept::<Secret>::of(found.meta()), &owner) == Standing::Ours
+            apply::ownership(&ObjectMetadata::<Secret>::of(found.meta()), &owner) == Ownership::Ours
         });
     Ok(found.map_or_else(LastGood::default, |found| {
         LastGood::read(
@@ -215,17 +215,17 @@ spec: {agents: [otter], tools: [{surface: {name: fish}, allow: [list]}]}
         ObjectRef::new("pond", "creds")
     }
 
-    fn known(version: &str, token: &str) -> Known {
-        let content = Held {
+    fn known(version: &str, token: &str) -> SecretVersions {
+        let content = Content {
             version: Version {
                 uid: "u".into(),
                 resource_version: version.into(),
             },
             data: Values::from_iter([("token".to_owned(), SecretText::new(token))]),
         };
-        Known {
+        SecretVersions {
             held: BTreeMap::from([(creds(), Arc::new(content))]),
-            ..Known::default()
+            ..SecretVersions::default()
         }
     }
 
@@ -253,7 +253,7 @@ spec: {agents: [otter], tools: [{surface: {name: fish}, allow: [list]}]}
         assert!(known.stands_behind(&compiled(watched("1"))));
         // The watch went on between compiling and reading, or reading went ahead of it.
         assert!(!known.stands_behind(&compiled(watched("2"))));
-        assert!(!Known::default().stands_behind(&compiled(watched("1"))));
+        assert!(!SecretVersions::default().stands_behind(&compiled(watched("1"))));
         assert!(known.stands_behind(&compiled(known.facts(&creds(), watched("2")))));
     }
 

@@ -1,9 +1,9 @@
 //! The stores, as one compilation sees them.
 //!
-//! Here: answering compile's questions from the tables, and from the facts about Secrets and
+//! Here: answering compile's questions from the stores, and from the facts about Secrets and
 //! ConfigMaps that the caller gives. Not here: reading these from the API server.
 //!
-//! Invariants: each object is taken from its table once, when the first question needs it, so a
+//! Invariants: each object is taken from its store once, when the first question needs it, so a
 //! change in between never gives a compilation parts of two versions. The key of a question is
 //! reported before the answer is taken. An object that no question needs costs nothing: one agent
 //! of ten thousand costs what its own objects cost.
@@ -24,7 +24,7 @@ use toolcrib_compile::{
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::objects::decode::{Decoded, note_undecodable};
-use crate::objects::stores::Tables;
+use crate::objects::stores::Stores;
 
 /// What is known of Secrets and ConfigMaps.
 pub trait Material {
@@ -33,9 +33,9 @@ pub trait Material {
     fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts;
 }
 
-/// Answers each question as the tables stand when it is first asked.
+/// Answers each question as the stores stand when it is first asked.
 pub struct Snapshot<'a> {
-    tables: &'a Tables,
+    stores: &'a Stores,
     material: &'a dyn Material,
     settings: Settings,
     look: &'a dyn Fn(&Key),
@@ -48,14 +48,14 @@ pub struct Snapshot<'a> {
 impl<'a> Snapshot<'a> {
     /// `look` is told each key before it is answered.
     pub fn new(
-        tables: &'a Tables,
+        stores: &'a Stores,
         synced: Synced,
         settings: Settings,
         material: &'a dyn Material,
         look: &'a dyn Fn(&Key),
     ) -> Self {
         Self {
-            tables,
+            stores,
             material,
             settings,
             look,
@@ -82,10 +82,10 @@ impl<'a> Snapshot<'a> {
     }
 
     fn take(&self, kind: Kind, key: &ObjectRef) {
-        let (tables, namespace, name) = (self.tables, &*key.namespace, &*key.name);
+        let (stores, namespace, name) = (self.stores, &*key.namespace, &*key.name);
         match kind {
             Kind::Agent => {
-                let found = tables.agents.get(namespace, name);
+                let found = stores.agents.get(namespace, name);
                 self.put(kind, key, found.as_deref(), Inputs::set_agent);
                 if let Some(Err(why)) = found.as_deref().map(|found| &found.object)
                     && let Some(bare) = why.bare_agent()
@@ -94,23 +94,23 @@ impl<'a> Snapshot<'a> {
                 }
             }
             Kind::Surface => {
-                let found = tables.surfaces.get(namespace, name);
+                let found = stores.surfaces.get(namespace, name);
                 self.put(kind, key, found.as_deref(), Inputs::set_surface);
             }
             Kind::ToolGrant => {
-                let found = tables.grants.get(namespace, name);
+                let found = stores.grants.get(namespace, name);
                 self.put(kind, key, found.as_deref(), Inputs::set_grant);
             }
             Kind::ToolDefaults => {
-                let found = tables.defaults.get(namespace, name);
+                let found = stores.defaults.get(namespace, name);
                 self.put(kind, key, found.as_deref(), Inputs::set_defaults);
             }
             Kind::ModelProvider => {
-                let found = tables.providers.get(namespace, name);
+                let found = stores.providers.get(namespace, name);
                 self.put(kind, key, found.as_deref(), Inputs::set_provider);
             }
             Kind::Service => {
-                let found = tables.services.get(namespace, name);
+                let found = stores.services.get(namespace, name);
                 self.put(kind, key, found.as_deref(), |inputs, service| {
                     inputs.set_service(key.clone(), ServiceFacts::from_object(&service));
                 });
@@ -124,7 +124,7 @@ impl<'a> Snapshot<'a> {
                 self.inputs.borrow_mut().set_config_map(key.clone(), facts);
             }
             Kind::Namespace => {
-                if let Some(found) = tables.namespaces.get("", name) {
+                if let Some(found) = stores.namespaces.get("", name) {
                     let labels = found.meta().labels.clone().unwrap_or_default();
                     self.inputs
                         .borrow_mut()
@@ -136,24 +136,24 @@ impl<'a> Snapshot<'a> {
 
     /// Takes the objects of a list that can be used.
     fn take_list(&self, list: &Key) {
-        let tables = self.tables;
+        let stores = self.stores;
         match list {
             Key::GrantsFor(_) => {
-                self.put_all(Kind::ToolGrant, tables.grants.find(list), Inputs::set_grant);
+                self.put_all(Kind::ToolGrant, stores.grants.find(list), Inputs::set_grant);
             }
             Key::AgentsUsing(_) => {
-                self.put_all(Kind::Agent, tables.agents.find(list), Inputs::set_agent);
+                self.put_all(Kind::Agent, stores.agents.find(list), Inputs::set_agent);
             }
             Key::In(Kind::Agent, namespace) => {
-                let found = tables.agents.namespace(namespace);
+                let found = stores.agents.namespace(namespace);
                 self.put_all(Kind::Agent, found, Inputs::set_agent);
             }
             Key::In(Kind::ModelProvider, namespace) => {
-                let found = tables.providers.namespace(namespace);
+                let found = stores.providers.namespace(namespace);
                 self.put_all(Kind::ModelProvider, found, Inputs::set_provider);
             }
             Key::ServiceAt(_) => {
-                for found in tables.services.find(list) {
+                for found in stores.services.find(list) {
                     self.take(Kind::Service, &reference(&*found));
                 }
             }

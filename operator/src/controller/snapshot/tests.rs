@@ -1,4 +1,4 @@
-//! Random sets of objects in the tables, asked through a snapshot.
+//! Random sets of objects in the stores, asked through a snapshot.
 
 #[path = "../../../compile/tests/worlds/mod.rs"]
 pub mod worlds;
@@ -16,8 +16,8 @@ use worlds::{OBJECTS, World, world};
 use super::*;
 use crate::controller::digest::digest;
 use crate::objects::decode::MetaOf;
+use crate::objects::store::{Store, StoreWriter, Stored};
 use crate::objects::stores::{Scoped, SecretScope};
-use crate::objects::tables::{Filler, Stored, Table};
 
 /// The facts about Secrets and ConfigMaps that these inputs hold.
 pub struct FromInputs(pub Inputs);
@@ -60,33 +60,33 @@ pub fn object(text: &str) -> Value {
     object
 }
 
-fn fill<K: Stored + DeserializeOwned>(table: &Table<K>, world: &World, kind: Kind) {
-    let mut filler = Filler::new(table.clone());
-    filler.apply(Event::Init);
+fn fill<K: Stored + DeserializeOwned>(store: &Store<K>, world: &World, kind: Kind) {
+    let mut writer = StoreWriter::new(store.clone());
+    writer.apply(Event::Init);
     for (_, text) in world.iter().filter(|(name, _)| subject(name).0 == kind) {
         let object = serde_json::from_value(object(text)).expect("an object of its kind");
-        filler.apply(Event::InitApply(object));
+        writer.apply(Event::InitApply(object));
     }
-    filler.apply(Event::InitDone);
+    writer.apply(Event::InitDone);
 }
 
-pub fn tables(world: &World) -> Tables {
-    let tables = Tables::new(&SecretScope::Cluster, usize::MAX);
-    fill(&tables.agents, world, Kind::Agent);
-    fill(&tables.surfaces, world, Kind::Surface);
-    fill(&tables.grants, world, Kind::ToolGrant);
-    fill(&tables.defaults, world, Kind::ToolDefaults);
-    fill(&tables.providers, world, Kind::ModelProvider);
-    fill(&tables.services, world, Kind::Service);
-    fill::<MetaOf<Namespace>>(&tables.namespaces, world, Kind::Namespace);
+pub fn stores(world: &World) -> Stores {
+    let stores = Stores::new(&SecretScope::Cluster, usize::MAX);
+    fill(&stores.agents, world, Kind::Agent);
+    fill(&stores.surfaces, world, Kind::Surface);
+    fill(&stores.grants, world, Kind::ToolGrant);
+    fill(&stores.defaults, world, Kind::ToolDefaults);
+    fill(&stores.providers, world, Kind::ModelProvider);
+    fill(&stores.services, world, Kind::Service);
+    fill::<MetaOf<Namespace>>(&stores.namespaces, world, Kind::Namespace);
     let (Scoped::Cluster(secrets), Scoped::Cluster(config_maps)) =
-        (&tables.secrets, &tables.config_maps)
+        (&stores.secrets, &stores.config_maps)
     else {
         panic!("cluster-wide")
     };
     fill(secrets, world, Kind::Secret);
     fill(config_maps, world, Kind::ConfigMap);
-    tables
+    stores
 }
 
 /// Every result about one object of Toolcrib's kinds, as text. Suggestions of names are left out.
@@ -108,12 +108,12 @@ pub fn results(objects: &dyn Objects, kind: Kind, key: &ObjectRef) -> String {
 }
 
 pub fn snapshot<'a>(
-    tables: &'a Tables,
+    stores: &'a Stores,
     material: &'a FromInputs,
     look: &'a dyn Fn(&Key),
 ) -> Snapshot<'a> {
     let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
-    Snapshot::new(tables, synced, Settings::default(), material, look)
+    Snapshot::new(stores, synced, Settings::default(), material, look)
 }
 
 proptest! {
@@ -122,11 +122,11 @@ proptest! {
     #[test]
     fn a_snapshot_gives_the_results_of_all_objects(world in world()) {
         let material = FromInputs(inputs(&world));
-        let tables = tables(&world);
+        let stores = stores(&world);
         for (kind, namespace, name, _) in OBJECTS {
             let (kind, key) = subject(&format!("{kind} {namespace}/{name}"));
             prop_assert_eq!(
-                results(&snapshot(&tables, &material, &|_| ()), kind, &key),
+                results(&snapshot(&stores, &material, &|_| ()), kind, &key),
                 results(&material.0, kind, &key)
             );
         }
@@ -143,8 +143,8 @@ fn a_snapshot_takes_each_object_once() {
     ];
     let world: World = documents.into();
     let material = FromInputs(inputs(&World::new()));
-    let tables = tables(&world);
-    let snapshot = snapshot(&tables, &material, &|_| ());
+    let stores = stores(&world);
+    let snapshot = snapshot(&stores, &material, &|_| ());
     let [fish, otter, newt] = ["fish", "otter", "newt"].map(|name| ObjectRef::new("pond", name));
     assert!(snapshot.surface(&fish).is_some() && snapshot.agent(&newt).is_none());
     assert_eq!(snapshot.grants_for(&otter).len(), 1);
@@ -154,9 +154,9 @@ fn a_snapshot_takes_each_object_once() {
         worlds::ours("Agent", "pond", "toad", "surfaces: [{name: fish}]"),
     ];
     let later: World = later.into();
-    fill(&tables.agents, &later, Kind::Agent);
-    fill(&tables.surfaces, &later, Kind::Surface);
-    fill(&tables.grants, &later, Kind::ToolGrant);
+    fill(&stores.agents, &later, Kind::Agent);
+    fill(&stores.surfaces, &later, Kind::Surface);
+    fill(&stores.grants, &later, Kind::ToolGrant);
     assert!(
         snapshot.surface(&fish).is_some(),
         "it was taken before it was deleted"

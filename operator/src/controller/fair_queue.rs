@@ -1,15 +1,15 @@
-//! Keys that wait, lane by lane in turn, each at most once.
+//! A fair queue: lanes take turns, and each key is queued at most once.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// A key that waits in a lane, which takes turns with the other lanes.
+/// A key and the lane that it is queued in.
 pub trait InLane: Clone + Ord {
     fn lane(&self) -> &str;
 }
 
 #[derive(Debug)]
-pub struct Lanes<K> {
-    /// Lanes with a waiting key.
+pub struct FairQueue<K> {
+    /// Lanes with a queued key, in the order of their turns.
     turns: VecDeque<String>,
     /// By arrival.
     lanes: HashMap<String, BTreeMap<u64, K>>,
@@ -17,7 +17,7 @@ pub struct Lanes<K> {
     arrivals: u64,
 }
 
-impl<K> Default for Lanes<K> {
+impl<K> Default for FairQueue<K> {
     fn default() -> Self {
         Self {
             turns: VecDeque::new(),
@@ -28,7 +28,7 @@ impl<K> Default for Lanes<K> {
     }
 }
 
-impl<K: InLane> Lanes<K> {
+impl<K: InLane> FairQueue<K> {
     pub fn add(&mut self, key: K) {
         if self.contains(&key) {
             return;
@@ -42,7 +42,7 @@ impl<K: InLane> Lanes<K> {
         lane.insert(self.arrivals, key);
     }
 
-    /// Takes a key out of the line.
+    /// Removes a key from the queue.
     pub fn remove(&mut self, key: &K) {
         let Some(arrival) = self.waiting.remove(key) else {
             return;

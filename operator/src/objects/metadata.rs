@@ -1,4 +1,4 @@
-//! What is remembered of an object whose body is never fetched.
+//! The metadata that is kept of an object whose body is never fetched.
 //!
 //! Pods, Secrets, ConfigMaps and NetworkPolicies come by the ten thousand, four of them for
 //! each agent alone. Kubernetes' type for metadata takes about 2 KiB for one (a map has room
@@ -19,8 +19,8 @@ use kube::Resource;
 use toolcrib_compile::names;
 
 use super::decode::MetaOf;
-use super::tables::{Id, Stored};
-use super::texts::Texts;
+use super::store::{Id, Stored};
+use super::string_arena::StringArena;
 
 const LABELS: [&str; 4] = [
     names::AGENT_LABEL,
@@ -38,8 +38,8 @@ const ANNOTATIONS: [&str; 5] = [
 
 /// The metadata of a `K`, as far as it is read.
 #[derive(Clone, Debug)]
-pub struct Kept<K> {
-    texts: Texts<TEXTS>,
+pub struct ObjectMetadata<K> {
+    texts: StringArena<TEXTS>,
     pub created: Option<Timestamp>,
     /// It is being deleted.
     pub ending: bool,
@@ -66,7 +66,7 @@ const FIRST_LABEL: usize = 7;
 const FIRST_ANNOTATION: usize = FIRST_LABEL + LABELS.len();
 const TEXTS: usize = FIRST_ANNOTATION + ANNOTATIONS.len();
 
-impl<K> Kept<K> {
+impl<K> ObjectMetadata<K> {
     pub fn of(meta: &ObjectMeta) -> Self {
         let mut owners = meta.owner_references.iter().flatten();
         let controller = owners.find(|owner| owner.controller == Some(true));
@@ -85,7 +85,7 @@ impl<K> Kept<K> {
             *place = text(meta.annotations.as_ref(), name);
         }
         Self {
-            texts: Texts::of(texts),
+            texts: StringArena::of(texts),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             ending: meta.deletion_timestamp.is_some(),
             kind: PhantomData,
@@ -132,7 +132,7 @@ fn text<'a>(all: Option<&'a BTreeMap<String, String>>, name: &str) -> Option<&'a
     (text.len() <= TEXT).then_some(text)
 }
 
-impl<K> From<MetaOf<K>> for Kept<K>
+impl<K> From<MetaOf<K>> for ObjectMetadata<K>
 where
     K: Resource,
 {
@@ -141,7 +141,7 @@ where
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Stored for Kept<K> {
+impl<K: Resource<DynamicType = ()>> Stored for ObjectMetadata<K> {
     fn kind_name() -> Cow<'static, str> {
         K::kind(&())
     }
@@ -157,7 +157,7 @@ impl<K: Resource<DynamicType = ()>> Stored for Kept<K> {
 }
 
 #[cfg(test)]
-impl<'de, K: Resource> serde::Deserialize<'de> for Kept<K> {
+impl<'de, K: Resource> serde::Deserialize<'de> for ObjectMetadata<K> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         MetaOf::deserialize(deserializer).map(Self::from)
     }
@@ -170,8 +170,8 @@ mod tests {
 
     use super::*;
 
-    fn kept(meta: serde_json::Value) -> Kept<Secret> {
-        Kept::of(&serde_json::from_value(meta).expect("metadata"))
+    fn kept(meta: serde_json::Value) -> ObjectMetadata<Secret> {
+        ObjectMetadata::of(&serde_json::from_value(meta).expect("metadata"))
     }
 
     #[test]

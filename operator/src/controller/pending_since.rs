@@ -1,7 +1,7 @@
-//! Since when an agent is to be looked at: the first event that no look has covered yet.
+//! The time of each agent's first event that no compilation has covered yet.
 //!
-//! For the time that a revocation took; nothing is decided by it. Bounded: an entry goes
-//! when its agent's turn comes.
+//! Only measures how long a revocation took; no decision depends on it. Bounded: an entry is
+//! removed when its agent is compiled.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 
 #[derive(Debug, Default)]
-pub struct Noticed(Mutex<HashMap<ObjectRef, Instant>>);
+pub struct PendingSince(Mutex<HashMap<ObjectRef, Instant>>);
 
-/// A look at an agent. One that is dropped before [`Look::done`] has covered nothing.
+/// One attempt to compile an agent. If it is dropped before [`Look::done`], its events stay pending.
 #[derive(Debug)]
 pub struct Look<'a> {
-    noticed: &'a Noticed,
+    pending_since: &'a PendingSince,
     agent: &'a ObjectRef,
     since: Option<Instant>,
 }
 
-impl Noticed {
+impl PendingSince {
     fn entries(&self) -> MutexGuard<'_, HashMap<ObjectRef, Instant>> {
         self.0.lock()
     }
@@ -35,10 +35,10 @@ impl Noticed {
         }
     }
 
-    /// What happens from here on is for the next look.
+    /// Begins a look. Later events belong to the next one.
     pub fn look<'a>(&'a self, agent: &'a ObjectRef) -> Look<'a> {
         Look {
-            noticed: self,
+            pending_since: self,
             agent,
             since: self.entries().remove(agent),
         }
@@ -50,7 +50,7 @@ impl Noticed {
 }
 
 impl Look<'_> {
-    /// The time of the first event that this look covers, if an event led to it.
+    /// Ends the look; returns the time of the first event that it covers, if there was one.
     pub fn done(mut self) -> Option<Instant> {
         self.since.take()
     }
@@ -59,7 +59,7 @@ impl Look<'_> {
 impl Drop for Look<'_> {
     fn drop(&mut self) {
         if let Some(since) = self.since {
-            self.noticed.event(self.agent, since);
+            self.pending_since.event(self.agent, since);
         }
     }
 }
@@ -72,18 +72,18 @@ mod tests {
 
     #[test]
     fn the_first_event_counts_until_a_look_has_covered_it() {
-        let noticed = Noticed::default();
+        let pending_since = PendingSince::default();
         let otter = ObjectRef::new("pond", "otter");
         let start = Instant::now();
         let second = Duration::from_secs(1);
-        noticed.event(&otter, start);
-        noticed.event(&otter, start + second);
-        drop(noticed.look(&otter));
-        let look = noticed.look(&otter);
-        noticed.event(&otter, start + 2 * second);
+        pending_since.event(&otter, start);
+        pending_since.event(&otter, start + second);
+        drop(pending_since.look(&otter));
+        let look = pending_since.look(&otter);
+        pending_since.event(&otter, start + 2 * second);
         assert_eq!(look.done(), Some(start));
-        assert_eq!(noticed.look(&otter).done(), Some(start + 2 * second));
-        assert_eq!(noticed.look(&otter).done(), None);
-        assert!(noticed.entries().is_empty());
+        assert_eq!(pending_since.look(&otter).done(), Some(start + 2 * second));
+        assert_eq!(pending_since.look(&otter).done(), None);
+        assert!(pending_since.entries().is_empty());
     }
 }

@@ -1,12 +1,12 @@
-//! What the API server holds, as tables by namespace and name.
+//! Stores of watched objects, by namespace and name.
 //!
 //! kube's own store is one flat map and forgets what an object was before. Compiling one
 //! agent needs the objects of one namespace, or those that name one other object, without a look
 //! at all the others. "Which agents does this change concern" needs the old version too: a grant
 //! that named another agent until now concerns that agent.
 //!
-//! Invariants: a table says it is synced only after a whole list was taken over, and the
-//! list replaces the content at once, so no reader sees half of it. The lists of [`Table::find`]
+//! Invariants: a store says it is synced only after a whole list was taken over, and the
+//! list replaces the content at once, so no reader sees half of it. The lists of [`Store::find`]
 //! change together with the objects.
 
 use std::borrow::{Borrow, Cow};
@@ -22,7 +22,7 @@ use toolcrib_compile::{Key, Kind, ObjectRef};
 
 use super::budget::{Budget, Shortage};
 
-/// An object of a table.
+/// An object of a store.
 pub trait Stored {
     fn kind_name() -> Cow<'static, str>;
 
@@ -33,7 +33,7 @@ pub trait Stored {
 pub trait Budgeted: Stored + Sized {
     fn created(&self) -> Option<Timestamp>;
 
-    /// What its body takes, whether it is here or not.
+    /// The memory that its body takes, whether or not it is kept.
     fn weight(&self) -> usize;
 
     /// The object as it is kept while it lacks room; `None`: it is kept so, or has no body.
@@ -101,7 +101,7 @@ impl<K: Stored> PartialEq for ByName<K> {
 
 impl<K: Stored> Eq for ByName<K> {}
 
-/// One difference that a watch event made.
+/// One change that a watch event made.
 #[derive(Clone, Debug)]
 pub struct Change<K> {
     pub namespace: String,
@@ -116,9 +116,9 @@ impl<K> Change<K> {
     }
 }
 
-/// The readable side; cheap to clone.
+/// The read side of a store; cheap to clone.
 #[derive(Debug)]
-pub struct Table<K>(Arc<RwLock<Content<K>>>);
+pub struct Store<K>(Arc<RwLock<Content<K>>>);
 
 #[derive(Debug)]
 struct Content<K> {
@@ -199,20 +199,20 @@ impl<K: Stored> Content<K> {
     }
 }
 
-impl<K> Clone for Table<K> {
+impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<K> Default for Table<K> {
+impl<K> Default for Store<K> {
     fn default() -> Self {
         Self::with_lists(|_| BTreeSet::new())
     }
 }
 
-impl<K> Table<K> {
-    /// An empty table that also finds objects by the lists that `keys` says they are in.
+impl<K> Store<K> {
+    /// An empty store that also finds objects by the lists that `keys` says they are in.
     pub fn with_lists(keys: fn(&K) -> BTreeSet<Key>) -> Self {
         Self(Arc::new(RwLock::new(Content {
             synced: false,
@@ -235,7 +235,7 @@ impl<K> Table<K> {
         self.read().forbidden.clone()
     }
 
-    /// Nothing is known yet, but will be.
+    /// Whether the first list is still expected.
     pub fn is_listing(&self) -> bool {
         let content = self.read();
         !content.synced && content.forbidden.is_none()
@@ -256,7 +256,7 @@ impl<K> Table<K> {
         objects.map(|ByName(object)| Arc::clone(object)).collect()
     }
 
-    /// The objects of a list, in no order; empty if the table does not keep this list.
+    /// The objects of a list, in no order; empty if the store does not keep this list.
     pub fn find(&self, list: &Key) -> Vec<Arc<K>> {
         let content = self.read();
         content.lists.objects.get(list).cloned().unwrap_or_default()
@@ -287,28 +287,28 @@ impl<K> Table<K> {
     }
 }
 
-/// The one writer of a table, fed with a watcher's events.
+/// The one writer of a store, fed with a watcher's events.
 #[derive(Debug)]
-pub struct Filler<K> {
-    table: Table<K>,
+pub struct StoreWriter<K> {
+    store: Store<K>,
     /// A list in progress.
     listing: BTreeMap<String, Named<K>>,
 }
 
-/// Fills a table with objects whose bodies are kept while their namespaces have room.
+/// Fills a store with objects whose bodies are kept while their namespaces have room.
 #[derive(Debug)]
-pub struct BudgetedFiller<K> {
-    filler: Filler<K>,
+pub struct BudgetedStoreWriter<K> {
+    writer: StoreWriter<K>,
     kind: Kind,
     budget: Arc<Budget>,
     /// Objects that have room again, and whose bodies are to be read.
     to_read: BTreeSet<ObjectRef>,
 }
 
-impl<K: Budgeted> BudgetedFiller<K> {
-    pub fn new(table: Table<K>, kind: Kind, budget: Arc<Budget>) -> Self {
+impl<K: Budgeted> BudgetedStoreWriter<K> {
+    pub fn new(store: Store<K>, kind: Kind, budget: Arc<Budget>) -> Self {
         Self {
-            filler: Filler::new(table),
+            writer: StoreWriter::new(store),
             kind,
             budget,
             to_read: BTreeSet::new(),
@@ -316,25 +316,25 @@ impl<K: Budgeted> BudgetedFiller<K> {
     }
 
     pub fn forbidden(&self, why: String) {
-        self.filler.forbidden(why);
+        self.writer.forbidden(why);
     }
 
     /// Takes one event over, and what it means for the budget of its namespace.
     pub fn apply(&mut self, event: Event<K>) -> Vec<Change<K>> {
         let mut changes = match event {
             Event::InitApply(object) => {
-                let object = match self.filler.table.same(&object) {
+                let object = match self.writer.store.same(&object) {
                     // Not held twice while it is listed again.
                     Some(known) if known.shortage().is_none() => known,
                     Some(_) | None => Arc::new(object),
                 };
                 let object = self.within(object);
-                self.filler.list(object);
+                self.writer.list(object);
                 Vec::new()
             }
             Event::Apply(object) => {
                 let object = self.within(Arc::new(object));
-                let mut changes = self.filler.put(object);
+                let mut changes = self.writer.put(object);
                 changes.retain(|change| match (&change.old, &change.new) {
                     (Some(old), Some(new)) => {
                         !same_version(&**old, &**new) || old.shortage() != new.shortage()
@@ -344,18 +344,18 @@ impl<K: Budgeted> BudgetedFiller<K> {
                 changes
             }
             Event::InitDone => {
-                let changes = self.filler.apply(Event::InitDone);
-                let table = &self.filler.table;
-                let is_there = |key: &ObjectRef| table.get(&key.namespace, &key.name).is_some();
+                let changes = self.writer.apply(Event::InitDone);
+                let store = &self.writer.store;
+                let is_there = |key: &ObjectRef| store.get(&key.namespace, &key.name).is_some();
                 self.budget.retain(self.kind, is_there);
                 // What got room while the list was read was put out of it before.
-                let all = table.all().into_iter();
+                let all = store.all().into_iter();
                 let lacking = all.filter(|object| object.shortage().is_some());
                 let namespaces = lacking.map(|object| object.id().namespace.to_owned());
                 self.budget.again(self.kind, namespaces.collect());
                 changes
             }
-            event @ (Event::Init | Event::Delete(_)) => self.filler.apply(event),
+            event @ (Event::Init | Event::Delete(_)) => self.writer.apply(event),
         };
         for change in &changes {
             if change.new.is_none() {
@@ -370,7 +370,7 @@ impl<K: Budgeted> BudgetedFiller<K> {
     pub fn settle(&mut self) -> Vec<Change<K>> {
         let mut changes = Vec::new();
         for namespace in self.budget.moved(self.kind) {
-            let listing = self.filler.listing.get(&namespace);
+            let listing = self.writer.listing.get(&namespace);
             let listed: Vec<Arc<K>> = listing
                 .into_iter()
                 .flatten()
@@ -378,15 +378,15 @@ impl<K: Budgeted> BudgetedFiller<K> {
                 .collect();
             for object in listed {
                 if let Some(bare) = self.bare(&object) {
-                    self.filler.list(Arc::new(bare));
+                    self.writer.list(Arc::new(bare));
                 }
             }
-            for object in self.filler.table.namespace(&namespace) {
+            for object in self.writer.store.namespace(&namespace) {
                 let key = ObjectRef::new(&*namespace, object.id().name);
                 if object.shortage().is_some() && self.budget.check(self.kind, &key).is_ok() {
                     self.to_read.insert(key);
                 } else if let Some(bare) = self.bare(&object) {
-                    changes.extend(self.filler.put(Arc::new(bare)));
+                    changes.extend(self.writer.put(Arc::new(bare)));
                 }
             }
         }
@@ -396,7 +396,7 @@ impl<K: Budgeted> BudgetedFiller<K> {
     /// An object that has room again: it is to be read and applied.
     pub fn next_to_read(&mut self) -> Option<ObjectRef> {
         while let Some(key) = self.to_read.pop_first() {
-            let stored = self.filler.table.get(&key.namespace, &key.name);
+            let stored = self.writer.store.get(&key.namespace, &key.name);
             let lacks_room = stored.is_some_and(|object| object.shortage().is_some());
             if lacks_room && self.budget.check(self.kind, &key).is_ok() {
                 return Some(key);
@@ -409,7 +409,7 @@ impl<K: Budgeted> BudgetedFiller<K> {
         !self.to_read.is_empty()
     }
 
-    /// It could not be read now.
+    /// Queues an object again whose read failed.
     pub fn read_later(&mut self, object: ObjectRef) {
         self.to_read.insert(object);
     }
@@ -434,16 +434,16 @@ impl<K: Budgeted> BudgetedFiller<K> {
     }
 }
 
-impl<K: Stored> Filler<K> {
-    pub fn new(table: Table<K>) -> Self {
+impl<K: Stored> StoreWriter<K> {
+    pub fn new(store: Store<K>) -> Self {
         Self {
-            table,
+            store,
             listing: BTreeMap::new(),
         }
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Content<K>> {
-        self.table.0.write()
+        self.store.0.write()
     }
 
     fn list(&mut self, object: Arc<K>) {
@@ -602,60 +602,60 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_empty_and_unsynced_until_a_list_is_whole() {
-        let table = Table::default();
-        let mut filler = Filler::new(table.clone());
-        assert!(filler.apply(Event::Init).is_empty());
+    fn a_store_is_empty_and_unsynced_until_a_list_is_whole() {
+        let store = Store::default();
+        let mut writer = StoreWriter::new(store.clone());
+        assert!(writer.apply(Event::Init).is_empty());
         assert!(
-            filler
+            writer
                 .apply(Event::InitApply(service("heron", "1")))
                 .is_empty()
         );
-        assert!(!table.synced());
-        assert!(table.get("pond", "heron").is_none());
-        assert_eq!(said(&filler.apply(Event::InitDone)), ["pond/heron ->1"]);
-        assert!(table.synced());
+        assert!(!store.synced());
+        assert!(store.get("pond", "heron").is_none());
+        assert_eq!(said(&writer.apply(Event::InitDone)), ["pond/heron ->1"]);
+        assert!(store.synced());
     }
 
     #[test]
     fn a_relist_reports_only_differences() {
-        let table = Table::default();
-        let mut filler = Filler::new(table.clone());
-        filler.apply(Event::Init);
+        let store = Store::default();
+        let mut writer = StoreWriter::new(store.clone());
+        writer.apply(Event::Init);
         for name in ["heron", "newt", "toad"] {
-            filler.apply(Event::InitApply(service(name, "1")));
+            writer.apply(Event::InitApply(service(name, "1")));
         }
-        filler.apply(Event::InitDone);
+        writer.apply(Event::InitDone);
 
-        filler.apply(Event::Init);
+        writer.apply(Event::Init);
         assert_eq!(
-            table.len(),
+            store.len(),
             3,
             "the old content stands while a list is read"
         );
-        filler.apply(Event::InitApply(service("heron", "1")));
-        filler.apply(Event::InitApply(service("newt", "2")));
-        filler.apply(Event::InitApply(service("vole", "1")));
+        writer.apply(Event::InitApply(service("heron", "1")));
+        writer.apply(Event::InitApply(service("newt", "2")));
+        writer.apply(Event::InitApply(service("vole", "1")));
         assert_eq!(
-            said(&filler.apply(Event::InitDone)),
+            said(&writer.apply(Event::InitDone)),
             ["pond/newt 1>2", "pond/vole ->1", "pond/toad 1>-"]
         );
     }
 
     #[test]
     fn repeated_and_unknown_events_change_nothing() {
-        let mut filler = Filler::new(Table::default());
+        let mut writer = StoreWriter::new(Store::default());
         assert_eq!(
-            said(&filler.apply(Event::Apply(service("heron", "1")))),
+            said(&writer.apply(Event::Apply(service("heron", "1")))),
             ["pond/heron ->1"]
         );
-        assert!(filler.apply(Event::Apply(service("heron", "1"))).is_empty());
+        assert!(writer.apply(Event::Apply(service("heron", "1"))).is_empty());
         assert_eq!(
-            said(&filler.apply(Event::Delete(service("heron", "3")))),
+            said(&writer.apply(Event::Delete(service("heron", "3")))),
             ["pond/heron 1>-"]
         );
         assert!(
-            filler
+            writer
                 .apply(Event::Delete(service("heron", "3")))
                 .is_empty()
         );
@@ -717,104 +717,107 @@ mod tests {
     }
 
     /// Names of the objects that have their bodies.
-    fn bodies(table: &Table<Weighed>) -> Vec<String> {
-        let mut all = table.all();
+    fn bodies(store: &Store<Weighed>) -> Vec<String> {
+        let mut all = store.all();
         all.retain(|object| object.shortage.is_none());
         all.iter()
             .map(|object| object.id().name.to_owned())
             .collect()
     }
 
-    fn budgeted() -> (Table<Weighed>, BudgetedFiller<Weighed>) {
-        let table = Table::default();
+    fn budgeted() -> (Store<Weighed>, BudgetedStoreWriter<Weighed>) {
+        let store = Store::default();
         let budget = Arc::new(Budget::new(100, 150));
-        let filler = BudgetedFiller::new(table.clone(), Kind::Service, budget);
-        (table, filler)
+        let writer = BudgetedStoreWriter::new(store.clone(), Kind::Service, budget);
+        (store, writer)
     }
 
-    fn list(filler: &mut BudgetedFiller<Weighed>, objects: Vec<Weighed>) -> Vec<Change<Weighed>> {
-        filler.apply(Event::Init);
+    fn list(
+        writer: &mut BudgetedStoreWriter<Weighed>,
+        objects: Vec<Weighed>,
+    ) -> Vec<Change<Weighed>> {
+        writer.apply(Event::Init);
         for object in objects {
-            filler.apply(Event::InitApply(object));
+            writer.apply(Event::InitApply(object));
         }
-        filler.apply(Event::InitDone)
+        writer.apply(Event::InitDone)
     }
 
     #[test]
     fn of_a_list_the_oldest_objects_keep_their_bodies_whatever_comes_first() {
-        let (table, mut filler) = budgeted();
+        let (store, mut writer) = budgeted();
         let mut objects = vec![
             weighed("heron", "1", 3, 50),
             weighed("newt", "1", 1, 50),
             weighed("toad", "1", 2, 50),
         ];
-        list(&mut filler, objects.clone());
+        list(&mut writer, objects.clone());
         assert_eq!(
-            (table.len(), bodies(&table)),
+            (store.len(), bodies(&store)),
             (3, vec!["newt".to_owned(), "toad".to_owned()])
         );
         // Listed again, in another order: nothing differs.
         objects.reverse();
-        assert!(list(&mut filler, objects).is_empty());
-        assert_eq!(bodies(&table), ["newt", "toad"]);
+        assert!(list(&mut writer, objects).is_empty());
+        assert_eq!(bodies(&store), ["newt", "toad"]);
     }
 
     #[test]
     fn a_new_object_takes_nothing_from_the_others_and_an_older_one_that_grows_does() {
-        let (table, mut filler) = budgeted();
+        let (store, mut writer) = budgeted();
         list(
-            &mut filler,
+            &mut writer,
             vec![weighed("newt", "1", 1, 50), weighed("toad", "1", 2, 50)],
         );
-        let changes = filler.apply(Event::Apply(weighed("heron", "2", 3, 50)));
+        let changes = writer.apply(Event::Apply(weighed("heron", "2", 3, 50)));
         assert_eq!(
-            (changes.len(), bodies(&table)),
+            (changes.len(), bodies(&store)),
             (1, vec!["newt".to_owned(), "toad".to_owned()])
         );
         // Of the same version again, without a body: no news.
         assert!(
-            filler
+            writer
                 .apply(Event::Apply(weighed("heron", "2", 3, 50)))
                 .is_empty()
         );
 
-        let changes = filler.apply(Event::Apply(weighed("newt", "3", 1, 60)));
+        let changes = writer.apply(Event::Apply(weighed("newt", "3", 1, 60)));
         let changed: Vec<&str> = changes.iter().map(|change| &*change.name).collect();
         assert_eq!(changed, ["newt", "toad"]);
-        assert_eq!(bodies(&table), ["newt"]);
+        assert_eq!(bodies(&store), ["newt"]);
     }
 
     #[test]
     fn what_has_room_again_is_read_and_is_a_change_of_the_same_version() {
-        let (table, mut filler) = budgeted();
+        let (store, mut writer) = budgeted();
         list(
-            &mut filler,
+            &mut writer,
             vec![weighed("newt", "1", 1, 90), weighed("toad", "1", 2, 50)],
         );
-        assert_eq!(filler.next_to_read(), None);
-        filler.apply(Event::Delete(weighed("newt", "2", 1, 90)));
+        assert_eq!(writer.next_to_read(), None);
+        writer.apply(Event::Delete(weighed("newt", "2", 1, 90)));
         let toad = ObjectRef::new("pond", "toad");
-        assert_eq!(filler.next_to_read(), Some(toad.clone()));
-        assert!(!filler.has_to_read());
-        filler.read_later(toad.clone());
-        assert_eq!(filler.next_to_read(), Some(toad));
-        let changes = filler.apply(Event::Apply(weighed("toad", "1", 2, 50)));
+        assert_eq!(writer.next_to_read(), Some(toad.clone()));
+        assert!(!writer.has_to_read());
+        writer.read_later(toad.clone());
+        assert_eq!(writer.next_to_read(), Some(toad));
+        let changes = writer.apply(Event::Apply(weighed("toad", "1", 2, 50)));
         assert_eq!(
-            (changes.len(), bodies(&table)),
+            (changes.len(), bodies(&store)),
             (1, vec!["toad".to_owned()])
         );
-        assert_eq!(filler.next_to_read(), None);
+        assert_eq!(writer.next_to_read(), None);
     }
 
     #[test]
     fn an_object_that_is_gone_when_the_list_comes_again_makes_room() {
-        let (table, mut filler) = budgeted();
+        let (store, mut writer) = budgeted();
         // A list that was broken off had an object more.
-        filler.apply(Event::Init);
-        filler.apply(Event::InitApply(weighed("newt", "1", 1, 90)));
-        list(&mut filler, vec![weighed("toad", "1", 2, 50)]);
-        assert_eq!(bodies(&table), Vec::<String>::new());
-        assert_eq!(filler.next_to_read(), Some(ObjectRef::new("pond", "toad")));
+        writer.apply(Event::Init);
+        writer.apply(Event::InitApply(weighed("newt", "1", 1, 90)));
+        list(&mut writer, vec![weighed("toad", "1", 2, 50)]);
+        assert_eq!(bodies(&store), Vec::<String>::new());
+        assert_eq!(writer.next_to_read(), Some(ObjectRef::new("pond", "toad")));
     }
 
     fn elsewhere(namespace: &str, object: Weighed) -> Weighed {
@@ -825,27 +828,27 @@ mod tests {
 
     #[test]
     fn a_namespace_over_its_equal_share_loses_its_youngest_and_the_others_lose_nothing() {
-        let (table, mut filler) = budgeted();
+        let (store, mut writer) = budgeted();
         list(
-            &mut filler,
+            &mut writer,
             vec![
                 weighed("newt", "1", 1, 50),
                 weighed("toad", "1", 2, 50),
                 elsewhere("lake", weighed("carp", "1", 9, 50)),
             ],
         );
-        assert_eq!(bodies(&table), ["carp", "newt", "toad"]);
+        assert_eq!(bodies(&store), ["carp", "newt", "toad"]);
         let pike = elsewhere("lake", weighed("pike", "1", 10, 10));
-        let changes = filler.apply(Event::Apply(pike));
+        let changes = writer.apply(Event::Apply(pike));
         let changed: Vec<&str> = changes.iter().map(|change| &*change.name).collect();
         assert_eq!(changed, ["pike", "toad"]);
-        assert_eq!(bodies(&table), ["carp", "pike", "newt"]);
-        let toad = table.get("pond", "toad").expect("it is kept");
+        assert_eq!(bodies(&store), ["carp", "pike", "newt"]);
+        let toad = store.get("pond", "toad").expect("it is kept");
         assert_eq!(toad.shortage, Some(Shortage::Process));
 
         // Over its own bound as well: the object says that instead.
-        filler.apply(Event::Apply(weighed("newt", "2", 1, 60)));
-        let toad = table.get("pond", "toad").expect("it is kept");
+        writer.apply(Event::Apply(weighed("newt", "2", 1, 60)));
+        let toad = store.get("pond", "toad").expect("it is kept");
         assert_eq!(toad.shortage, Some(Shortage::Namespace));
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::merge_patch::merge_patch;
 
 /// A kind that carries compiled data.
-pub trait Carrier:
+pub trait ManagedObject:
     Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
     + Clone
     + Debug
@@ -26,14 +26,14 @@ pub trait Carrier:
 {
     const KIND: &'static str;
     fn content(&self) -> BTreeMap<String, Vec<u8>>;
-    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self;
+    fn with_content(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self;
     /// A value as it stands in JSON.
     fn value(bytes: &[u8]) -> Value;
 
     /// Where the content stands in the object.
     const FIELD: &'static str = "data";
 
-    /// What must change of [`Carrier::FIELD`], as a merge patch; empty: nothing.
+    /// What must change of [`ManagedObject::FIELD`], as a merge patch; empty: nothing.
     fn changes(&self, desired: &BTreeMap<String, Vec<u8>>) -> Map<String, Value> {
         let content = self.content();
         let mut data = Map::new();
@@ -49,7 +49,7 @@ pub trait Carrier:
     }
 }
 
-impl Carrier for Secret {
+impl ManagedObject for Secret {
     const KIND: &'static str = "Secret";
 
     fn content(&self) -> BTreeMap<String, Vec<u8>> {
@@ -59,7 +59,7 @@ impl Carrier for Secret {
             .collect()
     }
 
-    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+    fn with_content(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
         let data = content
             .iter()
             .map(|(key, bytes)| (key.clone(), ByteString(bytes.clone())));
@@ -75,7 +75,7 @@ impl Carrier for Secret {
     }
 }
 
-impl Carrier for ConfigMap {
+impl ManagedObject for ConfigMap {
     const KIND: &'static str = "ConfigMap";
 
     fn content(&self) -> BTreeMap<String, Vec<u8>> {
@@ -85,7 +85,7 @@ impl Carrier for ConfigMap {
             .collect()
     }
 
-    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+    fn with_content(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
         let data = content
             .iter()
             .map(|(key, bytes)| (key.clone(), String::from_utf8_lossy(bytes).into_owned()));
@@ -110,7 +110,7 @@ pub fn of_spec(spec: &NetworkPolicySpec) -> BTreeMap<String, Vec<u8>> {
     BTreeMap::from([(SPEC.to_owned(), text.into_bytes())])
 }
 
-impl Carrier for NetworkPolicy {
+impl ManagedObject for NetworkPolicy {
     const KIND: &'static str = "NetworkPolicy";
     const FIELD: &'static str = SPEC;
 
@@ -118,7 +118,7 @@ impl Carrier for NetworkPolicy {
         self.spec.as_ref().map(of_spec).unwrap_or_default()
     }
 
-    fn carrying(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
+    fn with_content(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self {
         let spec = content
             .get(SPEC)
             .and_then(|text| serde_json::from_slice(text).ok());

@@ -1,23 +1,23 @@
-//! How often something is done in all: each gets a time, so far apart.
+//! A rate limiter that hands out time slots at a fixed interval.
 //!
-//! Pure. Whoever has been given a time keeps it, so waiting costs nobody a second look.
+//! Pure. A caller keeps the slot that it was given, so it never has to ask twice.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub struct Pace {
+pub struct RateLimit {
     apart: Duration,
     next: Option<Instant>,
 }
 
-impl Pace {
+impl RateLimit {
     pub fn new(apart: Duration) -> Self {
         Self { apart, next: None }
     }
 
-    /// The next free time; `now` if nobody has been given one lately.
+    /// Reserves the next free slot; `now` if no slot was reserved within the interval.
     pub fn reserve(&mut self, now: Instant) -> Instant {
         let at = self.next.map_or(now, |next| next.max(now));
         self.next = Some(at + self.apart);
@@ -42,22 +42,23 @@ mod tests {
     fn a_burst_is_taken_at_once_and_then_the_rate_holds() {
         let start = Instant::now();
         let (apart, burst) = (Duration::from_millis(50), Duration::from_millis(100));
-        let mut pace = Pace::new(apart);
-        let taken = |pace: &mut Pace, at| (0..10).filter(|_| pace.try_take(at, burst)).count();
-        assert_eq!(taken(&mut pace, start), 3);
-        assert_eq!(taken(&mut pace, start + apart), 1);
-        assert_eq!(taken(&mut pace, start + Duration::from_secs(60)), 3);
+        let mut limit = RateLimit::new(apart);
+        let taken =
+            |limit: &mut RateLimit, at| (0..10).filter(|_| limit.try_take(at, burst)).count();
+        assert_eq!(taken(&mut limit, start), 3);
+        assert_eq!(taken(&mut limit, start + apart), 1);
+        assert_eq!(taken(&mut limit, start + Duration::from_secs(60)), 3);
     }
 
     #[test]
-    fn times_are_apart_and_idleness_saves_none_up() {
+    fn slots_are_an_interval_apart_and_idle_time_saves_none_up() {
         let start = Instant::now();
         let apart = Duration::from_millis(50);
-        let mut pace = Pace::new(apart);
-        let given: Vec<Instant> = (0..3).map(|_| pace.reserve(start)).collect();
+        let mut limit = RateLimit::new(apart);
+        let given: Vec<Instant> = (0..3).map(|_| limit.reserve(start)).collect();
         assert_eq!(given, [start, start + apart, start + 2 * apart]);
         let later = start + Duration::from_secs(60);
-        assert_eq!(pace.reserve(later), later);
-        assert_eq!(pace.reserve(later), later + apart);
+        assert_eq!(limit.reserve(later), later);
+        assert_eq!(limit.reserve(later), later + apart);
     }
 }

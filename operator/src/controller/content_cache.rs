@@ -1,8 +1,8 @@
-//! Reading single Secrets and ConfigMaps, once per version.
+//! A cache of Secrets and ConfigMaps: each is read once per version.
 //!
 //! The watches bring metadata only. What compile asks for is read one by one, and kept
 //! until the metadata names another version and that one was read: a ConfigMap whose read
-//! fails is answered with what it held before, and marked so. Values are never logged;
+//! fails is answered with what it content before, and marked so. Values are never logged;
 //! `Debug` of a cached Secret shows its keys.
 //!
 //! What was read is remembered while the process runs: after a restart there is no last
@@ -26,10 +26,10 @@ use crate::objects::decode::BASE_WEIGHT;
 use crate::objects::stores::{Scoped, Version};
 use kube::Resource;
 
-/// What a Secret of the operator's own may hold and not count: tokens of one agent.
+/// The size up to which one of the operator's own Secrets, the tokens of one agent, is not budgeted.
 const OWN_SECRET: usize = 16 * 1024;
 
-pub struct Readers {
+pub struct ContentCache {
     client: Client,
     budget: Arc<Budget>,
     /// Versions of ConfigMaps and Secrets that had no room, so that they are not read in vain.
@@ -38,9 +38,9 @@ pub struct Readers {
     pub config_maps: Cache<Arc<BTreeMap<String, String>>>,
 }
 
-/// What one version of an object holds.
+/// The content of one version of an object.
 #[derive(Debug)]
-pub struct Held<T> {
+pub struct Content<T> {
     pub version: Version,
     pub data: T,
 }
@@ -50,12 +50,12 @@ pub struct Held<T> {
 #[derive(Debug)]
 pub struct Values(Box<[(String, SecretText)]>);
 
-/// A Secret's content, and whether it took asking.
+/// The result of reading a Secret.
 #[derive(Debug)]
 pub enum Read {
-    Before(Arc<Held<Values>>),
-    Now(Arc<Held<Values>>),
-    /// There is no room for it.
+    Cached(Arc<Content<Values>>),
+    Fetched(Arc<Content<Values>>),
+    /// The namespace has no room for it.
     OverBudget(Shortage),
 }
 
@@ -76,9 +76,9 @@ impl FromIterator<(String, SecretText)> for Values {
     }
 }
 
-/// One version of each object that was asked for.
+/// One version of each object that was read.
 #[derive(Debug)]
-pub struct Cache<T>(Mutex<HashMap<ObjectRef, Arc<Held<T>>>>);
+pub struct Cache<T>(Mutex<HashMap<ObjectRef, Arc<Content<T>>>>);
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
@@ -87,29 +87,29 @@ impl<T> Default for Cache<T> {
 }
 
 impl<T> Cache<T> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef, Arc<Held<T>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef, Arc<Content<T>>>> {
         self.0.lock()
     }
 
-    pub fn get(&self, key: &ObjectRef, version: &Version) -> Option<Arc<Held<T>>> {
+    pub fn get(&self, key: &ObjectRef, version: &Version) -> Option<Arc<Content<T>>> {
         let cache = self.lock();
-        let held = cache.get(key)?;
-        (held.version == *version).then(|| Arc::clone(held))
+        let content = cache.get(key)?;
+        (content.version == *version).then(|| Arc::clone(content))
     }
 
-    /// What the object held when it was last read, of whatever version; `uid`, if it is
+    /// What the object content when it was last read, of whatever version; `uid`, if it is
     /// known: a namesake of something that is gone is another object.
-    pub fn last_good(&self, key: &ObjectRef, uid: Option<&str>) -> Option<Arc<Held<T>>> {
+    pub fn last_good(&self, key: &ObjectRef, uid: Option<&str>) -> Option<Arc<Content<T>>> {
         let cache = self.lock();
-        let held = cache.get(key)?;
-        uid.is_none_or(|uid| uid == held.version.uid)
-            .then(|| Arc::clone(held))
+        let content = cache.get(key)?;
+        uid.is_none_or(|uid| uid == content.version.uid)
+            .then(|| Arc::clone(content))
     }
 
-    fn put(&self, key: ObjectRef, version: Version, data: T) -> Arc<Held<T>> {
-        let held = Arc::new(Held { version, data });
-        self.lock().insert(key, Arc::clone(&held));
-        held
+    fn put(&self, key: ObjectRef, version: Version, data: T) -> Arc<Content<T>> {
+        let content = Arc::new(Content { version, data });
+        self.lock().insert(key, Arc::clone(&content));
+        content
     }
 
     pub fn forget(&self, key: &ObjectRef) {
@@ -119,7 +119,7 @@ impl<T> Cache<T> {
     fn keys(&self, namespace: &str) -> Vec<(ObjectRef, Version)> {
         let cache = self.lock();
         let here = cache.iter().filter(|(key, _)| key.namespace == namespace);
-        here.map(|(key, held)| (key.clone(), held.version.clone()))
+        here.map(|(key, content)| (key.clone(), content.version.clone()))
             .collect()
     }
 
@@ -128,7 +128,7 @@ impl<T> Cache<T> {
     }
 }
 
-impl Readers {
+impl ContentCache {
     pub fn new(client: Client, budget: Arc<Budget>) -> Self {
         Self {
             client,
@@ -141,8 +141,8 @@ impl Readers {
 
     /// What is known of a Secret without reading it now. Its keys are known once any
     /// compilation has read this version.
-    pub fn secret_facts(&self, table: &Scoped<Secret>, key: &ObjectRef) -> Presence<SecretFacts> {
-        match table.look_up(key) {
+    pub fn secret_facts(&self, store: &Scoped<Secret>, key: &ObjectRef) -> Presence<SecretFacts> {
+        match store.look_up(key) {
             Presence::Present(found) => {
                 let Some(version) = Version::of(&*found) else {
                     return Presence::Unknown("its metadata has no version".to_owned());
@@ -150,7 +150,7 @@ impl Readers {
                 let keys: Option<BTreeSet<String>> = self
                     .secrets
                     .get(key, &version)
-                    .map(|held| held.data.iter().map(|(key, _)| key.clone()).collect());
+                    .map(|content| content.data.iter().map(|(key, _)| key.clone()).collect());
                 Presence::Present(SecretFacts::from_metadata(
                     &found.labels(),
                     &found.annotations(),
@@ -164,21 +164,21 @@ impl Readers {
         }
     }
 
-    /// Reads a Secret that the table names, unless that version was read before. What was
+    /// Reads a Secret that the store names, unless that version was read before. What was
     /// read may be newer than what the watch has brought. `None`: it is not there.
     pub async fn read_secret(
         &self,
-        table: &Scoped<Secret>,
+        store: &Scoped<Secret>,
         key: &ObjectRef,
     ) -> Result<Option<Read>, kube::Error> {
-        let Some(version) = present(table, key) else {
+        let Some(version) = present(store, key) else {
             return Ok(None);
         };
         if let Some(why) = self.shortage(Kind::Secret, key, &version) {
             return Ok(Some(Read::OverBudget(why)));
         }
-        if let Some(held) = self.secrets.get(key, &version) {
-            return Ok(Some(Read::Before(held)));
+        if let Some(content) = self.secrets.get(key, &version) {
+            return Ok(Some(Read::Cached(content)));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
         let Some(secret) = api.get_opt(&key.name).await? else {
@@ -210,27 +210,27 @@ impl Readers {
             .into_iter()
             .filter_map(|(key, bytes)| Some((key, credential_value(bytes.0)?)))
             .collect();
-        let held = self.secrets.put(key.clone(), version, values);
-        Ok(Some(Read::Now(held)))
+        let content = self.secrets.put(key.clone(), version, values);
+        Ok(Some(Read::Fetched(content)))
     }
 
-    /// The values of the version that the table names, if they were read.
+    /// The values of the version that the store names, if they were read.
     pub fn secret_values(
         &self,
-        table: &Scoped<Secret>,
+        store: &Scoped<Secret>,
         key: &ObjectRef,
-    ) -> Option<Arc<Held<Values>>> {
-        self.secrets.get(key, &present(table, key)?)
+    ) -> Option<Arc<Content<Values>>> {
+        self.secrets.get(key, &present(store, key)?)
     }
 
-    /// The facts about a ConfigMap that take no read. `None`: the version that the table names is
+    /// The facts about a ConfigMap that take no read. `None`: the version that the store names is
     /// to be read.
     pub fn config_map_facts(
         &self,
-        table: &Scoped<ConfigMap>,
+        store: &Scoped<ConfigMap>,
         key: &ObjectRef,
     ) -> Option<ConfigMapFacts> {
-        let version = match table.look_up(key) {
+        let version = match store.look_up(key) {
             Presence::Present(found) => Version::of(&*found),
             Presence::Absent => return Some(ConfigMapFacts::Absent),
             Presence::Unknown(why) => return Some(self.unread(key, None, why)),
@@ -242,17 +242,17 @@ impl Readers {
         if let Some(why) = self.shortage(Kind::ConfigMap, key, &version) {
             return Some(ConfigMapFacts::TooExpensive(why.to_string()));
         }
-        let held = self.config_maps.get(key, &version)?;
-        Some(ConfigMapFacts::Present(Arc::clone(&held.data)))
+        let content = self.config_maps.get(key, &version)?;
+        Some(ConfigMapFacts::Present(Arc::clone(&content.data)))
     }
 
-    /// The version of a ConfigMap that the table names; while it cannot be read, the content of
+    /// The version of a ConfigMap that the store names; while it cannot be read, the content of
     /// the last version that could be.
-    pub async fn config_map(&self, table: &Scoped<ConfigMap>, key: &ObjectRef) -> ConfigMapFacts {
-        if let Some(facts) = self.config_map_facts(table, key) {
+    pub async fn config_map(&self, store: &Scoped<ConfigMap>, key: &ObjectRef) -> ConfigMapFacts {
+        if let Some(facts) = self.config_map_facts(store, key) {
             return facts;
         }
-        let uid = present(table, key).map(|version| version.uid);
+        let uid = present(store, key).map(|version| version.uid);
         let uid = uid.as_deref();
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
         match api.get_opt(&key.name).await {
@@ -278,7 +278,7 @@ impl Readers {
             Ok(None) => ConfigMapFacts::Absent,
             Err(kube::Error::Api(status)) => self.unread(key, uid, status.message.clone()),
             Err(error) => {
-                tracing::warn!(%key, %error, "ConfigMap not read");
+                tracing::warn!(%key, %error, "cannot read ConfigMap");
                 let why = "the API server could not be asked".to_owned();
                 self.unread(key, uid, why)
             }
@@ -316,7 +316,7 @@ impl Readers {
         verdict
     }
 
-    /// Forgets the content of an object that is gone, or that nobody refers to.
+    /// Forgets the content of an object that was deleted, or that no object refers to.
     pub fn forget(&self, kind: Kind, key: &ObjectRef) {
         match kind {
             Kind::Secret => self.secrets.forget(key),
@@ -333,8 +333,8 @@ impl Readers {
         self.budget.remove(kind, key);
     }
 
-    /// Puts out of a namespace what has no room any more. The objects whose users are to look
-    /// again: these, and those that have room again.
+    /// Evicts the objects that a namespace has no room for any more. Returns the objects whose users
+    /// must be requeued: these, and those that have room again.
     pub fn settle(&self, kind: Kind, namespace: &str) -> Vec<ObjectRef> {
         let kept = match kind {
             Kind::Secret => self.secrets.keys(namespace),
@@ -374,7 +374,7 @@ impl Readers {
         moved
     }
 
-    /// Forgets ConfigMaps and Secrets that `is_used` says nobody refers to.
+    /// Forgets ConfigMaps and Secrets for which `is_used` is false.
     pub fn sweep(&self, is_used: impl Fn(Kind, &ObjectRef) -> bool) {
         let secrets = self
             .secrets
@@ -393,8 +393,8 @@ impl Readers {
 
     fn unread(&self, key: &ObjectRef, uid: Option<&str>, why: String) -> ConfigMapFacts {
         match self.config_maps.last_good(key, uid) {
-            Some(held) => ConfigMapFacts::LastGood {
-                data: Arc::clone(&held.data),
+            Some(content) => ConfigMapFacts::LastGood {
+                data: Arc::clone(&content.data),
                 why,
             },
             None => ConfigMapFacts::Unknown(why),
@@ -402,11 +402,11 @@ impl Readers {
     }
 }
 
-fn present<K>(table: &Scoped<K>, key: &ObjectRef) -> Option<Version>
+fn present<K>(store: &Scoped<K>, key: &ObjectRef) -> Option<Version>
 where
     K: Resource<DynamicType = ()>,
 {
-    match table.look_up(key) {
+    match store.look_up(key) {
         Presence::Present(found) => Version::of(&*found),
         Presence::Absent | Presence::Unknown(_) => None,
     }
@@ -424,15 +424,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::kept::Kept;
+    use crate::objects::metadata::ObjectMetadata;
+    use crate::objects::store::StoreWriter;
     use crate::objects::stores::SecretScope;
-    use crate::objects::tables::Filler;
 
     /// Of ConfigMap pond/docs: what the watch brought (its uid and version; `None`: that it
     /// is gone), and how the API server answers a read, if one is expected.
     type Step<'a> = (Option<(&'a str, &'a str)>, Option<(u16, serde_json::Value)>);
 
-    fn held(uid: &str, version: &str, text: &str) -> Option<(u16, serde_json::Value)> {
+    fn content(uid: &str, version: &str, text: &str) -> Option<(u16, serde_json::Value)> {
         let metadata = json!({
             "namespace": "pond", "name": "docs", "uid": uid, "resourceVersion": version,
         });
@@ -450,8 +450,8 @@ mod tests {
         Some((code, body))
     }
 
-    fn kept(uid: &str, version: &str) -> Kept<ConfigMap> {
-        Kept::of(&ObjectMeta {
+    fn object_metadata(uid: &str, version: &str) -> ObjectMetadata<ConfigMap> {
+        ObjectMetadata::of(&ObjectMeta {
             namespace: Some("pond".to_owned()),
             name: Some("docs".to_owned()),
             uid: Some(uid.to_owned()),
@@ -482,22 +482,22 @@ mod tests {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let readers = Readers::new(
+            let content_cache = ContentCache::new(
                 Client::new(service, "pond"),
                 Arc::new(Budget::new(usize::MAX, usize::MAX)),
             );
-            let table = Scoped::new(&SecretScope::Cluster);
-            let (_, watched_table) = table.each().remove(0);
-            let mut filler = Filler::new(watched_table);
+            let store = Scoped::new(&SecretScope::Cluster);
+            let (_, watched_store) = store.each().remove(0);
+            let mut writer = StoreWriter::new(watched_store);
             for (index, ((watched, read), expected)) in steps.into_iter().enumerate() {
                 answers.lock().extend(read);
-                filler.apply(Event::Init);
+                writer.apply(Event::Init);
                 if let Some((uid, version)) = watched {
-                    filler.apply(Event::InitApply(kept(uid, version)));
+                    writer.apply(Event::InitApply(object_metadata(uid, version)));
                 }
-                filler.apply(Event::InitDone);
+                writer.apply(Event::InitDone);
                 let key = ObjectRef::new("pond", "docs");
-                let found = readers.config_map(&table, &key).await;
+                let found = content_cache.config_map(&store, &key).await;
                 assert_eq!(found, expected, "step {index}");
                 let left = answers.lock().len();
                 assert_eq!(left, 0, "step {index} read nothing");
@@ -523,16 +523,16 @@ mod tests {
     #[test]
     fn a_version_is_read_once() {
         check(vec![
-            ((Some(("u", "1")), held("u", "1", "old")), present("old")),
+            ((Some(("u", "1")), content("u", "1", "old")), present("old")),
             ((Some(("u", "1")), None), present("old")),
-            ((Some(("u", "2")), held("u", "2", "new")), present("new")),
+            ((Some(("u", "2")), content("u", "2", "new")), present("new")),
         ]);
     }
 
     #[test]
     fn what_was_read_last_stands_in_while_a_newer_version_cannot_be_read() {
         check(vec![
-            ((Some(("u", "1")), held("u", "1", "old")), present("old")),
+            ((Some(("u", "1")), content("u", "1", "old")), present("old")),
             (
                 (Some(("u", "2")), refused(403, "forbidden")),
                 last_good("old", "forbidden"),
@@ -541,7 +541,7 @@ mod tests {
                 (Some(("u", "2")), refused(504, "timeout")),
                 last_good("old", "timeout"),
             ),
-            ((Some(("u", "2")), held("u", "2", "new")), present("new")),
+            ((Some(("u", "2")), content("u", "2", "new")), present("new")),
         ]);
     }
 
@@ -551,7 +551,7 @@ mod tests {
         let unknown = || ConfigMapFacts::Unknown("forbidden".to_owned());
         check(vec![
             ((Some(("u", "1")), forbidden()), unknown()),
-            ((Some(("u", "1")), held("u", "1", "old")), present("old")),
+            ((Some(("u", "1")), content("u", "1", "old")), present("old")),
             ((Some(("other", "2")), forbidden()), unknown()),
             (
                 (Some(("u", "3")), refused(404, "gone")),

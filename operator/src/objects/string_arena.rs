@@ -1,19 +1,19 @@
-//! A few short texts that are kept for long, in one piece of memory.
+//! A few long-lived short strings in one allocation.
 //!
-//! Each in one of its own takes three words and what the allocator adds: for names, uids and
-//! versions more than they have characters.
+//! A `String` takes three words plus the allocator's overhead: for names, uids and versions
+//! more than their characters.
 
-/// `N` texts, each of which may be missing.
+/// `N` strings, each of which may be missing.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Texts<const N: usize> {
+pub struct StringArena<const N: usize> {
     all: Box<str>,
-    /// Where each ends, or [`MISSING`]. It begins where the one before it ends.
+    /// The end of each string, or [`MISSING`]. A string begins where the one before it ends.
     ends: [u32; N],
 }
 
 const MISSING: u32 = u32::MAX;
 
-impl<const N: usize> Texts<N> {
+impl<const N: usize> StringArena<N> {
     pub fn of(texts: [Option<&str>; N]) -> Self {
         let all: String = texts.iter().flatten().copied().collect();
         let mut end = 0;
@@ -36,7 +36,7 @@ impl<const N: usize> Texts<N> {
     }
 }
 
-impl<const N: usize> std::fmt::Debug for Texts<N> {
+impl<const N: usize> std::fmt::Debug for StringArena<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list()
             .entries((0..N).map(|index| self.get(index)))
@@ -50,7 +50,7 @@ mod tests {
 
     #[track_caller]
     fn check<const N: usize>(texts: [Option<&str>; N]) {
-        let kept = Texts::of(texts);
+        let kept = StringArena::of(texts);
         assert_eq!(std::array::from_fn(|index| kept.get(index)), texts);
         assert_eq!(kept.get(N), None);
     }
