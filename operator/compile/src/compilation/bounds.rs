@@ -1,7 +1,7 @@
-//! What a manifest may be at most. Over a bound, whole surfaces, then tools, are withheld
-//! from the end in name order until it fits; then feeds. Providers go first of all, from
-//! the end, but only where they alone are too much: no tool could make room for them. An
-//! old object must not stay in force, or bloating a surface would freeze a revoked grant.
+//! Bounds a manifest. Over a bound, whole surfaces, then tools, are withheld from the end in
+//! name order until it fits; then feeds. If the providers alone are too large, they are withheld
+//! first, from the end: removing tools could not make room for them. An old manifest must not stay
+//! in force, or bloating a surface would freeze a revoked grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use crate::canonical::digest::size;
 use crate::compilation::files::Files;
 use crate::names::{feed_name, provider_name};
 
-/// Of all four files, with references in place of values.
+/// Limits all four files together, with references in place of values.
 const MAX_BYTES: usize = 700 * 1024;
-/// Of all four files, with values. The API server takes 1 MiB in one Secret; the runner's
-/// tokens and the hashes of the files come last, and have the rest.
+/// Limits all four files together, with values. The API server takes 1 MiB in one Secret; the
+/// rest is for the runner's tokens and the hashes of the files, which are added last.
 const MAX_FILLED: usize = 960 * 1024;
-/// What OpenAI takes in one request, less room for the runner's own.
+/// The tools that OpenAI takes in one request, less room for the runner's own.
 const MAX_TOOLS_OPENAI: usize = 128 - 8;
 
-/// Of feeds. All of them together show the model 64 KiB: more would only crowd each other
-/// out, and be fetched in vain.
+/// Limits the feeds. Together they show the model 64 KiB; more feeds would displace each other
+/// and be fetched in vain.
 pub(crate) const MAX_FEEDS: usize = 32;
 
 /// Surfaces that a message lists.
@@ -31,16 +31,16 @@ pub(crate) fn too_many_feeds() -> String {
     format!("more than {MAX_FEEDS} feeds are granted, and no more are fetched: grant fewer")
 }
 
-/// Something that does not fit, and which bound it is over.
+/// An item that does not fit, and the bound that it exceeds.
 #[derive(Debug)]
 pub(crate) struct Excess {
-    /// As what is withheld is named.
+    /// The name used in [`crate::Withheld::what`].
     pub what: String,
     pub code: Code,
     pub message: String,
 }
 
-/// Takes out of `files` what does not fit; `reserved` bytes are still to come. Tools are
+/// Removes from `files` the items that do not fit; `reserved` bytes are added later. Tools are
 /// sorted by surface, then by name.
 pub(crate) fn enforce(files: &mut Files, reserved: usize) -> Vec<Excess> {
     let mut excess = Vec::new();
@@ -59,13 +59,13 @@ pub(crate) fn enforce(files: &mut Files, reserved: usize) -> Vec<Excess> {
     excess
 }
 
-/// Whether files fit into a Secret that are so large without values, and have so many of
-/// them, none longer than `longest`.
+/// Returns true if the files fit into a Secret even when all `values` credentials are `longest`
+/// bytes.
 pub(crate) fn surely_fit(files: &Files, values: usize, longest: usize) -> bool {
     all(files).saturating_add(values.saturating_mul(longest)) <= MAX_FILLED
 }
 
-/// Takes out of `files`, which hold values, what does not fit into a Secret.
+/// Removes from `files`, which hold values, the items that do not fit into a Secret.
 pub(crate) fn enforce_filled(files: &mut Files) -> Vec<Excess> {
     let message = format!(
         "the compiled files are over {MAX_FILLED} bytes with their credentials: grant fewer tools, or use shorter credentials"
@@ -73,7 +73,7 @@ pub(crate) fn enforce_filled(files: &mut Files) -> Vec<Excess> {
     shrink(files, MAX_FILLED, &message)
 }
 
-/// Takes what is named so out of `files`.
+/// Removes from `files` the tools, feeds and providers named in `gone`.
 pub(crate) fn remove(files: &mut Files, gone: &BTreeSet<&str>) {
     let stays = |what: &str| !gone.contains(what);
     files.tools.tools.retain(|tool| stays(&tool.name));
@@ -140,7 +140,7 @@ fn shrink(files: &mut Files, room: usize, message: &str) -> Vec<Excess> {
         .collect()
 }
 
-/// The settings of a service that nothing uses any more; their bytes.
+/// Removes the settings of a service without users, and returns their bytes.
 fn forget_service(files: &mut Files, service: &str) -> usize {
     if is_used(files, service) {
         return 0;
@@ -158,7 +158,7 @@ fn is_used(files: &Files, service: &str) -> bool {
     files.tools.tools.iter().any(by_tool) || files.feeds.0.iter().any(|feed| feed.source == service)
 }
 
-/// How many tools each surface gives, the largest first.
+/// Counts the tools of each surface, the largest count first.
 fn tools_by_surface(files: &Files) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for tool in &files.tools.tools {
@@ -172,8 +172,8 @@ fn tools_by_surface(files: &Files) -> Vec<(String, usize)> {
     counts
 }
 
-/// Names the surfaces with their counts, so that the one to blame is seen, and the surface whose
-/// tools go next.
+/// Lists the surfaces with their counts, so that the largest is seen, and the surface whose tools
+/// are withheld next.
 fn too_many_tools(cap: usize, files: &Files, counts: &[(String, usize)]) -> String {
     let total: usize = counts.iter().map(|(_, count)| count).sum();
     let mut listed: Vec<String> = counts
@@ -198,7 +198,7 @@ fn too_many_tools(cap: usize, files: &Files, counts: &[(String, usize)]) -> Stri
 
 fn tool_cap(files: &Files) -> Option<usize> {
     match files.agent.mode {
-        // No request of ours carries them: how many it takes is the runner's business.
+        // The runner sends its own requests, so it decides how many tools they carry.
         Mode::Native => None,
         Mode::Mediated => files
             .providers
@@ -210,7 +210,7 @@ fn tool_cap(files: &Files) -> Option<usize> {
     }
 }
 
-/// The last surface's tools if there are several surfaces, else the last tool.
+/// Removes and returns the last surface's tools if there are several surfaces, else the last tool.
 fn last_to_go(files: &mut Files) -> Vec<Tool> {
     let tools = &mut files.tools.tools;
     let Some(last) = tools.last().map(|tool| tool.execution.service.clone()) else {

@@ -33,8 +33,8 @@ fn rendered(agent: &AgentFile, tools: &ToolsFile, files: &Files) -> BTreeMap<Str
     .into()
 }
 
-/// What is given without credentials, for those who may not read Secrets: `tools.json`, and
-/// `feeds.json` where there are any.
+/// Renders `tools.json`, and `feeds.json` if there are feeds, without credentials, for users who
+/// may not read Secrets.
 pub fn published(files: &Files) -> BTreeMap<String, String> {
     let mut tools = files.tools.clone();
     for tool in &mut tools.tools {
@@ -51,10 +51,10 @@ pub fn published(files: &Files) -> BTreeMap<String, String> {
     published
 }
 
-/// What the manifest digest is taken of, and what "offline equals online" compares, by file
-/// name: the canonical files with references in place of secrets, without `digest`, `files`,
-/// `tokens` and `link`, and without the link's authority where a surface is the operator's own:
-/// that is renewed, and nothing that is given changes with it.
+/// Renders the files, by name, as the manifest digest and "offline equals online" use them:
+/// canonical, with references in place of secrets, without `digest`, `files`, `tokens` and `link`.
+/// If a surface is the operator's own, the link's authority is left out as well: renewing it
+/// changes nothing that the agent is given.
 pub fn comparable(files: &Files) -> BTreeMap<String, String> {
     let agent = AgentFile {
         digest: None,
@@ -87,7 +87,7 @@ fn without_authority<'a>(tools: &'a ToolsFile, authority: &str) -> Cow<'a, Tools
     Cow::Owned(tools)
 }
 
-/// Hex SHA-256 of what `sha256sum` lists of [`comparable`].
+/// Hex SHA-256 of the `sha256sum` listing of [`comparable`].
 pub fn manifest_digest(files: &Files) -> String {
     let line = |(name, text): (&String, &String)| format!("{}  {name}\n", sha256(text.as_bytes()));
     let list: String = comparable(files).iter().map(line).collect();

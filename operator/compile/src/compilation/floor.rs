@@ -1,9 +1,9 @@
-//! What a compilation leaves standing of whatever a mediator has loaded.
+//! The allowlist of a compilation ([`Floor`]): what a mediator may still use of its loaded files.
 //!
-//! The link carries it ahead of the kubelet. Pure. It is made of the compilation before
-//! values are filled in: a credential that cannot be read just now keeps its last good value,
-//! and must not look like one that was taken away. Invariant: it names everything that the
-//! compiled files give, so that it takes nothing from a mediator that has loaded them.
+//! The link carries it ahead of the kubelet. It is a pure function of the compilation before values
+//! are filled in: a credential that cannot be read now keeps its last good value, and must not
+//! look revoked. Invariant: the allowlist names everything in the compiled files, so a mediator
+//! that has loaded them loses nothing.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use toolcrib_manifest::{Feed, Floor};
 
 use crate::Compilation;
 
-/// What the mediators of the compiled agent may still use.
+/// Returns what the mediators of the compiled agent may still use.
 pub fn floor(compiled: &Compilation) -> Floor {
     let files = &compiled.files;
     let tools = files.tools.tools.iter().map(|tool| {
@@ -20,7 +20,7 @@ pub fn floor(compiled: &Compilation) -> Floor {
     });
     let feed = |feed: &Feed| format!("{}/{}", feed.source, feed.name);
     let models = files.agent.models.as_ref().map(|models| {
-        // Whatever may serve a request; which of them may be asked for is in the files.
+        // Every model that may serve a request; the files say which ones a request may name.
         let refs: BTreeSet<&String> = models
             .allowed
             .iter()
@@ -37,7 +37,7 @@ pub fn floor(compiled: &Compilation) -> Floor {
     }
 }
 
-/// Whether something that `before` left standing does not stand in `after`.
+/// Returns whether `before` allows something that `after` does not.
 pub fn takes_away(before: &Floor, after: &Floor) -> bool {
     let models = match (&before.models, &after.models) {
         (_, None) => false,
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn less_or_other_is_taken_away_and_more_is_not() {
+    fn a_removed_or_changed_item_is_taken_away_and_an_added_one_is_not() {
         let before = floor(&[("desk.quote", "v1:a")], &["desk/tide"], None);
         let check = |after: &Floor, expected: bool| {
             assert_eq!(takes_away(&before, after), expected, "{after:?}");

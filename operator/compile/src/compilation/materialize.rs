@@ -1,8 +1,8 @@
 //! The last step: values in place of references.
 //!
-//! Pure: the caller reads the Secrets. A value that is missing takes exactly what needs it
-//! out of the files; a source that could not be read keeps the value that the previous
-//! compiled Secret holds, but only for the very same reference and the very same way.
+//! Pure: the caller reads the Secrets. A missing value removes exactly the items that need it
+//! from the files. A source that could not be read keeps the value of the previous compiled
+//! Secret, but only for the same reference and the same route.
 
 use crate::compilation::bounds;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +21,8 @@ use crate::names::{feed_name, provider_name};
 use crate::routes::route::recorded;
 use crate::{Code, ObjectRef, SecretKeyRef};
 
-/// Of the annotation that says where values stand; all annotations of an object have 256 KiB.
-/// What is not said has no last good value later.
+/// Limits the annotation that records where values stand; all annotations of an object have
+/// 256 KiB. An unrecorded reference has no last good value later.
 const MAX_RECORDS: usize = 192 * 1024;
 
 /// The compiled Secret as it is to be written.
@@ -33,12 +33,12 @@ pub struct Materialized {
     /// Names only: digests and where each reference's value stands.
     pub annotations: BTreeMap<String, String>,
     pub digests: Digests,
-    /// References without a value: what needed them is not in the files.
+    /// References without a value; the items that need them are not in the files.
     pub missing: BTreeSet<SecretKeyRef>,
     /// References whose value came from the previous compiled Secret.
     pub kept: BTreeSet<SecretKeyRef>,
-    /// Tools, feeds and providers that are not in the files: for want of a value, or of room
-    /// for it.
+    /// Tools, feeds and providers left out of the files, because a value is missing or does not
+    /// fit.
     pub withheld: Vec<Withheld>,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for Materialized {
 }
 
 impl Materialized {
-    /// The tools that are really in the files, and what is withheld, for status.
+    /// Returns the tools that are really in the files, and the withheld items, for status.
     pub fn given(&self, compiled: &Compilation) -> (Vec<ToolSummary>, Vec<Withheld>) {
         let late: BTreeSet<&str> = self.withheld.iter().map(|late| &*late.what).collect();
         let tools = compiled
@@ -69,7 +69,7 @@ impl Materialized {
         (tools, withheld)
     }
 
-    /// The feeds that are really in the files, for status.
+    /// Returns the feeds that are really in the files, for status.
     pub fn given_feeds(&self, compiled: &Compilation) -> Vec<FeedSummary> {
         let given = |feed: &&FeedSummary| {
             let what = format!("feed {}", feed.name);
@@ -89,12 +89,12 @@ struct LastValue {
     record: Record,
 }
 
-/// What the annotation says of one reference. No values.
+/// The annotation's record of one reference, without its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     /// File name, `#`, JSON pointer.
     at: String,
-    /// Where it goes. Older releases wrote hosts alone.
+    /// The route of the value. Older releases wrote hosts alone.
     #[serde(rename = "hosts")]
     route: BTreeSet<String>,
     uid: String,
@@ -102,8 +102,8 @@ struct Record {
 }
 
 impl LastGood {
-    /// Reads back what [`materialize`] wrote. Whatever does not parse is not there: this is
-    /// a fallback, and nothing is the safe answer.
+    /// Reads back the values that [`materialize`] wrote. Anything that cannot be parsed counts as
+    /// absent: this is a fallback, and no value is the safe answer.
     pub fn read(annotations: &BTreeMap<String, String>, files: &BTreeMap<String, Vec<u8>>) -> Self {
         let records: BTreeMap<String, Record> = annotations
             .get(names::REFERENCES_ANNOTATION)
@@ -130,7 +130,7 @@ impl LastGood {
     }
 }
 
-/// The final files. `values` answers for references whose source is known; `tokens` are
+/// Builds the final files. `values` holds those of references whose source is known; `tokens` are
 /// the runner's ([`crate::identity::runner_tokens`]).
 pub fn materialize(
     compilation: &Compilation,
@@ -152,8 +152,8 @@ pub fn materialize(
         .cloned()
         .collect();
 
-    // Take out what lacks a value, or room for it, first: the digest is of what the files
-    // really hold.
+    // Remove items without a value, or without room for it, first: the digest covers the final
+    // files.
     let mut files = compilation.files.clone();
     let mut withheld: Vec<Withheld> =
         withhold(&mut files, &|reference| resolved.contains_key(reference))
@@ -249,10 +249,10 @@ pub fn materialize(
     }
 }
 
-/// What does not fit into a Secret once values stand where references do.
+/// Returns the items that do not fit into a Secret once values replace references.
 fn overflowing(files: &Files, resolved: &BTreeMap<&SecretKeyRef, Resolved>) -> Vec<Excess> {
     let keys = files.providers.providers.values().map(|one| one.keys.len());
-    // No auth has more than two.
+    // No auth has more than two values.
     let values = 2 * (files.tools.tools.len() + files.feeds.0.len()) + keys.sum::<usize>();
     let longest = resolved.values().map(|found| digest::size(&found.value));
     if bounds::surely_fit(files, values, longest.max().unwrap_or(0)) {
@@ -302,7 +302,7 @@ fn resolve(
     }
 }
 
-/// Proves a rotation without hashing a secret: which versions of which Secrets went in.
+/// Digests the versions of the Secrets used, which proves a rotation without hashing a secret.
 fn credentials_revision(resolved: &BTreeMap<&SecretKeyRef, Resolved>) -> String {
     let versions: BTreeMap<&ObjectRef, (&str, &str)> = resolved
         .iter()

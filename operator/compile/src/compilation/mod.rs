@@ -1,5 +1,5 @@
-//! What a compilation gives: the four files with references in place of secrets, the
-//! objects that carry them, and what there is to say about it.
+//! The result of a compilation: the four files with references in place of secrets, the objects
+//! that carry them, and the diagnostics.
 
 pub(crate) mod bounds;
 pub(crate) mod files;
@@ -39,8 +39,7 @@ pub struct Compilation {
     pub tools: Vec<ToolSummary>,
     pub feeds: Vec<FeedSummary>,
     pub withheld: Vec<Withheld>,
-    /// Sorted. All that concerns this agent: findings on the agent, its grants, and the
-    /// surfaces and providers it uses.
+    /// The findings on this agent, its grants, and the surfaces and providers it uses; sorted.
     pub diagnostics: Vec<Diagnostic>,
     /// Why the Agent is not accepted as it stands, if it is not.
     pub refusal: Option<Diagnostic>,
@@ -57,13 +56,13 @@ pub struct Source {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceState {
-    /// The Secret is there, labelled, and its annotations allow the whole `route`.
+    /// The Secret exists, is labelled, and its annotations allow the whole `route`.
     Known {
         uid: String,
         resource_version: String,
     },
-    /// It could not be read: only a value that was compiled before, for the same reference
-    /// and the same route, may stand in.
+    /// The Secret could not be read. Only a value that was compiled before, for the same reference
+    /// and the same route, may be used.
     Unknown,
 }
 
@@ -72,7 +71,7 @@ pub enum SourceState {
 pub struct ToolSummary {
     /// `<surface>.<tool>`.
     pub name: String,
-    /// Whose tool it is, whatever the agent calls that surface.
+    /// The surface that offers the tool, by its own name.
     pub surface: ObjectRef,
     pub tier: Tier,
     pub read_only: bool,
@@ -99,7 +98,7 @@ pub struct GrantSource {
     pub key: ObjectRef,
 }
 
-/// Whose credential a call carries.
+/// The owner of the credential that a call carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CredentialKind {
     /// The agent's own.
@@ -119,7 +118,7 @@ impl CredentialKind {
     }
 }
 
-/// Something that was asked for and is not given.
+/// An item that was requested and is not given.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Withheld {
     /// `<surface>.<tool>`, `<surface>.*` for a whole surface, `feed <surface>/<feed>`,
@@ -129,7 +128,7 @@ pub struct Withheld {
     pub message: String,
 }
 
-/// An object to be written for the agent. Data is text; a Secret's holds references.
+/// An object to be written for the agent. Data is text; that of a Secret holds references.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     pub role: Role,
@@ -138,11 +137,11 @@ pub struct Object {
     pub annotations: BTreeMap<String, String>,
     /// Empty for [`Role::Identity`], whose content is made once, by the controller.
     pub data: BTreeMap<String, String>,
-    /// Of [`Role::Network`] only.
+    /// Set for [`Role::Network`] only.
     pub spec: Option<NetworkPolicySpec>,
 }
 
-/// What an object is for.
+/// The purpose of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Secret with the four files.
@@ -157,7 +156,7 @@ pub enum Role {
     Network,
 }
 
-/// The kinds of what is written.
+/// The kinds of the objects that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
     Secret,
@@ -211,13 +210,13 @@ impl Role {
 }
 
 impl Compilation {
-    /// The keys to read before [`crate::materialize`]. References that compile refused
-    /// (not labelled, another host) are not among them.
+    /// Returns the keys to read before [`crate::materialize`], without the references that compile
+    /// refused (not labelled, another host).
     pub fn references(&self) -> BTreeSet<SecretKeyRef> {
         self.sources.keys().cloned().collect()
     }
 
-    /// The objects, with references in place of secrets; as the CLI prints them.
+    /// Returns the objects with references in place of secrets, as the CLI prints them.
     pub fn objects(&self) -> Vec<Object> {
         Role::ALL
             .into_iter()
@@ -225,7 +224,7 @@ impl Compilation {
             .collect()
     }
 
-    /// One of them. `None`: the agent has none of that role.
+    /// Returns one object. `None`: the agent has no object of that role.
     pub fn object(&self, role: Role) -> Option<Object> {
         let envelope = self.envelope(role)?;
         Some(Object {
@@ -234,8 +233,8 @@ impl Compilation {
         })
     }
 
-    /// One of them without its data, for whoever has better: the two Secrets' is complete
-    /// only with values.
+    /// Returns one object without its data, for callers that fill the data in: that of the two
+    /// Secrets is complete only with values.
     pub fn envelope(&self, role: Role) -> Option<Object> {
         let spec = match (role, &self.network) {
             (Role::Network, Network::Declared(declared)) => Some(declared.policy.clone()),
@@ -255,8 +254,8 @@ impl Compilation {
         })
     }
 
-    /// Labels of every object. The Agent's own are never copied: GitOps tools would adopt
-    /// our objects.
+    /// Returns the labels of every object. The Agent's own are never copied: GitOps tools would
+    /// adopt our objects.
     fn labels(&self) -> BTreeMap<String, String> {
         [
             (names::MANAGED_BY_LABEL, names::FIELD_MANAGER),

@@ -1,18 +1,18 @@
-//! What a compilation says about the network of an agent's pods.
+//! The network policy that a compilation gives an agent's pods.
 
 use k8s_openapi::api::networking::v1::NetworkPolicySpec;
 
-/// What the network of an agent's pods may be.
+/// The network restriction of an agent's pods.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Network {
-    /// No policy of ours.
+    /// The operator writes no policy.
     Unrestricted,
     Declared(Declared),
-    /// Whether there is to be a policy is not known: one that stands, stays.
+    /// It is unknown whether a policy is wanted, so an existing one stays.
     Undecided,
 }
 
-/// A policy, and what it does not narrow.
+/// A policy, and the destinations that it does not narrow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declared {
     pub policy: NetworkPolicySpec,

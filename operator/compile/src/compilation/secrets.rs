@@ -7,7 +7,7 @@ use toolcrib_manifest::{Auth, Feed, FeedAuth, Provider, SecretText, Tool};
 use crate::compilation::files::Files;
 use crate::{SecretKeyRef, names};
 
-/// Every reference that stands in the files.
+/// Returns every reference in the files.
 pub(crate) fn references_in(files: &Files) -> BTreeSet<SecretKeyRef> {
     let Files {
         agent: _,
@@ -33,7 +33,7 @@ pub(crate) fn references_in(files: &Files) -> BTreeSet<SecretKeyRef> {
     of_tools.chain(of_feeds).chain(of_providers).collect()
 }
 
-/// What one `auth` refers to, in the order of its fields.
+/// Returns the references of one `auth`, in the order of its fields.
 pub(crate) fn references_of_auth(auth: &Auth) -> Vec<SecretKeyRef> {
     auth_secrets(&mut auth.clone())
         .into_iter()

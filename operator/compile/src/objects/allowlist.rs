@@ -23,11 +23,11 @@ const MAX_ENTRIES: usize = 256;
 const MAX_ENTRY: usize = 267;
 /// Entries of one kind that a message lists.
 pub(crate) const MAX_LISTED: usize = 5;
-/// Characters of an entry that is not read.
+/// Characters that a message shows of a malformed entry.
 const MAX_SHOWN: usize = 64;
 
-/// The entry of [`crate::names::HOSTS_ANNOTATION`] that allows what a url leads to, as short as it
-/// can be without knowing the ports of a Service. `None`: not an http or https url with a host.
+/// Returns the entry of [`crate::names::HOSTS_ANNOTATION`] that allows a url's destination, as
+/// short as possible without knowing the ports of a Service. `None`: not an http or https url with a host.
 pub fn host_entry(url: &str) -> Option<String> {
     let destination = Destination::of_url(url)?;
     let is_usual = destination.scheme == Scheme::Https && destination.port == 443;
@@ -62,7 +62,7 @@ impl HostEntry {
         }
         let url = match text.parse::<IpAddr>() {
             Ok(IpAddr::V6(address)) => format!("https://[{address}]"),
-            // A port without a scheme says too little.
+            // A port without a scheme is ambiguous.
             Ok(IpAddr::V4(_)) | Err(_) if text.contains('/') || has_port(text) => return None,
             Ok(IpAddr::V4(_)) | Err(_) => format!("https://{text}"),
         };
@@ -87,11 +87,11 @@ fn has_port(text: &str) -> bool {
 /// One entry of [`crate::names::CA_ANNOTATION`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CaEntry {
-    /// The SHA-256 of a bundle, in hex, wherever it stands.
+    /// The SHA-256 of a bundle, in hex, in any ConfigMap.
     Digest(String),
-    /// Whatever the key holds: for owners who trust those who may write the ConfigMap.
+    /// Any content of the key, for owners who trust the writers of the ConfigMap.
     ConfigMap {
-        /// `None`: the Secret's.
+        /// `None`: the Secret's namespace.
         namespace: Option<String>,
         name: String,
         key: String,
@@ -143,7 +143,7 @@ impl fmt::Display for CaEntry {
     }
 }
 
-/// What a Secret's annotations allow.
+/// The hosts and CA bundles that a Secret's annotations allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowlist {
     pub(crate) hosts: BTreeSet<HostEntry>,
@@ -154,7 +154,7 @@ pub struct Allowlist {
 }
 
 impl Allowlist {
-    /// From the two annotations; empty where one is missing.
+    /// Parses the two annotations; a missing one is empty.
     pub fn parse(hosts: &str, cas: &str) -> Self {
         let (hosts, malformed_hosts) = parse_entries(hosts, HostEntry::parse);
         let (cas, malformed_cas) = parse_entries(cas, CaEntry::parse);

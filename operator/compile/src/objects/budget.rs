@@ -1,8 +1,8 @@
-//! What one object may weigh in memory.
+//! The memory budget of one object.
 //!
-//! Here: the verdict on one object, the same for files and for a cluster, and reading the operator's
-//! verdict from a status. Not here: what is left of the budgets of a namespace and of all, which
-//! only the operator keeps.
+//! Here: the check of one object, the same for files and for a cluster, and reading the operator's
+//! verdict from a status. Not here: the budgets of a namespace and of all objects, which only the
+//! operator tracks.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -11,13 +11,13 @@ use toolcrib_crds::{ConditionStatus, ConditionType};
 
 use crate::Code;
 
-/// Why an object with this spec gives nothing, if it weighs too much.
+/// Returns why an object with this spec gives nothing, if it is over the budget.
 pub fn too_heavy(spec: &impl Serialize) -> Option<String> {
     let text = serde_json::to_string(spec).ok()?;
     too_heavy_text(&text)
 }
 
-/// The same, of the spec's JSON.
+/// Does the same as [`too_heavy`] for the spec's JSON.
 pub fn too_heavy_text(spec: &str) -> Option<String> {
     let weight = weight(spec);
     (weight > OBJECT_WEIGHT).then(|| {
@@ -30,8 +30,8 @@ pub fn too_heavy_text(spec: &str) -> Option<String> {
     })
 }
 
-/// Why the operator leaves this generation of an object out for want of memory, as its status says.
-/// It depends on all other objects, so nobody else can tell.
+/// Returns the status message if the operator leaves out this generation of an object for want of
+/// memory. Only the operator can decide this, since it depends on all other objects.
 pub fn left_out(conditions: &[Condition], generation: Option<i64>) -> Option<&str> {
     let accepted = conditions
         .iter()
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_left_out_while_its_status_says_so_of_its_generation() {
+    fn an_object_is_left_out_while_its_status_reports_its_current_generation() {
         let accepted = |status: &str, reason: &str| {
             json!({"type": "Accepted", "status": status, "reason": reason, "message": "no room",
                 "observedGeneration": 3, "lastTransitionTime": "2026-01-02T03:04:05Z"})

@@ -1,6 +1,6 @@
 //! A destination of requests: scheme, host and port, and the Service that a host names.
 //!
-//! Not here: which destinations may be named (`address`), and which ones an owner allows
+//! Not here: which destinations objects may name (`address`), and which an owner allows
 //! (`allowlist`).
 
 use std::fmt;
@@ -12,7 +12,7 @@ use url::{Host, Url};
 
 use crate::ObjectRef;
 
-/// Where a request goes: what a url says, without its path.
+/// The destination of a request: a url without its path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Destination {
     pub host: String,
@@ -58,7 +58,7 @@ impl Destination {
 }
 
 impl fmt::Display for Destination {
-    /// As an entry that allows this destination and no other one.
+    /// Writes the entry that allows this destination alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, usual) = match self.scheme {
             Scheme::Http => ("http", 80),
@@ -76,8 +76,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// `NAME.NAMESPACE.svc` for a Service, however much of the cluster's domain is written; another
-/// name as it is.
+/// Returns `NAME.NAMESPACE.svc` for a Service, with or without the cluster's domain, and any other
+/// name unchanged.
 pub(crate) fn short_name(host: String, domain: &ClusterDomain) -> String {
     match service_of_host(&host, Domain::Is(domain)) {
         Some(service) => service_host(&service),
@@ -89,18 +89,18 @@ fn service_host(service: &ObjectRef) -> String {
     format!("{}.{}.svc", service.name, service.namespace)
 }
 
-/// What may follow `name.namespace.svc` in the full name of a Service.
+/// The domain that may follow `name.namespace.svc` in the full name of a Service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Domain<'a> {
     /// The cluster's domain, or the usual one: a Service stays one when the setting is wrong.
     Is(&'a ClusterDomain),
-    /// Any domain. For readers of Services that do not know the cluster's: reading one too many
-    /// changes nothing.
+    /// Any domain, for callers that do not know the cluster's: reading an extra Service changes
+    /// nothing.
     Any,
 }
 
-/// The Service of a host that is the full name of one: `name.namespace.svc`, alone or before
-/// the cluster's domain.
+/// Returns the Service whose full name the host is: `name.namespace.svc`, alone or before the
+/// cluster's domain.
 pub(crate) fn service_of_host(host: &str, domain: Domain<'_>) -> Option<ObjectRef> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let mut parts = host.splitn(4, '.');

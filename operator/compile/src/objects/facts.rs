@@ -1,8 +1,8 @@
-//! What is known of Kubernetes' own objects: Services, Secrets without their values, ConfigMaps.
+//! The parts of Kubernetes objects that compile reads: Services, Secrets without their values,
+//! ConfigMaps.
 //!
-//! Whether an object does not exist and whether it could not be read are different answers
-//! ([`Presence`]), because a cache that is half filled after a restart must not look like a
-//! revocation.
+//! An absent object and an unreadable one are different answers ([`Presence`]), because a cache
+//! that is half filled after a restart must not look like a revocation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,33 +12,33 @@ use toolcrib_manifest::SecretText;
 
 use crate::{Allowlist, Code, names};
 
-/// What is known of something that was asked for.
+/// The answer to a question about one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence<T> {
     Present(T),
-    /// It is certain that it is not there.
+    /// The object certainly does not exist.
     Absent,
-    /// It could not be read; why, in words for the user.
+    /// The object could not be read; the reason, in words for the user.
     Unknown(String),
 }
 
-/// What is known of a ConfigMap. It holds material (descriptors, CA bundles), so what it
-/// held before stands in while it cannot be read; it never holds authority.
+/// The answer to a question about a ConfigMap. A ConfigMap holds material (descriptors, CA
+/// bundles) and never authority, so its last content stays in use while it cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigMapFacts {
-    /// `data` as text; keys whose bytes are not UTF-8 are left out. Shared, and known by where
-    /// it is: what was read of one is not read again in the next compilation.
+    /// `data` as text, without keys that are not UTF-8. Shared and identified by its address, so
+    /// the next compilation does not parse the same content again.
     Present(Arc<BTreeMap<String, String>>),
-    /// It could not be read now, and why; this is what it held when it last was.
+    /// The ConfigMap could not be read now, and why; with its last content.
     LastGood {
         data: Arc<BTreeMap<String, String>>,
         why: String,
     },
-    /// It is certain that it is not there.
+    /// The ConfigMap certainly does not exist.
     Absent,
-    /// It could not be read; why, in words for the user.
+    /// The ConfigMap could not be read; the reason, in words for the user.
     Unknown(String),
-    /// It takes more memory than it may; over what, in words for the user.
+    /// The ConfigMap is over a memory budget; which one, in words for the user.
     TooExpensive(String),
 }
 
@@ -56,12 +56,12 @@ impl From<Presence<BTreeMap<String, String>>> for ConfigMapFacts {
 #[derive(Clone, Debug)]
 pub(crate) struct Material {
     pub data: Arc<BTreeMap<String, String>>,
-    /// Why it could not be read now, if `data` is what it held before.
+    /// Why the ConfigMap could not be read now, if `data` is its last content.
     pub stale: Option<String>,
 }
 
 impl ConfigMapFacts {
-    /// The content that may be used. `None`: there is no ConfigMap. `Err`: why nothing may be
+    /// Returns the usable content. `None`: the ConfigMap does not exist. `Err`: why nothing may be
     /// used; `otherwise` is the code of a ConfigMap that could not be read.
     pub(crate) fn material(self, otherwise: Code) -> Result<Option<Material>, (Code, String)> {
         let material = |data, stale| Ok(Some(Material { data, stale }));
@@ -78,14 +78,14 @@ impl ConfigMapFacts {
 /// A Service, as far as an address and a NetworkPolicy need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFacts {
-    /// Its TCP ports, and where each leads.
+    /// The TCP ports, each with the pod port that it forwards to.
     pub ports: BTreeMap<u16, PodPort>,
     pub external_name: bool,
-    /// It has no address: clients are given those of its pods.
+    /// Whether the Service has no address, so that clients get those of its pods.
     pub headless: bool,
-    /// Labels of its pods; empty: it selects none by itself.
+    /// Labels of the selected pods; empty: the Service has no selector.
     pub selector: BTreeMap<String, String>,
-    /// Its cluster addresses.
+    /// The cluster addresses.
     pub addresses: BTreeSet<IpAddr>,
 }
 
@@ -93,25 +93,25 @@ pub struct ServiceFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodPort {
     Number(u16),
-    /// Each pod says which number it is.
+    /// A named port; each pod sets its number.
     Name(String),
 }
 
 /// A Secret without its values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecretFacts {
-    /// Carries [`names::CREDENTIAL_LABEL`].
+    /// Whether the Secret has [`names::CREDENTIAL_LABEL`].
     pub labelled: bool,
-    /// Where its values may go.
+    /// The destinations that the values may go to.
     pub allowlist: Allowlist,
-    /// `None`: only its metadata was read so far; every key is taken to be there.
+    /// `None`: only metadata was read so far; every key is assumed to exist.
     pub keys: Option<BTreeSet<String>>,
     pub uid: String,
     pub resource_version: String,
 }
 
 impl SecretFacts {
-    /// From an object's metadata: the same reading of label and annotation everywhere.
+    /// Reads label and annotations from an object's metadata, for all callers alike.
     pub fn from_metadata(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
@@ -133,8 +133,8 @@ impl SecretFacts {
     }
 }
 
-/// The value of a Secret's key. `None`: it is no text, and so no credential. One trailing newline
-/// comes from `echo` or an editor and is never meant.
+/// Decodes the value of a Secret's key. `None`: the value is not text, so no credential. One
+/// trailing newline is removed: it comes from `echo` or an editor and is never intended.
 pub fn credential_value(bytes: Vec<u8>) -> Option<SecretText> {
     let mut text = String::from_utf8(bytes).ok()?;
     if text.ends_with('\n') {

@@ -1,7 +1,7 @@
-//! ToolGrants, and which of them name an agent: a namespace with ten thousand of each is
-//! compiled without looking at every grant for every agent.
+//! ToolGrants with an index by agent: a namespace with ten thousand of each is compiled without
+//! reading every grant for every agent.
 //!
-//! Invariant: the index says what the objects say; both change here alone.
+//! Invariant: the index agrees with the objects; both change here alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ObjectRef;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grants {
     all: BTreeMap<ObjectRef, Arc<ToolGrant>>,
-    /// By the agent that is named.
+    /// The grants that name an agent, by agent.
     naming: BTreeMap<ObjectRef, BTreeSet<ObjectRef>>,
 }
 
@@ -65,7 +65,7 @@ impl Grants {
         self.all.iter().map(|(key, grant)| (key, &**grant))
     }
 
-    /// Those that name `agent`, in order.
+    /// Returns the grants that name `agent`, in order.
     pub fn naming(&self, agent: &ObjectRef) -> Vec<(ObjectRef, Arc<ToolGrant>)> {
         let keys = self.naming.get(agent).into_iter().flatten();
         keys.filter_map(|key| Some((key.clone(), Arc::clone(self.get(key)?))))
@@ -73,7 +73,7 @@ impl Grants {
     }
 }
 
-/// A grant names agents of its own namespace.
+/// Returns the agents that a grant names, all in its own namespace.
 fn named(key: &ObjectRef, grant: &ToolGrant) -> impl Iterator<Item = ObjectRef> {
     let namespace = key.namespace.clone();
     let agents = grant.spec.agents.iter();

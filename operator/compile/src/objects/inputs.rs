@@ -1,9 +1,8 @@
-//! All that a compilation depends on, as one value.
+//! Everything that a compilation depends on, as one value.
 //!
-//! Secret *values* are not part of it: a Secret is known here by its label, its hosts and
-//! the names of its keys. Whether something is not there and whether it could not be read
-//! are different answers ([`Presence`]), because a cache that is half filled after a
-//! restart must not look like a revocation. Inputs of a cluster can be built only with a
+//! Secret *values* are not part of it: only a Secret's label, its hosts and the names of its keys
+//! are. An absent object and an unreadable one are different answers ([`Presence`]), because a
+//! cache that is half filled after a restart must not look like a revocation. Inputs of a cluster can be built only with a
 //! [`Synced`] witness.
 
 use crate::{ConfigMapFacts, Presence, SecretFacts, ServiceFacts};
@@ -26,8 +25,8 @@ use crate::{Code, Kind, ObjectRef, Objects, Settings, Subject};
 pub struct Synced(());
 
 impl Synced {
-    /// Kinds whose stores must be filled. Secrets and ConfigMaps are not among them:
-    /// theirs are per namespace, and an unsynced one makes its references Unknown.
+    /// Kinds whose stores must be filled. Secrets and ConfigMaps are excluded: their stores are per
+    /// namespace, and an unsynced one makes its references Unknown.
     pub const KINDS: [Kind; 6] = [
         Kind::Surface,
         Kind::Agent,
@@ -37,7 +36,7 @@ impl Synced {
         Kind::Service,
     ];
 
-    /// The witness, or the kinds that are still missing.
+    /// Returns the witness, or the kinds that are still missing.
     pub fn check(filled: &BTreeSet<Kind>) -> Result<Self, Vec<Kind>> {
         let missing: Vec<Kind> = Self::KINDS
             .into_iter()
@@ -51,12 +50,12 @@ impl Synced {
     }
 }
 
-/// What a Secret, ConfigMap or Namespace that nobody mentioned is.
+/// The answer for a Secret, ConfigMap or Namespace that was never set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unlisted {
     /// Offline: the files are all there is.
     Absent,
-    /// Online: nobody has looked yet.
+    /// Online: the object has not been read yet.
     Unknown,
 }
 
@@ -74,19 +73,19 @@ pub struct Inputs {
     config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     undecodable: BTreeMap<(Kind, ObjectRef), String>,
-    /// Objects that take more memory than they may, and why.
+    /// Objects over a memory budget, and why.
     too_expensive: BTreeMap<(Kind, ObjectRef), String>,
     unlisted: Unlisted,
 }
 
 impl Inputs {
-    /// Inputs of a cluster. What is not set afterwards of Secrets, ConfigMaps and
-    /// Namespaces is Unknown; of all other kinds it does not exist.
+    /// Creates the inputs of a cluster. A Secret, ConfigMap or Namespace that is never set is
+    /// Unknown; an object of any other kind does not exist.
     pub fn online(_: Synced, settings: Settings) -> Self {
         Self::empty(settings, Unlisted::Unknown)
     }
 
-    /// Inputs from files: what is not in them does not exist.
+    /// Creates the inputs of files: an object that is never set does not exist.
     pub fn offline(settings: Settings) -> Self {
         Self::empty(settings, Unlisted::Absent)
     }
@@ -150,20 +149,20 @@ impl Inputs {
         self.namespaces.insert(name, labels);
     }
 
-    /// An object that exists and cannot be read as its kind: it gives nothing, and whoever
-    /// names it hears why.
+    /// Adds an object that cannot be decoded as its kind. It gives nothing, and objects that name
+    /// it report why.
     pub fn set_undecodable(&mut self, kind: Kind, object: ObjectRef, reason: String) {
         self.undecodable.insert((kind, object), reason);
     }
 
-    /// An object that takes more memory than it may. It gives nothing, like one that cannot be
-    /// read; an Agent that is set besides is compiled to nothing.
+    /// Adds an object over a memory budget. It gives nothing, like one that cannot be decoded; an
+    /// Agent that is also set is compiled to nothing.
     pub fn set_too_expensive(&mut self, kind: Kind, object: ObjectRef, reason: String) {
         self.too_expensive.insert((kind, object), reason);
     }
 
-    /// An object of our kinds that no cluster would hold: it gives nothing, and whoever names
-    /// it hears why.
+    /// Adds an object of Toolcrib's kinds that no API server would accept. It gives nothing, and
+    /// objects that name it report why.
     pub fn refuse(&mut self, kind: Kind, object: ObjectRef, reason: String) {
         match kind {
             Kind::Surface => drop(self.surfaces.remove(&object)),
@@ -176,8 +175,8 @@ impl Inputs {
         self.set_undecodable(kind, object, reason);
     }
 
-    /// These inputs with `files` laid over them, as `kubectl apply` does: what is in the
-    /// files replaces its namesake or is added, everything else stays.
+    /// Lays `files` over these inputs, as `kubectl apply` does: an object of the files replaces its
+    /// namesake or is added; all others stay.
     pub fn overlaid(&self, files: &Self) -> Self {
         let mut all = self.clone();
         for (kind, key) in files.undecodable.keys().chain(files.too_expensive.keys()) {
@@ -218,7 +217,7 @@ impl Inputs {
         all
     }
 
-    /// Without the objects of our kinds in these namespaces, as if they were deleted.
+    /// Removes the objects of Toolcrib's kinds in these namespaces, as if they were deleted.
     pub fn without_ours(&self, namespaces: &BTreeSet<String>) -> Self {
         let mut rest = self.clone();
         let stays = |key: &ObjectRef| !namespaces.contains(&key.namespace);
@@ -232,7 +231,7 @@ impl Inputs {
         rest
     }
 
-    /// Whether there is no object of our kinds, not even one that does not read.
+    /// Returns whether there is no object of Toolcrib's kinds, not even an undecodable one.
     pub fn is_without_ours(&self) -> bool {
         self.surfaces.is_empty()
             && self.agents.is_empty()
@@ -255,7 +254,7 @@ impl Inputs {
         all.map(|(kind, key)| Subject::new(kind, key))
     }
 
-    /// Whether anything is known of a Secret, be it that it is not there.
+    /// Returns whether a Secret was set, present, absent or unknown.
     pub fn knows_secret(&self, secret: &ObjectRef) -> bool {
         self.secrets.contains_key(secret)
     }
@@ -302,7 +301,7 @@ impl Inputs {
             .map(|(key, provider)| (key, &**provider))
     }
 
-    /// Objects that are there and give nothing, and why.
+    /// Returns the objects that exist and give nothing, and why.
     pub fn undecodable(&self) -> impl Iterator<Item = (Kind, &ObjectRef, &str)> {
         self.undecodable
             .iter()
@@ -442,7 +441,7 @@ fn key(object: &impl ResourceExt) -> ObjectRef {
     ObjectRef::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The entries of one namespace: a range, so that other namespaces cost nothing.
+/// Returns the entries of one namespace: a range, so that other namespaces cost nothing.
 fn in_namespace<'a, T>(
     map: &'a BTreeMap<ObjectRef, Arc<T>>,
     namespace: &str,

@@ -37,7 +37,7 @@ pub type List<T> = Vec<(ObjectRef, Arc<T>)>;
 pub trait Objects {
     fn settings(&self) -> &Settings;
 
-    /// An Agent over its budget is here without its spec, and is [`Unusable`] as well.
+    /// Returns an Agent. One over its budget has no spec here, and is [`Unusable`] as well.
     fn agent(&self, key: &ObjectRef) -> Option<Arc<Agent>>;
 
     fn surface(&self, key: &ObjectRef) -> Option<Arc<Surface>>;
@@ -82,7 +82,7 @@ pub trait Objects {
 pub struct Unusable {
     /// [`Code::Undecodable`] or [`Code::TooExpensive`].
     pub code: Code,
-    /// In words for the user; never the object's content.
+    /// The reason in words for the user; never the object's content.
     pub reason: String,
 }
 
@@ -194,12 +194,12 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Every question that was asked.
+    /// Returns every question that was asked.
     pub fn looked_at(self) -> BTreeSet<Key> {
         self.looked_at.into_inner()
     }
 
-    /// The Secrets and ConfigMaps that were asked for and could not be read now.
+    /// Returns the requested Secrets and ConfigMaps that could not be read now.
     pub(crate) fn unread(self) -> BTreeSet<(Kind, ObjectRef)> {
         self.unread.into_inner()
     }

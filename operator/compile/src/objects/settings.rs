@@ -1,5 +1,5 @@
-//! What the operator is set up with, the same for every agent. It is part of what compile
-//! reads: who compiles elsewhere must be told the same.
+//! The operator's settings, the same for every agent. Compile reads them, so compiling elsewhere
+//! needs the same settings for the same result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,17 @@ pub struct Settings {
     /// `None`: compiled files name no link.
     pub link: Option<LinkConfig>,
     /// How mediators resolve names. `None`: compiled files do not say, and the mediator of `run`
-    /// asks its machine.
+    /// uses the resolver of its machine.
     pub dns: Option<Dns>,
-    /// What follows `name.namespace.svc` in the full name of a Service.
+    /// The domain after `name.namespace.svc` in the full name of a Service.
     pub cluster_domain: ClusterDomain,
     /// Hosts of the API server and of the operator itself, and those that its flag names,
     /// which no object may have. In lower case.
     pub refused_hosts: BTreeSet<String>,
-    /// What a NetworkPolicy opens besides what objects name.
+    /// The destinations that a NetworkPolicy opens besides those that objects name.
     pub network: NetworkSettings,
-    /// Host of the operator's own service for agents, where it serves one. It shows a
-    /// certificate of the operator's authority, which is the link's.
+    /// Host of the operator's own service for agents, if it runs. Its certificate is signed by the
+    /// operator's authority, the same as the link's.
     pub claw_api_host: Option<String>,
 }
 
@@ -51,21 +51,21 @@ impl Default for Settings {
     }
 }
 
-/// What the operator is configured with about networks.
+/// The operator's network settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkSettings {
-    /// Where the operator runs: its leader's pod answers the link.
+    /// The operator's namespace; its leader's pod serves the link.
     pub operator_namespace: String,
     /// Port of the link in that pod.
     pub link_port: u16,
-    /// Where names are resolved.
+    /// Egress rules for the name servers.
     pub dns: Vec<EgressRule>,
-    /// What is inside the cluster, and so is no destination of a url by name.
+    /// Address ranges inside the cluster, which a url's host name never opens.
     pub cluster_ranges: Vec<String>,
 }
 
-/// Addresses that belong to nobody outside: private, shared (pods of some clouds),
-/// link-local, loopback.
+/// Address ranges that are never public: private, shared (pods of some clouds), link-local,
+/// loopback.
 const CLUSTER_RANGES: [&str; 9] = [
     "10.0.0.0/8",
     "100.64.0.0/10",
@@ -90,7 +90,7 @@ impl Default for NetworkSettings {
     }
 }
 
-/// The cluster's name servers as most clusters have them, and the cache on the node.
+/// Opens the name servers of most clusters, and the cache on the node.
 fn default_dns() -> Vec<EgressRule> {
     let selector = |key: &str, value: &str| {
         Some(LabelSelector {
@@ -123,7 +123,7 @@ fn default_dns() -> Vec<EgressRule> {
     }]
 }
 
-/// The API server, the operator's own Services, and those that its flag names.
+/// Returns the hosts of the API server, of the operator's own Services, and of its flag.
 pub fn refused_hosts(
     operator_namespace: &str,
     services: [&str; 2],
