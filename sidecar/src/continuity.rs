@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use toolcrib_dialect::{DialectError, Insertion, Request};
-use toolcrib_mediation::{Continuity, Hidden, Presented, RememberedTools};
+use toolcrib_mediation::{Continuity, HiddenRounds, Presented, RememberedTools};
 
 const FILE_NAME: &str = "continuity.jsonl";
 /// The file with one tool per line: its alias and its canonical name. Earlier releases wrote only
@@ -60,7 +60,7 @@ impl ContinuityStore {
             let lines = BufReader::new(file.take(4 * MAX_BYTES as u64)).split(b'\n');
             for line in lines.map_while(Result::ok) {
                 // A kill can leave half a line.
-                if let Ok(hidden) = serde_json::from_slice::<Hidden>(&line) {
+                if let Ok(hidden) = serde_json::from_slice::<HiddenRounds>(&line) {
                     continuity.remember(hidden);
                 }
             }
@@ -132,7 +132,7 @@ impl ContinuityStore {
     }
 
     /// Remembers the hidden rounds of a turn. Blocks to write a few KiB to a local file.
-    pub fn remember(&self, hidden: Hidden) {
+    pub fn remember(&self, hidden: HiddenRounds) {
         let mut kept = self.kept();
         let line = serde_json::to_vec(&hidden);
         kept.continuity.remember(hidden);
@@ -236,13 +236,13 @@ mod tests {
 
     const ROOM: u64 = 64 * 1024;
 
-    fn hidden(number: usize, length: usize) -> Hidden {
+    fn hidden(number: usize, length: usize) -> HiddenRounds {
         let items = ["x".repeat(length)];
         let value = json!({"key": format!("k{number}"), "reply": "r", "items": items});
         serde_json::from_value(value).unwrap()
     }
 
-    fn kept(store: &ContinuityStore) -> Vec<Hidden> {
+    fn kept(store: &ContinuityStore) -> Vec<HiddenRounds> {
         store.kept().continuity.entries().collect()
     }
 

@@ -6,7 +6,7 @@ use crate::{
 
 /// The body of a response to the runner, with its content type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct AnswerBody {
     pub content_type: &'static str,
     pub body: Vec<u8>,
 }
@@ -18,7 +18,7 @@ pub fn answer(
     request: &Request,
     reply: &Reply,
     usage: Option<Usage>,
-) -> Result<Answered, DialectError> {
+) -> Result<AnswerBody, DialectError> {
     let text = reply.as_text();
     let body = match (request.stream(), request.dialect()) {
         (true, _) => events(request, reply, usage),
@@ -26,7 +26,7 @@ pub fn answer(
         (false, Dialect::AnthropicMessages) => anthropic::answer::whole(text, usage),
         (false, Dialect::OpenaiResponses) => responses::answer::whole(request, text, usage),
     }?;
-    Ok(Answered {
+    Ok(AnswerBody {
         content_type: content_type(request),
         body: body.into_bytes(),
     })

@@ -54,14 +54,14 @@ mod responses;
 mod sse;
 mod usage;
 
-pub use answer::{Answered, answer, models_body, stored_items, terminal_answer};
+pub use answer::{AnswerBody, answer, models_body, stored_items, terminal_answer};
 pub use error::{DialectError, ErrorShape, error_body, error_events};
 pub use live::Live;
 pub use reassembly::Reassembly;
 pub use reply::{CallKind, MAX_REPLY, RawCall, Reply, ToolResult};
 pub use request::{
     DeclaredTools, Edits, HistoryItem, HistoryPart, Insertion, Request, StreamEdit, ToolChoice,
-    ToolChoiceEdit, ToolDeclaration, history_item, may_be_reply, reference, respell,
+    ToolChoiceEdit, ToolDeclaration, history_item, may_be_reply, reference, rename_calls,
 };
 pub use sse::{SseEvent, SseParser, frame, keepalive};
 pub use usage::Usage;

@@ -6,7 +6,7 @@
 //! ([`Live::end`]), they are sent.
 //!
 //! Text of a hidden round before its calls cannot be taken back: it is the beginning of the
-//! runner's answer. [`Live::said`] returns that answer as the runner assembles it, so that the next
+//! runner's answer. [`Live::answer`] returns that answer as the runner assembles it, so that the next
 //! request can be recognized.
 //!
 //! The runner sees one reply: id and model of the first one, blocks and items numbered
@@ -21,11 +21,11 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Live {
     form: Form,
-    heard: Reassembly,
-    said: Reassembly,
+    current: Reassembly,
+    sent: Reassembly,
     /// Text that was received and is not yet sent to the runner.
     held: Vec<usize>,
-    hidden_said: bool,
+    has_sent_hidden: bool,
     limit: usize,
 }
 
@@ -38,15 +38,15 @@ enum Form {
 
 /// The treatment of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Treatment {
     /// Sent at once, unless events are held.
     Plain,
     /// Continues a part that was opened already: sent at once.
-    Opened,
+    Continuation,
     /// Begins or continues a call: held.
     Call,
     /// Sent in another form, or not at all.
-    Unsaid,
+    Suppressed,
 }
 
 impl Live {
@@ -60,56 +60,56 @@ impl Live {
         };
         Self {
             form,
-            heard: Reassembly::new(dialect, limit),
-            said: Reassembly::new(dialect, limit),
+            current: Reassembly::new(dialect, limit),
+            sent: Reassembly::new(dialect, limit),
             held: Vec::new(),
-            hidden_said: false,
+            has_sent_hidden: false,
             limit,
         }
     }
 
     /// Takes events of the reply; returns the frames to send at once.
-    pub fn hear(
+    pub fn push(
         &mut self,
         request: &Request,
         events: impl IntoIterator<Item = SseEvent>,
     ) -> Result<String, DialectError> {
         let mut out = String::new();
         for event in events {
-            let place = self.form.place(&event)?;
-            let at = self.heard.events().len();
-            self.heard.push(event)?;
-            match place {
-                Place::Unsaid => {}
-                Place::Plain if self.held.is_empty() => self.say(request, at, &mut out)?,
-                Place::Plain | Place::Call => self.held.push(at),
-                Place::Opened => self.say(request, at, &mut out)?,
+            let treatment = self.form.treatment(&event)?;
+            let at = self.current.events().len();
+            self.current.push(event)?;
+            match treatment {
+                Treatment::Suppressed => {}
+                Treatment::Plain if self.held.is_empty() => self.send(request, at, &mut out)?,
+                Treatment::Plain | Treatment::Call => self.held.push(at),
+                Treatment::Continuation => self.send(request, at, &mut out)?,
             }
         }
         Ok(out)
     }
 
     /// The same for a whole reply, from a server that does not stream.
-    pub fn hear_whole(&mut self, request: &Request, reply: &Reply) -> Result<String, DialectError> {
+    pub fn push_whole(&mut self, request: &Request, reply: &Reply) -> Result<String, DialectError> {
         let body = answer::events(request, reply, None)?;
         let events = SseParser::new(self.limit).push(body.as_bytes())?;
-        self.hear(request, events)
+        self.push(request, events)
     }
 
     /// Returns the reply, after its stream has ended.
-    pub fn heard(&self) -> Result<Reply, DialectError> {
-        self.heard.finish()
+    pub fn reply(&self) -> Result<Reply, DialectError> {
+        self.current.finish()
     }
 
     /// Returns the usage that the current reply has reported so far.
     pub fn usage(&self) -> Usage {
-        Reassembly::usage(self.heard.events(), self.heard.dialect())
+        Reassembly::usage(self.current.events(), self.current.dialect())
     }
 
     /// Ends the reply as a hidden round; another one follows.
     pub fn hide(&mut self, reply: &Reply) -> Result<String, DialectError> {
         let mut out = String::new();
-        self.hidden_said |= self.form.said_something();
+        self.has_sent_hidden |= self.form.has_sent();
         for event in self.form.close(reply)? {
             self.write(event, &mut out)?;
         }
@@ -127,7 +127,7 @@ impl Live {
     ) -> Result<String, DialectError> {
         let mut out = String::new();
         for at in std::mem::take(&mut self.held) {
-            self.say(request, at, &mut out)?;
+            self.send(request, at, &mut out)?;
         }
         let mut ending = self.form.close(reply)?;
         ending.extend(match &mut self.form {
@@ -152,30 +152,30 @@ impl Live {
     }
 
     /// Returns true if a hidden round or the current reply has sent anything.
-    pub fn said_something(&self) -> bool {
-        self.hidden_said || self.form.said_something()
+    pub fn has_sent(&self) -> bool {
+        self.has_sent_hidden || self.form.has_sent()
     }
 
     /// Returns true if a hidden round has sent anything.
-    pub fn hidden_said(&self) -> bool {
-        self.hidden_said
+    pub fn has_sent_hidden(&self) -> bool {
+        self.has_sent_hidden
     }
 
     /// Returns the answer as the runner assembles it, after [`Live::end`].
-    pub fn said(&self) -> Result<Reply, DialectError> {
-        self.said.finish()
+    pub fn answer(&self) -> Result<Reply, DialectError> {
+        self.sent.finish()
     }
 
-    fn say(&mut self, request: &Request, at: usize, out: &mut String) -> Result<(), DialectError> {
-        let Some(event) = self.heard.events().get(at) else {
+    fn send(&mut self, request: &Request, at: usize, out: &mut String) -> Result<(), DialectError> {
+        let Some(event) = self.current.events().get(at) else {
             return Ok(());
         };
-        let said = match &mut self.form {
-            Form::Chunks(chunks) => chunks.say(event),
-            Form::Blocks(blocks) => blocks.say(event),
-            Form::Items(items) => items.say(request, event),
+        let sent = match &mut self.form {
+            Form::Chunks(chunks) => chunks.send(event),
+            Form::Blocks(blocks) => blocks.send(event),
+            Form::Items(items) => items.send(request, event),
         }?;
-        match said {
+        match sent {
             Some(event) => self.write(event, out),
             None => Ok(()),
         }
@@ -183,21 +183,21 @@ impl Live {
 
     fn write(&mut self, event: SseEvent, out: &mut String) -> Result<(), DialectError> {
         out.push_str(&sse::frame(event.event.as_deref(), &event.data));
-        self.said.push(event)
+        self.sent.push(event)
     }
 
     fn next(&mut self) {
-        self.heard = Reassembly::new(self.heard.dialect(), self.limit);
+        self.current = Reassembly::new(self.current.dialect(), self.limit);
         self.held.clear();
     }
 }
 
 impl Form {
-    fn place(&mut self, event: &SseEvent) -> Result<Place, DialectError> {
+    fn treatment(&mut self, event: &SseEvent) -> Result<Treatment, DialectError> {
         match self {
-            Form::Chunks(chunks) => chunks.place(event),
-            Form::Blocks(blocks) => blocks.place(event),
-            Form::Items(items) => items.place(event),
+            Form::Chunks(chunks) => chunks.treatment(event),
+            Form::Blocks(blocks) => blocks.treatment(event),
+            Form::Items(items) => items.treatment(event),
         }
     }
 
@@ -214,11 +214,11 @@ impl Form {
     }
 
     /// Returns true if the current reply has sent anything except its beginning.
-    fn said_something(&self) -> bool {
+    fn has_sent(&self) -> bool {
         match self {
-            Form::Chunks(chunks) => chunks.said_something(),
-            Form::Blocks(blocks) => blocks.said_something(),
-            Form::Items(items) => items.said_something(),
+            Form::Chunks(chunks) => chunks.has_sent(),
+            Form::Blocks(blocks) => blocks.has_sent(),
+            Form::Items(items) => items.has_sent(),
         }
     }
 }

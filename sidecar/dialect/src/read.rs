@@ -56,10 +56,10 @@ pub(crate) fn edit_member(
     ))
 }
 
-pub(crate) fn spelled(name: &str, edits: &Edits) -> String {
+pub(crate) fn renamed(name: &str, edits: &Edits) -> String {
     let plain = json::string(name);
     edits
-        .spell_choice
+        .choice_names
         .iter()
         .find(|(from, _)| Some(from) == plain.as_ref())
         .map_or(name.to_string(), |(_, to)| json::quote(to))

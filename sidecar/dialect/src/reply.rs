@@ -138,19 +138,19 @@ impl Reply {
 
     /// Returns the items of a hidden round for the history: the reply's message with exactly the
     /// calls that have a result (in the reply's order; the others are hidden), then the results.
-    /// `spell` returns the new name of a call.
+    /// `rename` returns the new name of a call.
     ///
     /// Everything else of the message is kept, thinking blocks included.
     pub fn items(
         &self,
         results: &[ToolResult],
-        spell: impl Fn(&str) -> Option<String>,
+        rename: impl Fn(&str) -> Option<String>,
     ) -> Result<Vec<String>, DialectError> {
         let (text, calls) = (&*self.text, &*self.view.calls);
         match self.dialect {
-            Dialect::OpenaiChat => openai_chat::reply::items(text, calls, results, &spell),
-            Dialect::AnthropicMessages => anthropic::reply::items(text, calls, results, &spell),
-            Dialect::OpenaiResponses => responses::reply::items(text, calls, results, &spell),
+            Dialect::OpenaiChat => openai_chat::reply::items(text, calls, results, &rename),
+            Dialect::AnthropicMessages => anthropic::reply::items(text, calls, results, &rename),
+            Dialect::OpenaiResponses => responses::reply::items(text, calls, results, &rename),
         }
     }
 }

@@ -116,7 +116,7 @@ pub struct Edits {
     pub tools: DeclaredTools,
     pub tool_choice: ToolChoiceEdit,
     /// New names for tools in `tool_choice`: pairs of the runner's name and the presented one.
-    pub spell_choice: Vec<(String, String)>,
+    pub choice_names: Vec<(String, String)>,
     /// Items to insert into the runner's history, by position.
     pub inserted: Vec<Insertion>,
     /// Items to append to the runner's history.
@@ -368,15 +368,15 @@ pub fn reference(dialect: Dialect, item: &str) -> Option<String> {
 }
 
 /// Renames the calls of an item; every other byte stays.
-pub fn respell(
+pub fn rename_calls(
     dialect: Dialect,
     item: &str,
-    spell: impl Fn(&str) -> Option<String>,
+    rename: impl Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
     match dialect {
-        Dialect::OpenaiChat => openai_chat::history::respell(item, &spell),
-        Dialect::AnthropicMessages => anthropic::history::respell(item, &spell),
-        Dialect::OpenaiResponses => responses::history::respell(item, &spell),
+        Dialect::OpenaiChat => openai_chat::history::rename_calls(item, &rename),
+        Dialect::AnthropicMessages => anthropic::history::rename_calls(item, &rename),
+        Dialect::OpenaiResponses => responses::history::rename_calls(item, &rename),
     }
 }
 

@@ -38,7 +38,7 @@ fn check(dialect: Dialect, case: &Path) {
     let mut edits = Edits::new("otter-1");
     edits.stream = StreamEdit::Whole;
     edits.normalize_legacy = request.legacy_functions();
-    edits.spell_choice = vec![("pond.depth".into(), "pond__depth".into())];
+    edits.choice_names = vec![("pond.depth".into(), "pond__depth".into())];
     let depth = ToolDeclaration {
         name: "pond__depth".into(),
         description: "How \"deep\"".into(),

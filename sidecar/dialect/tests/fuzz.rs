@@ -216,16 +216,16 @@ fn streams_are_reassembled_and_re_encoded() {
             let request = Request::decode(dialect, asked.into_bytes()).unwrap();
             let mut whole = Live::new(&request, MAX_REPLY);
             let mut pieces = Live::new(&request, MAX_REPLY);
-            let at_once = whole.hear(&request, events.clone());
+            let at_once = whole.push(&request, events.clone());
             let mut one_by_one = Ok(String::new());
             for event in events.clone() {
-                one_by_one = match (one_by_one, pieces.hear(&request, [event])) {
+                one_by_one = match (one_by_one, pieces.push(&request, [event])) {
                     (Ok(all), Ok(more)) => Ok(all + &more),
                     (Err(error), _) | (_, Err(error)) => Err(error),
                 };
             }
             assert_eq!(at_once, one_by_one);
-            let (Ok(_), Ok(reply)) = (at_once, whole.heard()) else {
+            let (Ok(_), Ok(reply)) = (at_once, whole.reply()) else {
                 continue;
             };
             // Hidden round or answer: both produce frames.

@@ -215,7 +215,7 @@ proptest! {
             let items = reply.items(&results, spell).unwrap_or_default();
             for item in &items {
                 prop_assert!(json::checked(item).is_some(), "{item}");
-                let _respelled = respell(dialect, item, spell).is_ok();
+                let _respelled = rename_calls(dialect, item, spell).is_ok();
             }
             if let Ok(empty) = terminal_answer(&reply) {
                 prop_assert_eq!(empty.calls(), []);

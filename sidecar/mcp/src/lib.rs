@@ -12,4 +12,6 @@ pub mod header;
 pub mod message;
 pub mod revision;
 
-pub use message::{Answer, Fault, Malformed, Members, Message, Raw, Said, members, raw, reply};
+pub use message::{
+    Answer, Fault, Malformed, Members, Message, Raw, ReplyBody, members, raw, reply,
+};

@@ -111,7 +111,7 @@ pub fn members(raw: &RawValue) -> Option<Members> {
 
 /// The content of a reply to a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Said<'a> {
+pub enum ReplyBody<'a> {
     Result(&'a RawValue),
     Error(&'a RawValue),
     /// An error of this program.
@@ -155,22 +155,22 @@ struct Reply<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Told<'a>>,
+    error: Option<ReplyError<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Told<'a> {
+enum ReplyError<'a> {
     Passed(&'a RawValue),
     Own(&'a Fault),
 }
 
 impl<'a> Reply<'a> {
-    fn new(id: Option<&'a RawValue>, said: Said<'a>) -> Self {
-        let (result, error) = match said {
-            Said::Result(result) => (Some(result), None),
-            Said::Error(error) => (None, Some(Told::Passed(error))),
-            Said::Fault(fault) => (None, Some(Told::Own(fault))),
+    fn new(id: Option<&'a RawValue>, body: ReplyBody<'a>) -> Self {
+        let (result, error) = match body {
+            ReplyBody::Result(result) => (Some(result), None),
+            ReplyBody::Error(error) => (None, Some(ReplyError::Passed(error))),
+            ReplyBody::Fault(fault) => (None, Some(ReplyError::Own(fault))),
         };
         Self {
             jsonrpc: "2.0",
@@ -182,8 +182,8 @@ impl<'a> Reply<'a> {
 }
 
 /// Encodes a whole reply. `id` is `None` if no id could be read.
-pub fn reply(id: Option<&RawValue>, said: Said<'_>) -> Vec<u8> {
-    json(&Reply::new(id, said))
+pub fn reply(id: Option<&RawValue>, body: ReplyBody<'_>) -> Vec<u8> {
+    json(&Reply::new(id, body))
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_reply_without_a_readable_id_has_id_null() {
         let fault = Fault::new(-32700, "no");
-        let text = String::from_utf8(reply(None, Said::Fault(&fault))).unwrap();
+        let text = String::from_utf8(reply(None, ReplyBody::Fault(&fault))).unwrap();
         assert_eq!(
             text,
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}"#

@@ -1,4 +1,4 @@
-//! Calls with an owner. Only a round ([`crate::partition`]) and [`crate::LoneCall`] create them,
+//! Calls with an owner. Only a round ([`crate::partition`]) and [`crate::DirectCall`] create them,
 //! from presented tools, so an executor never gets a runner's call.
 
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};

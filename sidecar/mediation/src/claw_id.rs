@@ -13,15 +13,15 @@ impl ClawId {
     /// Returns the identity for the tool's service. A service of another namespace gets
     /// `name.namespace`, so that two agents of the same name stay distinct.
     pub fn towards(&self, tool: &Tool) -> String {
-        self.said(tool.extension.foreign)
+        self.identity(tool.extension.foreign)
     }
 
     /// Returns the identity for a feed's service, by the same rule.
     pub fn towards_feed(&self, feed: &Feed) -> String {
-        self.said(feed.foreign)
+        self.identity(feed.foreign)
     }
 
-    fn said(&self, foreign: bool) -> String {
+    fn identity(&self, foreign: bool) -> String {
         if foreign {
             format!("{}.{}", self.name, self.namespace)
         } else {

@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use toolcrib_bounds::digest::Parts;
 use toolcrib_dialect::{
     Dialect, DialectError, HistoryItem, HistoryPart, Insertion, Request, history_item,
-    may_be_reply, reference, respell,
+    may_be_reply, reference, rename_calls,
 };
 
 use crate::presented::Presented;
 
 /// The hidden rounds of a turn, ready to be kept. Stored as one line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hidden {
+pub struct HiddenRounds {
     /// Hex hash of the items before the rounds and the reply after them.
     key: String,
     /// Hex hash of that reply alone. Empty in files of earlier releases.
@@ -45,7 +45,7 @@ struct Referenced {
 /// The rounds of past turns, up to a limit in bytes; the oldest are dropped first.
 #[derive(Debug)]
 pub struct Continuity {
-    entries: HashMap<String, Hidden>,
+    entries: HashMap<String, HiddenRounds>,
     /// Keys of entries, by [`Referenced::key`].
     referenced: HashMap<String, String>,
     /// Number of entries with this reply. A conversation that contains none of these replies needs
@@ -74,7 +74,7 @@ impl Continuity {
 
     /// Keeps a turn's rounds, also when a file is replayed. Drops rounds that are larger than the
     /// limit.
-    pub fn remember(&mut self, hidden: Hidden) {
+    pub fn remember(&mut self, hidden: HiddenRounds) {
         let size = hidden.size();
         if size > self.limit {
             return;
@@ -99,7 +99,7 @@ impl Continuity {
     }
 
     /// The entries from the oldest to the newest, for writing a compacted file.
-    pub fn entries(&self) -> impl Iterator<Item = Hidden> {
+    pub fn entries(&self) -> impl Iterator<Item = HiddenRounds> {
         self.order
             .iter()
             .filter_map(|key| self.entries.get(key).cloned())
@@ -137,7 +137,7 @@ impl Continuity {
                 let items = hidden
                     .items
                     .iter()
-                    .map(|item| respell(dialect, item, |name| presented.spelling(name)))
+                    .map(|item| rename_calls(dialect, item, |name| presented.new_name(name)))
                     .collect::<Result<_, _>>()?;
                 found.push(Insertion {
                     before: at,
@@ -151,7 +151,7 @@ impl Continuity {
         Ok(found)
     }
 
-    fn entry(&self, key: &str) -> Option<&Hidden> {
+    fn entry(&self, key: &str) -> Option<&HiddenRounds> {
         let found = self.entries.get(key);
         found.or_else(|| self.entries.get(self.referenced.get(key)?))
     }
@@ -212,7 +212,7 @@ impl Continuity {
     }
 }
 
-impl Hidden {
+impl HiddenRounds {
     /// Returns the rounds of a turn that began with this request and whose last reply has these
     /// items of its own. `None` if no round was hidden, or if the reply has no item to recognize it
     /// by. `reply` is that reply as the model wrote it, if the runner has it joined with the text

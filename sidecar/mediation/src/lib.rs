@@ -3,7 +3,7 @@
 //!
 //! Pure: the caller passes the time and does the waiting. [`Catalog`] is one loaded version of the
 //! granted tools; [`Presented`] holds the tools that one request showed the model; [`Authority`] is
-//! consulted at each dispatch. [`Turn`] takes an [`Event`] and gives [`Effect`]s; [`LoneCall`] is a
+//! consulted at each dispatch. [`Turn`] takes an [`Event`] and gives [`Effect`]s; [`DirectCall`] is a
 //! call that a runner makes outside of a turn; [`http_call`] turns a permitted call into a request;
 //! [`Continuity`] puts hidden rounds back; [`Scrubber`] removes known secrets from bytes.
 //!
@@ -81,16 +81,17 @@
 mod arguments;
 mod authority;
 mod call;
+mod call_state;
 mod catalog;
-mod claimed;
 mod claw_id;
 mod codes;
 mod connection;
 mod continuity;
+mod direct_call;
 mod display;
+mod fabricated_calls;
 mod feeds;
 mod http_call;
-mod lone;
 mod names;
 mod outcome;
 mod partition;
@@ -98,7 +99,6 @@ mod presented;
 mod rejection;
 mod schema;
 mod scrub;
-mod slot;
 mod target;
 mod trace;
 mod turn;
@@ -106,18 +106,18 @@ mod turn;
 pub use authority::{Authority, Denied, LiveTool};
 pub use call::{CallId, ManagedCall, RunnerCall};
 pub use catalog::{Catalog, CatalogTool, OutputMismatch};
-pub use claimed::claimed_calls;
 pub use claw_id::ClawId;
 pub use codes::{ResultCode, RunnerCode, RunnerError, upstream_status};
 pub use connection::{ConnectionCause, ConnectionFailure};
-pub use continuity::{Continuity, Hidden};
+pub use continuity::{Continuity, HiddenRounds};
+pub use direct_call::{DirectAnswer, DirectCall};
 pub use display::Display;
+pub use fabricated_calls::fabricated_calls;
 pub use feeds::{FeedShown, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use http_call::{HttpCall, fill_claw_id, http_call, http_method, path_at};
-pub use lone::{LoneAnswer, LoneCall};
 pub use names::alias;
 pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
-pub use partition::{Owned, Partition, partition};
+pub use partition::{OwnedCall, Partition, partition};
 pub use presented::{Presented, RememberedTools, Resolved};
 pub use scrub::Scrubber;
 pub use target::target;

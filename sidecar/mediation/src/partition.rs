@@ -5,7 +5,7 @@ use crate::call::RunnerCall;
 /// One call of a reply, by owner. `M` represents a call that is not the runner's: a managed call,
 /// or one that is rejected at once (an unknown name counts as managed for the order).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owned<M> {
+pub enum OwnedCall<M> {
     Managed(M),
     Runner(RunnerCall),
 }
@@ -23,12 +23,12 @@ pub enum Partition<M> {
         hidden: Vec<RunnerCall>,
     },
     /// A runner's call precedes a managed one: execute nothing, reject all calls.
-    Interleaved(Vec<Owned<M>>),
+    Interleaved(Vec<OwnedCall<M>>),
 }
 
 /// Partitions a reply's calls, in the model's order.
-pub fn partition<M>(calls: Vec<Owned<M>>) -> Partition<M> {
-    let is_runner = |call: &Owned<M>| matches!(call, Owned::Runner(_));
+pub fn partition<M>(calls: Vec<OwnedCall<M>>) -> Partition<M> {
+    let is_runner = |call: &OwnedCall<M>| matches!(call, OwnedCall::Runner(_));
     let Some(first_runner) = calls.iter().position(is_runner) else {
         return if calls.is_empty() {
             Partition::NoCalls
@@ -50,12 +50,12 @@ pub fn partition<M>(calls: Vec<Owned<M>>) -> Partition<M> {
     }
 }
 
-fn split<M>(calls: Vec<Owned<M>>) -> (Vec<M>, Vec<RunnerCall>) {
+fn split<M>(calls: Vec<OwnedCall<M>>) -> (Vec<M>, Vec<RunnerCall>) {
     let (mut managed, mut runner) = (Vec::new(), Vec::new());
     for call in calls {
         match call {
-            Owned::Managed(call) => managed.push(call),
-            Owned::Runner(call) => runner.push(call),
+            OwnedCall::Managed(call) => managed.push(call),
+            OwnedCall::Runner(call) => runner.push(call),
         }
     }
     (managed, runner)

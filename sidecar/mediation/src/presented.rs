@@ -71,7 +71,7 @@ pub enum Resolved<'a> {
     Denied(&'a str, ResultCode),
     /// A name that neither the files nor the runner declares. A call is answered as one of an
     /// unknown tool and never shown to the runner.
-    Nobody,
+    Unknown,
 }
 
 impl Offer {
@@ -207,7 +207,7 @@ impl Presented {
                 Some((canonical, code)) => Resolved::Denied(canonical, code),
                 // If no managed tool is presented, an unknown name is left to the runner.
                 None if self.is_empty() => Resolved::Runner,
-                None => Resolved::Nobody,
+                None => Resolved::Unknown,
             },
         }
     }
@@ -222,22 +222,22 @@ impl Presented {
 
     /// Returns the new name for a call in the history, or `None` to keep its name. Managed tools
     /// get the name that is presented now; unknown names become valid for providers.
-    pub fn spelling(&self, name: &str) -> Option<String> {
-        let spelled = match self.offer.by_canonical.get(name) {
+    pub fn new_name(&self, name: &str) -> Option<String> {
+        let new_name = match self.offer.by_canonical.get(name) {
             _ if self.runner.contains(name) => return None,
             Some(at) => self.offer.tools[*at].0.clone(),
             None if self.offer.by_alias.contains_key(name) => return None,
             None if name.contains('.') || !valid(name) => alias(name),
             None => return None,
         };
-        (spelled != name).then_some(spelled)
+        (new_name != name).then_some(new_name)
     }
 
     /// Returns the canonical name of a managed tool that is called by its alias.
     pub(crate) fn canonical(&self, name: &str) -> Option<String> {
         match self.resolve(name) {
             Resolved::Managed(tool) if tool.name() != name => Some(tool.name().to_string()),
-            Resolved::Managed(_) | Resolved::Runner | Resolved::Denied(..) | Resolved::Nobody => {
+            Resolved::Managed(_) | Resolved::Runner | Resolved::Denied(..) | Resolved::Unknown => {
                 None
             }
         }

@@ -3,10 +3,10 @@
 use toolcrib_dialect::json;
 
 use crate::call::Unready;
+use crate::call_state::CallResult;
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
 use crate::outcome::error_result;
-use crate::slot::Answered;
 use crate::trace::DuplicateOf;
 
 /// From this failure on, the schema is no longer repeated.
@@ -14,18 +14,18 @@ const RETRIES_EXHAUSTED_AT: u32 = 3;
 
 /// The result for a call that cannot be executed. `failures` counts the failed validations of this
 /// tool, this one included; the first two results repeat the schema.
-pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -> Answered {
+pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -> CallResult {
     let refusal = match why {
         Unready::Elevated => {
             let message = format!("{} needs an approval, which is not available", tool.name());
             let code = ResultCode::PermissionDenied;
-            return Answered::rejected(error_result(code, &message, None, None), true);
+            return CallResult::rejected(error_result(code, &message, None, None), true);
         }
         Unready::Refused(refusal) => refusal,
     };
     if refusal.code == ResultCode::UnsupportedTool {
         let result = error_result(refusal.code, &refusal.message, None, None);
-        return Answered::rejected(result, true);
+        return CallResult::rejected(result, true);
     }
     let exhausted = failures >= RETRIES_EXHAUSTED_AT;
     let mut details = vec![("retryable", (!exhausted).to_string())];
@@ -42,7 +42,7 @@ pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -
         refusal.code
     };
     let details = json::object(&details);
-    Answered::rejected(
+    CallResult::rejected(
         error_result(code, &refusal.message, Some(&details), None),
         exhausted,
     )

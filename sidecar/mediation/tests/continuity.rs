@@ -13,7 +13,7 @@ fn presented() -> Presented {
 }
 
 /// A turn with one hidden round, with this history and this last reply.
-fn hidden(history: &Value, last: toolcrib_dialect::Reply, result: &str) -> Hidden {
+fn hidden(history: &Value, last: toolcrib_dialect::Reply, result: &str) -> HiddenRounds {
     let run = run(
         config(request(json!({"messages": history})), policy()),
         vec![reply(&[("pond__feed", "{}")], ""), last],

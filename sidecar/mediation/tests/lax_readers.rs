@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use toolcrib_dialect::{Dialect, Request};
 use toolcrib_manifest::{Tier, ToolsFile};
 use toolcrib_mediation::{
-    Authority, Catalog, ClawId, HttpCall, LoneCall, ManagedCall, Presented, http_call,
+    Authority, Catalog, ClawId, DirectCall, HttpCall, ManagedCall, Presented, http_call,
 };
 
 const GO_FOLDS: &str = include_str!("../../../crds/bounds/tests/go-folds.txt");
@@ -36,7 +36,7 @@ fn sent(tools: &ToolsFile, arguments: &str) -> Result<ManagedCall, (String, Stri
         name: "otter".into(),
         namespace: "pond".into(),
     };
-    let mut call = LoneCall::new(&presented, &claw_id, "pond.feed", arguments);
+    let mut call = DirectCall::new(&presented, &claw_id, "pond.feed", arguments);
     call.start(Duration::ZERO).ok_or_else(|| {
         let result: Value = serde_json::from_str(&call.end(None).result).unwrap();
         let text = |field: &str| result["error"][field].as_str().unwrap().to_string();

@@ -684,10 +684,10 @@ fn aliases_are_short_distinct_and_yield_to_the_runners_tools() {
         request(json!({"tools": [{"type": "function", "function": {"name": "pond__depth"}}]}));
     let presented = Presented::new(&authority(), &taken);
     assert!(matches!(presented.resolve("pond__depth"), Resolved::Runner));
-    let spelled = presented.spelling("pond.depth").unwrap();
-    assert_ne!(spelled, "pond__depth");
+    let renamed = presented.new_name("pond.depth").unwrap();
+    assert_ne!(renamed, "pond__depth");
     assert!(
-        matches!(presented.resolve(&spelled), Resolved::Managed(tool) if tool.name() == "pond.depth")
+        matches!(presented.resolve(&renamed), Resolved::Managed(tool) if tool.name() == "pond.depth")
     );
 }
 

@@ -11,7 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode, ProviderTools};
 use toolcrib_mediation::{
-    Presented, RunnerCode, RunnerError, Turn, TurnConfig, claimed_calls, first_edits,
+    Presented, RunnerCode, RunnerError, Turn, TurnConfig, fabricated_calls, first_edits,
 };
 
 use crate::app::App;
@@ -248,7 +248,7 @@ async fn begin(
     }
     model_request.tools_count = presented.len();
     app.continuity.present(&presented);
-    if claimed_calls(&request, &presented) > 0 {
+    if fabricated_calls(&request, &presented) > 0 {
         model_request.noticed.push(FABRICATED);
     }
     let insertions = app.continuity.insertions(&request, &presented)?;

@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode};
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolcrib_mcp::revision::{self, Form};
-use toolcrib_mcp::{Fault, Members, Raw, Said, raw, reply};
+use toolcrib_mcp::{Fault, Members, Raw, ReplyBody, raw, reply};
 use toolcrib_mediation::RunnerError;
 
 /// The JSON-RPC code of a refusal that is not about the message; `data.code` has the reason.
@@ -41,7 +41,7 @@ impl Refusal {
     }
 
     pub fn body(&self) -> Vec<u8> {
-        reply(self.id.as_deref(), Said::Fault(&self.fault))
+        reply(self.id.as_deref(), ReplyBody::Fault(&self.fault))
     }
 }
 

@@ -9,8 +9,8 @@ use http::StatusCode;
 use serde_json::json;
 use tokio::sync::oneshot;
 use toolcrib_mcp::revision::Form;
-use toolcrib_mcp::{Fault, Raw, Said, raw, reply};
-use toolcrib_mediation::{LoneCall, Presented, RunnerError};
+use toolcrib_mcp::{Fault, Raw, ReplyBody, raw, reply};
+use toolcrib_mediation::{DirectCall, Presented, RunnerError};
 
 use super::answer::{NOT_SERVED, Refusal, completed};
 use crate::app::App;
@@ -64,7 +64,7 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
     let now = app.current.now();
     let presented = Presented::alone(&now.authority);
     let identity = request.caller.identity();
-    let mut call = LoneCall::new(&presented, &identity, &request.name, &request.arguments);
+    let mut call = DirectCall::new(&presented, &identity, &request.name, &request.arguments);
     let started = request.caller.started;
     let mut waited = Duration::ZERO;
     let mut stopped = None;
@@ -99,7 +99,7 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
                 ("isError", raw(&!answer.is_success)),
             ];
             let result = completed(request.form, members);
-            let body = reply(Some(&request.id), Said::Result(&result));
+            let body = reply(Some(&request.id), ReplyBody::Result(&result));
             let status = StatusCode::OK;
             (status.as_u16(), Some(CallResponse { status, body }))
         }

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use toolcrib_dialect::{frame, keepalive};
 use toolcrib_mcp::revision::{META, SUBSCRIPTION_KEY};
-use toolcrib_mcp::{Raw, Said, raw, reply};
+use toolcrib_mcp::{Raw, ReplyBody, raw, reply};
 
 use super::is_offered;
 use super::listing::Listing;
@@ -147,7 +147,7 @@ impl Changes {
         self.over = true;
         let id = self.subscription.as_ref()?;
         let result = raw(&json!({"resultType": "complete", META: {SUBSCRIPTION_KEY: id}}));
-        let answer = reply(Some(id), Said::Result(&result));
+        let answer = reply(Some(id), ReplyBody::Result(&result));
         Some(frame(None, &String::from_utf8_lossy(&answer)).into())
     }
 }

@@ -15,7 +15,7 @@ use toolcrib_mcp::header::{SESSION_HEADER, check_mirrored};
 use toolcrib_mcp::revision::{
     self, Form, META, NEWEST_HANDSHAKE, SERVER_KEY, STATELESS, implementation, settled,
 };
-use toolcrib_mcp::{Fault, Message, Raw, Said, members, raw, reply};
+use toolcrib_mcp::{Fault, Message, Raw, ReplyBody, members, raw, reply};
 use toolcrib_mediation::{Presented, Resolved};
 
 use super::answer::{NOT_SERVED, Refusal, document, uncached};
@@ -110,7 +110,7 @@ impl ClientMessage<'_> {
             let fault = Fault::new(NOT_SERVED, "no session can begin");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, fault).to(id)
         })?;
-        let body = reply(Some(id), Said::Result(&raw(&result)));
+        let body = reply(Some(id), ReplyBody::Result(&raw(&result)));
         let greeting = document(StatusCode::OK, body);
         let named = ([(SESSION_HEADER, name.as_str())], greeting);
         Ok(Next::Answered(named.into_response()))
@@ -270,7 +270,7 @@ fn unknown(form: Form) -> Refusal {
 }
 
 fn answer(id: &RawValue, result: &RawValue) -> Next {
-    let body = reply(Some(id), Said::Result(result));
+    let body = reply(Some(id), ReplyBody::Result(result));
     Next::Answered(document(StatusCode::OK, body))
 }
 

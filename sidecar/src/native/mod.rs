@@ -7,7 +7,7 @@
 //! (results and refusals), [`message`] (reads and checks a message), [`routes`] (HTTP).
 //!
 //! Not here: prompts, resources, requests to the client, and the limits that a turn adds to its
-//! calls ([`toolcrib_mediation::LoneCall`]).
+//! calls ([`toolcrib_mediation::DirectCall`]).
 //!
 //! Invariants: a client sees and calls only the tools that are granted at that moment; a session
 //! belongs to one agent; everything kept here is bounded.

@@ -314,7 +314,7 @@ impl Drive {
                     Ok(Some(_)) => self.stream = Some(stream),
                     // Only at the end: usage is searched for in all events.
                     Ok(None) | Err(_) => {
-                        if let Some(used) = self.turn.heard_usage() {
+                        if let Some(used) = self.turn.streamed_usage() {
                             self.request.caller.trace.used(used);
                         }
                     }

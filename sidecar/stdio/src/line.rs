@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolcrib_mcp::{Members, Said, reply};
+use toolcrib_mcp::{Members, ReplyBody, reply};
 
 #[derive(Serialize)]
 struct Line<'a, P> {
@@ -36,7 +36,7 @@ pub fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
 }
 
 /// Encodes an answer to a request of the child as one line.
-pub fn answer_line(id: &RawValue, said: Said<'_>) -> Vec<u8> {
+pub fn answer_line(id: &RawValue, said: ReplyBody<'_>) -> Vec<u8> {
     ended(reply(Some(id), said))
 }
 

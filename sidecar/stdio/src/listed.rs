@@ -18,7 +18,7 @@ const ROOM: usize = 1024 * 1024;
 
 /// Schemas by tool name.
 #[derive(Debug, Default)]
-pub struct Listed(Mutex<HashMap<String, String>>);
+pub struct ListedTools(Mutex<HashMap<String, String>>);
 
 #[derive(Deserialize)]
 struct Page<'a> {
@@ -34,7 +34,7 @@ struct Tool<'a> {
     input_schema: &'a RawValue,
 }
 
-impl Listed {
+impl ListedTools {
     /// Takes the tools of a `tools/list` result: all tools, or one page of them.
     pub fn learn(&self, page: &RawValue) {
         let Ok(Page { tools }) = serde_json::from_str(page.get()) else {
@@ -98,7 +98,7 @@ mod tests {
         json!({"type": "string", "x-mcp-header": "Pond"})
     }
 
-    fn is_let_in(listed: &Listed, name: &str, said: Option<&'static str>) -> bool {
+    fn is_let_in(listed: &ListedTools, name: &str, said: Option<&'static str>) -> bool {
         let mut headers = HeaderMap::new();
         if let Some(said) = said {
             headers.insert("mcp-param-pond", HeaderValue::from_static(said));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn marked_arguments_are_checked_after_their_tool_was_listed() {
-        let listed = Listed::default();
+        let listed = ListedTools::default();
         assert!(is_let_in(&listed, "swim", None));
         listed.learn(&page("swim", marked()));
         assert!(is_let_in(&listed, "swim", Some("north")));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_last_list_counts_and_a_further_page_adds_to_it() {
-        let listed = Listed::default();
+        let listed = ListedTools::default();
         listed.learn(&page("swim", marked()));
         listed.learn(&page("fish", marked()));
         assert!(!is_let_in(&listed, "swim", None));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn remembered_schemas_are_bounded() {
-        let listed = Listed::default();
+        let listed = ListedTools::default();
         let long = json!({"type": "string", "x-mcp-header": "Pond", "title": "x".repeat(ROOM / 2)});
         for name in ["swim", "fish", "swim"] {
             listed.learn(&page(name, long.clone()));

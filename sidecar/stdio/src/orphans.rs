@@ -16,8 +16,8 @@ pub fn adopt() -> io::Result<()> {
 }
 
 /// Reaps orphans as long as it is polled.
-pub async fn bury(program: Pid) -> Infallible {
-    let Err(error) = bury_all_but(program).await;
+pub async fn reap(program: Pid) -> Infallible {
+    let Err(error) = reap_all_but(program).await;
     tracing::warn!(
         error = error.to_string(),
         "orphaned processes are no longer reaped"
@@ -25,7 +25,7 @@ pub async fn bury(program: Pid) -> Infallible {
     future::pending().await
 }
 
-async fn bury_all_but(program: Pid) -> io::Result<Infallible> {
+async fn reap_all_but(program: Pid) -> io::Result<Infallible> {
     let mut ended = signal(SignalKind::child())?;
     loop {
         for orphan in children()?.into_iter().filter(|it| *it != program) {

@@ -11,11 +11,11 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use toolcrib_mcp::code::METHOD_NOT_FOUND;
-use toolcrib_mcp::{Answer, Fault, Members, Message, Said};
+use toolcrib_mcp::{Answer, Fault, Members, Message, ReplyBody};
 use toolcrib_sidecar::sessions::SessionId;
 
 use crate::line::{answer_line, notification_line, request_line};
-use crate::listed::Listed;
+use crate::listed::ListedTools;
 
 /// Limits the lines that wait for the child to read them. Each belongs to a call, whose number is
 /// bounded too, or is an answer of a few bytes.
@@ -76,7 +76,7 @@ struct Call {
 pub struct Program {
     lines: mpsc::Sender<Vec<u8>>,
     calls: Mutex<Calls>,
-    pub listed: Listed,
+    pub listed: ListedTools,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Program {
         let program = Self {
             lines,
             calls: Mutex::new(calls),
-            listed: Listed::default(),
+            listed: ListedTools::default(),
         };
         (program, queue)
     }
@@ -166,7 +166,7 @@ impl Program {
                 Ok(id) => answer(&mut self.calls(), id, Ok(said)),
                 Err(_) => tracing::debug!("response with an unknown id dropped"),
             },
-            Ok(Message::Request { id, method, .. }) => self.asked(&id, &method),
+            Ok(Message::Request { id, method, .. }) => self.answer_request(&id, &method),
             Ok(Message::Notification { method, .. }) => {
                 tracing::debug!(method, "notification of the program dropped");
             }
@@ -181,7 +181,7 @@ impl Program {
     }
 
     /// Answers a request of the child; none is passed on to clients.
-    fn asked(&self, id: &RawValue, method: &str) {
+    fn answer_request(&self, id: &RawValue, method: &str) {
         let pong = toolcrib_mcp::raw(&json!({}));
         let refusal = Fault {
             code: METHOD_NOT_FOUND,
@@ -189,10 +189,10 @@ impl Program {
             data: None,
         };
         let said = if method == "ping" {
-            Said::Result(&pong)
+            ReplyBody::Result(&pong)
         } else {
             tracing::debug!(method, "request of the program refused");
-            Said::Fault(&refusal)
+            ReplyBody::Fault(&refusal)
         };
         if self.lines.try_send(answer_line(id, said)).is_err() {
             tracing::warn!(method, "program does not read stdin, response dropped");
@@ -201,7 +201,7 @@ impl Program {
 
     /// Fails all calls: a line of the child was too long to be read, so the call that it answered
     /// is unknown.
-    pub fn lost_an_answer(&self) {
+    pub fn fail_unknown_answer(&self) {
         if let Some(running) = &mut self.calls().running {
             fail(running, &CallError::TooLong);
         }

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use toolcrib_mcp::code::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND};
 use toolcrib_mcp::header::SESSION_HEADER;
 use toolcrib_mcp::revision::{self, Form};
-use toolcrib_mcp::{Answer, Fault, Message, Raw, Said, members, raw, reply};
+use toolcrib_mcp::{Answer, Fault, Message, Raw, ReplyBody, members, raw, reply};
 use toolcrib_sidecar::sessions::{SessionId, Sessions};
 
 use crate::program::Caller;
@@ -41,13 +41,13 @@ pub struct App {
 
 impl App {
     /// Refuses a client by its headers alone, whatever its request.
-    fn turned_away(&self, headers: &HeaderMap) -> Option<Response> {
+    fn refusal_of(&self, headers: &HeaderMap) -> Option<Response> {
         if headers.contains_key(ORIGIN) {
             return Some(StatusCode::FORBIDDEN.into_response());
         }
         let token = self.token.as_ref()?;
         let challenge = [(WWW_AUTHENTICATE, "Bearer")];
-        (!token.lets_in(headers)).then(|| (StatusCode::UNAUTHORIZED, challenge).into_response())
+        (!token.accepts(headers)).then(|| (StatusCode::UNAUTHORIZED, challenge).into_response())
     }
 }
 
@@ -72,7 +72,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn end_session(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
-    if let Some(refused) = app.turned_away(&headers) {
+    if let Some(refused) = app.refusal_of(&headers) {
         return refused;
     }
     match session_name(&headers) {
@@ -83,7 +83,7 @@ async fn end_session(State(app): State<Arc<App>>, headers: HeaderMap) -> Respons
 }
 
 async fn receive(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
-    if let Some(refused) = app.turned_away(&headers) {
+    if let Some(refused) = app.refusal_of(&headers) {
         return refused;
     }
     let body = match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY)).await {
@@ -122,7 +122,7 @@ async fn in_session(app: &App, headers: &HeaderMap, message: Message) -> Respons
     };
     match message {
         Message::Request { id, method, .. } if method == "ping" => {
-            answer(form, &id, Said::Result(&raw(&serde_json::json!({}))))
+            answer(form, &id, ReplyBody::Result(&raw(&serde_json::json!({}))))
         }
         Message::Request { id, method, params } => {
             let caller = Caller {
@@ -148,7 +148,7 @@ async fn initialize(app: &App, id: &RawValue, params: Option<&RawValue>) -> Resp
     let form = Form::Handshake;
     let about = match app.relay.about().await {
         Ok(about) => about,
-        Err(error) => return answer(form, id, Said::Fault(&error.fault())),
+        Err(error) => return answer(form, id, ReplyBody::Fault(&error.fault())),
     };
     let session: SessionId = match app.sessions.begin((), Instant::now()) {
         Ok(session) => session,
@@ -160,7 +160,7 @@ async fn initialize(app: &App, id: &RawValue, params: Option<&RawValue>) -> Resp
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
-    let answered = answer(form, id, Said::Result(&about.initialized(params)));
+    let answered = answer(form, id, ReplyBody::Result(&about.initialized(params)));
     ([(SESSION_HEADER, session.as_str())], answered).into_response()
 }
 
@@ -185,8 +185,8 @@ async fn stateless(app: &App, headers: &HeaderMap, message: Message) -> Response
     }
     if method == "server/discover" {
         return match app.relay.about().await {
-            Ok(about) => answer(form, &id, Said::Result(&about.discovered())),
-            Err(error) => answer(form, &id, Said::Fault(&error.fault())),
+            Ok(about) => answer(form, &id, ReplyBody::Result(&about.discovered())),
+            Err(error) => answer(form, &id, ReplyBody::Fault(&error.fault())),
         };
     }
     if method == Method::CallTool.name()
@@ -216,17 +216,17 @@ async fn call(
     };
     match app.relay.call(caller, method, params.as_ref()).await {
         Ok(Answer::Result(result)) => match form {
-            Form::Handshake => answer(form, &id, Said::Result(&result)),
+            Form::Handshake => answer(form, &id, ReplyBody::Result(&result)),
             Form::Stateless => match for_stateless(method, &result) {
-                Some(result) => answer(form, &id, Said::Result(&result)),
+                Some(result) => answer(form, &id, ReplyBody::Result(&result)),
                 None => {
                     let fault = Fault::new(INTERNAL_ERROR, "the program's result is no object");
-                    answer(form, &id, Said::Fault(&fault))
+                    answer(form, &id, ReplyBody::Fault(&fault))
                 }
             },
         },
-        Ok(Answer::Error(error)) => answer(form, &id, Said::Error(&error)),
-        Err(error) => answer(form, &id, Said::Fault(&error.fault())),
+        Ok(Answer::Error(error)) => answer(form, &id, ReplyBody::Error(&error)),
+        Err(error) => answer(form, &id, ReplyBody::Fault(&error.fault())),
     }
 }
 
@@ -243,15 +243,15 @@ fn cancelled(params: Option<&RawValue>) -> Option<Raw> {
 fn refusal(form: Form, id: Option<&RawValue>, fault: &Fault) -> Response {
     document(
         revision::status(form, Some(fault.code)),
-        reply(id, Said::Fault(fault)),
+        reply(id, ReplyBody::Fault(fault)),
     )
 }
 
-fn answer(form: Form, id: &RawValue, said: Said<'_>) -> Response {
+fn answer(form: Form, id: &RawValue, said: ReplyBody<'_>) -> Response {
     let code = match said {
-        Said::Result(_) => None,
-        Said::Error(error) => code(error),
-        Said::Fault(fault) => Some(fault.code),
+        ReplyBody::Result(_) => None,
+        ReplyBody::Error(error) => code(error),
+        ReplyBody::Fault(fault) => Some(fault.code),
     };
     document(revision::status(form, code), reply(Some(id), said))
 }

@@ -106,7 +106,7 @@ async fn live(
         status = child.exited() => Some(ended(status)),
         _ = &mut reader => Some(closed(&mut child, "output").await),
         _ = writer.join_next() => Some(closed(&mut child, "input").await),
-        never = orphans::bury(id) => match never {},
+        never = orphans::reap(id) => match never {},
         () = stop(stopped) => None,
     };
     state.send_replace(match &why {
@@ -226,7 +226,7 @@ async fn read(stdout: impl AsyncRead + Unpin, program: Arc<Program>) {
             Ok(Line::Whole) => program.heard(&line),
             Ok(Line::Cut) => {
                 tracing::warn!(limit = LINE, "message of the program too long, dropped");
-                program.lost_an_answer();
+                program.fail_unknown_answer();
             }
             Ok(Line::End) => return,
             Err(error) => {

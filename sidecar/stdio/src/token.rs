@@ -38,7 +38,7 @@ impl TokenFile {
         Ok(file)
     }
 
-    pub fn lets_in(&self, headers: &HeaderMap) -> bool {
+    pub fn accepts(&self, headers: &HeaderMap) -> bool {
         match self.token() {
             Ok(token) => identity::presents(headers, token.as_bytes()),
             Err(error) => {

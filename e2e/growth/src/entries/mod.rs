@@ -15,7 +15,7 @@ use toolcrib_compile::{ObjectRef, Settings, check_surface, load, yaml};
 use toolcrib_dialect::{Dialect, Reassembly, Reply, Request, SseParser, json as scan};
 use toolcrib_manifest::{Tier, ToolsFile};
 use toolcrib_mcp::{Message, header};
-use toolcrib_mediation::{Authority, Catalog, ClawId, LoneCall, Presented, Scrubber};
+use toolcrib_mediation::{Authority, Catalog, ClawId, DirectCall, Presented, Scrubber};
 use toolcrib_sidecar::history::line;
 
 use crate::shapes::{
@@ -376,7 +376,7 @@ fn arguments(manifest: String) -> Entry {
                 namespace: "pond".to_owned(),
             };
             Box::new(move |text| {
-                black_box(LoneCall::new(&presented, &claw_id, "reef.t10000", text));
+                black_box(DirectCall::new(&presented, &claw_id, "reef.t10000", text));
             })
         },
     )

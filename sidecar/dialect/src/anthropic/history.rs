@@ -33,9 +33,9 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
     Ok(HistoryItem { role, parts })
 }
 
-pub(crate) fn respell(
+pub(crate) fn rename_calls(
     item: &str,
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
     let fields = scan_object(item, "messages")?;
     let Some(content) = fields
@@ -45,10 +45,10 @@ pub(crate) fn respell(
         return Ok(item.to_string());
     };
     let calls = reply::calls(content)?;
-    if calls.iter().all(|(_, call)| spell(&call.name).is_none()) {
+    if calls.iter().all(|(_, call)| rename(&call.name).is_none()) {
         return Ok(item.to_string());
     }
-    let content = reply::with_calls(content, &calls, spell, |_| true)?;
+    let content = reply::with_calls(content, &calls, rename, |_| true)?;
     with_members(item, &[("content", content)])
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::stream;
-use crate::live::Place;
+use crate::live::Treatment;
 use crate::read::{scan_object, text_of, with_members};
 use crate::{DialectError, SseEvent, Usage};
 
@@ -11,33 +11,33 @@ use crate::{DialectError, SseEvent, Usage};
 pub(crate) struct Blocks {
     opened: bool,
     /// Number of blocks that the runner has; the reply's blocks are numbered from there.
-    said: u64,
+    blocks: u64,
     places: HashMap<u64, u64>,
     open: BTreeSet<u64>,
 }
 
 impl Blocks {
-    pub(crate) fn said_something(&self) -> bool {
+    pub(crate) fn has_sent(&self) -> bool {
         !self.places.is_empty()
     }
 
-    pub(crate) fn place(&mut self, event: &SseEvent) -> Result<Place, DialectError> {
+    pub(crate) fn treatment(&mut self, event: &SseEvent) -> Result<Treatment, DialectError> {
         let data = event.data.as_str();
         Ok(match text_of(data, "type").as_deref() {
-            Some("message_start") if self.opened => Place::Unsaid,
-            Some("message_delta" | "message_stop" | "error" | "ping") => Place::Unsaid,
-            Some("content_block_start") if is_call(data)? => Place::Call,
+            Some("message_start") if self.opened => Treatment::Suppressed,
+            Some("message_delta" | "message_stop" | "error" | "ping") => Treatment::Suppressed,
+            Some("content_block_start") if is_call(data)? => Treatment::Call,
             Some("content_block_delta" | "content_block_stop") => {
                 match index(data)?.is_some_and(|index| self.places.contains_key(&index)) {
-                    true => Place::Opened,
-                    false => Place::Call,
+                    true => Treatment::Continuation,
+                    false => Treatment::Call,
                 }
             }
-            _ => Place::Plain,
+            _ => Treatment::Plain,
         })
     }
 
-    pub(crate) fn say(&mut self, event: &SseEvent) -> Result<Option<SseEvent>, DialectError> {
+    pub(crate) fn send(&mut self, event: &SseEvent) -> Result<Option<SseEvent>, DialectError> {
         let data = event.data.as_str();
         let kind = text_of(data, "type");
         let place = match (kind.as_deref(), index(data)?) {
@@ -46,9 +46,9 @@ impl Blocks {
                 None
             }
             (Some("content_block_start"), Some(index)) => {
-                self.places.insert(index, self.said);
-                self.open.insert(self.said);
-                self.said += 1;
+                self.places.insert(index, self.blocks);
+                self.open.insert(self.blocks);
+                self.blocks += 1;
                 self.places.get(&index)
             }
             (_, Some(index)) => self.places.get(&index),

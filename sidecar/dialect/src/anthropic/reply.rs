@@ -12,15 +12,15 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
     let body = Object::scan(text)?;
     let content = content(text)?;
     let blocks = scan_array(content, "content")?;
-    let mut said = String::new();
+    let mut joined = String::new();
     for block in blocks.texts(content) {
         if text_of(block, "type").as_deref() == Some("text") {
-            said.push_str(&text_of(block, "text").unwrap_or_default());
+            joined.push_str(&text_of(block, "text").unwrap_or_default());
         }
     }
     Ok(View {
         calls: calls(content)?.into_iter().map(|(_, call)| call).collect(),
-        content: Some(said),
+        content: Some(joined),
         finish: body.get(text, "stop_reason").and_then(json::string),
         usage: body.get(text, "usage").map(usage).unwrap_or_default(),
         choices: 1,
@@ -31,14 +31,14 @@ pub(crate) fn items(
     text: &str,
     identified: &[RawCall],
     results: &[ToolResult],
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, DialectError> {
     let content = content(text)?;
     let mut calls = calls(content)?;
     for ((_, call), identified) in calls.iter_mut().zip(identified) {
         call.id.clone_from(&identified.id);
     }
-    let kept = with_calls(content, &calls, spell, |index| {
+    let kept = with_calls(content, &calls, rename, |index| {
         results.iter().any(|result| result.call == index)
     })?;
     let array = scan_array(content, "content")?;
@@ -121,7 +121,7 @@ pub(super) fn toolset(family: &str) -> String {
 pub(super) fn with_calls(
     content: &str,
     calls: &[(usize, RawCall)],
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
     keep: impl Fn(usize) -> bool,
 ) -> Result<String, DialectError> {
     let blocks: Array = scan_array(content, "content")?;
@@ -132,7 +132,7 @@ pub(super) fn with_calls(
         hidden[*at] = !keep(index);
         let block = texts[*at];
         let mut set = Vec::new();
-        set.extend(spell(&call.name).map(|name| ("name", json::quote(&name))));
+        set.extend(rename(&call.name).map(|name| ("name", json::quote(&name))));
         if !call.id.is_empty() && text_of(block, "id").is_none_or(|id| id.is_empty()) {
             set.push(("id", json::quote(&call.id)));
         }

@@ -3,7 +3,7 @@
 use super::reply;
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    appended, edited_history, edits_history, elements, present, scan_object, spelled, streamed,
+    appended, edited_history, edits_history, elements, present, renamed, scan_object, streamed,
     text_of, with_document, with_members,
 };
 use crate::request::RequestView;
@@ -167,7 +167,7 @@ fn edited_choice(
         |member| match (member.key.as_str(), &kind) {
             ("type", Some(kind)) => Change::Set(kind.clone()),
             ("name", Some(_)) => Change::Drop,
-            ("name", None) => Change::Set(spelled(&raw[member.value.clone()], edits)),
+            ("name", None) => Change::Set(renamed(&raw[member.value.clone()], edits)),
             _ => Change::Keep,
         },
         &added,

@@ -26,19 +26,19 @@ pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, Dialect
     let said = late.filter(|key| body.member(key).is_some());
     opening.extend(said.map(|key| (*key, "null".to_string())));
     let opening = with_members(text, &opening)?;
-    out.say("message_start", &[("message", opening)]);
+    out.send("message_start", &[("message", opening)]);
     let content = reply::content(text)?;
     for (index, block) in scan_array(content, "content")?.texts(content).enumerate() {
         let (opening, deltas) = pieces(block)?;
         let index = ("index", index.to_string());
-        out.say(
+        out.send(
             "content_block_start",
             &[index.clone(), ("content_block", opening)],
         );
         for delta in deltas {
-            out.say("content_block_delta", &[index.clone(), ("delta", delta)]);
+            out.send("content_block_delta", &[index.clone(), ("delta", delta)]);
         }
-        out.say("content_block_stop", &[index]);
+        out.send("content_block_stop", &[index]);
     }
     for event in ending(text, usage)? {
         out.out
@@ -82,7 +82,7 @@ struct Events {
 }
 
 impl Events {
-    fn say(&mut self, event: &str, members: &[(&str, String)]) {
+    fn send(&mut self, event: &str, members: &[(&str, String)]) {
         let event = self::event(event, members);
         self.out
             .push_str(&sse::frame(event.event.as_deref(), &event.data));

@@ -42,16 +42,16 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
     Ok(HistoryItem { role, parts })
 }
 
-pub(crate) fn respell(
+pub(crate) fn rename_calls(
     item: &str,
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
     let calls = reply::calls(item)?;
-    if calls.iter().all(|call| spell(&call.name).is_none()) {
+    if calls.iter().all(|call| rename(&call.name).is_none()) {
         return Ok(item.to_string());
     }
     if legacy::call(item)?.is_some() {
-        return legacy::respelled(item, spell);
+        return legacy::renamed_call(item, rename);
     }
     let all: Vec<ToolResult> = (0..calls.len())
         .map(|call| ToolResult {
@@ -59,7 +59,7 @@ pub(crate) fn respell(
             content: String::new(),
         })
         .collect();
-    reply::with_calls(item, &calls, &all, spell)
+    reply::with_calls(item, &calls, &all, rename)
 }
 
 pub(super) fn role(message: &str) -> Option<String> {

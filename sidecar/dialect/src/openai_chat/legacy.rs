@@ -37,11 +37,11 @@ pub(super) fn normalized(messages: &str) -> Result<String, DialectError> {
 }
 
 /// Renames the message's call.
-pub(super) fn respelled(
+pub(super) fn renamed_call(
     message: &str,
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
-    let name = |raw: &str| json::string(raw).and_then(|name| spell(&name));
+    let name = |raw: &str| json::string(raw).and_then(|name| rename(&name));
     edit_member(message, "function_call", |call| {
         edit_member(call, "name", |raw| {
             Ok(name(raw).map_or(raw.to_string(), |name| json::quote(&name)))

@@ -5,7 +5,7 @@
 
 use super::stream;
 use crate::json::{self, Array, Change, Object};
-use crate::live::Place;
+use crate::live::Treatment;
 use crate::read::{present, scan_object};
 use crate::{DialectError, Request, SseEvent, Usage};
 
@@ -38,18 +38,18 @@ impl Chunks {
         }
     }
 
-    pub(crate) fn said_something(&self) -> bool {
+    pub(crate) fn has_sent(&self) -> bool {
         self.something
     }
 
-    pub(crate) fn place(&mut self, event: &SseEvent) -> Result<Place, DialectError> {
+    pub(crate) fn treatment(&mut self, event: &SseEvent) -> Result<Treatment, DialectError> {
         let data = event.data.as_str();
         if data.trim() == "[DONE]" {
-            return Ok(Place::Unsaid);
+            return Ok(Treatment::Suppressed);
         }
         let chunk = scan_object(data, "chunk")?;
         if present(data, &chunk, "error").is_some() {
-            return Ok(Place::Unsaid);
+            return Ok(Treatment::Suppressed);
         }
         if self.head.is_none() {
             self.head = Some(head(data, &chunk));
@@ -57,21 +57,29 @@ impl Chunks {
         let Some(choice) = first_choice(data, &chunk)? else {
             // Usage has a chunk of its own; other chunks without choices pass.
             let ends = present(data, &chunk, "usage").is_some();
-            return Ok(if ends { Place::Unsaid } else { Place::Plain });
+            return Ok(if ends {
+                Treatment::Suppressed
+            } else {
+                Treatment::Plain
+            });
         };
         let fields = scan_object(choice, "choices")?;
         let Some(delta) = present(choice, &fields, "delta") else {
-            return Ok(Place::Unsaid);
+            return Ok(Treatment::Suppressed);
         };
         let members = scan_object(delta, "delta")?;
         let calls = ["tool_calls", "function_call"]
             .into_iter()
             .filter_map(|key| present(delta, &members, key))
             .any(|raw| raw != "[]");
-        Ok(if calls { Place::Call } else { Place::Plain })
+        Ok(if calls {
+            Treatment::Call
+        } else {
+            Treatment::Plain
+        })
     }
 
-    pub(crate) fn say(&mut self, event: &SseEvent) -> Result<Option<SseEvent>, DialectError> {
+    pub(crate) fn send(&mut self, event: &SseEvent) -> Result<Option<SseEvent>, DialectError> {
         let data = event.data.as_str();
         let chunk = scan_object(data, "chunk")?;
         let choices = match first_choice(data, &chunk)? {
@@ -89,7 +97,7 @@ impl Chunks {
         } else {
             dropped.push("usage");
         }
-        Ok(Some(said(chunk.with(data, &set, &dropped))))
+        Ok(Some(chunk_event(chunk.with(data, &set, &dropped))))
     }
 
     pub(crate) fn close(&mut self) {
@@ -110,7 +118,7 @@ impl Chunks {
         if !std::mem::replace(&mut self.opened, true) {
             events.insert(0, stream::opening(request, &text)?);
         }
-        Ok(events.into_iter().map(said).collect())
+        Ok(events.into_iter().map(chunk_event).collect())
     }
 
     fn head(&self) -> impl Iterator<Item = (&'static str, String)> {
@@ -173,7 +181,7 @@ fn is_empty(content: &str) -> bool {
     json::is_null(content) || content == "\"\""
 }
 
-fn said(data: String) -> SseEvent {
+fn chunk_event(data: String) -> SseEvent {
     SseEvent { event: None, data }
 }
 

@@ -33,10 +33,10 @@ pub(crate) fn items(
     text: &str,
     calls: &[RawCall],
     results: &[ToolResult],
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, DialectError> {
     let message = message(text)?;
-    let mut items = vec![with_calls(message, calls, results, spell)?];
+    let mut items = vec![with_calls(message, calls, results, rename)?];
     for result in results {
         let id = calls.get(result.call).map(|call| call.id.as_str());
         items.push(json::object(&[
@@ -178,7 +178,7 @@ pub(super) fn with_calls(
     message: &str,
     calls: &[RawCall],
     results: &[ToolResult],
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
     let fields = scan_object(message, "message")?;
     let answered = |index: usize| results.iter().any(|result| result.call == index);
@@ -190,7 +190,7 @@ pub(super) fn with_calls(
             let array = scan_array(raw, "tool_calls")?;
             let mut edited = Vec::with_capacity(calls.len());
             for (call, raw) in calls.iter().zip(array.texts(raw)) {
-                edited.push(spelled_call(raw, call, spell)?);
+                edited.push(renamed_call(raw, call, rename)?);
             }
             array.edit(
                 raw,
@@ -213,7 +213,7 @@ pub(super) fn with_calls(
                             json::object(&[
                                 (
                                     "name",
-                                    json::quote(&spell(&call.name).unwrap_or(call.name.clone())),
+                                    json::quote(&rename(&call.name).unwrap_or(call.name.clone())),
                                 ),
                                 ("arguments", json::quote(&call.arguments)),
                             ]),
@@ -243,17 +243,17 @@ pub(super) fn with_calls(
     ))
 }
 
-fn spelled_call(
+fn renamed_call(
     raw: &str,
     call: &RawCall,
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
     let fields = scan_object(raw, "tool_calls")?;
     let has_id = fields
         .get(raw, "id")
         .and_then(json::string)
         .is_some_and(|id| !id.is_empty());
-    let name = spell(&call.name);
+    let name = rename(&call.name);
     let inner = |raw: &str| -> Result<Change, DialectError> {
         let Some(name) = &name else {
             return Ok(Change::Keep);

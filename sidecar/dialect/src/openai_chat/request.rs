@@ -4,7 +4,7 @@ use super::legacy;
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     appended, edit_member, edited_history, edits_history, elements, message, named, present,
-    spelled, streamed, with_members,
+    renamed, streamed, with_members,
 };
 use crate::request::{RequestView, flag, optional};
 use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
@@ -133,35 +133,35 @@ fn edited_choice(
     match (edits.tool_choice, as_came) {
         (ToolChoiceEdit::None, _) => Ok(Some(json::quote("none"))),
         (ToolChoiceEdit::Auto, Some(raw)) if allowed(&raw).is_some() => {
-            let respelled = spelled_choice(&raw, edits)?;
-            edit_member(&respelled, "allowed_tools", |allowed| {
+            let choice = renamed_choice(&raw, edits)?;
+            edit_member(&choice, "allowed_tools", |allowed| {
                 edit_member(allowed, "mode", |_| Ok(json::quote("auto")))
             })
             .map(Some)
         }
         (ToolChoiceEdit::Auto, _) => Ok(Some(json::quote("auto"))),
-        (ToolChoiceEdit::Keep, Some(raw)) => spelled_choice(&raw, edits).map(Some),
+        (ToolChoiceEdit::Keep, Some(raw)) => renamed_choice(&raw, edits).map(Some),
         (ToolChoiceEdit::Keep, None) => Ok(None),
     }
 }
 
 /// Renames the tools in `tool_choice` to their presented names.
-fn spelled_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
-    if edits.spell_choice.is_empty() || raw.starts_with('"') {
+fn renamed_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
+    if edits.choice_names.is_empty() || raw.starts_with('"') {
         return Ok(raw.to_string());
     }
-    let spell = |entry: &str| {
+    let rename = |entry: &str| {
         edit_member(entry, "function", |function| {
-            edit_member(function, "name", |name| Ok(spelled(name, edits)))
+            edit_member(function, "name", |name| Ok(renamed(name, edits)))
         })
     };
     match allowed(raw) {
-        None => spell(raw),
+        None => rename(raw),
         Some(_) => edit_member(raw, "allowed_tools", |allowed| {
             edit_member(allowed, "tools", |tools| {
                 let scan = Array::scan(tools)?;
                 let entries: Vec<String> =
-                    scan.texts(tools).map(spell).collect::<Result<_, _>>()?;
+                    scan.texts(tools).map(rename).collect::<Result<_, _>>()?;
                 Ok(scan.edit(tools, |at| Change::Set(entries[at].clone()), &[]))
             })
         }),

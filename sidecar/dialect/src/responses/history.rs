@@ -14,14 +14,14 @@ const TOOL: &str = "tool";
 pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
     // The whole input is one text.
     if let Some(text) = json::string(item) {
-        return Ok(said("user", text_part(text)));
+        return Ok(history_item("user", text_part(text)));
     }
     let fields = scan_object(item, "input")?;
     let kind = item::kind(item);
     let role = text_of(item, "role");
     if let ("" | "message", Some(role)) = (kind.as_str(), role) {
         let content = present(item, &fields, "content").unwrap_or("\"\"");
-        return Ok(said(&role, message_parts(content)?));
+        return Ok(history_item(&role, message_parts(content)?));
     }
     if let Some(call) = item::call(item)? {
         let arguments = match (call.answer, call.raw.kind) {
@@ -36,12 +36,12 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
             name: call.raw.name,
             arguments,
         };
-        return Ok(said(ASSISTANT, vec![part]));
+        return Ok(history_item(ASSISTANT, vec![part]));
     }
     Ok(match kind.as_str() {
-        "program_output" => said(ASSISTANT, Vec::new()),
+        "program_output" => history_item(ASSISTANT, Vec::new()),
         "tool_search_output" if text_of(item, "execution").as_deref() == Some("server") => {
-            said(ASSISTANT, Vec::new())
+            history_item(ASSISTANT, Vec::new())
         }
         _ if kind.ends_with("_output") => {
             let output = present(item, &fields, "output").unwrap_or("\"\"");
@@ -49,28 +49,30 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
                 call_id: text_of(item, "call_id").unwrap_or_default(),
                 content: output_text(output),
             };
-            said(TOOL, vec![part])
+            history_item(TOOL, vec![part])
         }
         "mcp_approval_response"
         | "additional_tools"
         | "configuration_update"
-        | "compaction_trigger" => said(TOOL, vec![HistoryPart::Other(without_cache_mark(item))]),
+        | "compaction_trigger" => {
+            history_item(TOOL, vec![HistoryPart::Other(without_cache_mark(item))])
+        }
         "item_reference" if text_of(item, "id").is_some_and(|id| id.starts_with("rs_")) => {
-            said(ASSISTANT, Vec::new())
+            history_item(ASSISTANT, Vec::new())
         }
         // Its content is the reference. Only the provider, or a mediator that saw the item, can
         // resolve it: see `reference`.
-        "" | "item_reference" => said(
+        "" | "item_reference" => history_item(
             ASSISTANT,
             vec![HistoryPart::Other(without_cache_mark(item))],
         ),
-        _ => said(ASSISTANT, Vec::new()),
+        _ => history_item(ASSISTANT, Vec::new()),
     })
 }
 
-pub(crate) fn respell(
+pub(crate) fn rename_calls(
     item: &str,
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
     if !matches!(
         item::kind(item).as_str(),
@@ -78,7 +80,7 @@ pub(crate) fn respell(
     ) {
         return Ok(item.to_string());
     }
-    match text_of(item, "name").and_then(|name| spell(&name)) {
+    match text_of(item, "name").and_then(|name| rename(&name)) {
         Some(name) => with_members(item, &[("name", json::quote(&name))]),
         None => Ok(item.to_string()),
     }
@@ -92,7 +94,7 @@ pub(crate) fn reference(item: &str) -> Option<String> {
     ]))
 }
 
-fn said(role: &str, parts: Vec<HistoryPart>) -> HistoryItem {
+fn history_item(role: &str, parts: Vec<HistoryPart>) -> HistoryItem {
     HistoryItem {
         role: role.to_string(),
         parts,

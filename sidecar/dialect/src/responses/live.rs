@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{answer, item, reply, stream};
 use crate::json;
-use crate::live::Place;
+use crate::live::Treatment;
 use crate::read::{present, scan_array, scan_object, text_of, with_members};
 use crate::{DialectError, Request, SseEvent, Usage};
 
@@ -20,7 +20,7 @@ pub(crate) struct Items {
     replies: u32,
     /// The items of the earlier replies, and the number of items that the runner has.
     done: Vec<String>,
-    said: u64,
+    items: u64,
     /// Index of each of this reply's items among all items.
     places: HashMap<u64, u64>,
     /// Items that are opened and not done.
@@ -33,37 +33,37 @@ impl Items {
         self.number
     }
 
-    pub(crate) fn said_something(&self) -> bool {
+    pub(crate) fn has_sent(&self) -> bool {
         !self.places.is_empty()
     }
 
-    pub(crate) fn place(&mut self, event: &SseEvent) -> Result<Place, DialectError> {
+    pub(crate) fn treatment(&mut self, event: &SseEvent) -> Result<Treatment, DialectError> {
         let data = event.data.as_str();
         if data.trim() == "[DONE]" {
-            return Ok(Place::Unsaid);
+            return Ok(Treatment::Suppressed);
         }
         let kind = text_of(data, "type").unwrap_or_default();
         Ok(match kind.as_str() {
             "response.created" | "response.queued" | "response.in_progress" => {
                 match self.replies == 0 && !self.opened.contains(&kind) {
-                    true => Place::Plain,
-                    false => Place::Unsaid,
+                    true => Treatment::Plain,
+                    false => Treatment::Suppressed,
                 }
             }
             "response.completed" | "response.incomplete" | "response.failed" | "error" => {
-                Place::Unsaid
+                Treatment::Suppressed
             }
-            "response.output_item.added" if is_call(data)? => Place::Call,
-            "response.output_item.added" => Place::Plain,
+            "response.output_item.added" if is_call(data)? => Treatment::Call,
+            "response.output_item.added" => Treatment::Plain,
             _ => match index(data)? {
-                Some(index) if self.places.contains_key(&index) => Place::Opened,
-                Some(_) => Place::Call,
-                None => Place::Plain,
+                Some(index) if self.places.contains_key(&index) => Treatment::Continuation,
+                Some(_) => Treatment::Call,
+                None => Treatment::Plain,
             },
         })
     }
 
-    pub(crate) fn say(
+    pub(crate) fn send(
         &mut self,
         request: &Request,
         event: &SseEvent,
@@ -80,8 +80,8 @@ impl Items {
             self.opened.push(kind.clone());
         }
         if let Some(index) = index(data)? {
-            let place = *self.places.entry(index).or_insert(self.said);
-            self.said = self.said.max(place + 1);
+            let place = *self.places.entry(index).or_insert(self.items);
+            self.items = self.items.max(place + 1);
             match kind.as_str() {
                 "response.output_item.added" => self.open.insert(place),
                 "response.output_item.done" => self.open.remove(&place),
@@ -101,14 +101,14 @@ impl Items {
         let output = reply::output(text)?;
         let array = scan_array(output, "output")?;
         let items: Vec<&str> = array.texts(output).collect();
-        let mut said: Vec<(u64, u64)> = self
+        let mut places: Vec<(u64, u64)> = self
             .places
             .drain()
             .map(|(index, place)| (place, index))
             .collect();
-        said.sort_unstable();
+        places.sort_unstable();
         let mut events = Vec::new();
-        for (place, index) in said {
+        for (place, index) in places {
             let Some(item) = usize::try_from(index).ok().and_then(|at| items.get(at)) else {
                 continue;
             };

@@ -12,10 +12,10 @@ use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 pub(crate) fn view(text: &str) -> Result<View, DialectError> {
     let body = Object::scan(text)?;
     let output = output(text)?;
-    let mut said = String::new();
+    let mut content = String::new();
     for item in scan_array(output, "output")?.texts(output) {
         if item::kind(item) == "message" {
-            said.push_str(&message_text(item)?);
+            content.push_str(&message_text(item)?);
         }
     }
     let reason =
@@ -25,7 +25,7 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
             .into_iter()
             .map(|(_, call)| call.raw)
             .collect(),
-        content: Some(said),
+        content: Some(content),
         finish: reason.or_else(|| text_of(text, "status")),
         usage: body.get(text, "usage").map(usage).unwrap_or_default(),
         choices: 1,
@@ -36,7 +36,7 @@ pub(crate) fn items(
     text: &str,
     identified: &[RawCall],
     results: &[ToolResult],
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, DialectError> {
     let output = output(text)?;
     let mut calls = calls(output)?;
@@ -55,7 +55,7 @@ pub(crate) fn items(
     let mut items = Vec::new();
     for (at, item) in texts.iter().enumerate().filter(|(at, _)| !hidden[*at]) {
         items.push(match calls.iter().find(|(place, _)| *place == at) {
-            Some((_, call)) => presented(item, call, spell)?,
+            Some((_, call)) => presented(item, call, rename)?,
             None => (*item).to_string(),
         });
     }
@@ -99,10 +99,10 @@ fn calls(output: &str) -> Result<Vec<(usize, Call)>, DialectError> {
 fn presented(
     item: &str,
     call: &Call,
-    spell: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, DialectError> {
     let mut set = Vec::new();
-    set.extend(spell(&call.raw.name).map(|name| ("name", json::quote(&name))));
+    set.extend(rename(&call.raw.name).map(|name| ("name", json::quote(&name))));
     if text_of(item, "call_id").is_none_or(|id| id.is_empty()) {
         set.push(("call_id", json::quote(&call.raw.id)));
     }

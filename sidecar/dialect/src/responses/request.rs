@@ -3,7 +3,7 @@
 use super::{history, item};
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    appended, edit_member, edited_history, edits_history, elements, present, spelled, streamed,
+    appended, edit_member, edited_history, edits_history, elements, present, renamed, streamed,
     text_of, with_document, with_members,
 };
 use crate::request::RequestView;
@@ -118,26 +118,26 @@ fn edited_choice(
         (ToolChoiceEdit::None, _) => Ok(Some(json::quote("none"))),
         (ToolChoiceEdit::Auto, Some(raw)) if item::kind(raw) == "allowed_tools" => {
             let relaxed = with_members(raw, &[("mode", json::quote("auto"))])?;
-            spelled_choice(&relaxed, edits).map(Some)
+            renamed_choice(&relaxed, edits).map(Some)
         }
         (ToolChoiceEdit::Auto, _) => Ok(Some(json::quote("auto"))),
-        (ToolChoiceEdit::Keep, Some(raw)) => spelled_choice(raw, edits).map(Some),
+        (ToolChoiceEdit::Keep, Some(raw)) => renamed_choice(raw, edits).map(Some),
         (ToolChoiceEdit::Keep, None) => Ok(None),
     }
 }
 
 /// Renames the tools in `tool_choice` to their presented names.
-fn spelled_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
-    let spell = |entry: &str| match item::kind(entry).as_str() {
-        "function" | "custom" => edit_member(entry, "name", |name| Ok(spelled(name, edits))),
+fn renamed_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
+    let rename = |entry: &str| match item::kind(entry).as_str() {
+        "function" | "custom" => edit_member(entry, "name", |name| Ok(renamed(name, edits))),
         _ => Ok(entry.to_string()),
     };
     if item::kind(raw) != "allowed_tools" {
-        return spell(raw);
+        return rename(raw);
     }
     edit_member(raw, "tools", |tools| {
         let scan = Array::scan(tools)?;
-        let entries: Vec<String> = scan.texts(tools).map(spell).collect::<Result<_, _>>()?;
+        let entries: Vec<String> = scan.texts(tools).map(rename).collect::<Result<_, _>>()?;
         Ok(scan.edit(tools, |at| Change::Set(entries[at].clone()), &[]))
     })
 }

@@ -21,11 +21,11 @@ pub(crate) fn events(
         out: String::with_capacity(text.len() * 3),
         number: 0,
     };
-    out.say("response.created", &[("response", opening.clone())]);
-    out.say("response.in_progress", &[("response", opening)]);
+    out.send("response.created", &[("response", opening.clone())]);
+    out.send("response.in_progress", &[("response", opening)]);
     let output = reply::output(&response)?;
     for (index, item) in scan_array(output, "output")?.texts(output).enumerate() {
-        Said {
+        ItemEvents {
             out: &mut out,
             place: vec![
                 ("item_id", json::quote(&item_id(item, index))),
@@ -87,7 +87,7 @@ struct Events {
 }
 
 impl Events {
-    fn say(&mut self, event: &str, members: &[(&str, String)]) {
+    fn send(&mut self, event: &str, members: &[(&str, String)]) {
         let event = self::event(event, self.number, members);
         self.number += 1;
         self.out
@@ -96,12 +96,12 @@ impl Events {
 }
 
 /// Writes the events of one item.
-struct Said<'e> {
+struct ItemEvents<'e> {
     out: &'e mut Events,
     place: Vec<(&'static str, String)>,
 }
 
-impl Said<'_> {
+impl ItemEvents<'_> {
     fn item(&mut self, item: &str, index: usize) -> Result<(), DialectError> {
         let fields = scan_object(item, "output")?;
         let raw = |key| present(item, &fields, key);
@@ -126,7 +126,7 @@ impl Said<'_> {
         }
         let index = ("output_index", index.to_string());
         let opening = with_members(item, &set)?;
-        self.out.say(
+        self.out.send(
             "response.output_item.added",
             &[index.clone(), ("item", opening)],
         );
@@ -140,17 +140,17 @@ impl Said<'_> {
             }
             _ => {}
         }
-        self.out.say(
+        self.out.send(
             "response.output_item.done",
             &[index, ("item", item.to_string())],
         );
         Ok(())
     }
 
-    fn say(&mut self, event: &str, members: &[(&str, String)]) {
+    fn send(&mut self, event: &str, members: &[(&str, String)]) {
         let mut all: Vec<(&str, String)> = self.place.clone();
         all.extend(members.iter().cloned());
-        self.out.say(event, &all);
+        self.out.send(event, &all);
     }
 
     /// Sends a text member in one delta, then as a whole.
@@ -164,8 +164,8 @@ impl Said<'_> {
             true => raw.to_string(),
             false => json::quote(raw),
         };
-        self.say(&format!("{event}.delta"), &[("delta", text.clone())]);
-        self.say(&format!("{event}.done"), &[(key, text)]);
+        self.send(&format!("{event}.delta"), &[("delta", text.clone())]);
+        self.send(&format!("{event}.done"), &[(key, text)]);
         Ok(())
     }
 
@@ -179,10 +179,10 @@ impl Said<'_> {
             let text = present(part, &fields, "text").unwrap_or("\"\"").to_string();
             let opening = with_members(part, &[("text", json::quote(""))])?;
             let said = |name: &str| format!("response.reasoning_summary_{name}");
-            self.say(&said("part.added"), &[at.clone(), ("part", opening)]);
-            self.say(&said("text.delta"), &[at.clone(), ("delta", text.clone())]);
-            self.say(&said("text.done"), &[at.clone(), ("text", text)]);
-            self.say(&said("part.done"), &[at, ("part", part.to_string())]);
+            self.send(&said("part.added"), &[at.clone(), ("part", opening)]);
+            self.send(&said("text.delta"), &[at.clone(), ("delta", text.clone())]);
+            self.send(&said("text.done"), &[at.clone(), ("text", text)]);
+            self.send(&said("part.done"), &[at, ("part", part.to_string())]);
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Said<'_> {
             _ => with_members(part, &set)?,
         };
         let added = "response.content_part.added";
-        self.say(added, &[at.clone(), ("part", opening)]);
+        self.send(added, &[at.clone(), ("part", opening)]);
         if let Some(text) = raw(key).filter(|_| !event.is_empty()) {
             let mut delta = vec![at.clone(), ("delta", text.to_string())];
             let mut done = vec![at.clone(), (key, text.to_string())];
@@ -224,12 +224,12 @@ impl Said<'_> {
                 delta.push(("logprobs", logprobs.clone()));
                 done.push(("logprobs", logprobs));
             }
-            self.say(&format!("{event}.delta"), &delta);
+            self.send(&format!("{event}.delta"), &delta);
             self.annotations(raw("annotations"), &at)?;
-            self.say(&format!("{event}.done"), &done);
+            self.send(&format!("{event}.done"), &done);
         }
         let done = "response.content_part.done";
-        self.say(done, &[at, ("part", part.to_string())]);
+        self.send(done, &[at, ("part", part.to_string())]);
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Said<'_> {
             return Ok(());
         };
         for (index, annotation) in scan_array(raw, "annotations")?.texts(raw).enumerate() {
-            self.say(
+            self.send(
                 "response.output_text.annotation.added",
                 &[
                     at.clone(),

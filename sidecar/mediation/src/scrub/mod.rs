@@ -2,7 +2,7 @@
 //!
 //! Each byte of a secret may stand as itself or be escaped, even several times over. Encoders
 //! differ in the bytes that they escape, so forms are recognized byte by byte instead of listed.
-//! [`spelling`] reads escapes, [`needles`] finds secrets that contain them. Nearly every text
+//! [`escapes`] reads escapes, [`needles`] finds secrets that contain them. Nearly every text
 //! contains no escape that could stand for a byte of a secret; such a text is searched only for the
 //! plain forms, at memory speed.
 //!
@@ -17,9 +17,9 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use needles::{Needles, Steps};
 
+mod escapes;
 mod json;
 mod needles;
-mod spelling;
 #[cfg(test)]
 mod tests;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
-use super::spelling::{begins_escape, escaped, spelled};
+use super::escapes::{backslash_readings, begins_escape, each_reading};
 
 /// Up to this size, all needles together get the fastest automaton, which takes half a KiB for each
 /// of their bytes; larger sets get one of a few bytes each.
@@ -46,7 +46,7 @@ struct Walk {
     /// The needles that still match.
     needles: Range<usize>,
     /// Number of bytes of these needles that the text has matched.
-    said: usize,
+    matched: usize,
 }
 
 /// State of a search between places.
@@ -150,13 +150,13 @@ impl Needles {
         }
         memchr::memchr3_iter(b'%', b'\\', b'&', text).any(|at| {
             let mut found = false;
-            let mut each = |said: &[u8], _: usize| found |= said.iter().any(|byte| has(*byte));
+            let mut each = |bytes: &[u8], _: usize| found |= bytes.iter().any(|byte| has(*byte));
             match text[at] {
                 b'\\' if has(b'\\') => return true,
                 // Only the last backslash of a run decides.
                 b'\\' if text.get(at + 1) == Some(&b'\\') => {}
-                b'\\' => escaped(text, at + 1, &mut each),
-                _ => spelled(text, at, &mut each),
+                b'\\' => backslash_readings(text, at + 1, &mut each),
+                _ => each_reading(text, at, &mut each),
             }
             found
         })
@@ -174,12 +174,12 @@ impl Needles {
         search.walks.push(Walk {
             at: start,
             needles: 0..self.sorted.len(),
-            said: 0,
+            matched: 0,
         });
         while let Some(mut walk) = search.walks.pop() {
             loop {
                 steps.take(1)?;
-                if self.sorted[walk.needles.start].len() == walk.said {
+                if self.sorted[walk.needles.start].len() == walk.matched {
                     longest = longest.max(Some(walk.at));
                     walk.needles.start += 1;
                 }
@@ -213,8 +213,8 @@ impl Needles {
         let text = search.text;
         if text[walk.at] != b'\\' {
             let walks = &mut search.walks;
-            spelled(text, walk.at, &mut |said, end| {
-                walks.extend(self.followed(walk, said, end));
+            each_reading(text, walk.at, &mut |bytes, end| {
+                walks.extend(self.followed(walk, bytes, end));
             });
             return Ok(());
         }
@@ -226,22 +226,25 @@ impl Needles {
         });
         for _ in walk.at..end {
             run = run.and_then(|run| self.followed(&run, b"\\", end));
-            let Some(Walk { needles, said, .. }) = &run else {
+            let Some(Walk {
+                needles, matched, ..
+            }) = &run
+            else {
                 break;
             };
             steps.take(1)?;
             search.walks.push(Walk {
                 at: end,
                 needles: needles.clone(),
-                said: *said,
+                matched: *matched,
             });
-            if self.sorted[needles.start].len() == *said && needles.len() == 1 {
+            if self.sorted[needles.start].len() == *matched && needles.len() == 1 {
                 break;
             }
         }
         let walks = &mut search.walks;
-        escaped(text, end, &mut |said, end| {
-            walks.extend(self.followed(walk, said, end));
+        backslash_readings(text, end, &mut |bytes, end| {
+            walks.extend(self.followed(walk, bytes, end));
         });
         Ok(())
     }
@@ -249,25 +252,29 @@ impl Needles {
     /// Returns the walk after these bytes too. `None` if no needle continues like this.
     fn followed(&self, walk: &Walk, bytes: &[u8], at: usize) -> Option<Walk> {
         let mut needles = walk.needles.clone();
-        let mut said = walk.said;
+        let mut matched = walk.matched;
         for byte in bytes {
-            needles = match said {
+            needles = match matched {
                 0 => self.by_first[usize::from(*byte)].clone(),
                 _ => {
                     // A needle that ends here sorts before all longer ones.
-                    let next = |needle: &Vec<u8>| needle.get(said).copied();
+                    let next = |needle: &Vec<u8>| needle.get(matched).copied();
                     let these = &self.sorted[needles.clone()];
                     let below = these.partition_point(|it| next(it) < Some(*byte));
                     let above = these.partition_point(|it| next(it) <= Some(*byte));
                     needles.start + below..needles.start + above
                 }
             };
-            said += 1;
+            matched += 1;
             if needles.is_empty() {
                 return None;
             }
         }
-        Some(Walk { at, needles, said })
+        Some(Walk {
+            at,
+            needles,
+            matched,
+        })
     }
 }
 

@@ -220,7 +220,7 @@ fn secret() -> impl Strategy<Value = String> {
 }
 
 /// Encodes a character in one of several ways.
-fn spell(it: char, way: usize) -> String {
+fn encode(it: char, way: usize) -> String {
     let bytes = |prefix: &str| {
         let mut buffer = [0; 4];
         let bytes = it.encode_utf8(&mut buffer).bytes();
@@ -381,7 +381,7 @@ proptest! {
         secret in secret(), ways in vec(0_usize..9, 48),
         before in vec(piece(), 0..4), after in vec(piece(), 0..4),
     ) {
-        let written: String = secret.chars().zip(ways.iter().cycle()).map(|(it, way)| spell(it, *way)).collect();
+        let written: String = secret.chars().zip(ways.iter().cycle()).map(|(it, way)| encode(it, *way)).collect();
         let text = [before.concat(), written, after.concat()].concat();
         let needles = needles(&[secret]);
         let found = found(&needles, text.as_bytes());

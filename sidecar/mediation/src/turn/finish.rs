@@ -1,10 +1,10 @@
 //! The ends of a turn: an answer, an error, or a runner that has disconnected.
 
-use toolcrib_dialect::{Answered, DialectError, Reply, answer, stored_items, terminal_answer};
+use toolcrib_dialect::{AnswerBody, DialectError, Reply, answer, stored_items, terminal_answer};
 
 use super::{Answer, Effect, ModelFailure, Response, State, Turn};
 use crate::codes::{ResultCode, RunnerCode, RunnerError};
-use crate::continuity::Hidden;
+use crate::continuity::HiddenRounds;
 use crate::trace::{RecordStatus, TraceUsage, TurnRecord};
 
 /// Whether the answer adds anything to the text that hidden rounds have streamed.
@@ -25,10 +25,12 @@ impl Turn {
         let usage = (self.model_calls > 1).then_some(self.usage);
         let answered = match &mut self.live {
             None => answer(&self.request, reply, usage),
-            Some(live) => live.end(&self.request, reply, usage).map(|rest| Answered {
-                content_type: "text/event-stream",
-                body: rest.into_bytes(),
-            }),
+            Some(live) => live
+                .end(&self.request, reply, usage)
+                .map(|rest| AnswerBody {
+                    content_type: "text/event-stream",
+                    body: rest.into_bytes(),
+                }),
         };
         let Ok(answered) = answered else {
             return self.fail(unreadable());
@@ -53,25 +55,29 @@ impl Turn {
             return self.fail(unreadable());
         };
         let heard = match &mut self.live {
-            Some(live) if !live.hidden_said() => live.hear_whole(&self.request, &empty),
+            Some(live) if !live.has_sent_hidden() => live.push_whole(&self.request, &empty),
             Some(_) | None => Ok(String::new()),
         };
         self.emit_then(heard, |turn| turn.answer_with(&empty, Adds::Nothing))
     }
 
     /// The hidden rounds, keyed by the answer as the runner has it.
-    fn remembered(&mut self, reply: &Reply, adds: Adds) -> Result<Option<Hidden>, DialectError> {
+    fn remembered(
+        &mut self,
+        reply: &Reply,
+        adds: Adds,
+    ) -> Result<Option<HiddenRounds>, DialectError> {
         let items = std::mem::take(&mut self.hidden);
         let stored = stored_items(&self.request, reply)?;
-        match self.live.as_ref().filter(|live| live.hidden_said()) {
-            None => Hidden::of(&self.request, items, &stored, None),
+        match self.live.as_ref().filter(|live| live.has_sent_hidden()) {
+            None => HiddenRounds::of(&self.request, items, &stored, None),
             Some(live) => {
-                let said = stored_items(&self.request, &live.said()?)?;
+                let said = stored_items(&self.request, &live.answer()?)?;
                 let reply = match adds {
                     Adds::Words => stored,
                     Adds::Nothing => Vec::new(),
                 };
-                Hidden::of(&self.request, items, &said, Some(reply))
+                HiddenRounds::of(&self.request, items, &said, Some(reply))
             }
         }
     }
@@ -162,12 +168,12 @@ impl Turn {
         response: Option<Response>,
         status: RecordStatus,
         error: Option<&'static str>,
-        hidden: Option<Hidden>,
+        hidden: Option<HiddenRounds>,
     ) -> Vec<Effect> {
         self.state = State::Done;
         // A reply that broke off cost the tokens that it has reported so far.
         if !self.usage_is_counted {
-            self.usage += self.heard_usage().unwrap_or_default();
+            self.usage += self.streamed_usage().unwrap_or_default();
         }
         vec![Effect::Answer(Box::new(Answer {
             response,

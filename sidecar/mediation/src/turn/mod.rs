@@ -17,7 +17,7 @@ use toolcrib_manifest::{Policy, Streaming};
 use crate::call::{CallId, ManagedCall};
 use crate::claw_id::ClawId;
 use crate::codes::{RunnerCode, RunnerError};
-use crate::continuity::Hidden;
+use crate::continuity::HiddenRounds;
 use crate::display::Display;
 use crate::outcome::ToolOutcome;
 use crate::partition::{Partition, partition};
@@ -25,10 +25,10 @@ use crate::presented::{Presented, Resolved};
 use crate::trace::{TraceRound, TurnRecord};
 
 mod finish;
-mod past;
+mod repetition;
 mod round;
 
-use past::Past;
+use repetition::Repetitions;
 use round::Round;
 
 /// Limits the calls of one reply. No model needs more, and each answered call adds a result to the
@@ -142,7 +142,7 @@ pub struct Answer {
     pub response: Option<Response>,
     pub record: TurnRecord,
     /// For [`crate::Continuity::remember`].
-    pub hidden: Option<Hidden>,
+    pub hidden: Option<HiddenRounds>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ pub struct Turn {
     usage: Usage,
     /// `usage` already includes the reply that is being streamed.
     usage_is_counted: bool,
-    past: Past,
+    repetitions: Repetitions,
     /// Failed validations, by canonical name.
     failures: HashMap<String, u32>,
     /// Canonical items of the rounds that continuity keeps.
@@ -213,7 +213,7 @@ pub fn first_edits(
     let mut edits = Edits::new("");
     edits.normalize_legacy = request.legacy_functions();
     edits.tools = presented.declared(request.dialect());
-    edits.spell_choice = spelled_choice(request, presented)?;
+    edits.choice_names = choice_names(request, presented)?;
     edits.inserted = insertions;
     edits.prompt = prompt;
     edits.context = context;
@@ -254,7 +254,7 @@ impl Turn {
             model_calls: 0,
             usage: Usage::default(),
             usage_is_counted: false,
-            past: Past::default(),
+            repetitions: Repetitions::default(),
             failures: HashMap::new(),
             hidden: Vec::new(),
             trace: Vec::new(),
@@ -296,7 +296,7 @@ impl Turn {
     }
 
     /// Usage that the reply being streamed has reported so far.
-    pub fn heard_usage(&self) -> Option<Usage> {
+    pub fn streamed_usage(&self) -> Option<Usage> {
         let usage = self.live.as_ref().map(Live::usage);
         usage.filter(|usage| *usage != Usage::default())
     }
@@ -340,7 +340,7 @@ impl Turn {
         let (State::AwaitingModel(_), Some(live)) = (&self.state, &mut self.live) else {
             return self.replied(reply);
         };
-        let heard = live.hear_whole(&self.request, &reply);
+        let heard = live.push_whole(&self.request, &reply);
         self.emit_then(heard, |turn| turn.replied(reply))
     }
 
@@ -348,7 +348,7 @@ impl Turn {
         let (State::AwaitingModel(_), Some(live)) = (&self.state, &mut self.live) else {
             return Vec::new();
         };
-        let heard = live.hear(&self.request, events);
+        let heard = live.push(&self.request, events);
         self.emit_then(heard, |_| Vec::new())
     }
 
@@ -356,7 +356,7 @@ impl Turn {
         let (State::AwaitingModel(_), Some(live)) = (&self.state, &self.live) else {
             return Vec::new();
         };
-        match live.heard() {
+        match live.reply() {
             Ok(reply) => self.replied(reply),
             Err(error) => self.model_failed(ModelFailure::Malformed(error)),
         }
@@ -445,7 +445,7 @@ impl Turn {
             display,
             latency,
             max_bytes.max(1),
-            &mut self.past,
+            &mut self.repetitions,
         ) || round.running()
         {
             return Vec::new();
@@ -464,7 +464,7 @@ impl Turn {
         if is_late && round.waits() {
             return self.fail(self.timed_out());
         }
-        let group = round.next_group(&mut self.past, self.now);
+        let group = round.next_group(&mut self.repetitions, self.now);
         if !group.is_empty() {
             return vec![Effect::CallTools(group)];
         }
@@ -476,21 +476,21 @@ impl Turn {
 
     fn end_round(&mut self, round: Round) -> Vec<Effect> {
         let results = round.results();
-        let spelled = round
+        let renamed = round
             .reply
-            .items(&results, |name| self.presented.spelling(name));
+            .items(&results, |name| self.presented.new_name(name));
         let canonical = round
             .reply
             .items(&results, |name| self.presented.canonical(name));
         self.trace.push(round.trace());
         self.interventions.extend(round.intervention());
-        let (Ok(spelled), Ok(canonical)) = (spelled, canonical) else {
+        let (Ok(renamed), Ok(canonical)) = (renamed, canonical) else {
             return self.fail(RunnerError::new(
                 RunnerCode::UpstreamMalformed,
                 "the model's answer could not be continued: the mediator has no form for it",
             ));
         };
-        self.edits.appended.extend(spelled);
+        self.edits.appended.extend(renamed);
         if let Some(container) = round.reply.container() {
             self.edits.container = Some(container);
         }
@@ -555,18 +555,18 @@ impl Turn {
     }
 }
 
-fn spelled_choice(
+fn choice_names(
     request: &Request,
     presented: &Presented,
 ) -> Result<Vec<(String, String)>, RunnerError> {
-    let mut spelled = Vec::new();
+    let mut renamed = Vec::new();
     for name in request.tool_choice().names() {
         match presented.resolve(name) {
             Resolved::Runner => {}
             Resolved::Managed(_) => {
-                spelled.extend(presented.spelling(name).map(|alias| (name.clone(), alias)));
+                renamed.extend(presented.new_name(name).map(|alias| (name.clone(), alias)));
             }
-            Resolved::Denied(..) | Resolved::Nobody => {
+            Resolved::Denied(..) | Resolved::Unknown => {
                 return Err(RunnerError::new(
                     RunnerCode::UnknownToolChoice,
                     format!("tool_choice names `{name}`, which is not among the tools"),
@@ -574,5 +574,5 @@ fn spelled_choice(
             }
         }
     }
-    Ok(spelled)
+    Ok(renamed)
 }

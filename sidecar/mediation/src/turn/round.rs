@@ -6,16 +6,16 @@ use std::time::Duration;
 use toolcrib_dialect::{RawCall, Reply, ToolResult};
 
 use super::Turn;
-use super::past::{Key, Past};
+use super::repetition::{Key, Repetitions};
 use crate::call::{CallId, ManagedCall, RunnerCall};
+use crate::call_state::{CallPhase, CallResult, CallState, as_json};
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
 use crate::display::Display;
 use crate::outcome::{Certainty, ToolOutcome};
-use crate::partition::{Owned, Partition};
+use crate::partition::{OwnedCall, Partition};
 use crate::presented::{Presented, Resolved};
 use crate::rejection::{duplicate_result, order_result, unknown_result, unready_result};
-use crate::slot::{Answered, Slot, SlotState, as_json};
 use crate::trace::{TraceRound, TraceUsage};
 
 /// Limits the calls of one group: enough to hide latency, too few to flood a service.
@@ -25,7 +25,7 @@ const MAX_PARALLEL: usize = 8;
 pub(super) struct Round {
     number: u32,
     pub(super) reply: Reply,
-    slots: Vec<Slot>,
+    states: Vec<CallState>,
     /// The budget of rounds is used up: these calls were not run, and no others will be.
     pub(super) exhausted: bool,
     intervention: Option<ResultCode>,
@@ -33,13 +33,13 @@ pub(super) struct Round {
 
 /// A call that the mediator answers: its index, and the owner of its name.
 #[derive(Debug)]
-pub(super) struct Ours {
+pub(super) struct MediatorCall {
     index: usize,
-    tool: Meant,
+    tool: ToolLookup,
 }
 
 #[derive(Debug)]
-enum Meant {
+enum ToolLookup {
     Tool(Arc<CatalogTool>),
     /// A tool that the agent does not get, by its canonical name.
     Denied(String, ResultCode),
@@ -47,27 +47,31 @@ enum Meant {
 }
 
 /// Finds the owner of each call of a reply.
-pub(super) fn owners(reply: &Reply, presented: &Presented) -> Vec<Owned<Ours>> {
+pub(super) fn owners(reply: &Reply, presented: &Presented) -> Vec<OwnedCall<MediatorCall>> {
     let owner = |(index, call): (usize, &RawCall)| {
         let tool = match presented.resolve(&call.name) {
             Resolved::Runner => {
-                return Owned::Runner(RunnerCall {
+                return OwnedCall::Runner(RunnerCall {
                     index,
                     name: call.name.clone(),
                 });
             }
-            Resolved::Managed(tool) => Meant::Tool(tool.clone()),
-            Resolved::Denied(canonical, code) => Meant::Denied(canonical.to_string(), code),
-            Resolved::Nobody => Meant::Unknown,
+            Resolved::Managed(tool) => ToolLookup::Tool(tool.clone()),
+            Resolved::Denied(canonical, code) => ToolLookup::Denied(canonical.to_string(), code),
+            Resolved::Unknown => ToolLookup::Unknown,
         };
-        Owned::Managed(Ours { index, tool })
+        OwnedCall::Managed(MediatorCall { index, tool })
     };
     reply.calls().iter().enumerate().map(owner).collect()
 }
 
 impl Turn {
     /// Creates the round of all calls that the mediator answers; rejects those that must not run.
-    pub(super) fn begin_round(&mut self, reply: Reply, partition: Partition<Ours>) -> Round {
+    pub(super) fn begin_round(
+        &mut self,
+        reply: Reply,
+        partition: Partition<MediatorCall>,
+    ) -> Round {
         let number = self.rounds;
         let exhausted = number > self.policy.max_rounds.max(1);
         let (calls, runner, order) = match partition {
@@ -80,14 +84,14 @@ impl Turn {
             // Happens only for a runner that accepts a single call per reply.
             Partition::RunnerOwned(calls) => (Vec::new(), calls, Some(ResultCode::MixedToolOrder)),
             Partition::Interleaved(calls) => {
-                let (mut ours, mut runner) = (Vec::new(), Vec::new());
+                let (mut managed, mut runner) = (Vec::new(), Vec::new());
                 for call in calls {
                     match call {
-                        Owned::Managed(call) => ours.push(call),
-                        Owned::Runner(call) => runner.push(call),
+                        OwnedCall::Managed(call) => managed.push(call),
+                        OwnedCall::Runner(call) => runner.push(call),
                     }
                 }
-                (ours, runner, Some(ResultCode::MixedToolOrder))
+                (managed, runner, Some(ResultCode::MixedToolOrder))
             }
         };
         let order = if exhausted {
@@ -95,57 +99,66 @@ impl Turn {
         } else {
             order.or_else(|| out_of_order(&calls, 0))
         };
-        let mut slots: Vec<Slot> = calls
+        let mut states: Vec<CallState> = calls
             .into_iter()
-            .map(|ours| self.slot(&reply, ours, order))
+            .map(|call| self.call_state(&reply, call, order))
             .collect();
-        slots.extend(runner.iter().map(|call| runner_slot(&reply, call, order)));
-        slots.sort_by_key(|slot| slot.index);
+        states.extend(
+            runner
+                .iter()
+                .map(|call| runner_call_state(&reply, call, order)),
+        );
+        states.sort_by_key(|state| state.index);
         Round {
             number,
             reply,
-            slots,
+            states,
             exhausted,
             intervention: order,
         }
     }
 
-    fn slot(&mut self, reply: &Reply, ours: Ours, order: Option<ResultCode>) -> Slot {
-        let call = &reply.calls()[ours.index];
+    fn call_state(
+        &mut self,
+        reply: &Reply,
+        mediator_call: MediatorCall,
+        order: Option<ResultCode>,
+    ) -> CallState {
+        let call = &reply.calls()[mediator_call.index];
         let written = as_json(&call.arguments);
-        let (name, tool) = match &ours.tool {
-            Meant::Tool(tool) => (tool.name().to_string(), Some(tool.clone())),
-            Meant::Denied(canonical, _) => (canonical.clone(), None),
-            Meant::Unknown => (call.name.clone(), None),
+        let (name, tool) = match &mediator_call.tool {
+            ToolLookup::Tool(tool) => (tool.name().to_string(), Some(tool.clone())),
+            ToolLookup::Denied(canonical, _) => (canonical.clone(), None),
+            ToolLookup::Unknown => (call.name.clone(), None),
         };
-        let mut slot = Slot {
-            index: ours.index,
+        let mut state = CallState {
+            index: mediator_call.index,
             name,
-            compiled: !matches!(ours.tool, Meant::Unknown),
+            compiled: !matches!(mediator_call.tool, ToolLookup::Unknown),
             tool,
             arguments: written,
-            state: SlotState::Answered(Answered::rejected(String::new(), false)),
+            phase: CallPhase::Answered(CallResult::rejected(String::new(), false)),
         };
-        let state = match (order, ours.tool) {
-            (Some(code), _) => Err(Answered::rejected(order_result(code), false)),
-            (None, Meant::Denied(_, code)) => Err(Answered::rejected(
+        let executable = match (order, mediator_call.tool) {
+            (Some(code), _) => Err(CallResult::rejected(order_result(code), false)),
+            (None, ToolLookup::Denied(_, code)) => Err(CallResult::rejected(
                 unknown_result(code, &call.name),
                 code == ResultCode::PermissionDenied,
             )),
-            (None, Meant::Unknown) => {
+            (None, ToolLookup::Unknown) => {
                 let result = unknown_result(ResultCode::UnsupportedTool, &call.name);
-                Err(Answered::rejected(result, false))
+                Err(CallResult::rejected(result, false))
             }
-            (None, Meant::Tool(tool)) => self.ready(ours.index, call, &tool),
+            (None, ToolLookup::Tool(tool)) => self.ready(mediator_call.index, call, &tool),
         };
-        match state {
+        match executable {
             Ok(call) => {
-                slot.arguments = call.arguments.clone();
-                slot.state = SlotState::Waiting(call);
+                state.arguments = call.arguments.clone();
+                state.phase = CallPhase::Waiting(call);
             }
-            Err(answered) => slot.state = SlotState::Answered(answered),
+            Err(answered) => state.phase = CallPhase::Answered(answered),
         }
-        slot
+        state
     }
 
     fn ready(
@@ -153,7 +166,7 @@ impl Turn {
         index: usize,
         call: &RawCall,
         tool: &CatalogTool,
-    ) -> Result<ManagedCall, Answered> {
+    ) -> Result<ManagedCall, CallResult> {
         let round = self.rounds;
         let id = CallId { round, index };
         ManagedCall::read(id, &call.arguments, tool, &self.claw_id).map_err(|why| {
@@ -166,19 +179,23 @@ impl Turn {
 
 impl Round {
     /// Returns the calls to run next; empty if every call has its result.
-    pub(super) fn next_group(&mut self, past: &mut Past, now: Duration) -> Vec<ManagedCall> {
+    pub(super) fn next_group(
+        &mut self,
+        repetitions: &mut Repetitions,
+        now: Duration,
+    ) -> Vec<ManagedCall> {
         let mut group: Vec<ManagedCall> = Vec::new();
         let mut keys: Vec<Key> = Vec::new();
-        for slot in &mut self.slots {
-            let SlotState::Waiting(call) = &slot.state else {
+        for state in &mut self.states {
+            let CallPhase::Waiting(call) = &state.phase else {
                 // Within a group, an answered call is a barrier unless its tool is parallel_safe
                 // too.
-                if group.is_empty() || slot.parallel_safe() {
+                if group.is_empty() || state.parallel_safe() {
                     continue;
                 }
                 break;
             };
-            if !group.is_empty() && (!slot.parallel_safe() || group.len() == MAX_PARALLEL) {
+            if !group.is_empty() && (!state.parallel_safe() || group.len() == MAX_PARALLEL) {
                 break;
             }
             let key = Key::of(call);
@@ -186,17 +203,17 @@ impl Round {
             if keys.contains(&key) {
                 break;
             }
-            let annotations = slot.tool.as_ref().map(|tool| tool.annotations);
-            if let Some(duplicate) = past.duplicate(&key, annotations.unwrap_or_default()) {
+            let annotations = state.tool.as_ref().map(|tool| tool.annotations);
+            if let Some(duplicate) = repetitions.duplicate(&key, annotations.unwrap_or_default()) {
                 let mut answered =
-                    Answered::rejected(duplicate_result(&slot.name, duplicate), true);
+                    CallResult::rejected(duplicate_result(&state.name, duplicate), true);
                 answered.duplicate = Some(duplicate);
-                slot.state = SlotState::Answered(answered);
+                state.phase = CallPhase::Answered(answered);
                 continue;
             }
-            group.extend(slot.start(now));
+            group.extend(state.start(now));
             keys.push(key);
-            if !slot.parallel_safe() {
+            if !state.parallel_safe() {
                 break;
             }
         }
@@ -211,52 +228,52 @@ impl Round {
         display: Option<Display>,
         latency: Duration,
         max_bytes: usize,
-        past: &mut Past,
+        repetitions: &mut Repetitions,
     ) -> bool {
         let found = self
-            .slots
+            .states
             .iter_mut()
-            .find(|slot| matches!(&slot.state, SlotState::Running(call, _) if call.id == id));
-        let Some(slot) = found else {
+            .find(|state| matches!(&state.phase, CallPhase::Running(call, _) if call.id == id));
+        let Some(state) = found else {
             return false;
         };
-        let key = match &slot.state {
-            SlotState::Running(call, _) => Key::of(call),
-            SlotState::Waiting(_) | SlotState::Answered(_) => return false,
+        let key = match &state.phase {
+            CallPhase::Running(call, _) => Key::of(call),
+            CallPhase::Waiting(_) | CallPhase::Answered(_) => return false,
         };
-        let certainty = slot.finish(outcome, display, latency, max_bytes);
+        let certainty = state.finish(outcome, display, latency, max_bytes);
         if certainty != Certainty::NeverRan {
-            past.executed(key, self.number, certainty);
+            repetitions.executed(key, self.number, certainty);
         }
         true
     }
 
     pub(super) fn running(&self) -> bool {
-        self.slots
+        self.states
             .iter()
-            .any(|slot| matches!(slot.state, SlotState::Running(..)))
+            .any(|state| matches!(state.phase, CallPhase::Running(..)))
     }
 
     /// Returns true if a call is not yet dispatched.
     pub(super) fn waits(&self) -> bool {
-        self.slots
+        self.states
             .iter()
-            .any(|slot| matches!(slot.state, SlotState::Waiting(_)))
+            .any(|state| matches!(state.phase, CallPhase::Waiting(_)))
     }
 
     /// Ends all calls that have no result yet.
     pub(super) fn cut_short(&mut self, code: ResultCode, now: Duration) {
-        for slot in &mut self.slots {
-            slot.cut_short(code, now);
+        for state in &mut self.states {
+            state.cut_short(code, now);
         }
     }
 
     pub(super) fn results(&self) -> Vec<ToolResult> {
-        self.slots
+        self.states
             .iter()
-            .filter_map(|slot| {
-                slot.answered().map(|answered| ToolResult {
-                    call: slot.index,
+            .filter_map(|state| {
+                state.answered().map(|answered| ToolResult {
+                    call: state.index,
                     content: answered.result.clone(),
                 })
             })
@@ -264,7 +281,7 @@ impl Round {
     }
 
     pub(super) fn trace(&self) -> TraceRound {
-        let tool_calls = self.slots.iter().filter_map(Slot::trace).collect();
+        let tool_calls = self.states.iter().filter_map(CallState::trace).collect();
         TraceRound {
             round: self.number,
             tool_calls,
@@ -278,16 +295,16 @@ impl Round {
 
     /// Returns true if a terminal tool succeeded. It is the last call, or nothing ran.
     pub(super) fn ended_by_success(&self) -> bool {
-        self.slots.iter().any(|slot| {
-            let terminal = slot.tool.as_ref().is_some_and(terminal);
-            terminal && slot.answered().is_some_and(|answered| answered.success)
+        self.states.iter().any(|state| {
+            let terminal = state.tool.as_ref().is_some_and(terminal);
+            terminal && state.answered().is_some_and(|answered| answered.success)
         })
     }
 
     pub(super) fn satisfied(&self) -> bool {
-        self.slots
+        self.states
             .iter()
-            .any(|slot| slot.answered().is_some_and(|answered| answered.made))
+            .any(|state| state.answered().is_some_and(|answered| answered.made))
     }
 }
 
@@ -296,24 +313,25 @@ fn terminal(tool: &Arc<CatalogTool>) -> bool {
 }
 
 /// Detects a terminal call before other calls (the runner's `hidden` ones included): nothing runs.
-fn out_of_order(calls: &[Ours], hidden: usize) -> Option<ResultCode> {
-    let is_terminal = |ours: &Ours| matches!(&ours.tool, Meant::Tool(tool) if terminal(tool));
+fn out_of_order(calls: &[MediatorCall], hidden: usize) -> Option<ResultCode> {
+    let is_terminal =
+        |call: &MediatorCall| matches!(&call.tool, ToolLookup::Tool(tool) if terminal(tool));
     let last = calls.len().checked_sub(1)?;
     calls
         .iter()
         .enumerate()
-        .any(|(at, ours)| is_terminal(ours) && (at < last || hidden > 0))
+        .any(|(at, call)| is_terminal(call) && (at < last || hidden > 0))
         .then_some(ResultCode::TerminalOnSuccessOrder)
 }
 
-fn runner_slot(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>) -> Slot {
+fn runner_call_state(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>) -> CallState {
     let code = order.unwrap_or(ResultCode::MixedToolOrder);
-    Slot {
+    CallState {
         index: call.index,
         name: call.name.clone(),
         compiled: false,
         tool: None,
         arguments: as_json(&reply.calls()[call.index].arguments),
-        state: SlotState::Answered(Answered::rejected(order_result(code), false)),
+        phase: CallPhase::Answered(CallResult::rejected(order_result(code), false)),
     }
 }

@@ -7,60 +7,60 @@
 use std::time::Duration;
 
 use crate::call::{CallId, ManagedCall};
+use crate::call_state::{CallPhase, CallResult, CallState, as_json};
 use crate::claw_id::ClawId;
 use crate::codes::ResultCode;
 use crate::display::Display;
 use crate::outcome::ToolOutcome;
 use crate::presented::{Presented, Resolved};
 use crate::rejection::{unknown_result, unready_result};
-use crate::slot::{Answered, Slot, SlotState, as_json};
 use crate::trace::{RecordStatus, TraceRound, TraceUsage, TurnRecord};
 
 /// Id in the record: the only call of the only round.
 const ID: CallId = CallId { round: 1, index: 0 };
 
 #[derive(Debug)]
-pub struct LoneCall(Slot);
+pub struct DirectCall(CallState);
 
 /// The result for the runner, and the record of the call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LoneAnswer {
+pub struct DirectAnswer {
     /// The result as JSON text, as a model reads it.
     pub result: String,
     pub is_success: bool,
     pub record: TurnRecord,
 }
 
-impl LoneCall {
+impl DirectCall {
     /// `name` is the presented or the canonical name; `arguments` are as the runner wrote them.
     pub fn new(presented: &Presented, claw_id: &ClawId, name: &str, arguments: &str) -> Self {
-        let mut slot = Slot {
+        let mut state = CallState {
             index: ID.index,
             name: name.to_string(),
             compiled: false,
             tool: None,
             arguments: as_json(arguments),
-            state: SlotState::Answered(Answered::rejected(String::new(), false)),
+            phase: CallPhase::Answered(CallResult::rejected(String::new(), false)),
         };
-        slot.state = match presented.resolve(name) {
+        state.phase = match presented.resolve(name) {
             Resolved::Managed(tool) => {
-                slot.name = tool.name().to_string();
-                slot.compiled = true;
-                slot.tool = Some(tool.clone());
+                state.name = tool.name().to_string();
+                state.compiled = true;
+                state.tool = Some(tool.clone());
                 match ManagedCall::read(ID, arguments, tool, claw_id) {
                     Ok(call) => {
-                        slot.arguments = call.arguments.clone();
-                        SlotState::Waiting(call)
+                        state.arguments = call.arguments.clone();
+                        CallPhase::Waiting(call)
                     }
-                    Err(why) => SlotState::Answered(unready_result(tool, &why, 1)),
+                    Err(why) => CallPhase::Answered(unready_result(tool, &why, 1)),
                 }
             }
             // The client may have listed this tool a moment ago, so the call is denied, like a call
             // of a tool that is withdrawn during a turn.
-            Resolved::Nobody | Resolved::Runner => rejected(ResultCode::PermissionDenied, name),
+            Resolved::Unknown | Resolved::Runner => rejected(ResultCode::PermissionDenied, name),
             Resolved::Denied(canonical, code) => {
-                slot.name = canonical.to_string();
-                slot.compiled = true;
+                state.name = canonical.to_string();
+                state.compiled = true;
                 let code = match code {
                     ResultCode::UnsupportedTool => ResultCode::PermissionDenied,
                     code => code,
@@ -68,7 +68,7 @@ impl LoneCall {
                 rejected(code, name)
             }
         };
-        Self(slot)
+        Self(state)
     }
 
     /// Returns the call to dispatch at `now`, once. `None` if it is answered already.
@@ -93,9 +93,9 @@ impl LoneCall {
     }
 
     /// `error`: the code for a runner that gets no result.
-    pub fn end(self, error: Option<&'static str>) -> LoneAnswer {
+    pub fn end(self, error: Option<&'static str>) -> DirectAnswer {
         let answered = self.0.answered();
-        LoneAnswer {
+        DirectAnswer {
             result: answered.map_or_else(String::new, |it| it.result.clone()),
             is_success: answered.is_some_and(|it| it.success),
             record: TurnRecord {
@@ -116,6 +116,6 @@ impl LoneCall {
     }
 }
 
-fn rejected(code: ResultCode, name: &str) -> SlotState {
-    SlotState::Answered(Answered::rejected(unknown_result(code, name), false))
+fn rejected(code: ResultCode, name: &str) -> CallPhase {
+    CallPhase::Answered(CallResult::rejected(unknown_result(code, name), false))
 }

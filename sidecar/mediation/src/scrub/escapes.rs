@@ -19,7 +19,7 @@ pub(super) fn begins_escape(byte: u8) -> bool {
 }
 
 /// Reads, in every way, an escape at `at` that does not begin with a backslash.
-pub(super) fn spelled(text: &[u8], at: usize, each: Each<'_>) {
+pub(super) fn each_reading(text: &[u8], at: usize, each: Each<'_>) {
     match text[at] {
         b'%' => percent(text, at + 1, each),
         b'&' => entity(text, at + 1, each),
@@ -93,7 +93,7 @@ fn numeric(text: &[u8], mut at: usize, each: Each<'_>) {
 }
 
 /// Reads, in every way, the character after a backslash; `at` is after the last backslash.
-pub(super) fn escaped(text: &[u8], at: usize, each: Each<'_>) {
+pub(super) fn backslash_readings(text: &[u8], at: usize, each: Each<'_>) {
     match text.get(at) {
         Some(b'n') => each(b"\n", at + 1),
         Some(b'r') => each(b"\r", at + 1),

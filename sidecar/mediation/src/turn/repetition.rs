@@ -11,7 +11,7 @@ use crate::trace::DuplicateOf;
 
 /// Executed calls by canonical name and canonical arguments.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct Repetitions {
     calls: HashMap<Key, Executed>,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Key(String, String);
 
 #[derive(Debug)]
 struct Executed {
-    /// The round whose result counts: see [`Past::executed`].
+    /// The round whose result counts: see [`Repetitions::executed`].
     round: u32,
     certainty: Certainty,
     repeated: u32,
@@ -36,7 +36,7 @@ impl Key {
     }
 }
 
-impl Past {
+impl Repetitions {
     /// Returns `Some` if the call ran already and must not run again.
     pub(super) fn duplicate(&mut self, key: &Key, annotations: Annotations) -> Option<DuplicateOf> {
         let executed = self.calls.get_mut(key)?;

@@ -11,7 +11,7 @@ use toolcrib_dialect::{HistoryPart, Request, history_item};
 use crate::presented::{Presented, Resolved};
 
 /// Counts the fabricated calls. Items that contain no name of a managed tool are not decoded.
-pub fn claimed_calls(request: &Request, presented: &Presented) -> usize {
+pub fn fabricated_calls(request: &Request, presented: &Presented) -> usize {
     let beginnings = beginnings(presented);
     let suspicious = |item: &&str| beginnings.iter().any(|it| item.contains(it));
     request

@@ -18,26 +18,26 @@ use crate::trace::{DuplicateOf, TraceCall};
 
 /// A call that gets its result from the mediator.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct CallState {
     pub(crate) index: usize,
     pub(crate) name: String,
     /// True if `name` is the canonical name of a tool that the files have or had.
     pub(crate) compiled: bool,
     pub(crate) tool: Option<Arc<CatalogTool>>,
     pub(crate) arguments: RawJson,
-    pub(crate) state: SlotState,
+    pub(crate) phase: CallPhase,
 }
 
 #[derive(Debug)]
-pub(crate) enum SlotState {
+pub(crate) enum CallPhase {
     Waiting(ManagedCall),
     /// The call, and the time of its dispatch.
     Running(ManagedCall, Duration),
-    Answered(Answered),
+    Answered(CallResult),
 }
 
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct CallResult {
     pub(crate) result: String,
     pub(crate) latency: Duration,
     /// The call was sent to its service, as far as is known.
@@ -50,7 +50,7 @@ pub(crate) struct Answered {
     pub(crate) display: Option<Display>,
 }
 
-impl Answered {
+impl CallResult {
     pub(crate) fn rejected(result: String, made: bool) -> Self {
         Self {
             result,
@@ -65,14 +65,14 @@ impl Answered {
     }
 }
 
-impl Slot {
+impl CallState {
     /// Returns the call to dispatch, if it still waits.
     pub(crate) fn start(&mut self, now: Duration) -> Option<ManagedCall> {
-        let SlotState::Waiting(call) = &self.state else {
+        let CallPhase::Waiting(call) = &self.phase else {
             return None;
         };
         let call = call.clone();
-        self.state = SlotState::Running(call.clone(), now);
+        self.phase = CallPhase::Running(call.clone(), now);
         Some(call)
     }
 
@@ -86,7 +86,7 @@ impl Slot {
     ) -> Certainty {
         let certainty = outcome.certainty();
         let repeatable = self.tool.as_ref().is_some_and(|it| it.is_repeatable());
-        self.state = SlotState::Answered(Answered {
+        self.phase = CallPhase::Answered(CallResult {
             result: outcome.result(&self.name, repeatable, max_bytes),
             latency,
             executed: certainty.is_sent(),
@@ -101,17 +101,17 @@ impl Slot {
 
     /// Ends the call if it has no result yet.
     pub(crate) fn cut_short(&mut self, code: ResultCode, now: Duration) {
-        let (began, message) = match &self.state {
-            SlotState::Answered(_) => return,
-            SlotState::Running(_, since) => {
+        let (began, message) = match &self.phase {
+            CallPhase::Answered(_) => return,
+            CallPhase::Running(_, since) => {
                 (Some(since), "the turn ended while it ran; it may have run")
             }
-            SlotState::Waiting(_) => (None, "the turn ended before it ran"),
+            CallPhase::Waiting(_) => (None, "the turn ended before it ran"),
         };
-        self.state = SlotState::Answered(Answered {
+        self.phase = CallPhase::Answered(CallResult {
             latency: began.map_or(Duration::ZERO, |since| now.saturating_sub(*since)),
             executed: began.is_some(),
-            ..Answered::rejected(error_result(code, message, None, None), false)
+            ..CallResult::rejected(error_result(code, message, None, None), false)
         });
     }
 
@@ -121,10 +121,10 @@ impl Slot {
             .is_some_and(|tool| tool.annotations.parallel_safe)
     }
 
-    pub(crate) fn answered(&self) -> Option<&Answered> {
-        match &self.state {
-            SlotState::Answered(answered) => Some(answered),
-            SlotState::Waiting(_) | SlotState::Running(..) => None,
+    pub(crate) fn answered(&self) -> Option<&CallResult> {
+        match &self.phase {
+            CallPhase::Answered(answered) => Some(answered),
+            CallPhase::Waiting(_) | CallPhase::Running(..) => None,
         }
     }
 
