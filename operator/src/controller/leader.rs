@@ -204,7 +204,7 @@ async fn publish_updates(context: &Context) -> anyhow::Error {
         match attempt(PUBLISH_TIMEOUT, publish(context, &work)).await {
             Attempt::Ended(()) => {}
             Attempt::Panicked => {
-                tracing::error!(object = %work.subject(), "reconcile panicked, requeued");
+                tracing::error!(object = %work.subject(), "publish panicked, requeued");
             }
             Attempt::Late => tracing::warn!(object = %work.subject(), "publish timed out"),
         }
