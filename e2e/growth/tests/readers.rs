@@ -129,7 +129,7 @@ fn parses(text: &str) -> bool {
     })
 }
 
-/// What is wrong with the list, given the files that parse bytes and the names of the rows.
+/// Returns the faults of the list, given the files that parse bytes and the names of the rows.
 fn compared(parsing: &BTreeSet<String>, list: &str, rows: &BTreeSet<&str>) -> Vec<String> {
     let mut errors = Vec::new();
     let mut listed = BTreeMap::new();

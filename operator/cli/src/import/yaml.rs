@@ -169,7 +169,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
 struct Composer<'a> {
     parser: Parser<'a, StrInput<'a>>,
     anchors: HashMap<usize, Node>,
-    /// What was read, with aliases followed.
+    /// The values that were read, with aliases followed.
     size: Size,
 }
 

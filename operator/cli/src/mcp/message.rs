@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Of one message.
+/// The longest message in bytes.
 pub const MESSAGE: usize = 16 * 1024 * 1024;
 
 /// Whether a message answers the request of this id.

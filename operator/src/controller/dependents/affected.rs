@@ -37,7 +37,7 @@ pub trait Watched: Stored {
     /// The work that is about this very object, or that writes it.
     fn own_work(&self) -> Option<Work>;
 
-    /// Of a kind whose status is ours: a digest of the status.
+    /// A digest of the status, for a kind whose status the controller writes.
     fn status(&self) -> Option<u64> {
         None
     }

@@ -109,7 +109,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// What is known of Secrets and ConfigMaps without a wait.
+/// The facts about Secrets and ConfigMaps that are known without a wait.
 struct Facts<'a> {
     asker: &'a Asker<'a>,
     known: &'a SecretVersions,

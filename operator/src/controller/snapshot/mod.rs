@@ -26,7 +26,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use crate::objects::decode::{Decoded, note_undecodable};
 use crate::objects::stores::Stores;
 
-/// What is known of Secrets and ConfigMaps.
+/// The known facts about Secrets and ConfigMaps.
 pub trait Material {
     fn secret(&self, key: &ObjectRef) -> Presence<SecretFacts>;
 
