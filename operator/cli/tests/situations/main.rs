@@ -476,8 +476,11 @@ async fn recreate(harness: &Harness, namespace: &str, mediated: &MediatedPod) {
         .await
         .unwrap();
     harness
-        .eventually("the compiled Secret is gone", || async {
-            let gone = mediator::files(&harness.api(namespace)).await.is_empty();
+        .eventually("the Secrets of the Agent are gone", || async {
+            let secrets: Api<Secret> = harness.api(namespace);
+            let identity = secrets.get_metadata_opt("toolcrib-analyst-identity");
+            let gone =
+                mediator::files(&secrets).await.is_empty() && identity.await.unwrap().is_none();
             // Creation times are whole seconds.
             let later = k8s_openapi::jiff::Timestamp::now().as_second() > born.as_second() + 1;
             (gone && later).then_some(())
@@ -486,6 +489,10 @@ async fn recreate(harness: &Harness, namespace: &str, mediated: &MediatedPod) {
     // The Event about the grant comes in each run.
     let grant = ("toolgrants", "analyst-reads");
     becomes(harness, namespace, grant, ("Resolved", "False")).await;
+    until(harness, "access is withdrawn", || {
+        mediated.server.app.current.now().version().is_err()
+    })
+    .await;
     let agent = json!({
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
         "metadata": {"name": AGENT, "namespace": namespace}, "spec": agent.spec,

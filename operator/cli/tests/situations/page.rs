@@ -231,14 +231,19 @@ fn turn(line: &Value) -> String {
     serde_json::to_string_pretty(&kept).unwrap()
 }
 
-/// The chosen metrics, without the series of a family that are 0.
+/// The chosen metrics, without the series of a family that are 0. The series of a family are sorted.
 fn metrics(all: &str) -> String {
-    let lines = all.lines().filter(|line| {
+    let chosen = all.lines().filter(|line| {
         let named = FAMILIES.iter().any(|family| line.starts_with(family));
         let other = line.contains('{') && line.ends_with(" 0");
         named && !other
     });
-    lines.map(|line| format!("{line}\n")).collect()
+    let mut lines: Vec<&str> = chosen.collect();
+    let family = |line: &str| line.split('{').next().map(str::to_owned);
+    for series in lines.chunk_by_mut(|one, next| family(one) == family(next)) {
+        series.sort_unstable();
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// Replaces what differs from run to run.
