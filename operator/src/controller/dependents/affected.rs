@@ -1,4 +1,4 @@
-//! Which work a change of a watched object affects.
+//! Finds the work that a change of a watched object affects.
 //!
 //! Here: whether a change matters, and the keys of both versions. Not here: watching, and waiting
 //! in line.

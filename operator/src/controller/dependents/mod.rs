@@ -1,4 +1,4 @@
-//! Which work depends on which answer: the inverse of the keys that compile recorded.
+//! An index from the keys that compile asked for to the work that asked: the dependents of a change.
 //!
 //! Here: the index. [`affected`] finds the work that a change affects. Not here: the questions and
 //! their keys (`toolcrib_compile`), and asking them (the controller's `snapshot`).
