@@ -42,7 +42,7 @@ use versions::Version;
 pub(crate) struct Descriptor {
     /// `sha256:<hex>` of the normalized text.
     pub digest: String,
-    /// An upper bound of the descriptor's memory, in bytes.
+    /// Upper bound of the memory in bytes.
     pub weight: usize,
     pub description: String,
     pub tools: ByName<DescribedTool>,
@@ -83,79 +83,104 @@ pub(crate) struct DescribedAuth {
     pub header: Option<String>,
 }
 
-/// Entries that are kept in memory; one is a few KiB to a few hundred.
-const REMEMBERED: usize = 1024;
-/// What they may weigh together. A descriptor that is in use is held by whoever uses it as well.
-const REMEMBERED_WEIGHT: usize = 32 * 1024 * 1024;
-static MEMORY: Mutex<Option<Memory>> = Mutex::new(None);
+impl Descriptor {
+    /// Counts the weight. The texts of a descriptor are parts of `text`, and its findings quote it.
+    fn count(&self, text: &str) -> usize {
+        let refused = self.tools.values().filter_map(|tool| tool.as_ref().err());
+        let refused = refused.chain(self.feeds.values().filter_map(|feed| feed.as_ref().err()));
+        let found: usize = refused
+            .chain(&self.findings)
+            .map(|finding| ENTRY + finding.field.len() + finding.message.len())
+            .sum();
+        let entries = self.tools.len() + self.feeds.len();
+        let endpoints = self.endpoints.capacity() * size_of::<DescribedEndpoint>();
+        size_of::<Self>() + 2 * NODE + text.len() + entries * ENTRY + endpoints + found
+    }
+}
+
+/// Bytes of one tool, feed or finding beside its texts: itself, in a map that may be half empty.
+const ENTRY: usize = 1024;
+/// Bytes of a map's first node, which has room for eleven entries.
+const NODE: usize = 4096;
+
+/// Limits the cached descriptors; one takes a few KiB to a few hundred.
+const MAX_CACHED: usize = 2048;
+/// Limits the bytes of all cached descriptors.
+const MAX_CACHED_WEIGHT: usize = 32 * 1024 * 1024;
+static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
 
 type Verdict = Result<Arc<Descriptor>, Finding>;
 
 #[derive(Default)]
-struct Memory {
+struct Cache {
     by_text: HashMap<String, Verdict>,
-    /// The pointer keeps an object's address from being given to another.
+    /// Shares the verdicts of `by_text`. The pointer keeps an object's address from being given to
+    /// another.
     by_object: HashMap<Place, (Weak<dyn Any + Send + Sync>, Verdict)>,
-    /// Of all entries, one that is remembered twice counted twice.
+    /// Weight of `by_text`.
     weight: usize,
 }
 
-impl Memory {
-    /// Makes room for one more entry. What is forgotten is read again.
-    fn make_room(&mut self, weight: usize) {
-        let many = self.by_object.len().max(self.by_text.len()) >= REMEMBERED;
-        if many || self.weight.saturating_add(weight) > REMEMBERED_WEIGHT {
+impl Cache {
+    fn insert_text(&mut self, hash: String, verdict: Verdict, weight: usize) {
+        let full = self.by_text.len() >= MAX_CACHED;
+        if full || self.weight.saturating_add(weight) > MAX_CACHED_WEIGHT {
             *self = Self::default();
         }
         self.weight = self.weight.saturating_add(weight);
+        self.by_text.insert(hash, verdict);
+    }
+
+    fn insert_object(
+        &mut self,
+        place: Place,
+        object: Weak<dyn Any + Send + Sync>,
+        verdict: Verdict,
+    ) {
+        if self.by_object.len() >= MAX_CACHED {
+            self.by_object.clear();
+        }
+        self.by_object.insert(place, (object, verdict));
     }
 }
 
 /// An object's address, and a key in it.
 type Place = (usize, String);
 
-/// [`read`], of a text that `object` holds under `key`. Objects are shared and never change, so
-/// the text of one that was read before is not even hashed.
+/// Calls [`read`] with a text that `object` has under `key`. Objects are shared and never change, so
+/// the text of a cached one is not even hashed.
 pub(crate) fn read_of<T: Any + Send + Sync>(object: &Arc<T>, key: &str, text: &str) -> Verdict {
     let place: Place = (Arc::as_ptr(object).addr(), key.to_owned());
-    let known = with_memory(|memory| {
-        let (_, verdict) = memory.by_object.get(&place)?;
+    let known = with_cache(|cache| {
+        let (_, verdict) = cache.by_object.get(&place)?;
         Some(verdict.clone())
     });
     known.unwrap_or_else(|| {
         let verdict = read(text);
-        with_memory(|memory| {
-            memory.make_room(weight_of(&verdict));
-            let object: Weak<T> = Arc::downgrade(object);
-            memory.by_object.insert(place, (object, verdict.clone()));
-        });
+        let object: Weak<T> = Arc::downgrade(object);
+        with_cache(|cache| cache.insert_object(place, object, verdict.clone()));
         verdict
     })
 }
 
-/// Reads a descriptor's text. `Err`: nothing of it can be used. A pure function whose
-/// results are remembered.
+/// Reads a descriptor's text, and returns an error if no part of it is usable. A pure function with
+/// a cache.
 fn read(text: &str) -> Verdict {
     let hash = sha256(text.as_bytes());
-    let known = with_memory(|memory| memory.by_text.get(&hash).cloned());
+    let known = with_cache(|cache| cache.by_text.get(&hash).cloned());
     known.unwrap_or_else(|| {
         let verdict = descriptor(text).map(Arc::new);
-        with_memory(|memory| {
-            memory.make_room(weight_of(&verdict));
-            memory.by_text.insert(hash, verdict.clone());
-        });
+        let weight = match &verdict {
+            Ok(descriptor) => descriptor.weight,
+            Err(finding) => ENTRY + finding.field.len() + finding.message.len(),
+        };
+        with_cache(|cache| cache.insert_text(hash, verdict.clone(), weight));
         verdict
     })
 }
 
-fn weight_of(verdict: &Verdict) -> usize {
-    verdict.as_ref().map_or(0, |descriptor| descriptor.weight)
-}
-
-fn with_memory<T>(use_it: impl FnOnce(&mut Memory) -> T) -> T {
-    // A panic elsewhere leaves at worst an entry out.
-    let mut memory = MEMORY.lock();
-    use_it(memory.get_or_insert_default())
+fn with_cache<T>(use_it: impl FnOnce(&mut Cache) -> T) -> T {
+    use_it(CACHE.lock().get_or_insert_default())
 }
 
 fn descriptor(text: &str) -> Result<Descriptor, Finding> {
@@ -187,10 +212,9 @@ fn descriptor(text: &str) -> Result<Descriptor, Finding> {
         .map(|auth| version.auth(auth));
     let written = version.later(&members, "tools");
     let tools = tools::read(&mut reader, written);
-    Ok(Descriptor {
+    let mut descriptor = Descriptor {
         declares_tools: written.is_some_and(|list| !matches!(list.get(), "null" | "[]")),
         digest: format!("sha256:{}", sha256(normalized.text.as_bytes())),
-        weight: toolcrib_bounds::weight(&normalized.text),
         description: reader.field(&members, "description").unwrap_or_default(),
         tools,
         feeds: feeds::read(&mut reader, member(&members, "feeds")),
@@ -199,7 +223,10 @@ fn descriptor(text: &str) -> Result<Descriptor, Finding> {
         auth,
         mcp_path: mcp_path(&mut reader, version.later(&members, "mcp")),
         findings: reader.findings,
-    })
+        weight: 0,
+    };
+    descriptor.weight = descriptor.count(&normalized.text);
+    Ok(descriptor)
 }
 
 fn skill(reader: &mut Reader, members: &Members) -> Option<Skill> {
@@ -228,6 +255,48 @@ fn mcp_path(reader: &mut Reader, written: Option<&RawValue>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Checks that the weight bounds the memory that stays allocated, and is not far above it.
+    #[track_caller]
+    fn check_weight(text: &str) {
+        // The first read fills caches of the libraries.
+        let _ = descriptor(text);
+        let mut read = None;
+        let used = allocation_counter::measure(|| read = descriptor(text).ok());
+        let kept = used.bytes_current.unsigned_abs();
+        let weight = read.expect("is readable").weight as u64;
+        assert!(kept < weight, "keeps {kept}, weighs {weight}");
+        assert!(
+            weight < 8 * kept + 16 * 1024,
+            "keeps {kept}, weighs {weight}"
+        );
+    }
+
+    #[test]
+    fn the_weight_bounds_the_memory() {
+        let list = |count: usize, entry: &dyn Fn(usize) -> String| {
+            let entries: Vec<String> = (0..count).map(entry).collect();
+            entries.join(",")
+        };
+        check_weight(r#"{"version": 2}"#);
+        for count in [1, 12, 200] {
+            let tools = list(count, &|at| {
+                format!(
+                    r#"{{"name": "t{at}", "description": "{}", "http": {{"method": "GET", "path": "/{at}"}},
+                    "inputSchema": {{"type": "object", "properties": {{"a": {{"enum": ["x", "y"]}}}}}},
+                    "annotations": {{"readOnly": true}}}}"#,
+                    "d".repeat(at)
+                )
+            });
+            check_weight(&format!(r#"{{"version": 2, "tools": [{tools}]}}"#));
+            let refused = list(count, &|at| format!(r#"{{"name": "t{at}"}}"#));
+            check_weight(&format!(
+                r#"{{"version": 2, "tools": [{refused}], "feeds": [{refused}]}}"#
+            ));
+            let endpoints = list(count, &|_| "{}".to_owned());
+            check_weight(&format!(r#"{{"version": 2, "endpoints": [{endpoints}]}}"#));
+        }
+    }
 
     #[test]
     fn what_an_object_holds_is_read_once_and_never_taken_for_anothers() {
