@@ -24,11 +24,10 @@ use toolcrib_serve::{Tls, bind};
 
 use super::context::Context;
 use super::dependents::affected::everything;
+use super::queue::work::Work;
 use super::queue::{Completion, Step};
-use super::reconcile::{explain, publish, reconcile, reported};
-use super::report::panicked;
+use super::reconcile::{explain, panicked, publish, reconcile, reported};
 use super::status::counted;
-use super::work::Work;
 use crate::certificates::rotate::{self, CertificateTargets};
 use crate::claw::serve::{self as claw, ClawApi};
 use crate::link::review::Reviewer;

@@ -1,37 +1,25 @@
 //! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
 //!
-//! Reading order: [`settings`]; [`context`] and [`memory`] (what the tasks share); [`watches`] (fill the stores of [`crate::objects`]);
-//! [`dependents`] (the work that a change affects), [`work`], [`fair_queue`], [`queue`], [`pending_since`] (which work is next); [`snapshot`], [`content_cache`] (Secrets and ConfigMaps by version), [`reconcile`] (one piece of work);
-//! [`merge_patch`], [`managed_object`], [`apply`], [`identity`] (what is written); [`status`], [`report`], [`events`]
-//! (what is said); [`leader`] (who does it).
+//! Reading order: [`settings`]; [`context`] (what the tasks share); [`watches`] (fill the stores of
+//! [`crate::objects`]); [`dependents`] (the work that a change affects); [`queue`] (which work is
+//! next); [`snapshot`] (what a compilation reads); [`status`] (what status says); [`mod@write`] (compiled
+//! objects and Events); [`reconcile`] (one piece of work); [`leader`] (who does it); [`health`].
 //!
 //! Invariants: nothing is compiled or written before every watch has listed; only the leader
 //! writes; a reconcile without changes writes nothing; an object that cannot be decoded affects no other.
 
-pub mod apply;
-mod content_cache;
 mod context;
 mod dependents;
 mod digest;
-mod dns;
-mod events;
-mod fair_queue;
 mod health;
-mod identity;
 mod leader;
-pub mod managed_object;
-mod memory;
-mod merge_patch;
-mod pending_since;
 mod queue;
-mod rate_limit;
 mod reconcile;
-mod report;
 mod settings;
 mod snapshot;
 mod status;
 mod watches;
-mod work;
+mod write;
 
 use std::future::{Future, pending};
 use std::sync::Arc;

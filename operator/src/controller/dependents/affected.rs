@@ -18,7 +18,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::Dependents;
 use crate::controller::digest::digest;
-use crate::controller::work::{Work, WorkKind};
+use crate::controller::queue::work::{Work, WorkKind};
 use crate::objects::decode::{Decoded, MetaOf, Whole};
 use crate::objects::metadata::ObjectMetadata;
 use crate::objects::store::{Change, Store, Stored};

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use toolcrib_compile::{Key, Kind};
 
-use super::dns;
-use super::work::Work;
+use super::queue::work::Work;
+use super::snapshot::dns;
 
 #[derive(Debug, Default)]
 pub struct Dependents {

@@ -11,11 +11,11 @@ use toolcrib_compile::{ObjectRef, Objects};
 
 use super::affected::{Watched, affected, everything};
 use super::*;
+use crate::controller::queue::work::WorkKind;
 use crate::controller::snapshot::tests::worlds::{OBJECTS, World, ours, world};
 use crate::controller::snapshot::tests::{
     FromInputs, inputs, object, results, snapshot, stores, subject,
 };
-use crate::controller::work::WorkKind;
 use crate::objects::store::{Store, StoreWriter};
 use crate::objects::stores::{Scoped, Stores};
 

@@ -18,15 +18,15 @@ use toolcrib_crds::Agent;
 use toolcrib_manifest::Floor;
 
 use super::ask::Asker;
+use super::report;
 use super::secrets::SecretVersions;
 use super::{ReconcileError, objects, outcome, secrets};
 use crate::claw::holders::holdings;
 use crate::controller::context::Context;
-use crate::controller::pending_since::Look;
 use crate::controller::queue::Completion;
-use crate::controller::report;
+use crate::controller::queue::pending_since::Look;
+use crate::controller::queue::work::Work;
 use crate::controller::status::counted;
-use crate::controller::work::Work;
 use crate::objects::decode::Decoded;
 
 /// Publishes the agent's allowlist, and writes no object.

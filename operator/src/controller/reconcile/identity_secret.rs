@@ -14,12 +14,12 @@ use toolcrib_crds::{Agent, ConditionType};
 use toolcrib_manifest::RunnerToken;
 
 use super::ReconcileError;
+use super::identity::{Identity, TokenChange, identity, look_again, token_change};
 use super::put::put;
 use super::{pods, secrets};
-use crate::controller::apply::{self, ApplyError, Desired, Ownership};
 use crate::controller::context::Context;
-use crate::controller::identity::{Identity, TokenChange, identity, look_again, token_change};
 use crate::controller::status::Notice;
+use crate::controller::write::apply::{self, ApplyError, Desired, Ownership};
 
 /// The tokens of an agent after its identity Secret was written.
 #[derive(Default)]

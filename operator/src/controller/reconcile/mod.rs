@@ -2,32 +2,36 @@
 //!
 //! Here: which kind goes which way, and how it can fail. Reading order: [`ask`]
 //! (compile on the stores), [`agent`] (an Agent's steps, in order), [`secrets`] (what compile asked for),
-//! [`objects`] (materialize and apply) with [`identity_secret`] and [`put`], [`outcome`] (report) with
-//! [`pods`]; [`others`] (the kinds that are only checked). Not here: what compiled,
-//! applied and said things are made of; those are pure, or beside this folder.
+//! [`objects`] (materialize and apply) with [`identity`], [`identity_secret`] and [`put`], [`outcome`]
+//! with [`pods`] and [`report`] (write status and Events); [`others`] (the kinds that are only
+//! checked). Not here: compile, the content of status, and single writes (`snapshot`, `status`,
+//! `write`).
 //!
 //! Invariant: level-based. It looks only at what is, never waits, and doing it twice does
 //! nothing the second time.
 
 mod agent;
 mod ask;
+mod identity;
 mod identity_secret;
 mod objects;
 mod others;
 mod outcome;
 mod pods;
 mod put;
+mod report;
 mod secrets;
 
 pub use agent::explain;
 pub use outcome::reported;
+pub use report::panicked;
 use toolcrib_compile::ObjectRef;
 
-use super::apply::ApplyError;
 use super::context::Context;
 use super::queue::Completion;
-use super::report::ReportError;
-use super::work::{Work, WorkKind};
+use super::queue::work::{Work, WorkKind};
+use super::write::apply::ApplyError;
+use report::ReportError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {

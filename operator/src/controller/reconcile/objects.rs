@@ -18,10 +18,10 @@ use super::ReconcileError;
 use super::put::put;
 use super::secrets::SecretVersions;
 use super::{identity_secret, secrets};
-use crate::controller::apply::{self, ApplyError, Desired};
 use crate::controller::context::Context;
-use crate::controller::managed_object::{self, ManagedObject};
 use crate::controller::status::Notice;
+use crate::controller::write::apply::{self, ApplyError, Desired};
+use crate::controller::write::managed_object::{self, ManagedObject};
 
 /// The result of writing an agent's objects.
 #[derive(Default)]

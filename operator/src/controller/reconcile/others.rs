@@ -12,11 +12,11 @@ use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::ReconcileError;
 use super::ask::Asker;
+use super::report;
 use super::secrets::SecretVersions;
 use crate::controller::context::Context;
-use crate::controller::report;
+use crate::controller::queue::work::Work;
 use crate::controller::status::{OfDefaults, OfGrant};
-use crate::controller::work::Work;
 
 pub(super) async fn surface(
     context: &Context,

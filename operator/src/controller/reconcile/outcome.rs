@@ -17,13 +17,13 @@ use toolcrib_manifest::Want;
 use super::ReconcileError;
 use super::objects::WriteResult;
 use super::pods::pods;
-use crate::controller::apply::ApplyError;
+use super::report;
 use crate::controller::context::Context;
-use crate::controller::memory::Memory;
+use crate::controller::context::memory::Memory;
 use crate::controller::queue::Completion;
-use crate::controller::report;
+use crate::controller::queue::work::{Work, WorkKind};
 use crate::controller::status::{AgentFacts, Written, counted};
-use crate::controller::work::{Work, WorkKind};
+use crate::controller::write::apply::ApplyError;
 use crate::link::reports::News;
 
 /// The calls of one turn follow each other within this time: their counters take one write.

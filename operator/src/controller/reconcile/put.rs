@@ -4,9 +4,9 @@ use toolcrib_compile::ObjectRef;
 use toolcrib_crds::Agent;
 
 use super::ReconcileError;
-use crate::controller::apply::{self, Desired, Verb};
 use crate::controller::context::Context;
-use crate::controller::managed_object::ManagedObject;
+use crate::controller::write::apply::{self, Desired, Verb};
+use crate::controller::write::managed_object::ManagedObject;
 use crate::objects::stores::Scoped;
 
 /// Applies one object, and remembers the one that is in place.

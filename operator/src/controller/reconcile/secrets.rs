@@ -19,10 +19,10 @@ use toolcrib_crds::Agent;
 use toolcrib_manifest::SecretText;
 
 use super::ReconcileError;
-use crate::controller::apply::{self, Ownership};
-use crate::controller::content_cache::{Content, Read, Values};
 use crate::controller::context::Context;
-use crate::controller::managed_object::ManagedObject;
+use crate::controller::snapshot::content_cache::{Content, Read, Values};
+use crate::controller::write::apply::{self, Ownership};
+use crate::controller::write::managed_object::ManagedObject;
 use crate::objects::metadata::ObjectMetadata;
 
 /// The Secrets of one piece of work, each at one fixed version, whatever the watch or other

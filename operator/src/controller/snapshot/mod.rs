@@ -1,13 +1,16 @@
 //! The stores, as one compilation sees them.
 //!
 //! Here: answering compile's questions from the stores, and from the facts about Secrets and
-//! ConfigMaps that the caller gives. Not here: reading these from the API server.
+//! ConfigMaps that the caller gives. [`content_cache`] reads these from the API server, once per
+//! version; [`dns`] reads the name servers from the stores. Not here: the watches that fill the stores.
 //!
 //! Invariants: each object is taken from its store once, when the first question needs it, so a
 //! change in between never gives a compilation parts of two versions. The key of a question is
 //! reported before the answer is taken. An object that no question needs costs nothing: one agent
 //! of ten thousand costs what its own objects cost.
 
+pub mod content_cache;
+pub mod dns;
 #[cfg(test)]
 pub mod tests;
 

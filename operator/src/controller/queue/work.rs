@@ -3,7 +3,7 @@
 use toolcrib_compile::{Kind, ObjectRef, Subject};
 
 use super::fair_queue::InLane;
-use super::queue::{Key, Step};
+use super::{Key, Step};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Work {

@@ -6,6 +6,14 @@
 //! [`Step::Publish`] and [`Step::Write`], so a revocation never waits behind other agents'
 //! writes. The state machine ([`Line`]) is a function of the time that it is given; [`Queue`]
 //! adds the waiting.
+//!
+//! Reading order: [`fair_queue`] (lanes take turns), here, [`work`] (the keys of the controller's
+//! queue), [`rate_limit`] and [`pending_since`] (times of work). Not here: the work itself.
+
+pub mod fair_queue;
+pub mod pending_since;
+pub mod rate_limit;
+pub mod work;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -15,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::fair_queue::{FairQueue, InLane};
+use fair_queue::{FairQueue, InLane};
 
 /// A key of the queue.
 pub trait Key: InLane + Eq + Hash {

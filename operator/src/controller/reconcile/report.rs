@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use toolcrib_compile::{Code, Diagnostic, names};
 use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
-use super::context::Context;
-use super::digest::digest;
-use super::events::Warning;
-use super::merge_patch::merge_patch;
-use super::status::{self, AgentFacts, Notice, Reported, Written, sentence};
-use super::work::{Work, WorkKind};
+use crate::controller::context::Context;
+use crate::controller::digest::digest;
+use crate::controller::queue::work::{Work, WorkKind};
+use crate::controller::status::{self, AgentFacts, Notice, Reported, Written, sentence};
+use crate::controller::write::events::Warning;
+use crate::controller::write::merge_patch::merge_patch;
 use crate::metrics::Finding;
 use crate::objects::decode::{Decoded, Undecodable, Whole, text};
 use crate::objects::store::Store;

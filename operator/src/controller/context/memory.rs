@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use toolcrib_compile::{ObjectRef, Role};
 use toolcrib_manifest::Want;
 
-use super::apply::Applied;
-use super::rate_limit::RateLimit;
-use super::work::Work;
+use crate::controller::queue::rate_limit::RateLimit;
+use crate::controller::queue::work::Work;
+use crate::controller::write::apply::Applied;
 
 /// State per agent, empty when a leader begins.
 #[derive(Debug)]

@@ -1,4 +1,9 @@
-//! What the controller's tasks share: client, settings, stores, queue, and the state of each part.
+//! The state that the controller's tasks share: client, settings, stores, queue, and the state of
+//! each part.
+//!
+//! [`memory`] holds what the leader knows beyond the API server. Not here: what the tasks do.
+
+pub mod memory;
 
 use std::sync::Arc;
 
@@ -10,16 +15,15 @@ use tokio::time::Instant;
 use toolcrib_compile::{Kind, ObjectRef, Role, names};
 use toolcrib_manifest::{Dns, LinkConfig, Want};
 
-use super::apply::Applied;
-use super::content_cache::ContentCache;
 use super::dependents::Dependents;
-use super::dns;
-use super::events::Events;
-use super::memory::Memory;
-use super::pending_since::PendingSince;
 use super::queue::Queue;
+use super::queue::pending_since::PendingSince;
+use super::queue::work::{Work, WorkKind};
 use super::settings::Settings;
-use super::work::{Work, WorkKind};
+use super::snapshot::content_cache::ContentCache;
+use super::snapshot::dns;
+use super::write::apply::Applied;
+use super::write::events::Events;
 use crate::certificates::leader::LeaderCertificate;
 use crate::claw::holders::Holders;
 use crate::leadership::Leadership;
@@ -27,6 +31,7 @@ use crate::link::state::State as Link;
 use crate::metrics::Metrics;
 use crate::objects::store::{Change, Stored};
 use crate::objects::stores::Stores;
+use memory::Memory;
 
 pub struct Context {
     pub client: Client,
